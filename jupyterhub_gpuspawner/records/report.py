@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, tzinfo
 from html import escape
 from typing import NamedTuple, TypeVar
@@ -42,6 +43,7 @@ STYLE = """
 }
 """.strip()
 _BOX = 1000
+NO_PROFILE = "(no profile)"
 
 
 Row = tuple[str, tuple[float, ...], tuple[str, ...]]
@@ -152,7 +154,7 @@ def report(records: Sequence[SessionRecord], *, title: str, created: float, zone
 
     ``zone`` is that of the hours, by default this machine's.
     """
-    body = "".join(_body(records, zone))
+    body = "".join(_body(_with_clusters(records), zone))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -162,6 +164,16 @@ def report(records: Sequence[SessionRecord], *, title: str, created: float, zone
         f'<p class="soft">Made on {_day(created)} by gpuspawner from the hub\'s session records. '
         "It contains no names.</p>\n</main>\n</body>\n</html>\n"
     )
+
+
+def _with_clusters(records: Sequence[SessionRecord]) -> Sequence[SessionRecord]:
+    """The same, with profiles such as ``two-k80 on cedar`` where they are of several clusters."""
+    if len({record.cluster for record in records}) < 2:
+        return records
+    return [
+        replace(record, profile=f"{record.profile or NO_PROFILE} on {record.cluster}") if record.cluster else record
+        for record in records
+    ]
 
 
 def _body(records: Sequence[SessionRecord], zone: tzinfo | None) -> Iterator[str]:
@@ -242,7 +254,7 @@ def _promises(records: Sequence[SessionRecord], zone: tzinfo | None) -> Iterator
         in_time = sum(outcome.result == "within" for outcome in now)
         yield f"<p>Of {len(now):,} that were to start now, {in_time:,} started within a minute.</p>"
     head = ("Within", "Median error", "Slurm's plan", "Said")
-    by_profile = _grouped(pairs, lambda pair: pair[0].profile or "(no profile)")
+    by_profile = _grouped(pairs, lambda pair: pair[0].profile or NO_PROFILE)
     yield bars(
         "In percent.", ("Profile", *head), [_accuracy(*group) for group in sorted(by_profile.items())], extra=(2, 3)
     )
@@ -322,7 +334,7 @@ def _ends(records: Sequence[SessionRecord]) -> Iterator[str]:
 
 
 def _by_profile(records: Iterable[SessionRecord]) -> Iterable[tuple[str, list[SessionRecord]]]:
-    return _grouped(records, lambda record: record.profile or "(no profile)").items()
+    return _grouped(records, lambda record: record.profile or NO_PROFILE).items()
 
 
 def _grouped(records: Iterable[R], key: Callable[[R], T]) -> dict[T, list[R]]:

@@ -56,6 +56,17 @@ def test_a_time_in_the_queue_that_is_not_known_is_not_zero() -> None:
     assert rows_of(replace(RECORD, queue_seconds=None))[0] == ["two-k80", "45 s", "not known", "45 s", "1"]
 
 
+def test_a_profile_is_summed_up_for_each_of_several_clusters() -> None:
+    """Its waits and its use are those of the cluster; where all are on one, that has nothing to say."""
+    juniper, cedar = (replace(record, cluster=name) for record, name in ((RECORD, "juniper"), (OTHER, "cedar")))
+    profiles = [[row[0] for row in rows_of(*records) if "k80" in row[0]] for records in ((juniper, cedar), (cedar,))]
+
+    assert profiles == [
+        ["two-k80 on cedar", "two-k80 on juniper", "two-k80 on cedar", "two-k80 on juniper"],
+        ["two-k80", "two-k80"],
+    ]
+
+
 def test_use_is_never_more_than_was_held() -> None:
     """Whoever owns a server may claim any use."""
     claimed = replace(RECORD, gpu_seconds_measured=1e9, gpu_seconds_busy=1e9)
