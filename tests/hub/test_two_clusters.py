@@ -16,14 +16,17 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.cli.runner import cli_runner
 from tests.fixtures.accounting import SMALL
 from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, LIGHT, scrape, start_hub, stop_servers
 from tests.fixtures.login_node import login_node, missing
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import alive, in_the_end, job_id, start, state, stored
 from tests.hub.visitor import Visitor
+from tests.standins.course_hub import about_noon
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -93,11 +96,14 @@ def clusters(
                 "exec_prefix": f"{node.query_prefix} sudo -n -u {{username}}",
                 "wrapper_dir": str(node.wrappers),
             }
-        lines = f"{LINES}\nc.GPUSlurmSpawner.clusters = {settings!r}"
+        folder = tmp_path_factory.mktemp("hub")
+        (folder / "courses").mkdir()
+        courses = f"c.GPUProfilesSpawner.courses_dir = {str(folder / 'courses')!r}"
+        lines = f"{LINES}\n{courses}\nc.GPUSlurmSpawner.clusters = {settings!r}"
         hub = start_hub(
             stack,
             slurms["juniper"],
-            tmp_path_factory.mktemp("hub"),
+            folder,
             lines=lines,
             profiles=profiles(*slurms, command=command),
         )
@@ -247,3 +253,27 @@ def test_the_check_tries_a_job_on_each_cluster(two: Two) -> None:
         for finding in json.loads(answer.stdout)["findings"]
         if finding["code"] == "job-ran"
     ) == [("cedar", "node c1"), ("cedar", "node g1"), ("juniper", "node c1"), ("juniper", "node g1")]
+
+
+def test_a_course_on_both_clusters_is_counted_on_each(two: Two) -> None:
+    """Where the first one's nodes are taken, everybody gets the profile on the second; each has a scheduler to ask."""
+    zone, now = about_noon()
+    bea = two.people["cedar"]
+    (two.hub.folder / "courses" / "both.yaml").write_text(
+        f"{{name: Both, instructors: admin, roster: {bea}, zone: {zone}, profile: [juniper-light, cedar-light], "
+        f"sessions: [{{date: {now:%Y-%m-%d}, from: '{now:%H:%M}', to: '{now.hour + 1}:{now:%M}'}}]}}"
+    )
+    taken = two.juniper.run("sbatch", "--parsable", "-p", "batch", "--exclusive", "-o", "/dev/null", "--wrap=sleep 600")
+    try:
+        words = ["course", "check", "both", "--json", "--config", str(two.hub.config)]
+        checked = cli_runner().invoke(main, words, env=two.hub._environment())
+    finally:
+        two.juniper.run("scancel", taken)
+
+    assert checked.stdout, (checked.stderr, checked.exception)
+    (session,) = json.loads(checked.stdout)["sessions"]
+    assert (session["counted"], session["problems"], session["hints"][:1]) == (
+        "slurm",
+        ["Servers end after 10 min, before the session does, which takes 1 h."],
+        ["0 get profile juniper-light on juniper, 1 get profile cedar-light on cedar."],
+    )
