@@ -174,7 +174,7 @@ async def probed(rehearsal: RealRehearsal, *, concurrency: int) -> AsyncIterator
 
     All that were submitted are cancelled, whatever happens. Raises ConfigError and SlurmUnavailable.
     """
-    context = await context_of(rehearsal.site, Options())
+    context = await context_of(rehearsal.site, Options(), cluster=rehearsal.plan.clusters[0])
     if context.snapshot is None:
         raise SlurmUnavailable("Slurm does not answer.")
     hub, turns = hub_address(context), asyncio.Semaphore(concurrency)

@@ -92,7 +92,9 @@ def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
     if state is State.RUNNING and placement is not None:
         use = in_a_line(server.usage)
         lines = (Line(use),) if use else ()
-        return replace(plain, where=_where(placement), left=time_left(placement.ends_at, now), lines=lines)
+        return replace(
+            plain, where=_where(placement, server.cluster), left=time_left(placement.ends_at, now), lines=lines
+        )
     if participant.queued or state is State.ELSEWHERE:
         queued = words.QUEUED if state is State.STARTING else words.STOP_QUEUED
         return replace(plain, lines=(Line(queued if participant.queued else words.ELSEWHERE),))
@@ -108,13 +110,14 @@ def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
     return plain
 
 
-def _where(placement: PlacementDocument) -> str:
-    """``g1, GPU 0, 1`` or ``m1, slice 0 of GPU 2``; the number of CPUs where there is no GPU."""
+def _where(placement: PlacementDocument, cluster: str) -> str:
+    """``g1, GPU 0, 1`` or ``m1 on cedar, slice 0 of GPU 2``; the number of CPUs where there is no GPU."""
     gpus = placement.gpus
     names = ", ".join(gpu_name(gpu.index, gpu.mig, gpu.mig_device) for gpu in gpus)
     if gpus and all(gpu.mig is None for gpu in gpus):
         names = f"GPU {', '.join(str(gpu.index) for gpu in gpus)}"
-    return ", ".join(filter(None, (placement.node, names or next(iter(got(placement, None)), ""))))
+    node = f"{placement.node} on {cluster}" if placement.node and cluster else placement.node
+    return ", ".join(filter(None, (node, names or next(iter(got(placement, None)), ""))))
 
 
 def _of_start(participant: Participant, now: float) -> Iterator[Line]:

@@ -93,6 +93,10 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Server("ada", ready=True, placement=PLACED),
         Tile("ada", "running", where="g1, GPU 0, 3", left=TimeLeft(ENDS, "1 h 30 min")),
     ),
+    "on one of several clusters": (
+        Server("ada", ready=True, cluster="cedar", placement=PlacementDocument(node="c1", cpus="0-3")),
+        Tile("ada", "running", where="c1 on cedar, 4 CPUs"),
+    ),
     "one on a GPU and a slice of another, without an end": (
         Server("ada", ready=True, placement=replace(PLACED, gpus=SLICES, ends_at=None)),
         Tile("ada", "running", where="g1, GPU 0, slice 2 of GPU 1"),
