@@ -141,12 +141,22 @@ def on_the_map(hub: HubProcess) -> dict[str, list[str]]:
     return sections
 
 
+def jobs_in_the_document(hub: HubProcess, cluster: str) -> list[tuple[str, str, str]]:
+    """User, server and number of each job on the nodes of a cluster, by the map's JSON."""
+    admin = Visitor(hub, "admin")
+    url = f"{hub.url}/hub/api/gpuspawner/cluster"
+    found = admin.session.get(url, params={"cluster": cluster}, headers=admin.headers, timeout=60).json()
+    return [(job["user"], job["server"], job["job_id"]) for node in found["nodes"] for job in node["jobs"]]
+
+
 def test_servers_on_two_clusters_have_the_same_number_and_one_stops_alone(two: Two) -> None:
     """Each is found again by a restarted hub, with a start that was under way, and cancelled on its own cluster."""
     hub, (ann, bea) = two.hub, two.people.values()
     number = spawn_both(two)
     assert [stored(hub, user)["cluster"]["name"] for user in (ann, bea)] == ["juniper", "cedar"]
     assert on_the_map(hub) == {"juniper": [f"{ann}'s server, job {number}"], "cedar": [f"{bea}'s server, job {number}"]}
+    held = {name: jobs_in_the_document(hub, name) for name in two.people}
+    assert held == {"juniper": [(ann, "", number)], "cedar": [(bea, "", number)]}
     blocker = two.cedar.run("sbatch", "--parsable", "-p", "gpu", "--exclusive", "-o", "/dev/null", "--wrap=sleep 600")
     start(hub, bea, "cedar-k80-node", "waits")
     waiting = job_id(hub, bea, "waits")
