@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +51,7 @@ from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.records.record import Stage, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, parse_tag, start_of, start_of_name
-from jupyterhub_gpuspawner.words import counted
+from jupyterhub_gpuspawner.words import counted, some
 
 # Find jobs with this hub's mark, and tell whose server each may belong to.
 
@@ -249,11 +249,15 @@ def _failed_start(ending: Ending) -> asyncio.Future[None]:
     return start
 
 
-def servers_on_removed(db: Session, clusters: Collection[str]) -> Counter[str]:
-    """How many servers run or start on each cluster that is none of these; raises SQLAlchemyError."""
-    rows = db.query(orm.Spawner.state).execution_options(**NOT_CACHED).filter(orm.Spawner.server_id.isnot(None))
-    names = (_cluster_in(state) for (state,) in rows)
-    return Counter(name for name in names if name and name not in clusters)
+def servers_on_removed(db: Session, clusters: Collection[str]) -> dict[str, list[str]]:
+    """Whose servers run or start on each cluster that is none of these, a name for each; raises SQLAlchemyError."""
+    query = db.query(orm.User.name, orm.Spawner.state).join(orm.User, orm.User.id == orm.Spawner.user_id)
+    on_removed: dict[str, list[str]] = defaultdict(list)
+    for user, state in query.execution_options(**NOT_CACHED).filter(orm.Spawner.server_id.isnot(None)):
+        cluster = _cluster_in(state)
+        if cluster and cluster not in clusters:
+            on_removed[cluster].append(user)
+    return dict(on_removed)
 
 
 def _cluster_in(state: Any) -> str:
@@ -272,11 +276,11 @@ def begin_reconciliation(app: JupyterHub) -> None:
 
     def begin() -> None:
         clusters = app.spawner_class(config=app.config).clusters
-        for name, number in servers_on_removed(app.db, clusters).items():
+        for name, people in servers_on_removed(app.db, clusters).items():
             get_logger().warning(
-                "The cluster %s is no longer in c.GPUSlurmSpawner.clusters. What runs there (%s) is kept, and watched "
-                "and stopped by the settings with which it was started, until it ends or somebody stops it.",
-                *(name, counted(number, "server")),
+                "The cluster %s is no longer in c.GPUSlurmSpawner.clusters. What runs there (%s: %s) is kept, and "
+                "watched and stopped by the settings with which it was started, until it ends or somebody stops it.",
+                *(name, counted(len(people), "server"), some(sorted(set(people)))),
             )
         for name in clusters or [""]:
             site = app.spawner_class(config=app.config, hub=app.hub)

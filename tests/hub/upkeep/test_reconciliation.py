@@ -401,14 +401,17 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     users_hub.end(ann)
 
 
-def test_servers_on_clusters_that_were_removed_are_counted_by_cluster() -> None:
+def test_whose_servers_are_on_clusters_that_were_removed_is_known() -> None:
     """With or without a child; a server that has ended, and one whose cluster is named, are none."""
     on = {name: {"job_id": "7", "cluster": {"name": name}} for name in ("juniper", "cedar", "oak")}
     running: list[dict[str, Any]] = [on["juniper"], on["cedar"], {"child": on["cedar"]}, on["oak"], {"job_id": "7"}]
     with hub_session() as db:
-        db.add_all(orm.Spawner(name=str(n), server=orm.Server(), state=state) for n, state in enumerate(running))
-        db.add(orm.Spawner(name="ended", state=on["cedar"]))
+        ann = orm.User(name="ann")
+        db.add_all(
+            orm.Spawner(name=str(n), user=ann, server=orm.Server(), state=state) for n, state in enumerate(running)
+        )
+        db.add(orm.Spawner(name="ended", user=ann, state=on["cedar"]))
         db.commit()
 
-        assert servers_on_removed(db, ["juniper"]) == {"cedar": 2, "oak": 1}
+        assert servers_on_removed(db, ["juniper"]) == {"cedar": ["ann", "ann"], "oak": ["ann"]}
         assert servers_on_removed(db, on) == {}
