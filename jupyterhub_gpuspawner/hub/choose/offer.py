@@ -649,8 +649,10 @@ class ClusterNow:
 
 
 def on_cluster(answer: Availability, name: str, clusters: Collection[str]) -> Availability:
-    """The same, in a sentence that says on which of several clusters the job would be."""
-    return replace(answer, sentence=f"{answer.sentence} on {name}") if len(clusters) > 1 else answer
+    """The same, in a sentence that says on which of several clusters the job would be, where that is known."""
+    if len(clusters) <= 1 or answer.chance is Chance.UNKNOWN:
+        return answer
+    return replace(answer, sentence=f"{answer.sentence} on {name}")
 
 
 def profile_statuses(
