@@ -85,7 +85,8 @@ def page() -> str:
         f"## Messages document, version {messages.VERSION}\n",
         "A request to show a message has a JSON object with its `message`, a text; `to`, one of "
         '`{"everybody": true}`, `{"user": name}`, `{"user": name, "server": name}` (empty for the default server), '
-        '`{"profile": slug}` and `{"node": name}`; and `minutes` for which it is shown, '
+        '`{"profile": slug}`, `{"cluster": name}`, `{"node": name}` (of every cluster) and `{"cluster": name, "node": '
+        "name}`; and `minutes` for which it is shown, "
         f"{messages.SHOWN} if absent. A request to withdraw one has `to`.\n",
         *_records(messages.MessagesDocument),
         f"## Cluster map, version {cluster_map.VERSION}\n",

@@ -97,7 +97,7 @@ def hub_of(address: str) -> Hub:
 
 # ``gpuspawner message``.
 
-WHOM = "--everybody, --user, --server, --profile or --node"
+WHOM = "--everybody, --user, --server, --profile, --cluster or --node"
 
 
 @click.command()
@@ -106,7 +106,8 @@ WHOM = "--everybody, --user, --server, --profile or --node"
 @click.option("--user", metavar="USER", help="To one user, on the hub's pages and in all of their servers.")
 @click.option("--server", metavar="USER[/NAME]", help="To one server; without NAME, the user's default server.")
 @click.option("--profile", metavar="SLUG", help="To the users of all servers of a profile.")
-@click.option("--node", metavar="NODE", help="To the users of all servers on a node.")
+@click.option("--cluster", metavar="NAME", help="To the users of all servers on one of several clusters.")
+@click.option("--node", metavar="NODE", help="To the users of all servers on a node; --cluster says on whose.")
 @click.option("--minutes", type=int, default=1440, show_default=True, help="How long it is shown.")
 @click.option("--withdraw", is_flag=True, help="Show the message to these people no longer.")
 @HUB
@@ -133,6 +134,8 @@ def message(*, text: str, minutes: int, withdraw: bool, address: str, **whom: An
 def audience(**whom: str | bool | None) -> dict[str, str | bool]:
     """Whom the hub's REST API is told; raises ConfigError unless there is exactly one."""
     options = [(option, name) for option, name in whom.items() if name not in (None, False)]
+    if [option for option, _ in options] == ["cluster", "node"]:
+        return {option: name or "" for option, name in options}
     if len(options) != 1:
         raise ConfigError(f"Say to whom the message is, by one of {WHOM}.")
     [(option, name)] = options

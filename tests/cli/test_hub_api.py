@@ -130,7 +130,7 @@ def test_a_report_has_aligned_columns_without_control_characters() -> None:
     assert text.splitlines() == ["USER      FAULT", "ada", "train001  No [2Jluck"]
 
 
-WHOM = "Say to whom the message is, by one of --everybody, --user, --server, --profile or --node."
+WHOM = "Say to whom the message is, by one of --everybody, --user, --server, --profile, --cluster or --node."
 EITHER = "Give either a text or --withdraw."
 REFUSED = {
     "to nobody": (["Hello"], WHOM),

@@ -149,6 +149,12 @@ def jobs_in_the_document(hub: HubProcess, cluster: str) -> list[tuple[str, str, 
     return [(job["user"], job["server"], job["job_id"]) for node in found["nodes"] for job in node["jobs"]]
 
 
+def reached(hub: HubProcess, **to: str) -> int:
+    """How many servers a message to these people reaches."""
+    number: int = hub.api("POST", "/gpuspawner/messages", {"message": "Down at 12.", "to": to}).json()["servers"]
+    return number
+
+
 def test_servers_on_two_clusters_have_the_same_number_and_one_stops_alone(two: Two) -> None:
     """Each is found again by a restarted hub, with a start that was under way, and cancelled on its own cluster."""
     hub, (ann, bea) = two.hub, two.people.values()
@@ -157,6 +163,8 @@ def test_servers_on_two_clusters_have_the_same_number_and_one_stops_alone(two: T
     assert on_the_map(hub) == {"juniper": [f"{ann}'s server, job {number}"], "cedar": [f"{bea}'s server, job {number}"]}
     held = {name: jobs_in_the_document(hub, name) for name in two.people}
     assert held == {"juniper": [(ann, "", number)], "cedar": [(bea, "", number)]}
+    node = hub.api("GET", f"/gpuspawner/placement/{bea}").json()["node"]
+    assert [reached(hub, **to) for to in ({"cluster": "cedar"}, {"cluster": "cedar", "node": node})] == [1, 1]
     blocker = two.cedar.run("sbatch", "--parsable", "-p", "gpu", "--exclusive", "-o", "/dev/null", "--wrap=sleep 600")
     start(hub, bea, "cedar-k80-node", "waits")
     waiting = job_id(hub, bea, "waits")

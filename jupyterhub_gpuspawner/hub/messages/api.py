@@ -90,6 +90,10 @@ def audiences(user_name: str, spawners: list[Any]) -> Iterator[Audience]:
             yield Audience(Kind.PROFILE, server.profile)
             if server.placement is not None:
                 yield Audience(Kind.NODE, server.placement.node)
+            if server.cluster:
+                yield Audience(Kind.CLUSTER, server.cluster)
+                if server.placement is not None:
+                    yield Audience(Kind.NODE, f"{server.cluster}/{server.placement.node}")
 
 
 class MessagesHandler(RESTHandler):
@@ -161,8 +165,8 @@ def parse_message(body: object, *, with_text: bool = True) -> MessageRequest:
 
 
 _FORMS = (
-    'to: must be {"everybody": true}, {"user": name}, {"user": name, "server": name}, {"profile": slug} '
-    'or {"node": name}.'
+    'to: must be {"everybody": true}, {"user": name}, {"user": name, "server": name}, {"profile": slug}, '
+    '{"cluster": name}, {"node": name} or {"cluster": name, "node": name}.'
 )
 
 
@@ -170,7 +174,9 @@ _KINDS = {
     frozenset({"user"}): Kind.USER,
     frozenset({"user", "server"}): Kind.SERVER,
     frozenset({"profile"}): Kind.PROFILE,
+    frozenset({"cluster"}): Kind.CLUSTER,
     frozenset({"node"}): Kind.NODE,
+    frozenset({"cluster", "node"}): Kind.NODE,
 }
 """By the keys of a request."""
 
@@ -185,13 +191,17 @@ def _audience(document: object) -> Audience:
         is_name = isinstance(value, str) and value.isprintable() and len(value) <= NAME_LIMIT
         if not is_name or not (value or key == "server"):
             raise ValueError(f"to.{key}: must be a name.")
-    return Audience(kind, "" if kind is Kind.USER else document[kind.value], document.get("user", ""))
+    name = "/".join(document[key] for key in ("cluster", "profile", "server", "node") if key in document)
+    return Audience(kind, name, document.get("user", ""))
 
 
 def to_json(audience: Audience) -> dict[str, str | bool]:
     """An administrator's audience as in a request."""
     if audience.kind is Kind.HUB:
         return {"everybody": True}
+    cluster, _, node = audience.name.rpartition("/")
+    if audience.kind is Kind.NODE and cluster:
+        return {"cluster": cluster, "node": node}
     user: dict[str, str | bool] = {"user": audience.user} if audience.user else {}
     return user if audience.kind is Kind.USER else {**user, audience.kind.value: audience.name}
 

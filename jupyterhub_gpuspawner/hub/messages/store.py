@@ -32,6 +32,8 @@ class Kind(str, Enum):
     """One server of one user; the default server has no name."""
     PROFILE = "profile"
     """They run a server of a profile, by its slug."""
+    CLUSTER = "cluster"
+    """They run a server on one of the clusters that the hub names."""
     NODE = "node"
     """They run a server on a node."""
 
@@ -42,7 +44,7 @@ class Audience:
 
     kind: Kind
     name: str = ""
-    """Of the course, the server, the profile or the node."""
+    """Of the course, the server, the profile, the cluster or the node; ``CLUSTER/NODE`` is a node of one cluster."""
     user: str = ""
 
 

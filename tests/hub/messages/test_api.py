@@ -10,8 +10,8 @@ from jupyterhub_gpuspawner.hub.messages.api import MessageRequest, parse_message
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind
 
 FORMS = (
-    'to: must be {"everybody": true}, {"user": name}, {"user": name, "server": name}, {"profile": slug} '
-    'or {"node": name}.'
+    'to: must be {"everybody": true}, {"user": name}, {"user": name, "server": name}, {"profile": slug}, '
+    '{"cluster": name}, {"node": name} or {"cluster": name, "node": name}.'
 )
 WHOM: dict[str, tuple[dict[str, Any], Audience]] = {
     "everybody": ({"everybody": True}, EVERYBODY),
@@ -19,7 +19,9 @@ WHOM: dict[str, tuple[dict[str, Any], Audience]] = {
     "a default server": ({"user": "ada", "server": ""}, Audience(Kind.SERVER, "", "ada")),
     "a server": ({"user": "ada", "server": "lab"}, Audience(Kind.SERVER, "lab", "ada")),
     "a profile": ({"profile": "k80"}, Audience(Kind.PROFILE, "k80")),
+    "a cluster": ({"cluster": "cedar"}, Audience(Kind.CLUSTER, "cedar")),
     "a node": ({"node": "g1"}, Audience(Kind.NODE, "g1")),
+    "a node of a cluster": ({"cluster": "cedar", "node": "g1"}, Audience(Kind.NODE, "cedar/g1")),
 }
 FAULTS: dict[str, tuple[object, str]] = {
     "no body": (None, "The body must be a JSON object."),
