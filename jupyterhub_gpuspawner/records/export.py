@@ -51,6 +51,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("begun", "string", "When the server was asked for, UTC: to the minute, hour, day or month."),
     Column("profile", "string", "The profile's short name."),
     Column("course", "string", "The course's short name, where the profile is one."),
+    Column("cluster", "string", "The cluster's name, in a hub that names clusters."),
     Column("partition", "string", "Slurm's partition in which the job ran."),
     Column("node", "string", "Slurm's name of the server's node."),
     Column("gpu_model", "string", "The model of the GPUs as the driver calls it."),
@@ -116,7 +117,7 @@ FORMATS = {"minute": "%Y-%m-%dT%H:%MZ", "hour": "%Y-%m-%dT%HZ", "day": "%Y-%m-%d
 """How the time of a row is written, by its precision; without any it is left out."""
 
 
-_HARDWARE = ("partition", "gpu_model", "gpus")
+_HARDWARE = ("cluster", "partition", "gpu_model", "gpus")
 _CHOICE = ("profile", "course", "cause", *_HARDWARE)
 Step = tuple[str, tuple[str, ...]]
 """Precision of the time and columns that are published; others that follow from one of them are published with it."""
@@ -141,6 +142,7 @@ def traits_of(record: SessionRecord, step: Step = STEPS[0]) -> dict[str, str]:
         "profile": record.profile,
         "course": record.course,
         "cause": record.cause.kind.value if record.cause is not None else "",
+        "cluster": record.cluster,
         "partition": record.partition or "",
         "gpu_model": record.gpu_model,
         "gpus": "" if record.gpus is None else str(record.gpus),

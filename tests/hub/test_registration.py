@@ -186,6 +186,7 @@ async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypa
         "Learning from past waits",
         "Looking for courses that are to be started",
         "Setting the hub's objects aside from garbage collections",
+        "Taking over the reports of nodes of a hub without names of clusters",
         "The check for servers that are not polled",
         "The check of courses",
         "The completion of sessions that were left open",

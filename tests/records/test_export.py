@@ -30,7 +30,7 @@ from tests.records.a_session import NOON, RECORD
 
 KEY = bytes(range(32))
 MADE = "2026-05-01T12:00:00+00:00"
-TRAITS = ("begun", "profile", "course", "partition", "node", "gpu_model", "gpus", "cause")
+TRAITS = ("begun", "profile", "course", "cluster", "partition", "node", "gpu_model", "gpus", "cause")
 
 
 def many(number: int = 600, people: int = 40) -> list[SessionRecord]:
@@ -52,6 +52,7 @@ def many(number: int = 600, people: int = 40) -> list[SessionRecord]:
                 begun_at=NOON + 86400 * 7 * (n % 4) if in_course else begun,
                 ended_at=begun + 5000,
                 node=chance.choice(["g1", "g2"]),
+                cluster=chance.choice(["juniper", "cedar"]),
                 cause=Cause(chance.choice([Kind.TIME_LIMIT, Kind.STOPPED_BY_USER])),
             )
         )
