@@ -31,7 +31,13 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
-LINES = f"{ASKS_OFTEN}\n{AT_ONCE}\nc.JupyterHub.init_spawners_timeout = 1"  # a start under way is not waited for
+LINES = f"""
+{ASKS_OFTEN}
+from jupyterhub_gpuspawner.hub.spawners import offers
+offers.FOR_SEATS = 0.0
+{AT_ONCE}
+c.JupyterHub.init_spawners_timeout = 1  # a start under way is not waited for
+"""
 UNANSWERED = 3
 """Unanswered questions about a cluster's jobs after which another spawner would have given its servers up."""
 
@@ -273,8 +279,9 @@ def test_the_check_tries_a_job_on_each_cluster(two: Two) -> None:
     ) == [("cedar", "node c1"), ("cedar", "node g1"), ("juniper", "node c1"), ("juniper", "node g1")]
 
 
-def test_a_course_on_both_clusters_is_counted_on_each(two: Two) -> None:
+def test_a_course_on_both_clusters_is_counted_and_started_on_each(two: Two) -> None:
     """Where the first one's nodes are taken, everybody gets the profile on the second; each has a scheduler to ask."""
+    token = Visitor(two.hub, "admin").token()
     zone, now = about_noon()
     bea = two.people["cedar"]
     (two.hub.folder / "courses" / "both.yaml").write_text(
@@ -285,6 +292,11 @@ def test_a_course_on_both_clusters_is_counted_on_each(two: Two) -> None:
     try:
         words = ["course", "check", "both", "--json", "--config", str(two.hub.config)]
         checked = cli_runner().invoke(main, words, env=two.hub._environment())
+        start_all = "/gpuspawner/courses/both/start"
+        wait_until(lambda: two.hub.api("POST", start_all, token=token).ok, two.hub.log_end)  # it reads the folder
+        wait_until(lambda: active(two.hub, bea), two.hub.log_end)
+        two.hub.wait(bea, ready=True)
+        cluster = stored(two.hub, bea)["cluster"]["name"]
     finally:
         two.juniper.run("scancel", taken)
 
@@ -295,3 +307,4 @@ def test_a_course_on_both_clusters_is_counted_on_each(two: Two) -> None:
         ["Servers end after 10 min, before the session does, which takes 1 h."],
         ["0 get profile juniper-light on juniper, 1 get profile cedar-light on cedar."],
     )
+    assert cluster == "cedar"
