@@ -247,19 +247,18 @@ def test_a_server_on_a_cluster_that_was_removed_is_kept_and_can_be_stopped(two: 
     """The log says so once; it is stopped on its cluster, and not the other's of the same number."""
     hub, (ann, bea) = two.hub, two.people.values()
     number = spawn_both(two)
+    warning = f"The cluster cedar is no longer in c.GPUSlurmSpawner.clusters. What runs there (1 server: {bea}) is kept"
     logged = len(hub.log.read_text())
     two.configure("juniper")
     try:
+        wait_until(lambda: warning in hub.log.read_text()[logged:], hub.log_end)
         hub.wait(bea, ready=True)
         hub.end(bea)
         log = hub.log.read_text()[logged:]
     finally:
         two.configure("juniper", "cedar")
 
-    assert (
-        log.count(f"The cluster cedar is no longer in c.GPUSlurmSpawner.clusters. What runs there (1 server: {bea}) is")
-        == 1
-    )
+    assert log.count(warning) == 1
     assert in_the_end(two.cedar, number) == "CANCELLED"
     assert state(two.juniper, number) == "RUNNING"
     hub.end(ann)

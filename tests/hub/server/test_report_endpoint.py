@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.server.report import BODY_TIMEOUT, REPORTS
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
-from tests.fixtures.hubs import offer
+from tests.fixtures.hubs import offer, scrape
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
@@ -263,8 +263,7 @@ def answer_at(hub: HubProcess, user: str) -> str:
 
 def moved(hub: HubProcess) -> float:
     """How often servers that the hub already knew reported another port."""
-    text = Visitor(hub, "admin").session.get(f"{hub.url}/hub/metrics", timeout=30).text
-    return float(next(line.split()[1] for line in text.splitlines() if 'ports_lost_total{when="moved"}' in line))
+    return scrape(hub)["ports_lost_total", ("moved",)]
 
 
 HOSTILE: dict[str, bytes] = {
