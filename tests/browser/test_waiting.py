@@ -311,6 +311,11 @@ def test_a_hub_that_hangs_or_is_restarted_tells_the_same_stages(
     start(hub, "ivy", "k80-node")
     sign_in(page, hub, "ivy")
     page.clock.install()
+    page.route("**/server/progress*", lambda _: None)  # the hub hangs before its first event
+    look(page, hub, "ivy")
+    page.clock.fast_forward(NOTICED)
+    expect(page.locator("#progress-message")).to_contain_text("The hub is not responding at the moment")
+    page.unroute("**/server/progress*")
     look(page, hub, "ivy")
     expect(page.locator("h1")).to_contain_text(WAITS)
     told = stages(page)

@@ -151,6 +151,7 @@ function waitForServer(page) {
       window.location.reload();
     } else if (!told && text && progress !== 0) tell(text); // JupyterHub's own first event says nothing new
   };
+  if (page.querySelector("[data-stage]")) expectNews(); // the hub may freeze before its first event
   // the hub was restarted, or the start is over: the page as it is now says which
   events.onerror = () => {
     events.close();
