@@ -257,6 +257,8 @@ class OfferedProfile:
     """None where the profile is not allowed, or does not start a Slurm job."""
     choices: Mapping[str, Mapping[str, Prospect]]
     """The same for each choice of each option, with the others at their defaults."""
+    taken_at: str | None
+    """The time of the data behind ``availability``: ISO 8601, UTC; of several clusters, those of the profile's."""
     options_schema: Mapping[str, Any] | None
     """JSON Schema (draft 2020-12) of the user options; null where the profile is not allowed."""
 
@@ -267,7 +269,7 @@ class ProfilesDocument:
 
     version: int = VERSION
     taken_at: str | None = None
-    """The time of the data behind ``availability``: ISO 8601, UTC; None where Slurm has not responded yet."""
+    """The time of the oldest data behind an ``availability``: ISO 8601, UTC; None before Slurm has responded."""
     silent: bool = False
     """Slurm did not respond to the last query."""
     silent_clusters: Mapping[str, str | None] = field(default_factory=dict)
@@ -316,6 +318,7 @@ def _offered(status: ProfileStatus, now: float) -> OfferedProfile:
             option: {choice: Prospect(**prospect(start, now)) for choice, start in choices.items()}
             for option, choices in status.choices.items()
         },
+        taken_at=_iso(status.snapshot.taken_at) if status.snapshot is not None else None,
         options_schema=options_schema(profile) if allowed else None,
     )
 

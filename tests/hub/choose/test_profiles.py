@@ -64,6 +64,7 @@ def profiles(answer: requests.Response) -> dict[str, dict[str, Any]]:
     assert (answer.status_code, document["version"], document["silent"]) == (200, 1, False)
     assert document["taken_at"].endswith("Z")
     found = {profile["slug"]: profile for profile in document["profiles"]}
+    assert {profile.pop("taken_at") for profile in found.values()} <= {document["taken_at"], None}
     for each in filter(None, (each["availability"] for each in found.values())):
         # a server that another test has stopped may still have its cores
         each["sentence"] = re.sub(r"\d+ of 80 cores", "N of 80 cores", each["sentence"])

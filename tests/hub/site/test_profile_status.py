@@ -213,6 +213,11 @@ def test_each_profile_and_each_choice_is_judged_on_its_own_cluster() -> None:
     assert sentences["juniper"].endswith(" on juniper")
     assert either.choices["where"]["juniper"].chance is not Chance.NOW
     assert either.snapshot is juniper
+    oldest = replace(cedar, taken_at=juniper.taken_at - 60.0)
+    document = profiles_document([either], oldest, silence=None, now=NOW)
+    taken = (document.taken_at, document.profiles[0].taken_at)
+    times = [datetime.fromisoformat(str(at).replace("Z", "+00:00")) for at in taken]
+    assert [time.timestamp() for time in times] == [juniper.taken_at - 60.0, juniper.taken_at]
     assert without.availability is not None
     assert (without.availability.chance, without.availability.sentence, without.availability.field) == (
         Chance.NEVER,

@@ -237,8 +237,9 @@ function choose(form) {
     const sentenceName = `${names.length ? "silent_on" : "silent"}${asOf ? "" : "_from_the_start"}`;
     say(notice, silent ? words[sentenceName].replace("{clusters}", names.join(" and ")) : "", asOf);
     notice.hidden = !silent;
-    const age = Math.max(0, Math.round((Date.parse(answer.headers.get("Date")) - Date.parse(takenAt)) / 1000));
-    for (const { slug, availability, choices } of profiles) {
+    const sent = Date.parse(answer.headers.get("Date"));
+    const ageOf = (moment) => (moment ? Math.max(0, Math.round((sent - Date.parse(moment)) / 1000)) : undefined);
+    for (const { slug, availability, choices, taken_at: ownTakenAt } of profiles) {
       const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
       if (profile) showChoices(profile, choices);
       if (!profile || !availability || results.has(profile)) continue; // what was asked of a choice is not the profile's
@@ -246,7 +247,7 @@ function choose(form) {
         chance: availability.chance,
         text: sentence(availability.sentence),
         at: availability.starts_at,
-        age: takenAt ? age : undefined,
+        age: ageOf(ownTakenAt),
       });
     }
     told = begun;
