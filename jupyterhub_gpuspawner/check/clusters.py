@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, cases_of
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, cases_of, names_no_cluster
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.site.people import stored_clusters
 from jupyterhub_gpuspawner.words import some
@@ -16,6 +16,7 @@ UNUSED = Code("cluster-unused", "No profile starts servers on a cluster of `clus
 REMOVED = Code("cluster-removed", "Servers run on a cluster that `clusters` names no longer.")
 
 
+@names_no_cluster
 async def check_clusters(context: Context) -> AsyncIterator[Finding]:
     """Compare the setting `clusters` with the profiles, with itself, and with the hub's database."""
     where = context.spawner.configured_as("clusters")

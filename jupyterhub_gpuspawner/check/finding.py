@@ -309,3 +309,11 @@ Check = Callable[[Context], AsyncIterator[Finding]]
 
 Its findings are in an order that does not change between runs. Raises SlurmUnavailable if Slurm does not answer.
 """
+NAME_NO_CLUSTER: set[Check] = set()
+"""Checks that are declared by :func:`names_no_cluster`."""
+
+
+def names_no_cluster(check: Check) -> Check:
+    """Declare that findings are of the hub, not of one cluster: the check asks no Slurm, or its sentences name it."""
+    NAME_NO_CLUSTER.add(check)
+    return check

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from jupyterhub.auth import PAMAuthenticator
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import role_fault
 from jupyterhub_gpuspawner.hub.site.account import configured_value
@@ -32,6 +32,7 @@ ROLE = Code("role-invalid", "JupyterHub does not start with a role of `load_role
 _OF_PROXY = "--ssl-"
 
 
+@names_no_cluster
 async def check_hub_settings(context: Context) -> AsyncIterator[Finding]:
     """Look at the section of JupyterHub."""
     hub = context.site.config.JupyterHub
@@ -136,6 +137,7 @@ _OF_MACHINE = frozenset(
 )
 
 
+@names_no_cluster
 async def check_servers(context: Context) -> AsyncIterator[Finding]:
     """Look at the settings of the Slurm servers, and at those of their profiles."""
     for finding in (*_commands(context), *_limits(context), *_arguments(context), *_variables(context)):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, OBSERVE_SECONDS, ends_servers
@@ -180,6 +180,7 @@ VARIABLE = Code(
 _HARMLESS = frozenset(("SLURM_CONF",))
 
 
+@names_no_cluster
 async def check_environment(context: Context) -> AsyncIterator[Finding]:
     """Look at the variables that servers are given."""
     spawner = context.spawner
@@ -210,6 +211,7 @@ FIELDS = {"log_dir": ("{homedir}", "{username}"), "req_homedir": ("{username}",)
 _LIKE_A_VARIABLE = re.compile(r"\{\w*\}|\$\{?\w+\}?|^~\w*")
 
 
+@names_no_cluster
 async def check_paths(context: Context) -> AsyncIterator[Finding]:
     """Look at the settings alone."""
     for name, fields in FIELDS.items():
@@ -238,6 +240,7 @@ def cookie_secret_file(context: Context) -> Path | None:
     return context.site.file(str(context.site.config.JupyterHub.get("cookie_secret_file", COOKIE_FILE)))
 
 
+@names_no_cluster
 async def check_secrets(context: Context) -> AsyncIterator[Finding]:
     """Look at the files' modes."""
     hub = context.site.config.JupyterHub
@@ -326,6 +329,7 @@ def _own_mark(context: Context) -> str | None:
 ENDS_SERVERS = Code("servers-end-with-hub", "A hub that is stopped cancels all jobs, which nobody has decided.")
 
 
+@names_no_cluster
 async def check_hub_stop(context: Context) -> AsyncIterator[Finding]:
     """Look at JupyterHub's setting, whose default suits servers that are processes of the hub's own machine."""
     if ends := ends_servers(context.site.config):
@@ -345,6 +349,7 @@ HTTP_AT_LEAST = 15
 """Seconds; JupyterHub's default is 30."""
 
 
+@names_no_cluster
 async def check_timeouts(context: Context) -> AsyncIterator[Finding]:
     """Compare the settings with the launcher's time and JupyterLab's."""
     site, least = context.spawner, OBSERVE_SECONDS + LAUNCHER

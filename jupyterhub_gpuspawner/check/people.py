@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
+from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.profiles import lengths_of
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.cluster.availability import Chance
@@ -176,6 +176,7 @@ OF_COURSES = frozenset(code.name for code in (COURSE, FOLDER, FILE, SESSION, UNK
 SOON = timedelta(days=7)
 
 
+@names_no_cluster
 async def check_courses(context: Context) -> AsyncIterator[Finding]:
     """Check each course that has a session from now on, on the clusters that its profiles are on."""
     if not context.has_profiles or not context.spawner.courses_dir or context.cluster != context.spawner.first_cluster:

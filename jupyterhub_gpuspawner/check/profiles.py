@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 
-from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
+from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
 from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of, length_of, partitions_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
@@ -101,6 +101,7 @@ AT_MOST = 500
 """People of one profile for whom Slurm's restrictions are examined."""
 
 
+@names_no_cluster
 async def check_allowed(context: Context) -> AsyncIterator[Finding]:
     """Look for the users and groups of each profile's `allow`, unless the profile is over."""
     for profile in context.profiles:
@@ -311,6 +312,7 @@ IDLE = Code("idle-too-long", "Servers of a profile end before they could count a
 FINE = Code("idle-too-fine", "Times of an idle policy are shorter than the time between two summaries of use.")
 
 
+@names_no_cluster
 async def check_lifetimes(context: Context) -> AsyncIterator[Finding]:
     """Look at each profile's `allow`, `extend` and `idle`, and at the site's `idle`."""
     for profile in context.profiles:

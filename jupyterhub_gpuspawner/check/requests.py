@@ -8,7 +8,17 @@ from decimal import Decimal
 from itertools import islice, product
 from typing import Any
 
-from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, Severity, Values, cases_of, values_of
+from jupyterhub_gpuspawner.check.finding import (
+    Case,
+    Code,
+    Context,
+    Finding,
+    Severity,
+    Values,
+    cases_of,
+    names_no_cluster,
+    values_of,
+)
 from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
@@ -250,10 +260,11 @@ async def check_requests(context: Context) -> AsyncIterator[Finding]:
             yield finding
         return
     for profile in context.of_slurm():
-        for finding in _judged(profile, context):
+        for finding in _findings_of(profile, context):
             yield finding
 
 
+@names_no_cluster
 async def check_files(context: Context) -> AsyncIterator[Finding]:
     """Look at the files of profiles, and at the profiles whose servers are no jobs."""
     for error in context.spawner.profile_errors() if context.has_profiles else ():
@@ -263,11 +274,11 @@ async def check_files(context: Context) -> AsyncIterator[Finding]:
         else:
             yield FILE.error(error.where, text, error.hint)
     for profile in context.profiles:
-        for finding in _judged(profile, context) if profile.kind != "slurm" else ():
+        for finding in _findings_of(profile, context) if profile.kind != "slurm" else ():
             yield finding
 
 
-def _judged(profile: Profile, context: Context) -> Iterator[Finding]:
+def _findings_of(profile: Profile, context: Context) -> Iterator[Finding]:
     findings = [*_of_profile(profile, context)]
     if all(finding.severity is not Severity.ERROR for finding in findings):
         yield PROFILE.ok(context.location(profile), _described(profile, context))

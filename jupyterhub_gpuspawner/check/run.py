@@ -27,7 +27,16 @@ from jupyterhub_gpuspawner.check import (
     slurm,
     submit,
 )
-from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Code, Context, Finding, Options, Severity
+from jupyterhub_gpuspawner.check.finding import (
+    DEFAULTS,
+    NAME_NO_CLUSTER,
+    Check,
+    Code,
+    Context,
+    Finding,
+    Options,
+    Severity,
+)
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -43,25 +52,6 @@ CHECKS: tuple[Check, ...] = tuple(
     if name.startswith("check_") and value.__module__ == module.__name__
 )
 """Each function of these modules whose name begins with ``check_``, in the order of their findings."""
-ASKS_NO_SLURM = frozenset(
-    {
-        clusters.check_clusters,
-        requests.check_files,
-        profiles.check_allowed,
-        profiles.check_lifetimes,
-        settings.check_settings,
-        settings.check_names,
-        hub.check_hub_settings,
-        hub.check_servers,
-        machine.check_environment,
-        machine.check_paths,
-        machine.check_secrets,
-        machine.check_hub_stop,
-        machine.check_timeouts,
-        run_as.check_wrappers,
-    }
-)
-"""Checks of the configuration alone: what they find for all clusters of a hub is found once, and of the hub."""
 CONFIGURATION = Code("configuration", "The hub would not start with this configuration. Nothing else is checked.")
 INCOMPLETE = Code("check-incomplete", "One of the checks could not be finished; the others were made.")
 DOCUMENT_VERSION = 1
@@ -127,14 +117,15 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
 async def findings_of_all(contexts: Sequence[Context], checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
     """The findings of all clusters of a hub, which are asked beside each other: first what is the same for all."""
     async with submit.standing_in(contexts[0]):
-        found = await asyncio.gather(*(findings(context, checks) for context in contexts))
-    of_all = {finding for finding in found[0] if all(finding in others for others in found)}
-    of_all |= {finding for finding in found[0] if finding.code in people.OF_COURSES}
-    shared = [finding for finding in found[0] if not finding.cluster and finding in of_all]
+        results = await asyncio.gather(*(findings(context, checks) for context in contexts))
+    first = results[0]
+    of_all = {finding for finding in first if all(finding in result for result in results)}
+    of_all |= {finding for finding in first if finding.code in people.OF_COURSES}
+    shared = [finding for finding in first if not finding.cluster and finding in of_all]
     own = [
         replace(finding, cluster=context.cluster)
-        for context, of_one in zip(contexts, found, strict=True)
-        for finding in of_one
+        for context, result in zip(contexts, results, strict=True)
+        for finding in result
         if finding not in shared
     ]
     return (*shared, *own)
@@ -148,7 +139,7 @@ async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[
     """
     unique: dict[Finding, None] = {}
     for check in checks:
-        cluster = "" if check in ASKS_NO_SLURM or check is people.check_courses else context.cluster
+        cluster = "" if check in NAME_NO_CLUSTER else context.cluster
         try:
             async for finding in check(context):
                 unique[replace(finding, cluster=cluster)] = None

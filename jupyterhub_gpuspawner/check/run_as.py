@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.site.people import has_account
 from jupyterhub_gpuspawner.slurm.accounts import own_account
@@ -53,6 +53,7 @@ _INSTALL = "Install it from config/wrappers with `install -o root -g root -m 755
 _INSTALL_ALL = "Create it, and install the scripts of config/wrappers in it; see docs/howto/sudo.md."
 
 
+@names_no_cluster
 async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
     """Look at the files, as far as this account may."""
     site = context.spawner

@@ -17,7 +17,7 @@ from traitlets.config import Config, Configurable
 from traitlets.config.loader import LazyConfigValue
 from traitlets.utils.importstring import import_item
 
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
@@ -48,6 +48,7 @@ _HIDDEN = (
 )
 
 
+@names_no_cluster
 async def check_settings(context: Context) -> AsyncIterator[Finding]:
     """Look at the settings alone."""
     config = context.site.config
@@ -137,6 +138,7 @@ ALIKE = 0.75
 """How close a name must be to be suggested; see :func:`difflib.get_close_matches`."""
 
 
+@names_no_cluster
 async def check_names(context: Context) -> AsyncIterator[Finding]:
     """Look at each name in the configuration."""
     config = context.site.config
