@@ -144,8 +144,8 @@ def title(name: str, display_name: str, profile: str = "") -> str:
 
 def job_in(job_id: str, partition: str, cluster: str) -> str:
     """A job, with its partition and its cluster as far as they have a name."""
-    places = (f"partition {partition}" if partition else "", f"cluster {cluster}" if cluster else "")
-    return ", ".join(filter(None, (job_id, *places)))
+    parts = (job_id, f"partition {partition}" if partition else "", f"cluster {cluster}" if cluster else "")
+    return ", ".join(filter(None, parts))
 
 
 def gpus(devices: Iterable[PlacedGpu]) -> tuple[str, ...]:

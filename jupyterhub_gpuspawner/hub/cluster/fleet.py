@@ -155,8 +155,8 @@ class FleetStore:
         with Session(self._engine) as session, session.begin():
             for table, key in ((_NODES, _NODES.c.node), (_GRANTS, _GRANTS.c.job_id)):
                 unnamed = set(session.execute(select(key).where(table.c.cluster == "")).scalars())
-                known = set(session.execute(self._of(select(key))).scalars()) if unnamed else set()
-                for keys in in_batches(unnamed - known):
+                own = set(session.execute(self._of(select(key))).scalars()) if unnamed else set()
+                for keys in in_batches(unnamed - own):
                     rows = update(table).where(table.c.cluster == "", key.in_(keys))
                     session.execute(rows.values(cluster=self._cluster))
 

@@ -85,8 +85,8 @@ def requested_connection(handler: BaseHandler) -> Connection:
     connections = connections_of(handler)
     name = handler.get_argument("cluster", "") or next(iter(connections))
     if name not in connections:
-        known = ", ".join(filter(None, connections)) or "none"
-        raise web.HTTPError(404, f"There is no such cluster. The clusters with a name are: {known}.")
+        names = ", ".join(filter(None, connections)) or "none"
+        raise web.HTTPError(404, f"There is no such cluster. The clusters with a name are: {names}.")
     return connections[name]
 
 
@@ -153,8 +153,8 @@ class ClusterPage(BaseHandler):
         maps = [await self._of_sight(sight, filters, several=len(clusters) > 1) for sight in sights]
         healths = {}
         if self.get_argument("part", "") != "map":  # the page's script fetches the map alone
-            found = await asyncio.gather(*(health_of(self, connection) for connection in connections))
-            for connection, of_nodes in zip(connections, found, strict=True):
+            of_clusters = await asyncio.gather(*(health_of(self, connection) for connection in connections))
+            for connection, of_nodes in zip(connections, of_clusters, strict=True):
                 healths[connection.name if len(clusters) > 1 else ""] = health_section(of_nodes, time.time())
         self.finish(
             await self.render_template(
@@ -188,8 +188,8 @@ class ClusterPage(BaseHandler):
             )
             return Markup(template.render(name=name, sections=parts, filters=filters, **namespace))  # noqa: S704 - the template has escaped its texts
 
-        taken = datetime.fromtimestamp(cluster_map.taken_at).astimezone()
-        in_words = {"rows": await asyncio.to_thread(rows), "summary": summary(cluster_map), "taken": taken}
+        moment = datetime.fromtimestamp(cluster_map.taken_at).astimezone()
+        in_words = {"rows": await asyncio.to_thread(rows), "summary": summary(cluster_map), "taken": moment}
         return {"name": name, "sight": sight, **in_words}
 
     def _servers_in(self, scope: str) -> frozenset[tuple[str, str]]:

@@ -367,7 +367,10 @@ def _by_cluster(name: str) -> Callable[[Operations], None]:
         old = Table(name, MetaData(), autoload_with=connection)
         if "cluster" in old.c:  # the step is repeated
             return
-        columns = [Column(each.name, each.type, primary_key=each.primary_key, nullable=each.nullable) for each in old.c]
+        columns = [
+            Column(column.name, column.type, primary_key=column.primary_key, nullable=column.nullable)
+            for column in old.c
+        ]
         new = Table(f"{name}_new", MetaData(), Column("cluster", String(255), primary_key=True), *columns)
         new.drop(connection, checkfirst=True)
         new.create(connection)
