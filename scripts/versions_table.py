@@ -66,7 +66,8 @@ def commit() -> str:
         command = ["git", *words]
         return subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True).stdout.strip()
 
-    others = git("status", "--porcelain", "--untracked-files=no", "--", ":/", f":!{RESULTS.name}", f":!{TABLE.name}")
+    written = [f":!{name}" for name in (RESULTS.name, TABLE.name, "sites.json", "sites-table.md")]
+    others = git("status", "--porcelain", "--untracked-files=no", "--", ":/", *written)
     return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if others else "")
 
 

@@ -14,6 +14,7 @@ from hypothesis import settings
 settings.register_profile("unhurried", settings(), deadline=None)
 settings.load_profile("unhurried")
 
+pytest.register_assert_rewrite("tests.nightly.sites.main_job")  # its assertions are shared by the sites' modules
 pytest_plugins = [f"tests.fixtures.{name}" for name in ("users", "slurm", "postgres", "hubs", "site")]
 
 # whoever runs the tests in the background may ignore these, and what the tests start would ignore them, too

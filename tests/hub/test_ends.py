@@ -9,7 +9,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SlurmFailed,
 )
 from tests.fixtures.hubs import COMMAND, STAND_IN, start_hub
+from tests.fixtures.slurm import ChangedSlurm
 from tests.hub.servers import environment, in_the_end, job_id, start, state, why_it_ended
 from tests.hub.visitor import Visitor
 from tests.waiting import true_within, wait_until
@@ -53,18 +54,6 @@ c.GPUSlurmSpawner.slurm_timeout = 2.0
 """The hub itself polls every 30 s: what is noticed sooner comes from the watcher."""
 
 
-class ChangedSlurm(PrivateSlurm):
-    """A Slurm with one node, whose slurm.conf is changed before its daemons read it."""
-
-    def __init__(self, folder: Path, change: Callable[[str], str]) -> None:
-        super().__init__(CLUSTER, folder)
-        self._change = change
-
-    def _write_files(self) -> None:
-        super()._write_files()
-        self.conf.write_text(self._change(self.conf.read_text()))
-
-
 def preempts_and_watches_memory(conf: str) -> str:
     """Partitions preempt each other, and slurmd checks the memory of jobs once a second."""
     conf = conf.replace("JobAcctGatherType=jobacct_gather/none", WATCHES_MEMORY)
@@ -76,7 +65,7 @@ def preempts_and_watches_memory(conf: str) -> str:
 @pytest.fixture(scope="module")
 def slurm(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
     """A Slurm in which servers can be preempted, and killed for exceeding their memory."""
-    with ChangedSlurm(public_folder / "ends", preempts_and_watches_memory) as slurm:
+    with ChangedSlurm(CLUSTER, public_folder / "ends", preempts_and_watches_memory) as slurm:
         yield slurm
 
 
@@ -203,7 +192,7 @@ def test_a_node_with_ipv6_alone(needs_slurm: None, public_folder: Path, tmp_path
         return conf.replace("NodeAddr=127.0.0.1", "NodeAddr=::1") + "CommunicationParameters=EnableIPv6\n"
 
     with ExitStack() as stack:
-        slurm = stack.enter_context(ChangedSlurm(public_folder / "six", with_ipv6))
+        slurm = stack.enter_context(ChangedSlurm(CLUSTER, public_folder / "six", with_ipv6))
         lines = f"{CONFIG}\nc.Spawner.ip = '::1'"
         hub = start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=profiles(tmp_path / "never"))
         job = hub.spawn("six", {"profile": "low"})["job_id"]
