@@ -3,19 +3,17 @@
 
 Usage:
     scripts/sites_table.py names                        print the names of the sites
-    scripts/sites_table.py record NAME COMMIT JUNIT     keep the result of one site, and write the table
+    scripts/sites_table.py record NAME COMMIT VERSIONS JUNIT    keep the result of one site, and write the table
     scripts/sites_table.py write                        write the table again
 
-COMMIT is the commit that was tested, JUNIT what pytest's ``--junitxml`` wrote. The results are in
-docs/explanation/sites.json; a new result replaces that of the same site.
+COMMIT and VERSIONS (a file) are what ``scripts/versions_table.py commit`` and ``here`` printed, JUNIT what pytest's
+``--junitxml`` wrote. The results are in docs/explanation/sites.json; a new result replaces that of the same site.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import shutil
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from datetime import datetime, timezone
@@ -73,13 +71,6 @@ def outcomes(junit: Path) -> dict[str, str]:
     return found
 
 
-def slurm_version() -> str:
-    """The version of the Slurm of this machine."""
-    squeue = shutil.which("squeue")
-    done = subprocess.run([squeue, "--version"], capture_output=True, text=True, check=False).stdout if squeue else ""
-    return done.split()[-1] if done else ""
-
-
 def table(rows: list[Row]) -> str:
     """The page."""
     steps = [step.replace("_", " ") for step in STEPS]
@@ -120,13 +111,13 @@ def main(words: list[str]) -> None:
     match words:
         case ["names"]:
             sys.stdout.write("".join(f"{name}\n" for name in names()))
-        case ["record", name, commit, junit]:
+        case ["record", name, commit, versions, junit]:
             today = datetime.now(timezone.utc).date().isoformat()
             row = {
                 "name": name,
                 "date": today,
                 "commit": commit,
-                "slurm": slurm_version(),
+                "slurm": json.loads(Path(versions).read_text("utf-8"))["slurm"],
                 "tests": outcomes(Path(junit)),
             }
             write([*(old for old in read() if old["name"] != name), row])
