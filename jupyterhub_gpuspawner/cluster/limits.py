@@ -110,6 +110,35 @@ def partitions_of(resources: Resources, snapshot: ClusterSnapshot) -> list[str]:
     return [partition.name for partition in snapshot.partitions if partition.default]
 
 
+class Preempted(str, Enum):
+    """What happens to a job that is preempted."""
+
+    ENDS = "ends"
+    PAUSES = "pauses"
+
+
+def preempted(resources: Resources, snapshot: ClusterSnapshot) -> Preempted | None:
+    """What jobs of a partition with a higher PriorityTier do to this one, where they may share its nodes; else None.
+
+    Of several partitions it may run in the worst one. Preemption by QOS is known to Slurm's accounting alone.
+    """
+    if snapshot.preemption != "partition":
+        return None
+    partitions = [snapshot.partition_by_name.get(name) for name in partitions_of(resources, snapshot)]
+    below = [
+        partition
+        for partition in partitions
+        if partition is not None
+        and any(
+            other.priority_tier > partition.priority_tier and not set(other.nodes).isdisjoint(partition.nodes)
+            for other in snapshot.partitions
+        )
+    ]
+    if any(partition.preemptable for partition in below):
+        return Preempted.ENDS
+    return Preempted.PAUSES if any(partition.suspendable for partition in below) else None
+
+
 def cpus_per_core_of(resources: Resources | None, snapshot: ClusterSnapshot | None) -> int:
     """How many of Slurm's CPUs a core has where the job may run; 0 where that is not known, or not the same."""
     if resources is None or snapshot is None:

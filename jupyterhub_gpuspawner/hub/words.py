@@ -220,6 +220,10 @@ NOT_FREE = "That choice is no longer free, so you are still in line."
 GAVE_UP = "You are no longer in line for {profile}."
 BACK_TO = "Choose {profile} again"
 
+SUSPENDED = (
+    "Slurm has suspended the server, for a job with higher priority or at an administrator's request. It does not "
+    "answer until Slurm resumes it, and then goes on where it was."
+)
 SILENT = "Slurm is not responding at the moment. Your server is not affected."
 LAST_ANSWER = silence(since_the_start=False, more="Your server is not affected.")
 NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.")

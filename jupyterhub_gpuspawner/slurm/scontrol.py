@@ -185,6 +185,7 @@ def _partition(record: Mapping[str, str]) -> Partition:
         jobs_per_cpu=value("OverSubscribe", _jobs_per_cpu, 1),
         priority_tier=value("PriorityTier", partial(_number, default=1), 1),
         preemptable=bool({"CANCEL", "REQUEUE"} & set(words(record.get("PreemptMode")))),
+        suspendable="SUSPEND" in words(record.get("PreemptMode")),
         default_cpus_per_gpu=value("JobDefaults", _default_per_gpu("DefCpuPerGPU"), None),
         default_memory_per_gpu_mib=value("JobDefaults", _default_per_gpu("DefMemPerGPU"), None),
         unread=tuple(unread),

@@ -241,6 +241,8 @@ class Partition:
     """PriorityTier: with preemption by partition, its jobs preempt those of partitions with a lower one."""
     preemptable: bool = False
     """Its jobs give back all that they hold when they are preempted (PreemptMode is CANCEL or REQUEUE)."""
+    suspendable: bool = False
+    """Its jobs are suspended when they are preempted, and resumed later (PreemptMode is SUSPEND)."""
     default_cpus_per_gpu: int | None = None
     """DefCpuPerGPU of the partition; None where the cluster's applies."""
     default_memory_per_gpu_mib: int | None = None

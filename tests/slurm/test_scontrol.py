@@ -154,6 +154,16 @@ def test_partitions_of_each_version(version: str) -> None:
     assert (found["long"].max_time, found["debug"].max_time) == (None, 1800)
 
 
+@pytest.mark.parametrize(
+    ("mode", "ends", "pauses"),
+    [("OFF", False, False), ("GANG,SUSPEND", False, True), ("CANCEL", True, False), ("REQUEUE", True, False)],
+)
+def test_what_a_partition_does_to_jobs_that_are_preempted(mode: str, ends: bool, pauses: bool) -> None:
+    """As scontrol writes PreemptMode where slurm.conf has SUSPEND,GANG for the cluster."""
+    (found,) = parse_partitions(f"PartitionName=low Nodes=c1 PreemptMode={mode}\n")
+    assert (found.preemptable, found.suspendable) == (ends, pauses)
+
+
 @pytest.mark.usefixtures("utc")
 def test_reservations_tell_who_when_and_where() -> None:
     """One reservation is active, one is in the future, and one is for maintenance of all nodes."""

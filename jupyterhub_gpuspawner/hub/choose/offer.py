@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, within
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of, model_of_type
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits
-from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
+from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of, preempted
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
@@ -532,6 +532,7 @@ def _gets(
     types = " or ".join(str(model_of_type(kind, snapshot)) for kind in values["gpu_type"] or [gpu_type] if kind)
     nodes = _span(values["nodes"])
     several = nodes not in ("", "1")
+    interrupted = preempted(resources, snapshot) if resources is not None and snapshot is not None else None
     on_a_node = (
         f"{gpus} \N{MULTIPLICATION SIGN} {types or 'GPU'}" if gpus else "",
         _counted(_span(values["shards"]), "GPU shard"),
@@ -542,6 +543,7 @@ def _gets(
         _counted(nodes, "node") if several else "",
         *(f"{part}{words.PER_NODE}" if several and part not in ("", words.ALL_MEMORY) else part for part in on_a_node),
         _time(values["time"], time_unit),
+        words.PREEMPTED[interrupted] if interrupted is not None else "",
     )
     return tuple(part for part in parts if part)
 

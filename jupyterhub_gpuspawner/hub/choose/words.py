@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
+from jupyterhub_gpuspawner.cluster.limits import Preempted
 from jupyterhub_gpuspawner.hub.times import silence
 from jupyterhub_gpuspawner.words import duration, sentence
 
@@ -68,6 +69,11 @@ ALL_MEMORY = "all of a node's memory"
 PER_NODE = " on each"
 """After what a job on several nodes gets on each of them."""
 NO_LIMIT = "no time limit"
+PREEMPTED = {
+    Preempted.ENDS: "may be ended at any time for a job with higher priority",
+    Preempted.PAUSES: "may be paused at any time for a job with higher priority",
+}
+"""After what a job gets that others may preempt."""
 CHECKED = "checked {age} ago"
 RECENT = 5
 """Seconds for which the age of what is shown is not mentioned."""

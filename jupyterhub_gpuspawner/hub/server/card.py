@@ -442,6 +442,7 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
         server.name,
         title,
         "running",
+        headline=words.SUSPENDED if server.job is not None and server.job.state == "SUSPENDED" else "",
         usage=usage_card(server.usage, now=now, placement=server.placement),
         idle=idle_notice(server),
         extended=server.extended,

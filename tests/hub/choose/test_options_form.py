@@ -192,6 +192,32 @@ def test_cpus_that_are_threads_are_not_called_cores(per_core: int, words: str) -
     assert gets(document, cluster(node("n1", cpus=32, cpus_per_core=per_core)) if per_core else None) == (words,)
 
 
+ENDED = "may be ended at any time for a job with higher priority"
+
+
+@pytest.mark.parametrize(
+    ("preemption", "changes", "words"),
+    [
+        ("partition", {"preemptable": True}, (ENDED,)),
+        ("partition", {"suspendable": True}, ("may be paused at any time for a job with higher priority",)),
+        ("partition", {"preemptable": True, "priority_tier": 10}, ()),
+        ("partition", {}, ()),
+        ("qos", {"preemptable": True}, ()),
+        ("", {"preemptable": True}, ()),
+    ],
+)
+def test_a_profile_says_that_others_may_preempt_its_jobs(
+    preemption: Any, changes: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    """Those of a partition with a higher PriorityTier that has the same nodes."""
+    found = cluster(node("n1", "gpu:p100:4"), **changes)
+    owners = Partition("owners", nodes=("n1",), priority_tier=10)
+    elsewhere = Partition("elsewhere", nodes=("n2",), priority_tier=100)
+    found = replace(found, partitions=(*found.partitions, owners, elsewhere), preemption=preemption)
+
+    assert gets({"slurm": {"cpus": 1}}, found) == ("1 core", *words)
+
+
 def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
     """The job's resources, with the site's defaults where the profile does not replace them."""
     site = Resources.model_validate({"gpus": 1, "gpu_type": "k80", "cpus": 2, "memory": "8G", "time": "1:00:00"})

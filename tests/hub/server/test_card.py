@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.hub.server.card import (
 )
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+from jupyterhub_gpuspawner.hub.words import SUSPENDED
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.records.record import UNKNOWN, Cause, Kind, start_failed
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, job_words
@@ -59,6 +60,10 @@ CARDS = {
         ServerCard("", "My server", "running", log=True, app="VS Code"),
     ),
     "before its report": (replace(RUNNING, placement=None), ServerCard("", "My server", "running", log=True)),
+    "one that Slurm has suspended says why it does not answer": (
+        replace(RUNNING, placement=None, job=Job("12", Phase.RUNNING, state="SUSPENDED")),
+        ServerCard("", "My server", "running", SUSPENDED, log=True),
+    ),
     "while Slurm is silent the card has what was last known": (
         Server(ready=True, start=StartFacts("12", silent=True, answered_at=NOW)),
         ServerCard("", "My server", "running", silent=True, as_of=NOW),
