@@ -58,7 +58,7 @@ HARDWARE = (
     "-device xio3130-downstream,id=d2,bus=u1,chassis=5 -device pci-testdev,bus=d2 "
     "-device xio3130-downstream,id=d3,bus=u1,chassis=6 -device pci-testdev,bus=d3"
 )
-APPEND = "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off nokaslr"
+APPEND = "console=ttyS0 earlyprintk=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off nokaslr no_timer_check"
 GPUS = (("0000:13:00.0", 0), ("0000:14:00.0", 0), ("0000:83:00.0", 1), ("0000:84:00.0", 1))
 """PCI address and NUMA node of each GPU; its device file is /dev/nvidia0, 1, 2, 3. There is no driver for it."""
 
