@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, Slur
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
 from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import duration, some
 
 # Whether a hub reaches its login node: ssh's configuration, and the account there.
 
@@ -111,6 +111,10 @@ LEFT = Code(
     "processes-left",
     "Slurm follows a job's processes by their process group (proctrack/pgid), which every kernel of a server leaves.",
 )
+ELSEWHERE = Code(
+    "federation",
+    "Slurm is in a federation, and servers' jobs may start on another of its clusters, where the hub does not look.",
+)
 CLOCK = Code("clock-differs", "The clocks of this machine and of slurmctld's differ by more than ten seconds.")
 AT_MOST = 10.0
 """Seconds that are not reported; Slurm's time has whole seconds."""
@@ -158,6 +162,14 @@ async def check_config(context: Context) -> AsyncIterator[Finding]:
     config = await context.client.config()
     for finding in of_config(config):
         yield finding
+    if not context.spawner.req_cluster and (siblings := await context.client.siblings()):
+        yield ELSEWHERE.error(
+            "Slurm",
+            f"{config.cluster_name} is in a federation with {some(siblings)}, so a server's job may start there, where "
+            "the hub does not look: its start fails.",
+            f'Set {context.setting("req_cluster")} = "{config.cluster_name}"; with wrapper_dir, SLURM_CLUSTERS in each '
+            "script as well.",
+        )
     if config.answered_at is not None:
         ahead = max(before - (config.answered_at + 1.0), config.answered_at - time.time())
         if ahead > AT_MOST:

@@ -107,6 +107,10 @@ _EXPLANATIONS: Mapping[str, Explanation] = {
     ),
     "job_node_failed": Explanation("The node failed.", "`{scontrol} show node {node}`, and slurmctld's log."),
     "job_preempted": Explanation("A job with a higher priority took its place.", "Nothing: they start again."),
+    "job_revoked": Explanation(
+        "Another cluster of the federation started the job.",
+        "Set c.GPUSlurmSpawner.req_cluster to this cluster's name: see `gpuspawner check`.",
+    ),
     "job_vanished": Explanation("Slurm has no record of the job.", "slurmctld's log; MinJobAge."),
     "job_replaced": Explanation("Slurm lost the job.", "slurmctld's log; StateSaveLocation, MaxJobId."),
     "job_ended": Explanation("The job ended.", _JOB),

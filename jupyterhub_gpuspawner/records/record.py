@@ -106,6 +106,7 @@ _OF_JOB: Mapping[End, Kind] = {
     End.OUT_OF_MEMORY: Kind.MEMORY,
     End.NODE_FAILED: Kind.NODE_FAILURE,
     End.PREEMPTED: Kind.PREEMPTED,
+    End.REVOKED: Kind.CANCELLED_OUTSIDE,
     End.VANISHED: Kind.UNKNOWN,
     End.REPLACED: Kind.UNKNOWN,
 }

@@ -291,6 +291,11 @@ class SlurmClient:
         """The parts of slurm.conf that a hub needs, as slurmctld uses them (``scontrol show config``: one RPC)."""
         return parse_config((await self._slurm.run("scontrol", "show", "config")).output())
 
+    async def siblings(self) -> tuple[str, ...]:
+        """The other clusters of the cluster's federation; empty where it is in none (``scontrol show federation``)."""
+        text = (await self._slurm.run("scontrol", "show", "federation")).output()
+        return tuple(sorted(re.findall(r"^Sibling:\s*([^:\s]+):", text, re.MULTILINE)))
+
     async def licenses(self) -> dict[str, int]:
         """How many there are of each licence, in use or not (``scontrol show licenses``)."""
         return parse_licenses((await self._slurm.run("scontrol", "show", "licenses", "-o")).output())

@@ -43,6 +43,8 @@ class End(str, Enum):
     NODE_FAILED = "node failed"
     PREEMPTED = "preempted"
     VANISHED = "vanished"
+    REVOKED = "revoked"
+    """Another cluster of the federation has started it."""
     REPLACED = "replaced"
     """The id now belongs to another job: slurmctld lost its state, or job ids started over."""
 
@@ -88,7 +90,7 @@ ENDS: dict[str, End] = {
     "OUT_OF_MEMORY": End.OUT_OF_MEMORY,
     "PREEMPTED": End.PREEMPTED,
     "RECONFIG_FAIL": End.FAILED,
-    "REVOKED": End.CANCELLED,
+    "REVOKED": End.REVOKED,
     "TIMEOUT": End.TIME_LIMIT,
 }
 """Slurm's state -> how the job ended, for every state whose phase is ENDED."""
@@ -335,6 +337,11 @@ _ENDS_IN_WORDS: dict[End | None, Words] = {
         "Slurm no longer has a record of the job.",
         "Start again. If it happens again, contact {contact}.",
         "MinJobAge has passed, or slurmctld lost its state; sacct may show more.",
+    ),
+    End.REVOKED: Words(
+        "Another cluster of the federation has started the job, where this hub does not look. It is cancelled.",
+        "This was not caused by you. Please contact {contact}.",
+        "Set c.GPUSlurmSpawner.req_cluster to this cluster's name, so that servers start on it alone.",
     ),
     End.REPLACED: Words(
         "Slurm has lost the job: its id now belongs to another job.",

@@ -66,6 +66,10 @@ class RecordedClient:
         """A site without accounting."""
         return SlurmConfig()
 
+    async def siblings(self) -> tuple[str, ...]:
+        """No federation."""
+        return ()
+
     async def licenses(self) -> dict[str, int]:
         """Two of one program."""
         return {"matlab": 2}

@@ -93,6 +93,19 @@ def commands(folder: Path, *, sudo: str = 'shift 3; exec "$@"', ahead: int = 0) 
         copy.chmod(0o755)
 
 
+def federated(folder: Path) -> None:
+    """A Slurm in a federation, as ``scontrol show federation`` of 22.05 lists it."""
+    commands(folder)
+    scontrol = folder / "slurm" / "scontrol"
+    others = """
+echo "ClusterName = juniper"
+echo "Federation: trees"
+echo "Self:       juniper:127.0.0.1:27463 ID:1 FedState:ACTIVE Features:"
+echo "Sibling:    cedar:127.0.0.1:28152 ID:2 FedState:ACTIVE Features: PersistConnSend/Recv:Yes/Yes Synced:Yes"
+"""
+    scontrol.write_text(scontrol.read_text() + others)
+
+
 def sudo_says(line: str) -> Callable[[Path], None]:
     """A sudo that refuses."""
     return lambda folder: commands(folder, sudo=f"echo {line!r} >&2; exit 1")
@@ -150,6 +163,13 @@ class HubMistake:
 
 
 MISTAKES = {
+    "a hub in a federation does not name its cluster": HubMistake(
+        "",
+        "WRONG Slurm: juniper is in a federation with cedar, so a server's job may start there, where the hub does not "
+        'look: its start fails. Set c.GPUSlurmSpawner.req_cluster = "juniper"; with wrapper_dir, SLURM_CLUSTERS in '
+        "each script as well. [federation]",
+        surroundings=federated,
+    ),
     "a page template of the site's is a whole page": HubMistake(
         "c.JupyterHub.template_paths.append('FOLDER/templates')",
         "warn  c.JupyterHub.template_paths: FOLDER/templates/home.html: the home page does not show the cards of "

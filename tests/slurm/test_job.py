@@ -34,7 +34,7 @@ from tests.slurm.recorded import VERSIONS, recorded
         ("COMPLETING", Phase.ENDING, None),
         ("CANCELLED by 2001", Phase.ENDED, End.CANCELLED),
         ("CANCELLED+", Phase.ENDED, End.CANCELLED),
-        ("REVOKED", Phase.ENDED, End.CANCELLED),
+        ("REVOKED", Phase.ENDED, End.REVOKED),
         ("TIMEOUT", Phase.ENDED, End.TIME_LIMIT),
         ("DEADLINE", Phase.ENDED, End.TIME_LIMIT),
         ("OUT_OF_MEMORY", Phase.ENDED, End.OUT_OF_MEMORY),
@@ -96,6 +96,10 @@ def job(state: str, **facts: object) -> Job:
         (job("NODE_FAIL", reason="NodeDown"), "The node of the job failed."),
         (job("BOOT_FAIL"), "The node of the job did not boot."),
         (job("PREEMPTED"), "The job was preempted: a job with higher priority needed its resources."),
+        (
+            job("REVOKED"),
+            "Another cluster of the federation has started the job, where this hub does not look. It is cancelled.",
+        ),
         (job("FAILED", reason="NonZeroExitCode", exit_code="3:0"), "The job failed with exit code 3."),
         (
             job("FAILED", reason="NonZeroExitCode", exit_code="127:0"),

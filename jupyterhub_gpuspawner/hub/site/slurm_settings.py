@@ -332,7 +332,8 @@ class SlurmSettings(SlurmSpawner):
         "",
         config=True,
         help="""Name of another cluster in the slurmdbd of this machine's Slurm, to which all commands are sent
-        (`--clusters`, `-M`). Empty: the cluster of slurm.conf.""",
+        (`--clusters`, `-M`). Empty: the cluster of slurm.conf. In a federation it is the name of that cluster, too:
+        servers then start there alone.""",
     )
     clusters = Clusters(
         config=True,

@@ -49,7 +49,7 @@ from jupyterhub_gpuspawner.records.explanation import COMMAND
 from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix, fixed_prefix
-from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, job_words
+from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase, hub_mark, job_words
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
@@ -352,7 +352,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
                 if self.attempt.unanswered is not None:
                     raise self.attempt.unanswered from None
                 raise await self.explained.took_too_long(Stage.SUBMITTED, self.start_timeout) from None
-            await self._readiness().wait()
+            await self._until_ready()
         except SubmitRejected as error:
             since = self.attempt.reached[Stage.SUBMITTED]
             error.why = await endings.why_never(self.connection(), self.exec_prefix, self.request, since=since)
@@ -466,6 +466,13 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
                 attempt.latest = detail.latest_start
                 self.row.store_soon()
 
+    async def _until_ready(self) -> None:
+        try:
+            await self._readiness().wait()
+        finally:
+            if self.watch.status is not None and self.watch.status.end is End.REVOKED:
+                self.cancel_in_background()  # on the federation's other cluster, where nobody would end it
+
     def _readiness(self) -> Readiness:
         return Readiness(
             spawner=self,
@@ -509,7 +516,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         self.log.info("Job %s of %s was starting when the hub ended: taking it up", self._log_job, self._log_name)
         metrics.adopted(self, "starting")
         try:
-            await self._readiness().wait()
+            await self._until_ready()
         except GPUSpawnerError as error:
             raise self._start_error(error) from error
         self._serves()
@@ -549,6 +556,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             self.log.warning(
                 "Slurm requeued job %s of %s; its server is gone: cancelling it", self._log_job, self._log_name
             )
+        if first and (status.phase is not Phase.ENDED or status.end is End.REVOKED):
             self.cancel_in_background()
         session = self.life.session
         await self.explained.keep_job_end(status, planned=session.session_ends_at if session is not None else None)
