@@ -46,6 +46,11 @@ LOG_DIR = Code("log-dir-missing", "a job could not write its log, most often sin
 LOG_UNREAD = Code("job-log-unread", "the log of the job could not be read, so that nothing is known.", "--submit")
 HOME = Code("home-missing", "the user's home does not exist on a node.", "--submit")
 PYTHON = Code("python-missing", "a node has no Python 3.9 or newer for the launcher.", "--submit")
+LOGIN = Code(
+    "login-shell-ends",
+    "a file that login shells read, such as ~/.bash_profile, ends them, runs another shell, or does not end.",
+    "--submit",
+)
 SETUP = Code("environment-fails", "modules, or another part of a profile's environment, fail on a node.", "--submit")
 COMMAND = Code("command-missing", "the server's command does not exist on a node.", "--submit")
 CONTAINER = Code("container-missing", "a node lacks the container runtime or image of a profile.", "--submit")
@@ -257,7 +262,8 @@ def _of_profile(request: JobRequest, job: ProbeJob) -> str:
     lines.append(":")  # the exit status says whether the environment could be set up
     shell = "bash -l" if environment.login_shell else "bash"
     script = shlex.quote("\n".join(lines))
-    return f"command {shell} -c {script} </dev/null || {_fact('setup', slug=slug)}"
+    started = _fact("shell", slug=slug)
+    return f"{started}\ncommand {shell} -c {script} </dev/null || {_fact('setup', slug=slug)}"
 
 
 def _need(fact: str, slug: str, what: str, condition: str) -> str:
@@ -361,6 +367,8 @@ class JobLog:
 
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The content of each fact by its name."""
+    shells: dict[str, bool] = field(default_factory=dict)
+    """Profiles for which a shell was started, and whether it came to the profile's first line."""
     missing: list[tuple[str, str, str]] = field(default_factory=list)
     """What profiles lack on the node: ``command``, ``runtime``, ``image`` or ``nbgitpuller``; the profile; its name."""
     failed: dict[str, str] = field(default_factory=dict)
@@ -398,7 +406,10 @@ def parse_log(text: str) -> JobLog:
         log.facts[fact] = values
         if fact == "profile":
             message = ""
-        elif fact == "setup":
+            log.shells[str(values.get("slug"))] = True
+        elif fact == "shell":
+            log.shells[str(values.get("slug"))] = False
+        elif fact == "setup" and log.shells.get(str(values.get("slug")), True):
             log.failed[str(values.get("slug"))] = message
         elif fact in ("command", "runtime", "image", "nbgitpuller") and values.get("found") is not True:
             log.missing.append((fact, str(values.get("slug")), str(values.get("what"))))
@@ -552,7 +563,11 @@ def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> It
         return
     if "no-home" in log.facts:
         yield HOME.error(node, f"the home {job.home} does not exist.", "Mount it on the nodes, or set req_homedir.")
-    faults = [*_of_environments(log, node), *_of_network(followed, node, hub_listens=hub_listens)]
+    faults = [
+        *_of_shells(log, node),
+        *_of_environments(log, node),
+        *_of_network(followed, node, hub_listens=hub_listens),
+    ]
     yield from faults
     python = log.facts.get("python", {}).get("version")
     if log.placement and python:
@@ -616,6 +631,25 @@ def _without_log(followed: FollowedJob, node: str) -> Finding:
         f"job {followed.job_id} ran, and its log in {followed.job.log_dir} did not appear on this machine.",
         "Set c.GPUSlurmSpawner.log_dir to a folder that nodes and hub share, if failed starts should show their log.",
     )
+
+
+_LOGIN_FILES = "~/.bash_profile, ~/.bash_login, ~/.profile and /etc/profile.d"
+
+
+def _of_shells(log: JobLog, node: str) -> Iterator[Finding]:
+    """Whether the shells that set up environments came to the first line of each profile, and past the last."""
+    if "launcher" not in log.facts and log.shells:
+        slug, entered = list(log.shells.items())[-1]
+        if entered:
+            text = f"its environment was not set up on {node}; the job was followed for {duration(RUNS)}."
+            yield SETUP.error(f"profile {slug}", text, "See `environment` in the profile.")
+        else:
+            text = f"the user's login shell did not get through the files that it reads within {duration(RUNS)}."
+            yield LOGIN.error(node, text, f"Look for what asks a question or never ends in {_LOGIN_FILES}.")
+    elif not all(log.shells.values()):
+        text = "the user's login shell ended, or ran another shell, before it came to the lines of a profile."
+        fix = f"Look for exec and exit in {_LOGIN_FILES}, and run these in interactive shells only."
+        yield LOGIN.error(node, text, fix)
 
 
 def _of_environments(log: JobLog, node: str) -> Iterator[Finding]:

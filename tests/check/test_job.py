@@ -36,6 +36,7 @@ JOB = Job("7", Phase.RUNNING, "RUNNING", batch_host="g1", partition="gpu", tag=P
 GOOD = """\
 slurmstepd: a line of Slurm's
 gpuspawner-check began {}
+gpuspawner-check shell {"slug": "gpu"}
 gpuspawner-check profile {"slug": "gpu"}
 gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}
 gpuspawner-check launcher {}
@@ -96,6 +97,36 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
             )
         ),
         ["error environment-fails: profile gpu", PLACED],
+    ),
+    "a login profile that exits": (
+        followed(
+            said(
+                GOOD,
+                'gpuspawner-check profile {"slug": "gpu"}\n'
+                'gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}',
+                'gpuspawner-check setup {"slug": "gpu"}',
+            )
+        ),
+        ["error login-shell-ends: node g1", PLACED],
+    ),
+    "a login profile that runs fish instead, after a profile whose module is missing": (
+        followed(
+            said(
+                GOOD,
+                'gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}',
+                'gpuspawner: module cuda/99 cannot be loaded\ngpuspawner-check setup {"slug": "gpu"}\n'
+                'gpuspawner-check shell {"slug": "other"}',
+            )
+        ),
+        ["error login-shell-ends: node g1", "error environment-fails: profile gpu", PLACED],
+    ),
+    "a login profile that waits for an answer": (
+        followed(GOOD.partition("gpuspawner-check profile")[0], back=None),
+        ["error login-shell-ends: node g1"],
+    ),
+    "a module that takes too long": (
+        followed(GOOD.partition("gpuspawner-check command")[0], back=None),
+        ["error environment-fails: profile gpu"],
     ),
     "no container runtime": (
         followed(

@@ -173,6 +173,10 @@ _BY_ITSELF = (End.FAILED, End.FINISHED)
 _RETRY = "Start again. If it happens again, contact {contact}."
 _REQUEUE = "Start again; the new server may have to wait in the queue."
 _ASK = "Please contact {contact}."
+_NOTHING_REPORTED = (
+    "Start again. If it happens again, look for what asks a question or takes long in ~/.bash_profile, ~/.bash_login "
+    "or ~/.profile, or contact {contact}."
+)
 _TRY_LATER = (
     "Try again in a minute; if it still fails, contact {contact}. Servers that are already running are not affected."
 )
@@ -319,6 +323,8 @@ def _of_start(ending: Ending, of_job: Words, whose: Mapping[str, str]) -> Words:
     last_state = words.SUBMITTED_AS if job is None else words.ABOUT_JOB
     facts = {**whose, "job_id": ending.job_id, "time": duration(ending.seconds)}
     facts["job"] = last_state.format(text=of_job.sentence, **facts)
+    if ending.stage is Stage.ALLOCATED and fault == "timeout" and not ending.line:
+        of_start = replace(of_start, advice=_NOTHING_REPORTED)
     return replace(of_start, sentence=_with_line(of_start.sentence.format(**facts), ending.line))
 
 
@@ -330,7 +336,9 @@ def _of_end(ending: Ending, of_job: Words, your: str) -> Words:
     if ending.cause.fault == JOB_SILENT:
         return Words(f"{text}: {of_job.sentence} It reported nothing.", SILENT)
     if ending.line:
-        return Words(_with_line(f"{text}.", ending.line), of_job.advice, of_job.sentence)
+        nothing_ours = ending.stage is not Stage.STARTING and not _has_our_line(ending.lines)
+        advice = " ".join((of_job.advice, *([SILENT] if nothing_ours else [])))
+        return Words(_with_line(f"{text}.", ending.line), advice, of_job.sentence)
     return Words(f"{text}: {of_job.sentence}", of_job.advice)
 
 
@@ -458,7 +466,7 @@ def hook_refused(refusal: web.HTTPError, *, contact: str = words.CONTACT) -> web
 
 JOB_KILLED, JOB_NODE_DRAINED, JOB_NO_LOG, JOB_SILENT = "job_killed", "job_node_drained", "job_no_log", "job_silent"
 """The fault of a start whose job was killed by signal 9, was cancelled when Slurm drained its node, could not write its
-log, or ended and neither reported nor wrote anything."""
+log, or ended and neither reported nor wrote anything of its own."""
 BEFORE_SESSION_END_SECONDS = 180.0
 """Seconds before the end of a session from which a job's time limit is that end: it is lowered to whole minutes."""
 EXPLAIN_SECONDS = 5.0
@@ -597,7 +605,9 @@ def _with_end(ending: Ending, job: Job, failure: StartFailure | None) -> Ending:
         return replace(ending, cause=start_failed(fault))
     if failure is not None:
         return _as_reported(ending, failure)
-    if not ending.lines.strip() and ending.stage is not Stage.STARTING:
+    # our script ends with 0 only after a server that did, and has said so
+    silent = not ending.lines.strip() or (job.end is End.FINISHED and not _has_our_line(ending.lines))
+    if silent and ending.stage is not Stage.STARTING:
         return replace(ending, cause=start_failed(JOB_SILENT))
     return replace(ending, line=headline(ending.lines))
 
@@ -615,6 +625,11 @@ def recorded_subject(ending: Ending, request: JobRequest | None) -> str:
     conda = (environment.conda,) if environment.conda is not None and "/" not in environment.conda else ()
     names = {"module": environment.modules, "conda": conda}.get(ending.cause.fault, ())
     return ending.subject if ending.subject in names else ""
+
+
+def _has_our_line(lines: str) -> bool:
+    """Whether our script, or the launcher, has written to the log."""
+    return any(line.startswith(LOG_MARK) for line in lines.splitlines())
 
 
 def headline(lines: str, *, ours_alone: bool = False) -> str:

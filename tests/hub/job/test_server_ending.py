@@ -166,6 +166,13 @@ CAUSES: dict[str, tuple[Job, StartFailure | None, str, str, str]] = {
         "job_silent",
         "Job 7 ended before your server was ready: The job has finished. It reported nothing.",
     ),
+    "nothing of ours ran, after a greeting": (
+        replace(ON_G1, end=End.FINISHED, exit_code="0:0"),
+        None,
+        "Welcome to the cluster",
+        "job_silent",
+        "Job 7 ended before your server was ready: The job has finished. It reported nothing.",
+    ),
     "its log could not be written": (
         replace(ON_G1, exit_code="0:53"),
         None,
