@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
     length_of,
     need_of,
     partitions_of,
+    preempts_none,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import node_reason
@@ -181,7 +182,18 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
         return _unknown("Slurm does not show the nodes that could run this job")
     competition = capacity.competition(name, resources.reservation_name, need)
     length = length_of(resources, partition)
-    return _Fit(need, resources.node_count, length, nodes, competition, partition, snapshot, asker).availability()
+    fit = _Fit(
+        need,
+        resources.node_count,
+        length,
+        nodes,
+        competition,
+        partition,
+        snapshot,
+        asker,
+        preempts_none=preempts_none(resources, snapshot),
+    )
+    return fit.availability()
 
 
 @dataclass(frozen=True)
@@ -197,6 +209,8 @@ class _Fit:
     partition: Partition
     snapshot: ClusterSnapshot
     asker: _Asker
+    preempts_none: bool
+    """By its QOS."""
 
     def availability(self) -> Availability:
         chosen = list(islice(filter(self._is_allowed, self._open_nodes()), self.count))
@@ -263,9 +277,9 @@ class _Fit:
     def _may_preempt(self) -> bool:
         """Whether the job would fit if all jobs were gone that it may preempt (slurm.conf(5), PreemptType).
 
-        With preemption by QOS these may be any: which QOS preempts which is known to Slurm's accounting alone.
+        With preemption by QOS these may be any, unless its own preempts none: a snapshot does not have those of jobs.
         """
-        if not self.snapshot.preemption:
+        if not self.snapshot.preemption or self.preempts_none:
             return False
         lower = {
             other.name

@@ -118,25 +118,35 @@ class Preempted(str, Enum):
 
 
 def preempted(resources: Resources, snapshot: ClusterSnapshot) -> Preempted | None:
-    """What jobs of a partition with a higher PriorityTier do to this one, where they may share its nodes; else None.
+    """What jobs with more right to the resources do to this one; None where there are none, or that is not known.
 
-    Of several partitions it may run in the worst one. Preemption by QOS is known to Slurm's accounting alone.
+    These are jobs of a partition with a higher PriorityTier and some of its nodes, or of a QOS that preempts its own,
+    if it names one. Of several partitions it may run in the worst one.
     """
-    if snapshot.preemption != "partition":
-        return None
-    partitions = [snapshot.partition_by_name.get(name) for name in partitions_of(resources, snapshot)]
     below = [
-        partition
-        for partition in partitions
-        if partition is not None
-        and any(
-            other.priority_tier > partition.priority_tier and not set(other.nodes).isdisjoint(partition.nodes)
-            for other in snapshot.partitions
-        )
+        snapshot.partition_by_name[name]
+        for name in partitions_of(resources, snapshot)
+        if name in snapshot.partition_by_name and _is_preempted(resources, snapshot.partition_by_name[name], snapshot)
     ]
     if any(partition.preemptable for partition in below):
         return Preempted.ENDS
     return Preempted.PAUSES if any(partition.suspendable for partition in below) else None
+
+
+def _is_preempted(resources: Resources, partition: Partition, snapshot: ClusterSnapshot) -> bool:
+    if snapshot.preemption == "qos":
+        qos = (resources.qos or "").lower()
+        return any(qos in preempted_qos for preempted_qos in (snapshot.preempted_qos or {}).values())
+    return snapshot.preemption == "partition" and any(
+        other.priority_tier > partition.priority_tier and not set(other.nodes).isdisjoint(partition.nodes)
+        for other in snapshot.partitions
+    )
+
+
+def preempts_none(resources: Resources, snapshot: ClusterSnapshot) -> bool:
+    """Whether it is certain that this job preempts no other by its QOS; without one it has a default."""
+    table = snapshot.preempted_qos
+    return bool(resources.qos) and table is not None and not table.get(str(resources.qos).lower(), frozenset({""}))
 
 
 def cpus_per_core_of(resources: Resources | None, snapshot: ClusterSnapshot | None) -> int:

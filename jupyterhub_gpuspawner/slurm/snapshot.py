@@ -389,6 +389,8 @@ class ClusterSnapshot:
     cpu_allocation: CpuAllocation = CpuAllocation()
     preemption: Literal["", "partition", "qos"] = ""
     """By what jobs preempt others: the PriorityTier of their partition, or their QOS; empty: they do not."""
+    preempted_qos: Mapping[str, frozenset[str]] | None = None
+    """With preemption by QOS, those whose jobs each QOS preempts, all in lower case; None: not known."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
     unread: tuple[Unread, ...] = ()

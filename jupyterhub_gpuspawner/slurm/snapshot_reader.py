@@ -6,10 +6,11 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import (
     SlurmConfig,
@@ -82,12 +83,13 @@ class SnapshotReader:
         self._config = config
         self._report = report
         self._defaults: tuple[float, SlurmConfig] | None = None
+        self._qos: tuple[float, Mapping[str, frozenset[str]] | None] | None = None
 
     async def read(self) -> ClusterSnapshot:
         """Nodes, partitions (hidden ones too), reservations, and jobs that are pending or hold nodes.
 
-        Four commands; a fifth one every five minutes reads slurm.conf's defaults. Raises SlurmUnavailable and
-        SlurmOutputError.
+        Four commands; a fifth one every five minutes reads slurm.conf's defaults, and where jobs preempt others by
+        their QOS a sixth asks slurmdbd which. Raises SlurmUnavailable and SlurmOutputError.
         """
         now, mark = time.time(), secrets.token_hex(8)
         entities = (("node", "-a", "-d"), ("partition", "-a"), ("reservation", "-a"))
@@ -101,6 +103,7 @@ class SnapshotReader:
         try:
             nodes, partitions, reservations = await asyncio.gather(*shown)
             config = await default
+            preempted_qos = await self._preempted_qos() if config is not None and config.preemption == "qos" else None
             jobs = (await queue).output()
         finally:  # if one has failed, nobody needs the others
             await _cancelled(*shown, default, queue)
@@ -119,6 +122,7 @@ class SnapshotReader:
                 if config is not None
                 else CpuAllocation(),
                 preemption=config.preemption if config is not None else "",
+                preempted_qos=preempted_qos,
                 taken_at=now,
                 unread=tuple(unread),
             )
@@ -143,6 +147,17 @@ class SnapshotReader:
         # without --local, a federation's other clusters are shown, too
         command = ("scontrol", "--local", "show", what, *options, "-o")
         return (await self._slurm.run(*command, limit=OUTPUT_LIMIT)).output()
+
+    async def _preempted_qos(self) -> Mapping[str, frozenset[str]] | None:
+        """Those whose jobs each QOS preempts; None where slurmdbd does not tell this account."""
+        if self._qos is None or time.monotonic() - self._qos[0] > _CONFIG_MAX_AGE:
+            table = None
+            with suppress(GPUSpawnerError):
+                answer = await self._slurm.run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt")
+                rows = (line.lower().split("|") for line in answer.output().splitlines())
+                table = {row[0]: frozenset(filter(None, row[1].split(","))) for row in rows if len(row) == 2}
+            self._qos = time.monotonic(), table
+        return self._qos[1]
 
     async def _slurm_conf(self) -> SlurmConfig | None:
         if self._defaults is None or time.monotonic() - self._defaults[0] > _CONFIG_MAX_AGE:

@@ -699,6 +699,27 @@ def test_jobs_that_can_be_preempted_are_not_waited_for(
     assert told(found, gpus=1) == ("later", answer, "")
 
 
+@pytest.mark.parametrize(
+    ("qos", "table", "answer"),
+    [
+        ("normal", {"normal": {"scavenger"}, "scavenger": set()}, PREEMPTS),
+        ("Scavenger", {"normal": {"scavenger"}, "scavenger": set()}, FULL),
+        (None, {"normal": {"scavenger"}, "scavenger": set()}, PREEMPTS),
+        ("scavenger", None, PREEMPTS),
+        ("new", {"normal": {"scavenger"}}, PREEMPTS),
+    ],
+)
+def test_a_job_whose_qos_preempts_none_waits_for_all(qos: str | None, table: Any, answer: str) -> None:
+    """That of a job which names none is its owner's default, and slurmdbd may not say which preempts which."""
+    found = replace(
+        cluster(node("g1", G4, "gpu:k80:4"), jobs=(SCAVENGER,)),
+        preemption="qos",
+        preempted_qos=table and {name: frozenset(others) for name, others in table.items()},
+    )
+
+    assert told(found, gpus=1, qos=qos)[1] == answer
+
+
 def test_preemption_that_gives_too_little_is_none() -> None:
     """The node's other job, of the same partition, keeps its GPUs."""
     jobs = (

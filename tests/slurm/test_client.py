@@ -551,6 +551,37 @@ async def test_the_question_about_all_jobs_waits_for_no_other_command(slurm: Sta
     await cancelling
 
 
+@pytest.mark.parametrize(
+    ("sacctmgr", "preempted"),
+    [
+        (
+            "printf '%s\\n' 'normal|scavenger,Idle' 'scavenger|' 'idle|'",
+            {"normal": {"scavenger", "idle"}, "scavenger": set(), "idle": set()},
+        ),
+        ("echo 'sacctmgr: error: Problem talking to the database: Connection refused' >&2; exit 1", None),
+    ],
+)
+async def test_a_snapshot_has_which_qos_preempt_which(slurm: StandIns, sacctmgr: str, preempted: Any) -> None:
+    """slurmdbd is asked once for several snapshots, and need not answer."""
+    folder = FOLDER / "22.05" / "scontrol"
+    slurm.add(
+        "scontrol",
+        f"""case "$*" in
+        "--local show node -a -d -o") cat {folder}/node_a_o.out;;
+        "--local show partition -a -o") cat {folder}/partition_a_o.out;;
+        "--local show reservation -a -o") cat {folder}/reservation_o.out;;
+        "show config") echo "PrivateData = none"; echo "PreemptType = preempt/qos";;
+        *) exit 97;; esac""",
+    )
+    slurm.add("squeue", "exit 0")
+    once = f"[ ! -e {slurm.folder}/asked ] || exit 98; touch {slurm.folder}/asked"
+    slurm.add("sacctmgr", f'[ "$*" = "-n -P show qos format=Name,Preempt" ] || exit 97; {once}; {sacctmgr}')
+    client = slurm.client()
+    found = [(await client.snapshot()).preempted_qos for _ in range(2)]
+
+    assert found == [preempted, preempted]
+
+
 def accounting_of(slurm: StandIns, version: str, *, private: str = "none", storage: str = "slurmdbd") -> None:
     """A cluster with accounting whose commands give recorded answers."""
     folder = FOLDER / version / "accounting"

@@ -24,6 +24,8 @@ from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import reason_name
 
+_SETTLING_REASONS = frozenset({"", "None", "Priority", "SchedDefer"})
+"""Those of a pending job that Slurm has not considered yet; any other says what it waits for."""
 SETTLING_SECONDS = 30.0
 """Seconds in which Slurm may take up a job for which everything is free; its backfill scheduler runs that often."""
 AFTER_RESTART = 30.0
@@ -181,10 +183,12 @@ class Attempt:
     def settles(self, job: Job, planned: float | None, now: float) -> bool:
         """Whether everything was free for its job, which is pending only until Slurm has taken it up.
 
-        Not once Slurm says that resources are missing, or has planned its start for later. Times are in seconds since
-        the epoch; ``planned`` is None where Slurm has no plan.
+        Not once Slurm says that resources are missing or a limit is reached, or has planned its start for later. Times
+        are in seconds since the epoch; ``planned`` is None where Slurm has no plan.
         """
-        if self.at_click.kind is not Kind.NOW or job.phase is not Phase.QUEUED or job.reason == "Resources":
+        if self.at_click.kind is not Kind.NOW or job.phase is not Phase.QUEUED:
+            return False
+        if job.reason not in _SETTLING_REASONS:
             return False
         queued_at = self.reached.get(Stage.QUEUED)
         return (planned is None or planned <= now) and queued_at is not None and now - queued_at < SETTLING_SECONDS

@@ -203,19 +203,27 @@ ENDED = "may be ended at any time for a job with higher priority"
         ("partition", {"preemptable": True, "priority_tier": 10}, ()),
         ("partition", {}, ()),
         ("qos", {"preemptable": True}, ()),
+        ("qos", {"preemptable": True, "qos": "Scavenger"}, (ENDED,)),
+        ("qos", {"preemptable": True, "qos": "normal"}, ()),
         ("", {"preemptable": True}, ()),
     ],
 )
 def test_a_profile_says_that_others_may_preempt_its_jobs(
     preemption: Any, changes: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    """Those of a partition with a higher PriorityTier that has the same nodes."""
-    found = cluster(node("n1", "gpu:p100:4"), **changes)
+    """Those of a partition with a higher PriorityTier that has the same nodes, or of a QOS that preempts its own."""
+    qos = changes.get("qos")
+    found = cluster(node("n1", "gpu:p100:4"), **{name: value for name, value in changes.items() if name != "qos"})
     owners = Partition("owners", nodes=("n1",), priority_tier=10)
     elsewhere = Partition("elsewhere", nodes=("n2",), priority_tier=100)
-    found = replace(found, partitions=(*found.partitions, owners, elsewhere), preemption=preemption)
+    found = replace(
+        found,
+        partitions=(*found.partitions, owners, elsewhere),
+        preemption=preemption,
+        preempted_qos={"normal": frozenset({"scavenger"}), "scavenger": frozenset()},
+    )
 
-    assert gets({"slurm": {"cpus": 1}}, found) == ("1 core", *words)
+    assert gets({"slurm": {"cpus": 1, "qos": qos}}, found) == ("1 core", *words)
 
 
 def test_what_the_site_gives_where_the_profile_says_nothing() -> None:

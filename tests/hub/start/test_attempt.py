@@ -252,6 +252,7 @@ SETTLES: dict[str, tuple[Attempt, Job, float | None, float, bool]] = {
     "it takes too long": (FREE, PENDING, None, 30, False),
     "Slurm has planned it for later": (FREE, PENDING, NOW.wall + 600, 1, False),
     "somebody was faster": (FREE, replace(PENDING, reason="Resources"), None, 1, False),
+    "a limit of its account is reached": (FREE, replace(PENDING, reason="AssocGrpCpuLimit"), None, 1, False),
     "it runs": (FREE, replace(PENDING, phase=Phase.RUNNING), None, 1, False),
     "it was not free": (replace(FREE, at_click=expected(NOW.wall + 600, now=NOW.wall)), PENDING, None, 1, False),
     "sbatch has not answered": (Attempt(at_click=starts_now()), PENDING, None, 1, False),

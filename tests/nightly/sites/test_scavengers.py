@@ -84,12 +84,10 @@ def site(needs_slurm: None, public_folder: Path, tmp_path_factory: pytest.TempPa
 
 def of_profile(site: Site, slug: str) -> tuple[list[str], str]:
     """What the form says that one gets with a profile, and when a job of it would start."""
-    form = Visitor(site.hub, "eve").look("/hub/spawn").soup
-    radio = form.select_one(f"input[value={slug}]")
-    assert radio is not None
-    card = next(parent for parent in radio.parents if parent.select_one(".gpuspawner-gets"))
-    (found,) = card.select(".gpuspawner-availability")
-    return [item.get_text() for item in card.select(".gpuspawner-gets li")], " ".join(found.get_text(" ").split())
+    card = Visitor(site.hub, "eve").look("/hub/spawn").soup.select_one(f".gpuspawner-profile:has(input[value={slug}])")
+    assert card is not None
+    found = card.select(".gpuspawner-availability")[0].get_text(" ")
+    return [item.get_text() for item in card.select(".gpuspawner-gets li")], " ".join(found.split())
 
 
 def test_the_form_says_before_the_start_that_scavengers_jobs_give_way(site: Site) -> None:
