@@ -12,7 +12,14 @@ from jupyterhub_gpuspawner.node import bind, grant
 from jupyterhub_gpuspawner.node.grant import UNCHANGED, GpuGrant, Slurm
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.placement import choice
-from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, cores_of, memory_nodes
+from jupyterhub_gpuspawner.placement.affinity import (
+    aligned,
+    choose_cpus,
+    cores_of,
+    memory_nodes,
+    threads_of_a_cpu,
+    whole_cores,
+)
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
 
@@ -146,12 +153,18 @@ class Placing:
         return GpuGrant().because("This job has no GPU; the node's GPUs are hidden from it.")
 
     def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:
-        promised = self.plan.cpus or len(granted)
-        if promised > len(granted) > 0:
-            self.problems.append(f"The profile promises {promised} CPUs; only {len(granted)} available.")
-        if promised >= len(granted) or self.plan.policy == "none":
+        threads = self._threads_of_a_cpu(topology, granted)
+        available = len(granted) // threads
+        promised = self.plan.cpus or available
+        if promised > available > 0:
+            self.problems.append(f"The profile promises {promised} CPUs; only {available} available.")
+        if promised >= available or self.plan.policy == "none":
             return granted
-        return choose_cpus(topology, granted=granted, count=promised, gpus=gpus.positions or ())
+        chosen = choose_cpus(topology, granted=granted, count=promised * threads, gpus=gpus.positions or ())
+        return whole_cores(topology, granted, chosen)
+
+    def _threads_of_a_cpu(self, topology: NodeTopology, granted: Cpus) -> int:
+        return threads_of_a_cpu(topology, granted, grant.number(self.environ.get("SLURM_CPUS_ON_NODE")))
 
     def _bind_memory(self, topology: NodeTopology, cpus: Cpus, gpus: GpuGrant) -> str:
         nodes = memory_nodes(topology, cpus, gpus.positions or ())

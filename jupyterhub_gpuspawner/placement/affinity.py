@@ -110,6 +110,22 @@ def cores_of(topology: NodeTopology, granted: Iterable[int]) -> list[_Core]:
     return cores + [((cpu,), False) for cpu in sorted(left)]
 
 
+def whole_cores(topology: NodeTopology, granted: Iterable[int], cpus: Iterable[int]) -> tuple[int, ...]:
+    """These CPUs with all others of their cores that are granted, sorted."""
+    chosen = frozenset(cpus)
+    return tuple(sorted(cpu for core, _ in cores_of(topology, granted) if not chosen.isdisjoint(core) for cpu in core))
+
+
+def threads_of_a_cpu(topology: NodeTopology, granted: Sequence[int], count: int | None) -> int:
+    """How many of the ``granted`` CPUs are one of the ``count`` that Slurm says it has granted.
+
+    More than one where Slurm gives out cores and counts each as one CPU: for a job with ``--hint=nomultithread``, and
+    on a node with fewer ``CPUs`` than threads in slurm.conf.
+    """
+    cores = len(cores_of(topology, granted))
+    return len(granted) // cores if count == cores > 0 else 1
+
+
 def _rank(topology: NodeTopology, core: _Core, gpu: int | None, fullest: int | None) -> tuple[int, int, bool, int]:
     """How far a core is from a GPU; without one, from the NUMA node with the most granted CPUs."""
     cpus, is_part = core

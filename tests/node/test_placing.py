@@ -152,6 +152,44 @@ def test_threads_are_cores_unless_the_profile_says_otherwise() -> None:
     assert not set(THREADS) & set(unset.environ)
 
 
+TWO_THREADS = NodeTopology(
+    numa_nodes=(NumaNode(0, (0, 1, 4, 5)), NumaNode(1, (2, 3, 6, 7))),
+    siblings=tuple((core, core + 4) for core in range(4)),
+    packages=((0, 1, 4, 5), (2, 3, 6, 7)),
+    simulated=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "cpu_ids", "promised", "cpus", "threads", "problems"),
+    [
+        pytest.param("4", "0-3", 4, "0-1,4-5", "2", (), id="threads are Slurm's CPUs"),
+        pytest.param("4", "0-3", 3, "0-1,4-5", "2", (), id="an odd number of threads"),
+        pytest.param("8", "0-7", 3, "0-1,4-5", "2", (), id="an odd number on a whole node"),
+        pytest.param("2", "0-3", 2, "0-1,4-5", "2", (), id="cores are Slurm's CPUs, or one thread of each is used"),
+        pytest.param("4", "0-7", 2, "0-1,4-5", "2", (), id="two cores of a whole node"),
+        pytest.param(
+            "2",
+            "4-7",
+            3,
+            "2-3,6-7",
+            "2",
+            ("The profile promises 3 CPUs; only 2 available.",),
+            id="too few cores",
+        ),
+    ],
+)
+def test_a_server_has_both_threads_of_each_core_that_it_was_promised(
+    count: str, cpu_ids: str, promised: int, cpus: str, threads: str, problems: tuple[str, ...]
+) -> None:
+    """Slurm gives out whole cores, and counts a core as one CPU or as two."""
+    job = Job(TWO_THREADS, {"SLURM_CPUS_ON_NODE": count}, cpu_ids, cpus=promised)
+
+    placed = job.placed()
+
+    assert (placed.cpus, job.environ["OMP_NUM_THREADS"], placed.problems) == (cpus, threads, problems)
+
+
 def test_times_are_utc_and_to_the_second() -> None:
     """From ``SLURM_JOB_END_TIME``, which newer versions of Slurm set; None without it."""
     ended = Job("cpu", {"SLURM_JOB_END_TIME": "1795259690"}).placed()

@@ -221,6 +221,8 @@ class RankPlacing(Placing):
             return granted
         self._note_shared(len(granted), "CPUs")
         per_task = self.plan.cpus or number(self.environ.get("SLURM_CPUS_PER_TASK"))
+        if per_task is not None:
+            per_task *= self._threads_of_a_cpu(topology, granted)
         return divide_cpus(topology, granted, self._beside, per_task=per_task)[self.rank.local]
 
     def _export(self, topology: NodeTopology, cpus: Cpus, gpus: GpuGrant) -> None:

@@ -219,6 +219,12 @@ def test_threads_of_the_whole_server_are_not_those_of_a_part() -> None:
     assert threads == {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "3", "GPUSPAWNER_THREADS": "4"}
 
 
+def test_a_task_has_both_threads_of_each_core_where_slurm_counts_cores() -> None:
+    """Two CPUs for each task are two cores, of which Slurm has granted four with eight threads."""
+    tasks = step(replace(THREADED, simulated=True), 2, "0,1", "0-7", SLURM_CPUS_ON_NODE="4", SLURM_CPUS_PER_TASK="2")
+    assert sorted(seen(tasks)) == ["0 on 0-1,4-5", "1 on 2-3,6-7"]
+
+
 def test_without_a_policy_cpus_are_left_as_they_are() -> None:
     """``none`` divides the GPUs, which srun shows to all tasks, and binds nothing."""
     assert seen(step(K80, 2, "0,1,2,3", "0-7", policy="none")) == ["0,1 on 0-7", "2,3 on 0-7"]
