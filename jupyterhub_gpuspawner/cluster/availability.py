@@ -147,9 +147,10 @@ def _rank(answer: Availability) -> tuple[int, float]:
 
 _NEUTRAL = re.compile(
     r"--(comment|gres-flags|mail-type|mail-user|export|job-name|output|error|chdir|signal|open-mode|no-requeue|requeue"
-    r"|hint|distribution|cpu-freq|profile|acctg-freq|wckey|get-user-env|propagate|kill-on-invalid-dep|wait-all-nodes)\b"
+    r"|hint=(no)?multithread|threads-per-core=1|distribution|cpu-freq|profile|acctg-freq|wckey|get-user-env|propagate"
+    r"|kill-on-invalid-dep|wait-all-nodes)\b"
 )
-"""sbatch options that change neither where nor when a job starts."""
+"""sbatch options that change neither where nor when a job starts, and those that :func:`need_of` considers."""
 
 
 def _has_unchecked_options(resources: Resources) -> bool:

@@ -403,6 +403,8 @@ class Need:
     """MiB."""
     memory_per_cpu: int = 0
     """MiB for each CPU that the job is given, where it requests no memory by itself; :attr:`memory` is the least."""
+    whole_cores: bool = False
+    """Each of :attr:`cpus` is a core, of which the job uses one thread and gets all (``--hint=nomultithread``)."""
     all_memory: bool = False
     exclusive: bool = False
 
@@ -479,12 +481,16 @@ class NodeFit:
     def used_by(self, need: Need) -> tuple[int, int]:
         """The CPUs and the memory that such a job gets here: Slurm gives out whole cores, not their threads.
 
-        A job that has the node for itself gets all CPUs, and the default memory of all of them.
+        A job that has the node for itself gets all CPUs, and the default memory of all of them; one that uses one
+        thread of each core, that of the cores.
         """
-        cpus = need.cpus if self.step == 1 else -(-need.cpus // self.step) * self.step
+        threads = self.cpus_per_core if need.whole_cores else 1
+        cpus = need.cpus * threads
+        if self.step > 1:
+            cpus = -(-cpus // self.step) * self.step
         if need.exclusive:
             cpus = max(cpus, self.cpus)
-        return cpus, max(need.memory, need.memory_per_cpu * cpus)
+        return cpus, max(need.memory, need.memory_per_cpu * (cpus // threads))
 
     def offers(self, need: Need) -> bool:
         """Whether the node could satisfy the request if it were empty.

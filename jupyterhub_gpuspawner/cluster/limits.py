@@ -5,6 +5,7 @@ Only slurm.conf and the reservations are considered; what is in use at the momen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -68,8 +69,18 @@ def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapsho
         memory=memory or 0,
         memory_per_cpu=per_cpu,
         all_memory=memory == 0 and (snapshot.memory is None or snapshot.memory.allocated),
+        whole_cores=_uses_one_thread(resources),
         exclusive=bool(resources.exclusive) or partition.exclusive,
     )
+
+
+_THREADS = re.compile(r"--(hint|threads-per-core)[= ]\s*(\S+)")
+
+
+def _uses_one_thread(resources: Resources) -> bool:
+    """Whether the job uses one thread of each core, so that each of its CPUs is a core (sbatch(1), ``--hint``)."""
+    options = _THREADS.findall(" ".join(resources.extra or ()))
+    return bool(options) and options[-1] in (("hint", "nomultithread"), ("threads-per-core", "1"))
 
 
 def _default_memory(
@@ -150,9 +161,14 @@ def preempts_none(resources: Resources, snapshot: ClusterSnapshot) -> bool:
 
 
 def cpus_per_core_of(resources: Resources | None, snapshot: ClusterSnapshot | None) -> int:
-    """How many of Slurm's CPUs a core has where the job may run; 0 where that is not known, or not the same."""
+    """How many of the CPUs that a job requests a core has where it may run; 0 where that is not known or not the same.
+
+    One where it uses one thread of each core; else as many as Slurm counts.
+    """
     if resources is None or snapshot is None:
         return 0
+    if _uses_one_thread(resources):
+        return 1
     capacity = capacity_of(snapshot)
     numbers = {capacity.nodes(name).cpus_per_core for name in partitions_of(resources, snapshot)}
     return numbers.pop() if len(numbers) == 1 else 0
@@ -279,7 +295,7 @@ def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partit
     if resources.node_count < partition.min_nodes:
         yield Fault("nodes", f"{count_is(resources.node_count, 'node')} fewer than the {partition.min_nodes} required")
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
-        requested = _cpus_text(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name))
+        requested = _cpus_text(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name).cpus_per_core)
         yield Fault("cpus", f"{requested} more than the limit of {partition.max_cpus_per_node}")
     if partition.max_memory_per_node_mib and (resources.memory or 0) > partition.max_memory_per_node_mib:
         requested, limit = distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
@@ -365,9 +381,10 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
     elif need.shards > of_gpu:
         requested_text = count_is(need.shards, "GPU shard")
         yield Fault("shards", f"{requested_text} more than the {of_gpu} of a GPU, and a job gets those of one")
-    most_cpus = max(kind.cpus for kind in kinds)
+    most_cpus = max(kind.cpus // (kind.cpus_per_core if need.whole_cores else 1) for kind in kinds)
     if need.cpus > most_cpus:
-        yield _too_many("cpus", _cpus_text(need.cpus, nodes), str(most_cpus))
+        per_core = 1 if need.whole_cores else nodes.cpus_per_core
+        yield _too_many("cpus", _cpus_text(need.cpus, per_core), str(most_cpus))
     most_memory = max(kind.memory for kind in kinds)
     if need.memory > most_memory:
         requested, has = distinct(need.memory, most_memory, memory, _mib)
@@ -377,7 +394,7 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
 
 def _together(need: Need, kinds: Collection[NodeFit], where: str) -> Iterator[Fault]:
     """What no node has at the same time."""
-    if need.exclusive and all(need.memory_per_cpu * kind.cpus > kind.memory for kind in kinds):
+    if need.exclusive and need.memory_per_cpu and all(kind.used_by(need)[1] > kind.memory for kind in kinds):
         default = f"the default of {need.memory_per_cpu} MiB for each CPU of a whole node is more memory than it has"
         yield Fault("memory", f"{default}: name an amount", FaultKind.TOGETHER)
     elif need.shards and need.exclusive and not any(kind.offers(need) for kind in kinds):
@@ -395,9 +412,9 @@ def _too_many(field: str, requested_text: str, most: str) -> Fault:
     return Fault(field, f"{requested_text} more than the {most} of a node")
 
 
-def _cpus_text(number: int, nodes: NodeSet) -> str:
+def _cpus_text(number: int, per_core: int) -> str:
     """``8 cores are``; ``8 CPUs (4 cores) are`` where CPUs are hardware threads."""
-    return f"{cpus(number, per_core=nodes.cpus_per_core)} {'is' if number == 1 else 'are'}"
+    return f"{cpus(number, per_core=per_core)} {'is' if number == 1 else 'are'}"
 
 
 def _as_requested(resources: Resources) -> Callable[[int], str]:

@@ -761,6 +761,39 @@ def test_a_job_shares_its_cpus_in_one_row(cpus: int, answer: str) -> None:
 
 
 THREADS = node("n1", cpus=32, cpus_per_core=2)
+ONE_THREAD = ("--hint=nomultithread",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ({"cpus": 10}, "starts now, 10 of 32 CPUs (5 of 16 cores) free"),
+        ({"cpus": 5, "extra": ONE_THREAD}, "starts now, 10 of 32 CPUs (5 of 16 cores) free"),
+        ({"cpus": 6, "extra": ONE_THREAD}, full("10 min")),
+        ({"cpus": 6, "extra": ("--threads-per-core=1",)}, full("10 min")),
+        ({"cpus": 6, "extra": (*ONE_THREAD, "--hint=multithread")}, "starts now, 10 of 32 CPUs (5 of 16 cores) free"),
+        (
+            {"cpus": 4, "extra": ("--hint=memory_bound",)},
+            "availability unknown: part of what this profile asks for is checked at submission",
+        ),
+    ],
+)
+def test_a_job_that_uses_one_thread_of_each_core_gets_all(asked: dict[str, Any], answer: str) -> None:
+    """So with ``--hint=nomultithread`` it needs twice as many of Slurm's CPUs as it requests."""
+    found = cluster(THREADS._replace(cpus_allocated=22), jobs=(running("7", "n1", cpus=22),))
+    assert told(found, **asked)[1] == answer
+
+
+@pytest.mark.parametrize(
+    ("extra", "cpus", "answer"), [((), 8, "now"), ((), 10, "never"), (ONE_THREAD, 8, "now"), (ONE_THREAD, 9, "never")]
+)
+def test_the_default_memory_of_a_job_that_uses_one_thread_is_that_of_its_cores(
+    extra: tuple[str, ...], cpus: int, answer: str
+) -> None:
+    """Though it gets both threads, and they are counted as its CPUs."""
+    memory = DefaultMemory(per_cpu_mib=1500)
+    found = replace(cluster(node("n1", cpus=32, cpus_per_core=2, memory_mib=12000)), memory=memory)
+    assert told(found, cpus=cpus, extra=extra)[0] == answer
 
 
 @pytest.mark.parametrize(
@@ -769,6 +802,8 @@ THREADS = node("n1", cpus=32, cpus_per_core=2)
         (cluster(THREADS), {"cpus": 8}, "starts now, 32 of 32 CPUs (16 of 16 cores) free"),
         (cluster(THREADS, node("n2")), {"cpus": 8}, "starts now, 48 of 48 CPUs free"),
         (cluster(THREADS), {"cpus": 40}, "40 CPUs (20 cores) are more than the 32 of a node"),
+        (cluster(THREADS), {"cpus": 16, "extra": ONE_THREAD}, "starts now, 32 of 32 CPUs (16 of 16 cores) free"),
+        (cluster(THREADS), {"cpus": 17, "extra": ONE_THREAD}, "17 cores are more than the 16 of a node"),
         (cluster(THREADS, max_cpus_per_node=4), {"cpus": 8}, "8 CPUs (4 cores) are more than the limit of 4"),
         (cluster(node("n1", cpus=4)), {"cpus": 8}, "8 cores are more than the 4 of a node"),
     ],

@@ -306,6 +306,8 @@ def _asked(chance: random.Random, kinds: tuple[str, ...], machine: Machine) -> d
         asked["exclusive"] = True
     if chance.random() < 0.15:
         asked["nodes"] = 2
+    if chance.random() < 0.15:
+        asked["extra"] = ("--hint=nomultithread",)
     if chance.random() < 0.2:
         asked["constraint"] = chance.choice((*["old", "fast", "old|fast", "new&fast"] * 2, "huge"))
     return asked
