@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +58,8 @@ class Site:
     user: str = "ada"
     findings: tuple[str, ...] = ()
     """The codes of the findings that ``gpuspawner check`` has here and on no other site."""
+    numbers: Callable[[str], str] = str
+    """The kernel's numbers of CPUs by Slurm's, both as lists such as ``0-3,8``; where they are not the same."""
 
     def check(self, *words: str) -> list[dict[str, str]]:
         """Run ``gpuspawner check`` with this hub's configuration, and return its findings."""
@@ -118,7 +121,9 @@ class MainJob:
         """Node, CPUs and GPUs on the hub's pages are those that Slurm allocated, and the placement was applied."""
         placement = site.hub.api("GET", f"/gpuspawner/placement/{site.user}").json()
         shown = {name: placement[name] for name in ("node", "cpus")}
-        assert {**shown, "gpus": sorted(gpu["index"] for gpu in placement["gpus"])} == granted(site.slurm, server)
+        allocated = granted(site.slurm, server)
+        allocated["cpus"] = site.numbers(str(allocated["cpus"]))
+        assert {**shown, "gpus": sorted(gpu["index"] for gpu in placement["gpus"])} == allocated
 
     def test_restart(self, site: Site, server: str) -> None:
         """A hub that is killed and started again has the same server with the same job."""
