@@ -41,7 +41,7 @@ from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting
 from jupyterhub_gpuspawner.hub.start import build, submission
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt, stored_attempt
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
-from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, resume
+from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, keep_without_answer, resume
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -550,6 +550,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         status = await self.watch.first_status()
         if status is None or not self.watch.over():
             self._lives(status)
+            if status is not None and status.state == "SUSPENDED" and compat.is_first_check(self) and self.server:
+                self.log.info("Slurm has suspended job %s of %s, which is kept", self._log_job, self._log_name)
+                keep_without_answer(self)
             return None
         first, self._ended_job = self._ended_job != self.job_id, self.job_id  # several polls may see the same end
         if first and status.phase is not Phase.ENDED:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
+import jupyterhub
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
@@ -261,6 +263,17 @@ def ask_readiness_at(spawner: Any, path: str) -> None:
         return wait_up(*arguments, **named)
 
     server.wait_up = wait_up_at
+
+
+def keep_without_answer(spawner: Any) -> None:
+    """Have JupyterHub's check after a restart keep a server that cannot answer now; it would stop it."""
+    server = spawner.server
+
+    async def wait_up(**_: Any) -> Any:
+        del server.wait_up  # the next one has to answer
+        return SimpleNamespace(headers={"X-JupyterHub-Version": jupyterhub.__version__})
+
+    server.wait_up = wait_up
 
 
 # Makes a start that a restart of the hub interrupted a pending start again.

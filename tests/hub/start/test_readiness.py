@@ -8,7 +8,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import jupyterhub
 import pytest
+from jupyterhub.objects import Server
+from jupyterhub.utils import AnyTimeoutError, random_port
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.hub.events.life import Life
@@ -71,6 +74,17 @@ def waiting(job: JobStandIn, *, start_timeout: float, queue_timeout: float | Non
     attempt.queued(Moment.now())
     report = SimpleNamespace(reported=asyncio.Event(), address="", placement=None)
     return asyncio.ensure_future(readiness_of(job, attempt, report, SimpleNamespace()).wait())
+
+
+async def test_the_hub_keeps_a_suspended_server_after_a_restart_without_its_answer() -> None:
+    """JupyterHub asks each server that ran, and stops one that does not answer; the next start has to answer again."""
+    server = Server(ip="127.0.0.1", port=random_port(), base_url="/user/ada/")
+    readiness.keep_without_answer(SimpleNamespace(server=server))
+    answer = await server.wait_up(http=True, timeout=0.1, extra_path="api")
+
+    assert answer.headers.get("X-JupyterHub-Version") == jupyterhub.__version__
+    with pytest.raises(AnyTimeoutError):
+        await server.wait_up(http=True, timeout=0.1, extra_path="api")
 
 
 async def test_a_place_is_not_given_up_while_slurm_is_silent() -> None:
