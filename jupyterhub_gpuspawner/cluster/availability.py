@@ -7,7 +7,7 @@ Limits of accounts and QOS, licences and priorities are known to Slurm alone and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import node_reason
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.words import cpus, duration, people
 
 PLAN_STEP = 120.0
@@ -72,6 +72,7 @@ class _Asker(NamedTuple):
     """Who asks, and when; see :func:`availability`."""
 
     now: float
+    user: str
     person: str
     groups: Mapping[str, bool]
     past: Mapping[str, PastWaits]
@@ -100,7 +101,7 @@ def availability(
         return _dated(_never(fault), snapshot)
     if _has_unchecked_options(resources):
         return _dated(_unknown("part of what this profile asks for is checked at submission"), snapshot)
-    asker = _Asker(now, person or user, groups, past)
+    asker = _Asker(now, user, person or user, groups, past)
     by_partition = [
         replace(_in_partition(resources, snapshot, name, asker), partition=name)
         for name in partitions_of(resources, snapshot)
@@ -214,12 +215,10 @@ class _Fit:
     """By its QOS."""
 
     def availability(self) -> Availability:
-        chosen = list(islice(filter(self._is_allowed, self._open_nodes()), self.count))
+        chosen = list(islice((node for node in self._open_nodes() if not self._obstacle(node)), self.count))
         if len(chosen) < self.count and len(list(islice(self._open_nodes(), self.count))) == self.count:
-            name, most = self.partition.name, self.partition.max_cpus_per_node
-            return Availability(
-                Chance.LATER, f"not available now: jobs hold the {most} CPUs of a node that partition {name} allows"
-            )
+            obstacle = next(filter(None, map(self._obstacle, self._open_nodes())))
+            return Availability(Chance.LATER, f"not available now: {obstacle}")
         if len(chosen) < self.count:
             if self.competition is None and self._may_preempt():
                 return Availability(Chance.LATER, "full, but Slurm may preempt other jobs and start it at once")
@@ -241,18 +240,46 @@ class _Fit:
         """Whether no reservation for others begins on the node before the job's end."""
         return node.open_at(self.asker.now, self.length) == self.asker.now
 
-    def _is_allowed(self, node: NodeFit) -> bool:
-        """Whether the partition's jobs leave CPUs of the node that it allows them together (MaxCPUsPerNode).
+    def _obstacle(self, node: NodeFit) -> str:
+        """Why Slurm starts the job not beside those on a node that has what it requests: a clause; else empty."""
+        jobs = [self.snapshot.job_table[at] for at in node.jobs]
+        return self._of_most_cpus(node, jobs) or self._of_sharing(jobs) or self._of_one_user(jobs)
+
+    def _of_most_cpus(self, node: NodeFit, jobs: Sequence[ClusterJob]) -> str:
+        """Jobs of a partition hold at most so many CPUs of a node together (MaxCPUsPerNode).
 
         Slurm compares the cores that a job requests, also where it gives out whole sockets.
         """
-        most = self.partition.max_cpus_per_node
+        name, most = self.partition.name, self.partition.max_cpus_per_node
         if most is None:
-            return True
-        jobs = (self.snapshot.job_table[at] for at in node.jobs)
-        held = sum(job.cpus // job.node_count for job in jobs if job.partition == self.partition.name)
+            return ""
+        held = sum(job.cpus // job.node_count for job in jobs if job.partition == name)
         cores = -(-self.need.cpus // node.cpus_per_core)
-        return held + cores * node.cpus_per_core <= most
+        if held + cores * node.cpus_per_core <= most:
+            return ""
+        return f"jobs hold the {most} CPUs of a node that partition {name} allows"
+
+    def _of_sharing(self, jobs: Sequence[ClusterJob]) -> str:
+        """Jobs that share CPUs, and those of other partitions that do not, are on different nodes (OverSubscribe)."""
+        own = self.partition
+        for other in self._partitions_of(jobs):
+            mixes = other.shares_cpus if own.shares_cpus else other.jobs_per_cpu == 1
+            if other.name != own.name and not mixes:
+                return f"jobs of partition {other.name} run there, which share no node with those of {own.name}"
+        return ""
+
+    def _of_one_user(self, jobs: Sequence[ClusterJob]) -> str:
+        """Each node is for the jobs of one user (ExclusiveUser)."""
+        others = [job for job in jobs if job.user != self.asker.user or not job.user]
+        partitions = [self.partition] if others else []
+        for partition in (*partitions, *self._partitions_of(others)):
+            if partition.one_user:
+                return f"others have jobs there, and partition {partition.name} gives a node to one person at a time"
+        return ""
+
+    def _partitions_of(self, jobs: Sequence[ClusterJob]) -> list[Partition]:
+        by_name = self.snapshot.partition_by_name
+        return [by_name[name] for name in dict.fromkeys(job.partition for job in jobs) if name in by_name]
 
     def _delays_none(self, competition: Competition) -> bool:
         """Whether no pending job is delayed.

@@ -70,7 +70,9 @@ class Capacity:
             for state in snapshot.node_table
         ]
         self._shared = {
-            partition.name: partition.jobs_per_cpu for partition in snapshot.partitions if partition.jobs_per_cpu > 1
+            partition.name: partition.jobs_per_cpu
+            for partition in snapshot.partitions
+            if partition.shares_cpus and partition.jobs_per_cpu > 1
         }
         self._usual = {partition.name: usual_limit(partition) for partition in snapshot.partitions}
         self._partitions = {}

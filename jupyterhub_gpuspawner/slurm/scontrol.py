@@ -183,6 +183,8 @@ def _partition(record: Mapping[str, str]) -> Partition:
         needs_reservation=record.get("ReqResv") == "YES",
         exclusive=record.get("OverSubscribe") == "EXCLUSIVE",
         jobs_per_cpu=value("OverSubscribe", _jobs_per_cpu, 1),
+        shares_cpus=present(record.get("OverSubscribe")).startswith("FORCE"),
+        one_user=record.get("ExclusiveUser") == "YES" or record.get("Exclusive") == "USER",
         priority_tier=value("PriorityTier", partial(_number, default=1), 1),
         preemptable=bool({"CANCEL", "REQUEUE"} & set(words(record.get("PreemptMode")))),
         suspendable="SUSPEND" in words(record.get("PreemptMode")),
@@ -206,9 +208,9 @@ def _memory(record: Mapping[str, str], key: str) -> int | None:
 
 
 def _jobs_per_cpu(record: Mapping[str, str], key: str) -> int:
-    """``FORCE:4``: each CPU is given to four jobs without their asking for it (slurm.conf(5))."""
+    """``FORCE:4`` and ``YES:4``: each CPU is given to four jobs (slurm.conf(5))."""
     name, _, number = present(record.get(key)).partition(":")
-    return read(int, key, number or "4") if name == "FORCE" else 1
+    return read(int, key, number or "4") if name in ("FORCE", "YES") else 1
 
 
 def _default_per_gpu(name: str) -> Callable[[Mapping[str, str], str], int | None]:

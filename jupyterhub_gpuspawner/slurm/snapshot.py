@@ -236,7 +236,11 @@ class Partition:
     exclusive: bool = False
     """OverSubscribe=EXCLUSIVE: every job gets whole nodes."""
     jobs_per_cpu: int = 1
-    """OverSubscribe=FORCE: how many jobs Slurm places on each CPU."""
+    """OverSubscribe=YES or FORCE: how many jobs Slurm places on each CPU."""
+    shares_cpus: bool = False
+    """OverSubscribe=FORCE: it does so with every job; else only with those that ask for it (``--oversubscribe``)."""
+    one_user: bool = False
+    """ExclusiveUser, in newer versions Exclusive=USER: jobs of one user alone are on a node."""
     priority_tier: int = 1
     """PriorityTier: with preemption by partition, its jobs preempt those of partitions with a lower one."""
     preemptable: bool = False

@@ -747,7 +747,10 @@ def test_cpus_that_several_jobs_share_are_free_for_others(
 ) -> None:
     """OverSubscribe=FORCE gives each CPU to so many jobs; GPUs belong to one."""
     found = cluster(
-        node("g1", G4, "gpu:k80:4"), jobs=(running("7", "g1", "gpu:k80:4", cpus=16),), jobs_per_cpu=jobs_per_cpu
+        node("g1", G4, "gpu:k80:4"),
+        jobs=(running("7", "g1", "gpu:k80:4", cpus=16, partitions=("gpu",)),),
+        jobs_per_cpu=jobs_per_cpu,
+        shares_cpus=jobs_per_cpu > 1,
     )
 
     assert told(found, **asked)[1] == answer
@@ -756,8 +759,74 @@ def test_cpus_that_several_jobs_share_are_free_for_others(
 @pytest.mark.parametrize(("cpus", "answer"), [(6, "starts now, 6 of 16 cores free"), (7, full("10 min"))])
 def test_a_job_shares_its_cpus_in_one_row(cpus: int, answer: str) -> None:
     """Two jobs of ten of 16 CPUs, each of which is given to two jobs: no other job gets the six of both rows."""
-    jobs = (running("7", "g1", cpus=10), running("8", "g1", cpus=10))
-    assert told(cluster(node("g1"), jobs=jobs, jobs_per_cpu=2), cpus=cpus)[1] == answer
+    jobs = (running("7", "g1", cpus=10, partitions=("gpu",)), running("8", "g1", cpus=10, partitions=("gpu",)))
+    found = cluster(node("g1"), jobs=jobs, jobs_per_cpu=2, shares_cpus=True)
+    assert told(found, cpus=cpus)[1] == answer
+
+
+PLAIN = Partition("plain", nodes=("n1",))
+TWO_JOBS = Partition("two", nodes=("n1",), jobs_per_cpu=2, shares_cpus=True)
+ON_REQUEST = Partition("request", nodes=("n1",), jobs_per_cpu=4)
+FORCED = Partition("forced", nodes=("n1",), shares_cpus=True)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "apart"),
+    [
+        (PLAIN, TWO_JOBS, True),
+        (TWO_JOBS, PLAIN, True),
+        (PLAIN, ON_REQUEST, True),
+        (ON_REQUEST, PLAIN, False),
+        (ON_REQUEST, ON_REQUEST, False),
+        (TWO_JOBS, TWO_JOBS, False),
+        (TWO_JOBS, FORCED, False),
+        (TWO_JOBS, ON_REQUEST, True),
+        (PLAIN, FORCED, False),
+        (FORCED, PLAIN, True),
+    ],
+    ids=lambda value: value.name if isinstance(value, Partition) else "",
+)
+def test_jobs_that_share_cpus_share_no_node_with_those_of_others(own: Partition, other: Partition, apart: bool) -> None:
+    """Slurm never mixes them on a node, whatever is free there (OverSubscribe)."""
+    found = replace(
+        cluster(node("n1", cpus_allocated=4), jobs=(running("7", "n1", partitions=(other.name,)),)),
+        partitions=tuple(dict.fromkeys((own, other))),
+    )
+    why = f"not available now: jobs of partition {other.name} run there, which share no node with those of {own.name}"
+    assert told(found, partition=own.name, cpus=2)[:2] == (
+        ("later", why) if apart else ("now", f"starts now, {16 if own is TWO_JOBS else 12} of 16 cores free")
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "own", "other", "answer"),
+    [
+        ("ada", {"one_user": True}, {}, "starts now, 12 of 16 cores free"),
+        (
+            "bob",
+            {"one_user": True},
+            {},
+            "others have jobs there, and partition own gives a node to one person at a time",
+        ),
+        ("", {"one_user": True}, {}, "others have jobs there, and partition own gives a node to one person at a time"),
+        (
+            "bob",
+            {},
+            {"one_user": True},
+            "others have jobs there, and partition other gives a node to one person at a time",
+        ),
+        ("bob", {}, {}, "starts now, 12 of 16 cores free"),
+    ],
+)
+def test_a_node_is_for_one_user_where_its_partition_says_so(
+    user: str, own: dict[str, Any], other: dict[str, Any], answer: str
+) -> None:
+    """Ada's job is there (ExclusiveUser)."""
+    found = replace(
+        cluster(node("n1", cpus_allocated=4), jobs=(running("7", "n1", user="ada", partitions=("other",)),)),
+        partitions=(Partition("own", nodes=("n1",), **own), Partition("other", nodes=("n1",), **other)),
+    )
+    assert told(found, user=user, partition="own", cpus=2)[1].removeprefix("not available now: ") == answer
 
 
 THREADS = node("n1", cpus=32, cpus_per_core=2)

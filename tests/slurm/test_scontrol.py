@@ -142,6 +142,7 @@ def test_partitions_of_each_version(version: str) -> None:
         max_memory_per_node_mib=32000,
         allow_groups=("alice",),
         preemptable=True,
+        one_user=True,
     )
     assert found["hid"] == Partition(name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",), preemptable=True)
     tiers = {name: (found[name].priority_tier, found[name].preemptable) for name in ("hi", "gpu", "lowcan", "lowreq")}
@@ -162,6 +163,22 @@ def test_what_a_partition_does_to_jobs_that_are_preempted(mode: str, ends: bool,
     """As scontrol writes PreemptMode where slurm.conf has SUSPEND,GANG for the cluster."""
     (found,) = parse_partitions(f"PartitionName=low Nodes=c1 PreemptMode={mode}\n")
     assert (found.preemptable, found.suspendable) == (ends, pauses)
+
+
+@pytest.mark.parametrize(
+    ("value", "jobs_per_cpu", "shares_cpus", "exclusive"),
+    [
+        ("NO", 1, False, False),
+        ("YES:4", 4, False, False),
+        ("FORCE:1", 1, True, False),
+        ("FORCE:4", 4, True, False),
+        ("EXCLUSIVE", 1, False, True),
+    ],
+)
+def test_how_jobs_of_a_partition_share_cpus(value: str, jobs_per_cpu: int, shares_cpus: bool, exclusive: bool) -> None:
+    """As scontrol writes OverSubscribe."""
+    (found,) = parse_partitions(f"PartitionName=gpu Nodes=c1 OverSubscribe={value}\n")
+    assert (found.jobs_per_cpu, found.shares_cpus, found.exclusive) == (jobs_per_cpu, shares_cpus, exclusive)
 
 
 @pytest.mark.usefixtures("utc")

@@ -270,6 +270,7 @@ HARD = {
         (node("e1", "gpu:t4:4(S:0)", cores=4), "", "--gres=gpu:1; --gres-flags=enforce-binding; -c 4", 1),
         (node("x1", "gpu:t4:4"), "", "--gres=gpu:1; --exclusive", 1),
         (node("u1", "gpu:t4:4"), "ExclusiveUser=YES", "--gres=gpu:1; -c 1", 1),
+        (node("u2", "gpu:t4:4"), "Exclusive=USER", "--gres=gpu:1; -c 1", 1),
         (node("f1", sockets=1, cores=6), "OverSubscribe=FORCE:3", "-c 4", 3),
         (node("m1", cores=8), "MaxMemPerCPU=1000", "--mem=4000; -c 1", 4),
         (node("o1", cores=8), "OverSubscribe=EXCLUSIVE", "-c 1", 1),

@@ -272,7 +272,7 @@ def _node(record: Mapping[str, str], features: str) -> dict[str, str]:
 
 def _partition(record: Mapping[str, str], nodes: Collection[str]) -> dict[str, str]:
     line = _words_of(record, _PARTITION)
-    if line.pop("ExclusiveUser", "") == "YES":
+    if line.pop("ExclusiveUser", "") == "YES" or record.get("Exclusive") == "USER":  # as newer versions call it
         # all jobs of the twin are of one account, and those of the site of as many: each has its nodes for itself
         line["OverSubscribe"] = "EXCLUSIVE"
     if line.get("PreemptMode") == "OFF" or "SUSPEND" in line.get("PreemptMode", ""):
