@@ -204,10 +204,34 @@ def _open_folder(folder: str) -> int:
         fault = f"belongs to uid {status.st_uid}, who could remove claims; root must own it"
     elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
         fault = "lets others remove claims; it must have mode 1777"
+    elif source := job_mount(folder, _mounts(), os.environ.get("SLURM_JOB_ID", "")):
+        fault = f"is this job's alone, so that it shows no claims of others (Slurm's plugin mounts {source} there)"
     if fault:
         os.close(directory)
         raise ClaimError(f"the claims folder {folder} {fault}")
     return directory
+
+
+def _mounts() -> str:
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def job_mount(folder: str, mounts: str, job_id: str) -> str:
+    """The folder that is mounted at ``folder`` for this job alone, as job_container/tmpfs does; empty if none is.
+
+    It has the job's id in its path. ``mounts`` is ``/proc/self/mountinfo`` (proc_pid_mountinfo(5)); the last of several
+    mounts at the same place counts.
+    """
+    source = ""
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) > 4 and (fields[4] == folder or folder.startswith(f"{fields[4]}/")):
+            source = fields[3]
+    return source if job_id and re.search(rf"(?<![0-9A-Za-z]){re.escape(job_id)}(?![0-9A-Za-z])", source) else ""
 
 
 @contextmanager

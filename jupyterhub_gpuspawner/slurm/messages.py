@@ -210,7 +210,7 @@ _REJECTIONS = (
 _POLICY = "Job violates accounting/QOS policy"
 _LIMIT = re.compile(r"error: ((?:QOS|Assoc|Max)\w+)\s*$", re.MULTILINE)
 _PREFIX = re.compile(
-    r"^(?:sbatch: )?(?:error: |fatal: )?(?:Batch job submission failed: |allocation failure: )?", re.MULTILINE
+    r"^(?:sbatch: )?(?:error: |fatal: )?(?:lua: )?(?:Batch job submission failed: |allocation failure: )?", re.MULTILINE
 )
 _OF_A_PROFILE = frozenset(
     ("partition", "account", "qos", "reservation", "time", "memory", "cpus", "gpus", "nodes", "constraint")
@@ -220,13 +220,19 @@ _OF_THE_HUB = frozenset(("script", "exec_prefix", "uid", "clusters", "array", "b
 _NOT_VALID = "Slurm did not accept this server as the hub asked for it"
 _PLUGINS_OUTCOME = "Unspecified error"
 """SLURM_ERROR: the outcome when a job_submit plugin refused the job."""
-_NOISE = re.compile(r"Unspecified error|Try .*--help.*|")
+_FILTERS_OUTCOME = "cli_filter plugin terminated with error"
+"""The last line when a cli_filter plugin refused the job, which slurmctld never saw."""
+_NOISE = re.compile(rf"Unspecified error|{_FILTERS_OUTCOME}|Try .*--help.*|")
+_ERROR_LINE = re.compile(r"^(?:sbatch: )?error: .*", re.MULTILINE)
+"""A line that sbatch prints as an error, as it does each line of a plugin that refuses."""
+_NEW_SENTENCE = re.compile(r"(?<=\w)\n(?=[A-Z])")
+"""The end of a line that lacks the full stop before the next one."""
 
 
 def rejection(stderr: str) -> Rejection:
     """The field at fault and a clause for the user, from sbatch's message; that message itself where no row matches.
 
-    The message of a job_submit plugin is always passed on, since it was written for the user.
+    The message of a plugin (job_submit, cli_filter) is always passed on, since it was written for the user.
     """
     if _POLICY in stderr:
         limit = _LIMIT.search(stderr)
@@ -234,14 +240,15 @@ def rejection(stderr: str) -> Rejection:
         clause = sentence.removeprefix("Waiting: ").partition(", so it will never start")[0].rstrip(".")
         return Rejection("account, qos", clause[0].lower() + clause[1:])
     outcomes = _OUTCOME.findall(stderr)
-    of_a_plugin = bool(outcomes) and outcomes[-1] == _PLUGINS_OUTCOME
+    of_a_plugin = outcomes[-1] == _PLUGINS_OUTCOME if outcomes else _FILTERS_OUTCOME in _OWN_LINE.findall(stderr)
     for pattern, field, ours in () if of_a_plugin else _REJECTIONS:
         match = re.search(pattern, stderr)
         if match is not None:
             return Rejection(field, ours.format(**match.groupdict()))
-    lines = (line.strip() for line in _PREFIX.sub("", stderr).splitlines())
-    own = " ".join(line for line in lines if not _NOISE.fullmatch(line))
-    return Rejection("", own[:500].rstrip(".") or "sbatch gave no reason")
+    refusal = "\n".join(_ERROR_LINE.findall(stderr)) if of_a_plugin else ""  # without what a cli_filter announces
+    lines = (line.strip() for line in _PREFIX.sub("", refusal or stderr).splitlines())
+    own = "\n".join(line for line in lines if not _NOISE.fullmatch(line))
+    return Rejection("", _NEW_SENTENCE.sub(". ", own).replace("\n", " ")[:500].rstrip(".") or "sbatch gave no reason")
 
 
 def rejected(stderr: str) -> SubmitRejected:

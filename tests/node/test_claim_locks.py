@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.node.claim import Claim, ClaimError, claim
+from jupyterhub_gpuspawner.node.claim import Claim, ClaimError, claim, job_mount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -282,6 +282,30 @@ def test_an_unsafe_folder_is_refused(folder: Path, mode: int) -> None:
     folder.chmod(mode)
     with pytest.raises(ClaimError, match="lets others remove claims; it must have mode 1777"):
         claim(str(folder), GPUS, first())
+
+
+ROOT_MOUNT = "45 44 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+MOUNTS = {
+    "no mount": ("", ""),
+    "a file system of its own": ("68 45 254:1 / /var/tmp rw,relatime - xfs /dev/vdb rw\n", ""),
+    "the same folder for all jobs": ("68 45 254:0 /scratch/tmp /var/tmp rw,relatime - ext4 /dev/vda rw\n", ""),
+    "a job_container/tmpfs, as Slurm 22.05 mounts it": (
+        "68 45 254:0 /srv/private/g1/71/.71 /var/tmp rw,relatime - ext4 /dev/vda rw\n",
+        "/srv/private/g1/71/.71",
+    ),
+    "a SPANK plugin": (
+        "68 45 254:1 / /var rw - xfs /dev/vdb rw\n69 68 254:0 /scratch/slurm.71.0/var_tmp /var/tmp rw - ext4 x rw\n",
+        "/scratch/slurm.71.0/var_tmp",
+    ),
+    "another number": ("68 45 254:0 /scratch/710/tmp /var/tmp rw,relatime - ext4 /dev/vda rw\n", ""),
+    "another folder": ("68 45 254:0 /srv/private/g1/71/.71 /tmp rw,relatime - ext4 /dev/vda rw\n", ""),
+}
+
+
+@pytest.mark.parametrize(("lines", "source"), MOUNTS.values(), ids=MOUNTS.keys())
+def test_a_folder_that_is_mounted_for_one_job_is_recognised(lines: str, source: str) -> None:
+    """In it, no job sees the claims of another."""
+    assert job_mount("/var/tmp", ROOT_MOUNT + lines, "71") == source  # noqa: S108
 
 
 def test_a_link_to_a_folder_is_refused(folder: Path, tmp_path: Path) -> None:

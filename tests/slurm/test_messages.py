@@ -170,6 +170,24 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
             ),
             Rejection("", "You must name a project with --account"),
         ),
+        (
+            (
+                "sbatch: lua: Maintenance on Monday.\n"
+                "sbatch: error: Your project p1234 has no hours left\n"
+                "sbatch: error: They are renewed on the first day\n"
+                "sbatch: error: of each month\n"
+                "sbatch: error: Batch job submission failed: Unspecified error\n"
+            ),
+            Rejection("", "Your project p1234 has no hours left. They are renewed on the first day of each month"),
+        ),
+        (
+            (
+                "sbatch: lua: Maintenance on Monday.\n"
+                "sbatch: error: lua: Invalid account: ask your PI.\n"
+                "sbatch: error: cli_filter plugin terminated with error\n"
+            ),
+            Rejection("", "Invalid account: ask your PI"),
+        ),
         ("sbatch: error: Batch job submission failed: Sunspots\n", Rejection("", "Sunspots")),
         ("", Rejection("", "sbatch gave no reason")),
         (
@@ -182,7 +200,7 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
     ],
 )
 def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Rejection) -> None:
-    """A job_submit plugin writes for the user, so its message is passed on, as is an unknown error of sbatch."""
+    """A plugin writes for the user, so what it refuses with is passed on, as is an unknown error of sbatch."""
     assert rejection(stderr) == told
     assert rejected(stderr).field == ""
 
