@@ -421,9 +421,8 @@ class PrivateSlurm:
         self._start("munged", munged)
         self._wait(layout.munge_socket.exists, deadline, "munged did not create its socket")
         self.start_controller(timeout=deadline - time.monotonic(), nodes=False)
-        for node in self.cluster.nodes:
-            argv = [str(_program("slurmd")), "-D", "-N", node.name, "-f", str(self.conf)]
-            self._start(f"slurmd-{node.name}", argv)
+        for name in self._nodes_with_power():
+            self._start(f"slurmd-{name}", [str(_program("slurmd")), "-D", "-N", name, "-f", str(self.conf)])
         self._wait(self._all_idle, deadline, "not every node became idle")
 
     def _start(self, name: str, argv: list[str]) -> None:
@@ -437,9 +436,13 @@ class PrivateSlurm:
                 return False
         return self._output_of("scontrol", "ping") is not None
 
+    def _nodes_with_power(self) -> list[str]:
+        """The nodes whose slurmd starts with the cluster: all of them here."""
+        return [node.name for node in self.cluster.nodes]
+
     def _all_idle(self) -> bool:
         states = self._node_states()
-        return set(states.values()) == {"idle"} and len(states) == len(self.cluster.nodes)
+        return all(states.get(name) == "idle" for name in self._nodes_with_power())
 
     def _nodes_registered(self) -> bool:
         """Whether slurmctld knows the state of each node; ``*`` marks one that does not respond yet."""
