@@ -395,6 +395,8 @@ class ClusterSnapshot:
     """By what jobs preempt others: the PriorityTier of their partition, or their QOS; empty: they do not."""
     preempted_qos: Mapping[str, frozenset[str]] | None = None
     """With preemption by QOS, those whose jobs each QOS preempts, all in lower case; None: not known."""
+    resume_timeout: int | None = None
+    """ResumeTimeout: seconds that a node which is powered down may take to boot; None without power saving."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
     unread: tuple[Unread, ...] = ()
@@ -451,6 +453,10 @@ class ClusterSnapshot:
             for partition in self.partitions
         }
         return Index(indices, _several(self.node_table))
+
+    def hidden(self, nodes: Iterable[str]) -> list[str]:
+        """Those of these nodes that Slurm does not show: powered down ones, without ``cloud`` in PrivateData."""
+        return [name for name in nodes if name not in self.node_by_name.positions]
 
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
         """The nodes of a partition in Slurm's order; empty for an unknown partition."""

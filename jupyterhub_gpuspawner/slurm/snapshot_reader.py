@@ -19,16 +19,17 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
     parse_partitions,
     parse_reservations,
 )
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory, NodeState, Unread
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, STATES, parse_jobs
 from jupyterhub_gpuspawner.units import NodeAllocation
 
-# Addresses of compute nodes as Slurm knows them, each kept for five minutes.
+# Addresses of compute nodes as Slurm knows them, each kept for five minutes, or for seconds if the node may be
+# powered down: a cloud node gets a new one each time it boots.
 
 _NODE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _ADDRESS = re.compile(r"[A-Za-z0-9:][\w.:-]*", re.ASCII)
-_MAX_AGE = 300.0
-"""Seconds that an address is kept; a cloud node gets a new one each time it starts, before its job runs."""
+_MAX_AGE, _MAX_AGE_OF_CLOUD = 300.0, 5.0
+"""Seconds that an address is kept; the latter is shorter than a node takes to be powered down and to boot."""
 
 
 class NodeAddresses:
@@ -36,7 +37,7 @@ class NodeAddresses:
 
     def __init__(self, installation: Installation) -> None:
         self._slurm = installation
-        self._known: dict[str, tuple[float, str]] = {}
+        self._known: dict[str, tuple[float, str]] = {}  # until when, and the address
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def of(self, node: str) -> str:
@@ -49,18 +50,20 @@ class NodeAddresses:
         # callers that ask for the same node at once wait for one answer
         async with self._locks.setdefault(node, asyncio.Lock()):
             cached = self._known.get(node)
-            if cached is None or time.monotonic() - cached[0] > _MAX_AGE:
-                cached = self._known[node] = (time.monotonic(), await self._ask(node))
+            if cached is None or time.monotonic() > cached[0]:
+                state = await self._ask(node)
+                age = _MAX_AGE_OF_CLOUD if "CLOUD" in state.states else _MAX_AGE
+                cached = self._known[node] = (time.monotonic() + age, state.address)
             return cached[1]
 
-    async def _ask(self, node: str) -> str:
+    async def _ask(self, node: str) -> NodeState:
         answer = await self._slurm.run("scontrol", "--local", "show", "node", "-o", node)
         if f"Node {node} not found" in answer.stdout + answer.stderr:
             raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
         nodes = parse_nodes(answer.output())
         if len(nodes) != 1 or not _ADDRESS.fullmatch(nodes[0].address):
             raise SlurmOutputError(f"scontrol gave no address for node {node}.", raw=answer.stdout)
-        return nodes[0].address
+        return nodes[0]
 
 
 OUTPUT_LIMIT = 1 << 26
@@ -123,6 +126,7 @@ class SnapshotReader:
                 else CpuAllocation(),
                 preemption=config.preemption if config is not None else "",
                 preempted_qos=preempted_qos,
+                resume_timeout=config.resume_timeout if config is not None else None,
                 taken_at=now,
                 unread=tuple(unread),
             )

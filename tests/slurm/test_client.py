@@ -380,6 +380,23 @@ async def test_address_is_slurms_and_is_kept(slurm: StandIns, tmp_path: Path) ->
     assert (tmp_path / "asked").read_text() == "x\n"
 
 
+async def test_address_of_a_cloud_node_is_that_of_its_last_boot(
+    slurm: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within minutes it may be powered down and boot again at another address."""
+    (tmp_path / "address").write_text("10.1.2.3")
+    slurm.add("scontrol", f'echo "NodeName=g1 CPUTot=24 NodeAddr=$(cat {tmp_path}/address) State=IDLE+CLOUD"')
+    client = slurm.client()
+    addresses = [await client.address("g1")]
+    (tmp_path / "address").write_text("10.1.2.4")
+    addresses.append(await client.address("g1"))
+    minute_later = time.monotonic() + 60
+    monkeypatch.setattr(time, "monotonic", lambda: minute_later)
+    addresses.append(await client.address("g1"))
+
+    assert addresses == ["10.1.2.3", "10.1.2.3", "10.1.2.4"]
+
+
 async def test_address_is_asked_for_once_by_a_whole_class(slurm: StandIns, tmp_path: Path) -> None:
     """Thirty servers that start on two nodes cause two queries; a failed query does not affect later ones."""
     slurm.add(

@@ -180,12 +180,25 @@ class JobWatch:
     async def update_queue(self, patience: float) -> None:
         """While the job is pending, update the hub's view of the queue; returns after ``patience`` seconds at most.
 
-        One question serves all pending jobs. With the watcher's questions that stays below one RPC in a second,
-        however many are pending.
+        With power saving also until it runs, for :meth:`boot_seconds`. One question serves all jobs. With the watcher's
+        questions that stays below one RPC in a second, however many are pending.
         """
-        if self.status is not None and self.status.phase is Phase.QUEUED:
+        latest, phase = self.spawner.connection().cluster.latest, self.status.phase if self.status is not None else None
+        saves_power = latest is not None and latest.resume_timeout is not None
+        if phase is Phase.QUEUED:
             max_age = NEW_JOB_SECONDS if self.queue_position() is None else QUEUE_SECONDS
             await self.spawner.connection().cluster.recent(max_age, patience)
+        elif phase is Phase.STARTING and saves_power:
+            await self.spawner.connection().cluster.recent(NEW_JOB_SECONDS, patience)
+
+    def boot_seconds(self) -> int | None:
+        """Seconds that the job's node may take to boot, while Slurm powers it on; None if it does not, as is known."""
+        snapshot, status = self.spawner.connection().cluster.latest, self.status
+        if snapshot is None or status is None or status.phase is not Phase.STARTING:
+            return None
+        node = snapshot.node_by_name.get(status.batch_host)
+        boots = node is not None and not node.states.isdisjoint(("POWERED_DOWN", "POWERING_UP"))
+        return snapshot.resume_timeout if boots else None
 
     def queue_position(self) -> QueuePosition | None:
         """The job's position among the pending jobs of its partition; None unless it is one, and the view has it."""

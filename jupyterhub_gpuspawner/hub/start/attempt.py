@@ -111,6 +111,9 @@ class Attempt:
     """Seconds for the submission, and again from the allocation until the server's address is known."""
     queue_timeout: float | None = None
     """Seconds in Slurm's queue; None: no limit."""
+    boot_timeout: float = 0.0
+    """Seconds that Slurm gives the job's node to boot (ResumeTimeout), while the job is CONFIGURING. Its start, from
+    which :attr:`since` is worked out, is reset when the node has booted."""
     starts_at: float | None = None
     """The job's start as Slurm reports it, from which :attr:`since` was worked out."""
     restored_at: Moment | None = None
@@ -196,7 +199,7 @@ class Attempt:
     @property
     def limit(self) -> float | None:
         """Seconds that the stage may take; None: no limit."""
-        return self.queue_timeout if self.in_queue else self.start_timeout
+        return self.queue_timeout if self.in_queue else self.start_timeout + self.boot_timeout
 
     def left(self, now: Moment) -> float | None:
         """Seconds until the attempt is given up; None: not in this stage."""

@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, never_clears, reason_name
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-from jupyterhub_gpuspawner.words import counted
+from jupyterhub_gpuspawner.words import counted, duration
 from jupyterhub_gpuspawner.words import sentence as capitalized
 
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
@@ -68,6 +68,8 @@ class StartFacts:
     """When it was expected to start when it was asked for."""
     settling: bool = False
     """The job is pending, and everything that it needs was free when it was asked for, a moment ago."""
+    boot_seconds: int | None = None
+    """Seconds that its node may take to boot, while Slurm powers it on; None if it does not."""
     kept_until: float | None = None
     """When the start is given up, where Slurm has not taken its job since it does not answer; None: it has."""
     cluster: str = ""
@@ -112,6 +114,7 @@ def start_facts(
         change=attempt.wait.change,
         at_click=attempt.at_click,
         settling=job is not None and attempt.settles(job, planned_start(job, position), time.time()),
+        boot_seconds=watch.boot_seconds(),
         kept_until=attempt.kept_until,
     )
 
@@ -211,9 +214,12 @@ def _percent_and_sentence(facts: StartFacts) -> tuple[int, str]:
         return percent, words.SILENT
     if job is None:
         return percent, words.SUBMITTED_AS.format(job_id=job_id)
+    text = job_words(job, matching=facts.matching).sentence
     if facts.settling:
-        return percent, words.SETTLING
-    return percent, job_words(job, matching=facts.matching).sentence
+        text = words.SETTLING
+    elif facts.boot_seconds is not None:
+        text = words.BOOTING.format(node=job.batch_host, time=duration(facts.boot_seconds))
+    return percent, text
 
 
 def document(facts: StartFacts, *, now: float) -> dict[str, Any]:

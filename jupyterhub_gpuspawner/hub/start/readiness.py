@@ -40,6 +40,8 @@ RETRY_SECONDS = 1.0
 """Seconds until Slurm is asked again where the job runs."""
 SILENCE_POLL_SECONDS = 1.0
 """Seconds between two looks at an attempt that would be given up if Slurm answered."""
+CONFIG_SECONDS = 300.0
+"""Age in seconds at which slurm.conf is read again for the time that a node may take to boot."""
 HUB_POLL_SECONDS = 0.2
 """Seconds between two looks at what JupyterHub does with an attempt that was resumed."""
 
@@ -75,11 +77,20 @@ class Readiness:
                 async with timeout(SILENCE_POLL_SECONDS if left == 0 else left):
                     await self.job.changed.wait()
             if self.attempt.left(Moment.now()) == 0 and not self.report.address:
+                await self._allow_for_boot()
+            if self.attempt.left(Moment.now()) == 0 and not self.report.address:
                 # while Slurm does not answer, the job may have left the queue
                 if self.attempt.in_queue and self.job.silent:
                     continue
                 stage = Stage.QUEUED if self.attempt.in_queue else Stage.ALLOCATED
                 raise await self.ending.took_too_long(stage, self.attempt.limit or 0.0)
+
+    async def _allow_for_boot(self) -> None:
+        """Leave a node that was powered down the time that Slurm allows it, which gives it up itself after that."""
+        snapshot, booting = None, self.job.status is not None and self.job.status.phase is Phase.STARTING
+        if booting:
+            snapshot = await self.spawner.connection().cluster.recent(CONFIG_SECONDS)
+        self.attempt.boot_timeout = float(snapshot.resume_timeout or 0) if snapshot is not None else 0.0
 
     def _follow(self, status: Job | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""

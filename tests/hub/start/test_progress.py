@@ -134,6 +134,14 @@ def test_in_a_hub_of_several_clusters_the_job_has_its_cluster() -> None:
     assert document(facts, now=NOON)["job"] == "7, partition gpu, cluster cedar"
 
 
+def test_a_node_that_is_powered_on_is_said_to_be() -> None:
+    """With the time that Slurm allows it."""
+    job = Job("7", Phase.STARTING, "CONFIGURING", nodes="g1", batch_host="g1")
+    page = document(StartFacts("7", job=job, boot_seconds=600), now=NOON)
+
+    assert page["sentence"] == "Slurm is powering on node g1 for your server. That may take up to 10 min."
+
+
 async def test_a_stream_has_one_event_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """News without a change are none; after a while the same is sent again, without its message."""
     facts, watch = [StartFacts("7")], SimpleNamespace(changed=asyncio.Event())

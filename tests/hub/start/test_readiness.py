@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 
@@ -100,6 +102,34 @@ async def test_a_place_is_not_given_up_while_slurm_is_silent() -> None:
 
     assert done_in_silence is False
     assert vars(given_up.value)["reason"] == "queue_timeout"
+
+
+@pytest.mark.parametrize(("phase", "given_up"), [(Phase.STARTING, False), (Phase.RUNNING, True)])
+async def test_a_node_that_boots_has_the_time_that_slurm_allows_it(phase: Phase, given_up: bool) -> None:
+    """Slurm itself gives up a node that is not ready in time (ResumeTimeout), so the hub waits no less."""
+
+    async def recent(_: float) -> ClusterSnapshot:
+        return ClusterSnapshot(resume_timeout=600)
+
+    job, attempt = JobStandIn(), new_attempt("", start_timeout=0.05, queue_timeout=None)
+    job.status = Job("7", phase, "CONFIGURING", nodes="g1", batch_host="g1")
+    attempt.stage = Stage.ALLOCATED
+    report = SimpleNamespace(reported=asyncio.Event(), address="", placement=None)
+    spawner = SimpleNamespace(connection=lambda: SimpleNamespace(cluster=SimpleNamespace(recent=recent)))
+    readiness = readiness_of(job, attempt, report, spawner)
+
+    async def took_too_long(stage: Stage, seconds: float) -> Exception:
+        return TimeoutError(stage, seconds)
+
+    readiness.ending.took_too_long = took_too_long  # type: ignore[method-assign]
+    wait = asyncio.ensure_future(readiness.wait())
+    await asyncio.wait({wait}, timeout=0.3)
+    done = wait.done()
+    wait.cancel()
+    with suppress(asyncio.CancelledError, TimeoutError):
+        await wait
+
+    assert done is given_up
 
 
 async def test_a_job_that_ended_before_anybody_saw_it_run_had_its_node() -> None:
