@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
-from jupyterhub_gpuspawner.check.machine import START_TIMEOUT
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
 from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
@@ -118,8 +117,7 @@ ELSEWHERE = Code(
 CLOCK = Code("clock-differs", "The clocks of this machine and of slurmctld's differ by more than ten seconds.")
 AT_MOST = 10.0
 """Seconds that are not reported; Slurm's time has whole seconds."""
-_MAY_BE_OFF = frozenset({"CLOUD", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN"})
-"""States of nodes that are booted after the allocation, while start_timeout runs."""
+NODES_HIDDEN = Code("nodes-hidden", "Slurm does not show nodes that are powered down (PrivateData without cloud).")
 
 
 async def check_slurm(context: Context) -> AsyncIterator[Finding]:
@@ -180,12 +178,14 @@ async def check_config(context: Context) -> AsyncIterator[Finding]:
                 "starts are given up too early or too late.",
                 "Synchronise both with the same time server (`chronyc tracking`, `timedatectl`).",
             )
-    boot, limit = config.resume_timeout, context.spawner.start_timeout
-    if boot is not None and limit < boot and any(node.states & _MAY_BE_OFF for node in context.snapshot.nodes):
-        yield START_TIMEOUT.warning(
-            context.setting("start_timeout"),
-            f"{limit} s is less than a node that is powered off may take to boot (ResumeTimeout, {boot} s).",
-            f"Set it to {boot + 120} or more.",
+    snapshot = context.snapshot
+    hidden = [partition.name for partition in snapshot.partitions if snapshot.hidden(partition.nodes)]
+    if hidden and config.resume_timeout is not None and "cloud" not in config.private_data:
+        yield NODES_HIDDEN.warning(
+            "PrivateData",
+            f"Slurm does not show nodes of partition {' and '.join(hidden)} while they are powered down, so forms "
+            "cannot say when a server starts there, and no seats of courses are counted.",
+            "Add cloud to PrivateData in slurm.conf.",
         )
 
 

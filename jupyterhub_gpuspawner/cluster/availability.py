@@ -40,6 +40,9 @@ STALE = 900.0
 """Age in seconds beyond which a snapshot no longer says what is free."""
 
 
+HIDDEN = "Slurm does not show all nodes that could run this job; some may be powered down"
+
+
 class Chance(str, Enum):
     """When a job would start if it were submitted now."""
 
@@ -181,7 +184,7 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
     need, capacity = need_of(resources, partition, snapshot), capacity_of(snapshot)
     nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=own.name if own is not None else "")
     if nodes.count_capable(need) < resources.node_count:  # nodes that Slurm hides may have it: else it had been a fault
-        return _unknown("Slurm does not show the nodes that could run this job")
+        return _unknown(HIDDEN)
     competition = capacity.competition(name, resources.reservation_name, need)
     length = length_of(resources, partition)
     fit = _Fit(
@@ -331,6 +334,8 @@ class _Fit:
         return False
 
     def _full(self) -> Availability:
+        if self.competition is None and self.snapshot.hidden(self.partition.nodes):
+            return _unknown(HIDDEN)  # Slurm may power one on
         if self.nodes.count_capable(self.need, usable=True) < self.count:
             return Availability(Chance.LATER, f"not available now: {self._out_of_service()}")
         now, competition = self.asker.now, self.competition

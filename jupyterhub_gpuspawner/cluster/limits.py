@@ -322,8 +322,8 @@ def _of_reserved_time(
 def _of_nodes(
     resources: Resources, snapshot: ClusterSnapshot, partition: Partition, own: Reservation | None
 ) -> Iterator[Fault]:
-    if len(snapshot.nodes_by_partition.positions.get(partition.name, ())) < len(partition.nodes):
-        return  # Slurm hides powered-down nodes, whose hardware is then unknown
+    if snapshot.hidden(partition.nodes):
+        return  # their hardware is unknown
     reservation, need = own.name if own is not None else "", need_of(resources, partition, snapshot)
     where = f"partition {partition.name}" + (f" and reservation {reservation}" if reservation else "")
     capacity = capacity_of(snapshot)

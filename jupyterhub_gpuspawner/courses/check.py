@@ -334,6 +334,15 @@ def plan_of(
         problems.append(Problem("partition", f"The profile requests {requested}, which does not exist{on}."))
     if not offered or (name and own is None):
         return _with(plan, problems)
+    nodes = own.nodes if own is not None else ()
+    hidden = snapshot.hidden(nodes or [name for each in offered for name in snapshot.partition_by_name[each].nodes])
+    if hidden:
+        what = f"reservation {name}" if nodes else f"partition {' or '.join(offered)}"
+        text = (
+            f"Slurm{on} does not show {some(hidden)} of {what}, which may be powered down, so no seats are counted. "
+            "With cloud in PrivateData of slurm.conf it does."
+        )
+        return _with(plan, [*problems, Problem("unknown", text)])
     length = max(length_of(resources, snapshot.partition_by_name[partition]) for partition in offered)
     lowered = resources.time is not None  # for whoever starts later, as course_profile does
     problems += _of_time(None if lowered else own, length, start=start, opens=opens, end=end)

@@ -60,8 +60,11 @@ AT_HOME = ClusterSnapshot(
 """One node on the hub's own machine, as in the demo."""
 UNRESOLVED = ClusterSnapshot(nodes=(NodeState("g1", address="g1.invalid", states=frozenset({"IDLE"})),))
 """A node whose name no resolver knows (RFC 6761)."""
-ASLEEP = ClusterSnapshot(nodes=(NodeState("g1", address="g1.invalid", states=frozenset({"IDLE", "POWERED_DOWN"})),))
-"""A node that is powered off, whose address is not known until it is on."""
+ASLEEP = ClusterSnapshot(
+    nodes=(NodeState("g1", address="g1.invalid", states=frozenset({"IDLE", "POWERED_DOWN"})),),
+    partitions=(Partition("gpu", nodes=("g1", "g2")),),
+)
+"""A node that is powered down, whose address is not known until it is on, and one of which Slurm says nothing."""
 SCONTROL = """#!/bin/sh
 # a stand-in for scontrol: slurmctld's time and the few settings that are read
 echo "Configuration data as of $(($(date +%s) + AHEAD))"
@@ -425,10 +428,11 @@ MISTAKES = {
         "modules or the environment of a profile. Use the default of 300, or more; time in the queue does not count. "
         "[start-timeout-short]",
     ),
-    "start_timeout is shorter than a node takes to boot": HubMistake(
-        "c.GPUSlurmSpawner.start_timeout = 300",
-        "warn  c.GPUSlurmSpawner.start_timeout: 300 s is less than a node that is powered off may take to boot "
-        "(ResumeTimeout, 600 s). Set it to 720 or more. [start-timeout-short]",
+    "Slurm hides nodes that are powered down": HubMistake(
+        "",
+        "warn  PrivateData: Slurm does not show nodes of partition gpu while they are powered down, so forms cannot "
+        "say when a server starts there, and no seats of courses are counted. Add cloud to PrivateData in slurm.conf. "
+        "[nodes-hidden]",
         snapshot=ASLEEP,
     ),
     "http_timeout is shorter than JupyterLab": HubMistake(

@@ -246,7 +246,14 @@ def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
 @pytest.mark.parametrize(
     ("version", "answer"),
     [
-        ("22.05", ("unknown", "availability unknown: Slurm does not show the nodes that could run this job", "")),
+        (
+            "22.05",
+            (
+                "unknown",
+                "availability unknown: Slurm does not show all nodes that could run this job; some may be powered down",
+                "",
+            ),
+        ),
         ("24.11", ("now", "starts now, 8 of 8 cores free; a node has to be powered on first", "")),
         ("26.05", ("now", "starts now, 8 of 8 cores free; a node has to be powered on first", "")),
     ],
@@ -960,9 +967,24 @@ def test_a_node_that_was_not_understood_refuses_nothing() -> None:
     found = cluster(node("g1", "gpu:k80:4"), nodes=("g1", "g2"))
     assert told(found, gpus=8) == (
         "unknown",
-        "availability unknown: Slurm does not show the nodes that could run this job",
+        "availability unknown: Slurm does not show all nodes that could run this job; some may be powered down",
         "",
     )
+
+
+def test_a_full_partition_with_hidden_nodes_may_start_a_job_on_one_of_them() -> None:
+    """Slurm powers it on; but a job that is pending for resources shows that there is none."""
+    full = node("g1", "gpu:k80:4", "gpu:k80:4")
+    found = cluster(full, jobs=(running("1", "g1", "gpu:k80:4"),), nodes=("g1", "g2"))
+    behind = cluster(full, jobs=(running("1", "g1", "gpu:k80:4"), waiting("2", "gpu:k80:1")), nodes=("g1", "g2"))
+
+    assert [told(found, gpus=1)[0], told(behind, gpus=1)[0]] == ["unknown", "later"]
+
+
+def test_a_node_that_is_being_powered_down_is_named_as_such() -> None:
+    """It may boot again as soon as it is off."""
+    found = cluster(node("g1", "gpu:k80:4", states=frozenset({"IDLE", "CLOUD", "POWERING_DOWN"})))
+    assert told(found, gpus=1)[1] == "not available now: g1 (powering down) is out of service"
 
 
 def test_a_partition_that_was_not_understood_is_in_doubt() -> None:

@@ -150,6 +150,14 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
         {},
         ["Reservation ml has the flag PURGE_COMP: Slurm deletes it as soon as no job has used it for some minutes."],
     ),
+    "its nodes are hidden while they are powered down": (
+        replace(snapshot(), nodes=NODES[:1]),
+        {},
+        [
+            "Slurm does not show g1 of reservation ml, which may be powered down, so no seats are counted. With cloud "
+            "in PrivateData of slurm.conf it does."
+        ],
+    ),
     "it is for others": (
         snapshot(users=("t1", "t2")),
         {},

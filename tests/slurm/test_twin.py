@@ -106,13 +106,20 @@ def words(answer: Answer) -> str:
 
 
 async def test_a_course_gets_what_its_reservation_has_left(slurm: Installation) -> None:
-    """Jobs that still run then hold their GPUs; those that end before, and nodes out of service, hold nothing."""
+    """Jobs that still run then hold their GPUs; those that end before, and nodes out of service, hold nothing.
+
+    A node that is being powered down now boots again; one that Slurm does not show is left out of its reservation.
+    """
     of = site(
-        [node("g1", "gpu:k80:4(S:0-1)"), node("g2", "gpu:k80:4"), node("g3", "gpu:k80:4", state="IDLE+DRAIN")],
+        [
+            node("g1", "gpu:k80:4(S:0-1)"),
+            node("g2", "gpu:k80:4", state="IDLE+CLOUD+NOT_RESPONDING+POWERING_DOWN"),
+            node("g3", "gpu:k80:4", state="IDLE+DRAIN"),
+        ],
         [partition("gpu", "g[1-3]")],
         jobs=job(7, "g1", "0-3", "gpu:k80:2(IDX:0-1)", ends_in=7200)
         + job(8, "g1", "4", "gpu:k80:1(IDX:2)", ends_in=60),
-        reservations=reservation("class", "g[1,3]", begins_in=3600, ends_in=10800),
+        reservations=reservation("class", "g[1,3,9]", begins_in=3600, ends_in=10800),
     )
     one = "--reservation=class; --gres=gpu:k80:1; -c 2 --mem=1000; --time=60"
     answers = await ask(slurm, of, one, one, one, "--gres=gpu:5", "--gres=gpu:4; --mem=10; -c1", at=NOW + 3600)

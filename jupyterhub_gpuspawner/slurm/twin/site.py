@@ -152,8 +152,9 @@ _PARTITION = (
     "SelectTypeParameters",
 )
 _UNSET = frozenset({"", "NONE", "UNLIMITED", "UNKNOWN"})
-_OUT_OF_SERVICE = re.compile(r"\b(DOWN|DRAIN\w*|FAIL\w*|UNKNOWN|NOT_RESPONDING|POWERING_DOWN|INVAL\w*|BLOCKED)\b|\*")
+_OUT_OF_SERVICE = re.compile(r"\b(DOWN|DRAIN\w*|FAIL\w*|UNKNOWN|NOT_RESPONDING|INVAL\w*|BLOCKED)\b|\*")
 """States of a node on which no job starts (sinfo(1)); a session that begins later is assumed to find it likewise."""
+_CHANGES_POWER = re.compile(r"\b(POWERING_UP|POWERING_DOWN|POWER_DOWN)\b")
 
 
 def question_of(
@@ -211,8 +212,10 @@ def question_of(
 
 
 def _out_of_service(state: str) -> bool:
-    """A node that gets its power does not respond yet."""
-    return _OUT_OF_SERVICE.search(state.replace("+NOT_RESPONDING", "") if "POWERING_UP" in state else state) is not None
+    """A node that boots does not respond yet, nor does one that is powered down, which may boot again after that."""
+    if _CHANGES_POWER.search(state):
+        state = state.replace("+NOT_RESPONDING", "").replace("*", "")
+    return _OUT_OF_SERVICE.search(state) is not None
 
 
 def version_of(site: Site) -> str:
@@ -607,7 +610,7 @@ def _reservation(
     }
     values = {
         "ReservationName": record["ReservationName"],
-        "Nodes": present(record.get("Nodes")),
+        "Nodes": host_list(name for name in expand_nodelist(present(record.get("Nodes"))) if name in nodes),
         "CoreCnt": ",".join(map(str, cores or _core_counts(record, nodes))),
         "Licenses": ",".join(f"{name}:{count}" for name, count in reserved.items()),
         "Flags": ",".join([*flags, "IGNORE_JOBS"]),
