@@ -45,6 +45,8 @@ class Kind(str, Enum):
 
     GONE = "gone"
     """A GPU that was seen before is missing."""
+    FAULT = "fault"
+    """The driver reports a fault of GPUs, or does not answer."""
     GPUS = "gpus", "GPUs on the PCI bus"
     """The number of GPUs on the PCI bus."""
     LINKS = "links", "link"
@@ -77,7 +79,7 @@ class Difference:
     seen: str = ""
     """The node's value."""
     expected: str = ""
-    """That of the siblings; empty for a GPU that is gone."""
+    """That of the siblings; empty for a GPU that is gone, or has a fault."""
     agreeing: int = 0
     """How many siblings have the expected value, at least."""
     since: float | None = None
@@ -89,6 +91,8 @@ class Difference:
             at = "" if self.since is None else f", last seen on {day(datetime.fromtimestamp(self.since).astimezone())}"
             return f"{', '.join(self.subjects)}: this GPU is missing ({self.seen or 'model not known'}{at})"
         named = some(self.subjects, at_most=NAMED_AT_MOST)
+        if self.kind is Kind.FAULT:
+            return f"{named}: {self.seen.rstrip('.')}"
         start = f"{named}: " if named else ""
         if self.kind is Kind.NICS and {self.seen, self.expected} == {MISSING, PRESENT}:
             verb = "have" if self.seen == MISSING else "lack"
@@ -137,8 +141,17 @@ def differences(records: Sequence[NodeRecord]) -> Mapping[str, tuple[Difference,
         for record in group:
             gone = tuple(_gone(record))
             unlike = [fact for fact in _unlike(facts[record.node], usual) if not (gone and fact.kind is Kind.GPUS)]
-            result[record.node] = (*gone, *unlike)
+            result[record.node] = (*gone, *_faults(record), *unlike)
     return result
+
+
+def _faults(record: NodeRecord) -> Iterator[Difference]:
+    """The faults of the node's GPUs, each with all GPUs that have it, also where there are no siblings."""
+    gpus: dict[str, list[str]] = defaultdict(list)
+    for gpu in (record.topology.gpus[position] for position in record.present):
+        if gpu.fault and (name := gpu.pci or gpu.uuid) not in gpus[gpu.fault]:
+            gpus[gpu.fault].append(name)
+    yield from (Difference(Kind.FAULT, tuple(subjects), seen=fault) for fault, subjects in gpus.items() if subjects)
 
 
 def _gone(record: NodeRecord) -> Iterator[Difference]:

@@ -189,7 +189,9 @@ def _gpu_facts(gpu: Gpu) -> tuple[object, ...]:
 def _with(record: NodeRecord | None, view: View) -> NodeRecord:
     """What the view shows replaces what was known, and what it does not show stays."""
     old = record or NodeRecord(view.node, NodeTopology())
-    new, before = view.topology, old.topology
+    before = old.topology
+    view = replace(view, topology=_completed(view.topology, before))
+    new = view.topology
     at = max(view.at, old.seen_at)  # clocks may be set back
     remaining = _remaining(old, view)
     gpus = (*new.gpus, *(before.gpus[position] for position in remaining))
@@ -220,6 +222,17 @@ def _with(record: NodeRecord | None, view: View) -> NodeRecord:
         whole_at=at if view.whole else old.whole_at,
         gres=view.gres or old.gres,
     )
+
+
+def _completed(new: NodeTopology, before: NodeTopology) -> NodeTopology:
+    """The view with what was known of GPUs for which the driver did not answer, which then have no UUID."""
+    gpus: list[Gpu] = []
+    for gpu in new.gpus:
+        known = [other for other in before.gpus if other.pci == gpu.pci] if gpu.pci and not gpu.uuid else []
+        gpus += [replace(other, fault=gpu.fault) for other in known] or [gpu]
+    if len(gpus) == len(new.gpus):
+        return replace(new, gpus=tuple(gpus))
+    return replace(new, gpus=tuple(gpus), links=(), nics=(), nic_links=(), nic_numa=())  # with its MIG devices
 
 
 def forgotten(record: NodeRecord, before: float) -> NodeRecord:

@@ -252,13 +252,14 @@ def _missing(indices: Numbers, topology: NodeTopology) -> str:
 
 
 def _reachable(granted: GpuGrant, topology: NodeTopology) -> GpuGrant:
-    """Drop GPUs that the driver counts but cannot name (lost from the bus), if any others are left.
+    """Drop GPUs that the driver counts but cannot identify (lost from the bus), if any others are left.
 
     CUDA fails entirely if one of its visible devices fails.
     """
     if not granted.positions or "nvml" not in topology.source:
         return granted
-    lost = {n for n in granted.positions if not topology.gpus[n].uuid and not topology.gpus[n].pci}
+    gpus = topology.gpus
+    lost = {n for n in granted.positions if not gpus[n].uuid and (gpus[n].fault or not gpus[n].pci)}
     keep = [i for i, n in enumerate(granted.positions) if n not in lost]
     if not lost or not keep:
         return granted

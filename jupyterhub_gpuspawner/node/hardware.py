@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.placement.topology import (
     NETWORK,
+    TEXT_LIMIT,
     Gpu,
     NodeTopology,
     NumaNode,
@@ -55,10 +56,21 @@ def observe(
     if failed:
         return best.with_problem(f"Reading the hardware failed while {doing}: {failed}")
     if not finished:
-        return best.with_problem(f"Reading the hardware timed out after {deadline:g} s while {doing}.")
+        slow = (
+            _without_driver(best, f"The driver did not answer within {deadline:g} s.") if doing == ASKING_NVML else best
+        )
+        return slow.with_problem(f"Reading the hardware timed out after {deadline:g} s while {doing}.")
     if doing != "done":
         return best.with_problem(f"Reading the hardware ended unexpectedly while {doing}.")
     return best
+
+
+ASKING_NVML = "asking NVML"
+
+
+def _without_driver(topology: NodeTopology, fault: str) -> NodeTopology:
+    """The topology of a node with GPUs whose driver cannot be asked."""
+    return replace(topology, gpus=tuple(replace(gpu, fault=fault[:TEXT_LIMIT]) for gpu in topology.gpus))
 
 
 def _read_in_child(say: Say, *, node: str, topology_file: str | None, root: str, network: bool) -> None:
@@ -86,7 +98,7 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, 
     say(doing="reading sysfs")
     topology = read(root)
     in_report(topology)
-    say(doing="asking NVML")
+    say(doing=ASKING_NVML)
     from jupyterhub_gpuspawner.node import nvml
 
     try:
@@ -95,6 +107,7 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, 
     except nvml.UnavailableError as error:
         if network or topology.gpus:
             problems.append(f"NVML is not available: {error}")
+            topology = _without_driver(topology, f"NVML is not available: {error}")
             in_report(topology)
     if network:
         say(doing="reading the network cards")
@@ -130,7 +143,7 @@ def merged(driver: NodeTopology, kernel: NodeTopology) -> NodeTopology:
     devices = {gpu.pci: gpu for gpu in kernel.gpus if gpu.pci}
     return replace(
         kernel,
-        gpus=tuple(_merged_gpu(gpu, devices.get(gpu.pci), kernel) for gpu in driver.gpus),
+        gpus=tuple(_merged_gpu(gpu, devices.get(gpu.pci), kernel) for gpu in _with_bus_ids(driver.gpus, devices)),
         links=driver.links,
         nics=driver.nics,
         nic_links=driver.nic_links,
@@ -140,6 +153,16 @@ def merged(driver: NodeTopology, kernel: NodeTopology) -> NodeTopology:
         problems=(*kernel.problems, *driver.problems),
         notes=driver.notes,
     )
+
+
+def _with_bus_ids(gpus: tuple[Gpu, ...], devices: Iterable[str]) -> tuple[Gpu, ...]:
+    """A GPU that is lost cannot say which it is: it is the device that no other GPU is, where there is one such."""
+    others = sorted(set(devices) - {gpu.pci for gpu in gpus})
+    nameless = [gpu for gpu in gpus if not gpu.pci]
+    if len(others) != len(nameless):
+        return gpus
+    bus_ids = iter(others)  # in the order of the index
+    return tuple(gpu if gpu.pci else replace(gpu, pci=next(bus_ids)) for gpu in gpus)
 
 
 def _merged_gpu(gpu: Gpu, device: Gpu | None, kernel: NodeTopology) -> Gpu:

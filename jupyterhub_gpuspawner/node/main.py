@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, folder
 from jupyterhub_gpuspawner.node import failure as failures
-from jupyterhub_gpuspawner.node.placing import Placing
+from jupyterhub_gpuspawner.node.placing import Placing, faults
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import (
     UNKNOWN_CLAIM,
@@ -73,6 +73,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         gpus = f"GPUs {environ.get('CUDA_VISIBLE_DEVICES', 'not set') or 'none'}"
         cpus = f"CPUs {document.cpus or 'not known'}"
         child.complain(f"{document.node}{task}: {gpus}; {cpus}; memory {document.memory_policy}")
+        placing.problems.extend(faults(topology, range(len(topology.gpus))))
     for problem in dict.fromkeys(placing.problems):
         child.complain(problem)
     try:

@@ -133,6 +133,7 @@ _ONE_RESULT: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "nvmlDeviceGetNumaNodeId": ("", (_HANDLE,), c_uint),
     "nvmlDeviceGetMinorNumber": ("", (_HANDLE,), c_uint),
     "nvmlDeviceGetMaxPcieLinkGeneration": ("", (_HANDLE,), c_uint),
+    "nvmlDeviceGetRetiredPagesPendingStatus": ("", (_HANDLE,), c_uint),
     "nvmlDeviceGetPowerUsage": ("", (_HANDLE,), c_uint),
     "nvmlDeviceGetTotalEnergyConsumption": ("", (_HANDLE,), c_ulonglong),
     "nvmlDeviceGetUtilizationRates": ("", (_HANDLE,), Utilization),
@@ -158,7 +159,7 @@ class Nvml:
     """An open NVML: the functions of pynvml that :class:`Driver` and the sampler call."""
 
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 2, 3, 4
-    NVML_ERROR_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND = 6, 13
+    NVML_ERROR_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_GPU_IS_LOST = 6, 13, 15
     nvmlMemory_v2 = ctypes.sizeof(Memory2) | 2 << 24  # noqa: N815 - these names are pynvml's
 
     def __init__(self) -> None:
@@ -213,6 +214,11 @@ class Nvml:
         now, pending = c_uint(), c_uint()
         self._check("nvmlDeviceGetMigMode", device, byref(now), byref(pending))
         return [now.value, pending.value]
+
+    def nvmlDeviceGetRemappedRows(self, device: c_void_p) -> tuple[int, ...]:  # noqa: D102, N802
+        numbers = [c_uint() for _ in range(4)]
+        self._check("nvmlDeviceGetRemappedRows", device, *map(byref, numbers))
+        return tuple(number.value for number in numbers)
 
     def nvmlDeviceGetMemoryAffinity(self, device: c_void_p, words: int, scope: int) -> list[int]:  # noqa: D102, N802
         mask = (ctypes.c_ulong * words)()
@@ -313,6 +319,8 @@ class Driver:
         self.nodes = frozenset(nodes_with_cpus)
         self.devices = frozenset(devices)
         self.failures: dict[tuple[str, str], set[int]] = {}
+        self.lost: dict[int, str] = {}
+        """GPUs that do not respond, and NVML's word for it."""
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.silent = tuple(
@@ -323,9 +331,16 @@ class Driver:
     def ask(self, gpu: int | None, function: str, *arguments: Any) -> Any:
         """What the call returns; None if it fails, which is recorded for this GPU."""
         value, error = self.call(function, *arguments)
+        if gpu is not None and getattr(error, "value", None) == self.nvml.NVML_ERROR_GPU_IS_LOST:
+            self.lost[gpu] = str(error)
+        else:
+            self._record(gpu, function, error)
+        return value
+
+    def _record(self, gpu: int | None, function: str, error: Exception | None) -> None:
+        """Keep that a call has failed, unless its error is an answer."""
         if error is not None and getattr(error, "value", None) not in self.silent:
             self.failures.setdefault((function, str(error)), set()).update(() if gpu is None else (gpu,))
-        return value
 
     def call(self, function: str, *arguments: Any) -> tuple[Any, Exception | None]:
         """What the call returned, and what it raised."""
@@ -353,14 +368,29 @@ class Driver:
         for index, handle in handles.items():
             gpus += self._mig_devices(parents[index], handle) or [parents[index]]
         links = tuple(tuple("X" if a is b else between[a.index, b.index] for b in gpus) for a in gpus)
+        faults = {index: self._fault(index, handle) for index, handle in handles.items()}
         return NodeTopology(
-            gpus=tuple(gpus),
+            gpus=tuple(replace(gpu, fault=faults[gpu.index]) for gpu in gpus),
             links=links,
             source="nvml",
             driver=driver,
             problems=(*self._sentences(), *self.problems),
             notes=tuple(self.notes),
         )
+
+    def _fault(self, index: int, handle: Any) -> str:
+        """What the node's admin should know of a GPU; empty if nothing is known to be wrong."""
+        if index in self.lost:
+            return self.lost[index]
+        _, _, pending, failed = self.call("nvmlDeviceGetRemappedRows", handle)[0] or (0, 0, 0, 0)
+        if failed:
+            return "A row of its memory could not be remapped."
+        if pending or self.call("nvmlDeviceGetRetiredPagesPendingStatus", handle)[0] == 1:
+            return "It has had uncorrectable memory errors, and needs a reset."
+        mode = self.call("nvmlDeviceGetMigMode", handle)[0]
+        if mode and mode[0] != mode[1]:
+            return f"MIG is switched {'on' if mode[1] else 'off'} once it is reset."
+        return ""
 
     def in_use(self) -> dict[str, str]:
         """By processes, which NVML lists for all users; without any, by more memory in use than an idle GPU has."""
@@ -390,7 +420,7 @@ class Driver:
             if error is not None and getattr(error, "value", None) == self.nvml.NVML_ERROR_NO_PERMISSION:
                 continue
             if error is not None:
-                self.problems.append(f"GPU {index} does not respond: {error}.")
+                self.lost[index] = str(error)
             handles[index] = handle
         return handles
 
@@ -465,9 +495,10 @@ class Driver:
         return words
 
     def _ancestor(self, a: int, b: int, handles: dict[int, Any]) -> str:
-        if handles[a] is None or handles[b] is None:
+        if not self.lost.keys().isdisjoint((a, b)):
             return "?"
-        level = self.ask(a, "nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
+        level, error = self.call("nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
+        self._record(a, "nvmlDeviceGetTopologyCommonAncestor", error)
         return _ANCESTORS.get(level, "?")
 
     def _nvlinks(
@@ -499,7 +530,7 @@ class Driver:
     def _active(self, index: int, handle: Any) -> list[int]:
         """Numbers of the active NVLinks; NVML refuses the first number out of range."""
         active = []
-        for link in range(_MAX_NVLINKS if handle is not None else 0):
+        for link in range(_MAX_NVLINKS if handle is not None and index not in self.lost else 0):
             state, error = self.call("nvmlDeviceGetNvLinkState", handle, link)
             value = getattr(error, "value", None)
             if value == self.nvml.NVML_ERROR_INVALID_ARGUMENT:
@@ -512,8 +543,9 @@ class Driver:
         return active
 
     def _sentences(self) -> list[str]:
-        """One sentence for each failed call, with all GPUs on which it failed."""
-        return [
+        """One sentence for each GPU that is lost and each failed call, with all GPUs on which it failed."""
+        lost = [f"GPU {gpu} does not respond: {text}." for gpu, text in sorted(self.lost.items())]
+        return lost + [
             f"{function} failed{f' on GPU {format_cpulist(gpus)}' if gpus else ''}: {error}."
             for (function, error), gpus in self.failures.items()
         ]

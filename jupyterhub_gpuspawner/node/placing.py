@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping, Sequence
+    from collections.abc import Callable, Iterable, MutableMapping, Sequence
     from typing import TypeVar
 
     T = TypeVar("T")
@@ -85,6 +85,7 @@ class Placing:
         allowed = self.attempt("Reading the CPU affinity", bind.allowed_cpus, nothing)
         cpus = self.attempt("Reading the granted CPUs", lambda: self._granted_cpus(topology, allowed), allowed)
         gpus = self.attempt("Choosing GPUs", lambda: self._gpus(topology, cpus), self.without_choice)
+        self.problems.extend(faults(topology, gpus.positions or ()))
         cpus = self.attempt("Choosing CPUs", lambda: self._cpus(topology, cpus, gpus), cpus)
         memory = "none"
         if not topology.simulated:  # whose numbers are not those of the real machine
@@ -195,6 +196,15 @@ class Placing:
     def _ends_at(self) -> str | None:
         end = self.environ.get("SLURM_JOB_END_TIME", "")
         return utc(int(end)) if end else None
+
+
+def faults(topology: NodeTopology, positions: Iterable[int]) -> list[str]:
+    """A sentence for each of these GPUs with a fault that a problem of the topology does not name already.
+
+    The latter are those of a driver, or a GPU, that does not answer, which then has no UUID.
+    """
+    gpus = (topology.gpus[position] for position in positions)
+    return [f"GPU {gpu.index}: {gpu.fault}" for gpu in gpus if gpu.fault and gpu.uuid]
 
 
 def _gpu_documents(gpus: GpuGrant, topology: NodeTopology) -> tuple[PlacedGpu, ...]:

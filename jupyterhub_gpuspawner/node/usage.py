@@ -74,7 +74,11 @@ class Gpus:
         readings, problems = [], []
         for number, gpu in enumerate(self._gpus):
             try:
-                readings.append(self._read(number, gpu))
+                reading = self._read(number, gpu)
+                if reading == UNKNOWN:  # the device is lost, or its MIG device is gone: the next time it says why
+                    self._devices.pop(number, None)
+                    self._mig.pop(number, None)
+                readings.append(reading)
             except NvmlError as error:
                 readings.append(UNKNOWN)
                 problems.append(f"The use of GPU {gpu.index} is unknown: {error}.")

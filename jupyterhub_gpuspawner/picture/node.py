@@ -200,6 +200,7 @@ def table(
         others = [n for n in range(len(topology.gpus)) if n != position]
         words = [
             _kind_of(gpu) or gpu_memory(gpu.memory_mib),
+            gpu.fault.rstrip("."),
             f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else "NUMA node not known",
             *_links_in_words({names[n]: topology.link(position, n) for n in others}),
         ]

@@ -67,6 +67,8 @@ class Gpu:
     """PCIe lanes in use."""
     pcie_max_width: int | None = None
     """PCIe lanes that the GPU has."""
+    fault: str = ""
+    """What the node's admin should know of it, in the driver's words or ours, such as ``GPU is lost``; or empty."""
 
 
 @dataclass(frozen=True)
@@ -302,6 +304,7 @@ _GPU: dict[str, Reader] = {
     "gpu_numa_id": _MAYBE_NUMA,
     "pcie_width": _WIDTH,
     "pcie_max_width": _WIDTH,
+    "fault": _text(),
 }
 _NUMA_NODE: dict[str, Reader] = {
     "id": _NUMA,

@@ -56,6 +56,16 @@ UNLIKE: dict[str, tuple[NodeTopology, Difference]] = {
 }
 
 
+def test_a_fault_of_gpus_is_one_also_of_a_node_without_siblings() -> None:
+    """It is gone with the first report that has none."""
+    whole = replace(WHOLE, gpus=tuple(replace(gpu, fault="GPU is lost") for gpu in WHOLE.gpus[:2]) + WHOLE.gpus[2:])
+    [found] = differences([record("g1", whole)])["g1"]
+
+    assert found == Difference(Kind.FAULT, ADDRESSES[:2], "GPU is lost")
+    assert str(found) == f"{ADDRESSES[0]}, {ADDRESSES[1]}: GPU is lost"
+    assert differences([merged(record("g1", whole), view("g1", WHOLE))]) == {"g1": ()}
+
+
 @pytest.mark.parametrize(("seen", "difference"), UNLIKE.values(), ids=UNLIKE.keys())
 def test_a_node_that_differs(seen: NodeTopology, difference: Difference) -> None:
     """One difference for each kind and value, with what the siblings have; the siblings have none."""

@@ -111,6 +111,34 @@ def test_what_a_view_does_not_know_stays() -> None:
     assert known.gres == "gpu:v100:4(S:0-1)"
 
 
+def test_a_driver_that_does_not_answer_takes_nothing_away_that_is_known() -> None:
+    """Of whole GPUs and of MIG devices; what it reports is their fault alone."""
+    before = topology()
+    mig = [replace(before.gpus[0], uuid=f"MIG-{n}", mig="1g.10gb") for n in range(2)]
+    sliced = replace(
+        before, gpus=(*mig, before.gpus[3]), links=(("X", "PIX", "SYS"), ("PIX", "X", "SYS"), ("SYS",) * 2 + ("X",))
+    )
+    kernel = tuple(Gpu(n, pci=address, fault="no driver") for n, address in enumerate(ADDRESSES))
+    silent = replace(before, gpus=kernel, links=(), driver="", source="sysfs")
+
+    whole = merged(record("g1", before), view("g1", silent, granted=2)).topology
+    of_slices = merged(record("g1", sliced), view("g1", silent, granted=2)).topology
+
+    assert whole == replace(
+        record("g1", before).topology,
+        gpus=tuple(replace(gpu, fault="no driver") for gpu in before.gpus),
+        source="sysfs",
+    )
+    assert [(gpu.uuid, gpu.fault) for gpu in of_slices.gpus] == [
+        ("MIG-0", "no driver"),
+        ("MIG-1", "no driver"),
+        ("", "no driver"),
+        ("", "no driver"),
+        (before.gpus[3].uuid, "no driver"),
+    ]
+    assert of_slices.link(0, 1) == "PIX"
+
+
 def test_gone_gpus_are_forgotten_in_the_end() -> None:
     """Those last seen before the time; present ones stay, however long ago a job had them."""
     lost = merged(record("g1"), view("g1", only(WHOLE, 0, 1, 3), at=5 * DAY, granted=1))

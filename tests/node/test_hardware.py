@@ -97,6 +97,7 @@ def test_a_driver_that_hangs_costs_its_own_facts_and_the_deadline(
     assert [gpu.pci for gpu in seen.gpus] == [gpu.pci for gpu in load(str(MACHINES / "k80-2socket.json")).gpus]
     assert len(seen.numa_nodes) == 2
     assert seen.problems == ("Reading the hardware timed out after 1 s while asking NVML.",)
+    assert {gpu.fault for gpu in seen.gpus} == {"The driver did not answer within 1 s."}
 
 
 def test_without_pynvml_the_library_is_asked_itself(k80_tree: Path, k80_driver: dict[str, str], tmp_path: Path) -> None:
@@ -126,6 +127,23 @@ def test_gpus_without_any_driver_are_told_with_the_reason(k80_tree: Path) -> Non
     assert [gpu.numa_node for gpu in seen.gpus] == [0, 0, 1, 1]
     assert seen.links == ()
     assert [problem.partition(":")[0] for problem in seen.problems] == ["NVML is not available"]
+    assert {gpu.fault for gpu in seen.gpus} == {*seen.problems}
+
+
+def test_a_lost_gpu_is_the_device_that_is_no_other(k80_tree: Path, k80_driver: dict[str, str]) -> None:
+    """NVML does not say its bus id, by which the node's records know it."""
+    with Path(k80_driver["STANDIN_NVML"]).open("a") as file:
+        file.write("fail nvmlDeviceGetHandleByIndex_v2 15 2\n")
+
+    seen = look(k80_driver, root=str(k80_tree))
+
+    assert [gpu.pci for gpu in seen.gpus] == [gpu.pci for gpu in load(str(MACHINES / "k80-2socket.json")).gpus]
+    assert [(gpu.uuid == "", gpu.fault) for gpu in seen.gpus] == [
+        (False, ""),
+        (False, ""),
+        (True, "GPU is lost"),
+        (False, ""),
+    ]
 
 
 def test_a_topology_file_stands_in_for_the_hardware(tmp_path: Path) -> None:

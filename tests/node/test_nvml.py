@@ -167,7 +167,7 @@ def test_a_recorded_matrix_comes_back_equal(matrices: dict[str, NodeTopology], n
     assert matrices[name].links == known
 
 
-@pytest.mark.parametrize("code", [NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, NO_PERMISSION, LOST, UNKNOWN])
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, NO_PERMISSION, UNKNOWN])
 def test_a_call_that_fails_for_a_gpu_costs_one_fact_of_that_gpu(ask_nvml: AskNvml, code: int) -> None:
     """Whatever GPU 3 does not answer, the rest is complete; "not supported" and "not found" are answers."""
     known = load(str(MACHINES / "dgx1.json"))
@@ -179,6 +179,40 @@ def test_a_call_that_fails_for_a_gpu_costs_one_fact_of_that_gpu(ask_nvml: AskNvm
         expected = tuple(replace(gpu, **lost) if gpu.index == 3 else gpu for gpu in whole.gpus)
         told = (f"{call.partition('_v')[0]} failed on GPU 3: {WORDS[code]}.",) if code in WORDS else ()
         assert (call, expected, whole.links, told) == (call, read.gpus, read.links, read.problems)
+
+
+def test_a_gpu_that_any_call_finds_lost_is_reported_once(ask_nvml: AskNvml) -> None:
+    """It keeps the facts that are known; the links of the others are."""
+    text = describe(load(str(MACHINES / "dgx1.json")))
+
+    [whole, *answers] = ask_nvml(text, *(f"{text}fail {call} {LOST} 3\n" for call in FACTS))
+
+    for (call, unknown), read in zip(FACTS.items(), answers, strict=True):
+        links_known = call == "nvmlDeviceGetMigMode"  # which is asked for last
+        facts = {"nvlink_generation": whole.gpus[3].nvlink_generation if links_known else None, **unknown}
+        lost = replace(whole.gpus[3], fault="GPU is lost", **facts)
+        assert (call, read.gpus) == (call, (*whole.gpus[:3], lost, *whole.gpus[4:]))
+        assert (call, read.problems) == (call, ("GPU 3 does not respond: GPU is lost.",))
+        assert [row[:3] for row in read.links[:3]] == [row[:3] for row in whole.links[:3]]
+
+
+FAULTS = {
+    "errors 0 1 0 0": "It has had uncorrectable memory errors, and needs a reset.",
+    "errors 0 0 0 1": "It has had uncorrectable memory errors, and needs a reset.",
+    "errors 0 1 1 0": "A row of its memory could not be remapped.",
+    "errors 0 0 0 0": "",
+    "pending 0 1": "MIG is switched on once it is reset.",
+}
+
+
+def test_what_the_nodes_admin_should_know_of_a_gpu_is_its_fault(ask_nvml: AskNvml) -> None:
+    """Nothing of it is a problem of the reading."""
+    text = describe(load(str(MACHINES / "k80-2socket.json")))
+
+    read = ask_nvml(*(f"{text}{line}\n" for line in FAULTS))
+
+    assert [[gpu.fault for gpu in node.gpus] for node in read] == [[fault, "", "", ""] for fault in FAULTS.values()]
+    assert {node.problems for node in read} == {()}
 
 
 @pytest.mark.parametrize(

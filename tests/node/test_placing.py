@@ -81,6 +81,17 @@ def test_a_mig_device_is_named_by_its_uuid() -> None:
     assert placed.why.endswith("To Slurm this is GPU 3.")
 
 
+def test_a_fault_of_the_servers_own_gpu_is_a_problem() -> None:
+    """Those of other GPUs are their users' and the admin's; of one without a UUID the topology has a problem itself."""
+    node = load(str(MACHINES / "k80-2socket.json"))
+    gpus = [replace(gpu, fault=f"{gpu.index} is worn.") for gpu in node.gpus]
+    gpus[1] = replace(gpus[1], uuid="")
+
+    placed = Job(replace(node, gpus=tuple(gpus)), granted("0,1", 4), "0-3", gpus=2).placed()
+
+    assert placed.problems == ("GPU 0: 0 is worn.",)
+
+
 def test_a_cpu_job_on_a_gpu_node_sees_no_gpu() -> None:
     """They are hidden, and the report says so."""
     job = Job("k80-2socket", {"SLURM_CPUS_ON_NODE": "4"}, "0-3", cpus=4)

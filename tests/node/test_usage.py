@@ -45,7 +45,10 @@ try:
     gpus = Gpus([PlacedGpu(**gpu) for gpu in asked["gpus"]], shared=asked["shared"])
 except (OSError, NvmlError) as error:
     sys.exit(print(json.dumps(str(error))))
-for second in asked["times"]:
+for number, second in enumerate(asked["times"]):
+    if number and asked["then"]:
+        with open(os.environ["STANDIN_NVML"], "w") as file:
+            file.write(asked["then"])
     with open(os.environ["STANDIN_NVML_CLOCK"], "w") as file:
         file.write(str(second))
     readings, problems = gpus.read()
@@ -79,10 +82,15 @@ class Node(StandinNvml):
     """A node with the stand-in's driver; each reading is made by a process of its own."""
 
     def read(
-        self, *gpus: PlacedGpu, at: tuple[float, ...] = (0.0,), machine: str = MACHINE, shared: bool = False
+        self,
+        *gpus: PlacedGpu,
+        at: tuple[float, ...] = (0.0,),
+        machine: str = MACHINE,
+        then: str = "",
+        shared: bool = False,
     ) -> list[tuple[tuple[GpuReading, ...], tuple[str, ...]]]:
-        """The readings at these times of the stand-in's clock, with their problems."""
-        given = {"gpus": [asdict(gpu) for gpu in gpus], "times": at, "shared": shared}
+        """The readings at these times of the stand-in's clock, with their problems; ``then``: from the second on."""
+        given = {"gpus": [asdict(gpu) for gpu in gpus], "times": at, "shared": shared, "then": then}
         answers = self.run(_READ, machine, given)
         return [(tuple(GpuReading(**each) for each in readings), tuple(told)) for readings, told in answers]
 
@@ -122,7 +130,7 @@ def test_the_readings_are_those_of_pynvml(node: Node) -> None:
 
 def test_a_gpu_without_a_uuid_is_found_by_its_pci_address(node: Node) -> None:
     """As the kernel writes it."""
-    [((found,), problems)] = node.read(PlacedGpu(0, "", "00000000:07:00.0"), at=(45,))
+    [((found,), problems)] = node.read(PlacedGpu(0, "", "0000:07:00.0"), at=(45,))
 
     assert (found.utilization, problems) == (83, ())
 
@@ -196,6 +204,32 @@ def test_a_gpu_that_is_lost_is_unknown_and_named(node: Node) -> None:
 
     assert readings == (UNKNOWN, GpuReading(100, 40960, 40000, 1, 400, 1))
     assert problems == ("The use of GPU 0 is unknown: nvmlDeviceGetHandleByUUID failed: GPU is lost.",)
+
+
+LOST_CALLS = ("MemoryInfo", "MemoryInfo_v2", "ComputeRunningProcesses_v3", "PowerUsage", "TotalEnergyConsumption")
+LATER = {
+    "a MIG device that is replaced": (
+        PART,
+        MACHINE.replace("part 2 1 MIG-c", "part 2 3 MIG-d").replace("curve 2 1", "curve 2 3"),
+        "The use of GPU 2 is unknown: nvmlDeviceGetHandleByUUID failed: Not Found.",
+    ),
+    "a GPU that falls off the bus": (
+        WHOLE,
+        MACHINE
+        + "".join(f"fail nvmlDeviceGet{call} 15 0\n" for call in (*LOST_CALLS, "UtilizationRates", "HandleByUUID")),
+        "The use of GPU 0 is unknown: nvmlDeviceGetHandleByUUID failed: GPU is lost.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("gpu", "then", "problem"), LATER.values(), ids=LATER.keys())
+def test_what_happens_to_a_gpu_while_its_server_runs_is_named(
+    node: Node, gpu: PlacedGpu, then: str, problem: str
+) -> None:
+    """Once the device answers nothing any more, it is looked for again, as also after a reset of the GPU."""
+    (_, before), *later = node.read(gpu, at=(0, 30, 60), then=then)
+
+    assert (before, later) == ((), [((UNKNOWN,), ()), ((UNKNOWN,), (problem,))])
 
 
 def test_a_driver_that_is_not_loaded_says_so(node: Node) -> None:

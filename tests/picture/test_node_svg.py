@@ -220,6 +220,19 @@ def test_mig_devices_are_told_apart() -> None:
     ]
 
 
+def test_a_gpu_that_is_lost_is_said_to_be() -> None:
+    """Beside the others, in the driver's words."""
+    known = MACHINES["k80-2socket"]
+    gpus = (replace(known.gpus[0], name="", memory_mib=None, fault="GPU is lost"), *known.gpus[1:])
+
+    rows = node.table(replace(known, gpus=gpus))
+
+    assert [words.partition("; NUMA")[0] for name, words in rows if name.startswith("GPU")] == [
+        "GPU is lost",
+        *["K80, 12 GB"] * 3,
+    ]
+
+
 def test_a_node_of_which_nothing_is_known_can_be_drawn() -> None:
     """Without GPU, CPU or NUMA node there is still a picture."""
     drawn = seen(NodeTopology())

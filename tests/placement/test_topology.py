@@ -60,7 +60,7 @@ def test_document_of_an_older_version_of_this_form_is_read() -> None:
         ("gpus", [{}], "gpus[0]: "),
         ("gpus", [{"index": -1}], "gpus[0].index: must be a whole number from 0 to 1023"),
         ("gpus", [{"index": True}], "gpus[0].index: must be a whole number from 0 to 1023"),
-        ("gpus", [{"index": 0, "size": 1}], "gpus[0].size: no such field; fields are cpus, gpu_numa_id, index, "),
+        ("gpus", [{"index": 0, "size": 1}], "gpus[0].size: no such field; fields are cpus, fault, gpu_numa_id, "),
         ("gpus", [{"index": 0}, {"index": 1, "cpus": ["0-3"]}],
          "gpus[1].cpus[0]: must be a whole number from 0 to 65535"),
         ("numa_nodes", [{"id": 0, "memory_mib": 1.5}],

@@ -2,7 +2,8 @@
  *
  * gcc -shared -fPIC -O1 -Wall -Wextra -Werror -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml.c
  *
- * The file is named by STANDIN_NVML and read anew by each nvmlInit. Lines, blanks between the fields, "_" for a blank
+ * The file is named by STANDIN_NVML, or else is /etc/nvml-standin. It is read by nvmlInit, and anew once it has changed;
+ * a MIG device that it no longer has is an invalid argument then. Lines, blanks between the fields, "_" for a blank
  * within one, masks as hexadecimal 64-bit words joined by ",", the lowest word first; "-" where there is none:
  *
  *   driver VERSION
@@ -14,6 +15,9 @@
  *   used A PLACE MIB PROCESSES          what is in use of GPU A, or of its MIG device at PLACE (-1: of the whole)
  *   curve A PLACE FROM PERCENT MIB PROCESSES WATTS   the same and more from second FROM on, instead of "used"
  *   gpm A                               GPU A has GPM
+ *   pending A MODE                      GPU A's pending MIG mode, where it is not the current one
+ *   errors A PENDING FAILED RETIRED     rows to be remapped, a remapping that failed, pages to be retired: 0 or 1
+ *   wait FUNCTION SECONDS               the call takes so long
  *   fail FUNCTION CODE GPU              the call returns CODE; "hang": it never returns. GPU -1: for all
  *
  * Seconds are those in the file that STANDIN_NVML_CLOCK names, or else those since nvmlInit.
@@ -23,11 +27,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SIZE = 7, HANG = -1 };
-enum { GPUS = 64, LINKS = 36, USABLE_LINKS = 18, PARTS = 8, WORDS = 64, FAILURES = 128, STEPS = 256 };
+enum { GPUS = 64, LINKS = 36, USABLE_LINKS = 18, PARTS = 8, WORDS = 64, FAILURES = 128, STEPS = 256, WAITS = 8 };
 #define EXPORT __attribute__((visibility("default")))
 
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
@@ -42,7 +47,7 @@ typedef struct { char uuid[96], name[96]; unsigned mib; int parent, place; Used 
 typedef struct {
     char uuid[96], bus_id[32], name[96];
     unsigned mib;
-    int minor, own_node, pcie, places, gpm;
+    int minor, own_node, pcie, places, gpm, pending, errors[3], has_errors;
     unsigned long long cpus[WORDS], nodes[WORDS];
     Link links[LINKS];
     Part parts[PARTS];
@@ -51,13 +56,15 @@ typedef struct {
 typedef struct { char function[64]; int code, gpu; } Failure;
 
 static struct {
-    int ready, gpus, failures, steps;
+    int ready, gpus, failures, steps, waits;
     double began;
+    struct stat as_read;
     char driver[64];
     Gpu gpu[GPUS];
     int level[GPUS][GPUS];
     Failure failure[FAILURES];
     Step step[STEPS];
+    struct { char function[64]; unsigned seconds; } wait[WAITS];
 } machine;
 
 static void blanks(char *text) { for (; *text; text++) if (*text == '_') *text = ' '; }
@@ -72,12 +79,23 @@ static void mask(const char *text, unsigned long long *words) {
 
 static void read_line(const char *line) {
     char a[512], b[512], c[512], d[512];
-    int x, y, z;
+    int x, y, z, w;
     unsigned u, v;
     Step step;
     if (sscanf(line, "curve %d %d %lf %u %u %u %lf", &step.gpu, &step.place, &step.from, &step.percent,
                &step.used.mib, &step.used.processes, &step.watts) == 7) {
         machine.step[machine.steps++] = step;
+        return;
+    }
+    if (sscanf(line, "pending %d %d", &x, &y) == 2) { machine.gpu[x].pending = y; return; }
+    if (sscanf(line, "errors %d %d %d %d", &x, &y, &z, &w) == 4) {
+        Gpu *gpu = &machine.gpu[x];
+        gpu->has_errors = 1;
+        gpu->errors[0] = y, gpu->errors[1] = z, gpu->errors[2] = w;
+        return;
+    }
+    if (sscanf(line, "wait %63s %u", machine.wait[machine.waits].function, &u) == 2) {
+        machine.wait[machine.waits++].seconds = u;
         return;
     }
     if (sscanf(line, "gpm %d", &x) == 1) { machine.gpu[x].gpm = 1; return; }
@@ -124,6 +142,7 @@ static void read_line(const char *line) {
         gpu->own_node = y;
         gpu->pcie = z;
         gpu->places = -1;
+        gpu->pending = -1;
         mask(c, gpu->cpus);
         mask(d, gpu->nodes);
         return;
@@ -145,8 +164,35 @@ static double seconds(void) {
     return at.tv_sec + at.tv_nsec / 1e9 - machine.began;
 }
 
+static const char *file_of_machine(void) {
+    const char *path = getenv("STANDIN_NVML");
+    return path ? path : "/etc/nvml-standin";
+}
+
+static void read_machine(void) {
+    FILE *file = fopen(file_of_machine(), "r");
+    char line[4096];
+    memset(&machine, 0, sizeof machine);
+    if (!file) return;
+    fstat(fileno(file), &machine.as_read);
+    while (fgets(line, sizeof line, file)) read_line(line);
+    fclose(file);
+}
+
+static void read_again_if_changed(void) {
+    struct stat now;
+    if (!machine.ready || stat(file_of_machine(), &now)) return;
+    if (now.st_ino == machine.as_read.st_ino && !memcmp(&now.st_mtim, &machine.as_read.st_mtim, sizeof now.st_mtim)) return;
+    double began = machine.began;
+    read_machine();
+    machine.ready = 1;
+    machine.began = began;
+}
+
 /* What the call is told to return, or OK. */
 static int told(const char *function, int gpu) {
+    for (int n = 0; n < machine.waits; n++)
+        if (!strcmp(machine.wait[n].function, function)) sleep(machine.wait[n].seconds);
     for (int n = 0; n < machine.failures; n++) {
         Failure *failure = &machine.failure[n];
         if (strcmp(failure->function, function) || (failure->gpu >= 0 && failure->gpu != gpu)) continue;
@@ -169,10 +215,18 @@ static Part *part_of(void *handle) {
     return n < 0 || handle == &machine.gpu[n] ? NULL : handle;
 }
 
+static void set_pci(Pci *pci, const char *bus_id) {
+    memset(pci, 0, sizeof *pci);
+    sscanf(bus_id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "%s", bus_id);
+    snprintf(pci->legacy, sizeof pci->legacy, "%.15s", strlen(bus_id) > 12 ? bus_id + 4 : bus_id);
+}
+
 #define CALLED(handle) \
     if (!machine.ready) return UNINITIALIZED; \
+    read_again_if_changed(); \
     int n = index_of(handle); \
-    if (n < 0) return INVALID; \
+    if (n < 0 || (part_of(handle) && !part_of(handle)->uuid[0])) return INVALID; \
     int failed = told(__func__, n); \
     if (failed) return failed; \
     Gpu *gpu = &machine.gpu[n]; \
@@ -181,12 +235,7 @@ static Part *part_of(void *handle) {
 
 EXPORT int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    memset(&machine, 0, sizeof machine);
-    const char *path = getenv("STANDIN_NVML");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    char line[4096];
-    while (file && fgets(line, sizeof line, file)) read_line(line);
-    if (file) fclose(file);
+    read_machine();
     int failed = told("nvmlInitWithFlags", -1);
     machine.ready = !failed;
     machine.began = seconds();
@@ -229,6 +278,7 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
     return told(__func__, index);
 }
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
+    read_again_if_changed();
     for (int n = 0; n < machine.gpus; n++) {
         *handle = &machine.gpu[n];
         if (!strcmp(machine.gpu[n].uuid, uuid)) return told(__func__, n);
@@ -242,7 +292,10 @@ EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
 EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **handle) {
     for (int n = 0; n < machine.gpus; n++) {
         *handle = &machine.gpu[n];
-        if (!strcasecmp(machine.gpu[n].bus_id, bus_id)) return told(__func__, n);
+        Pci given, own;
+        set_pci(&given, bus_id);
+        set_pci(&own, machine.gpu[n].bus_id);
+        if (given.domain == own.domain && given.bus == own.bus && given.device == own.device) return told(__func__, n);
     }
     return NOT_FOUND;
 }
@@ -264,12 +317,6 @@ EXPORT int nvmlDeviceGetName(void *handle, char *text, unsigned length) {
     Part *part = part_of(handle);
     snprintf(text, length, "%s", part ? part->name : gpu->name);
     return OK;
-}
-static void set_pci(Pci *pci, const char *bus_id) {
-    memset(pci, 0, sizeof *pci);
-    sscanf(bus_id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
-    snprintf(pci->bus_id, sizeof pci->bus_id, "%s", bus_id);
-    snprintf(pci->legacy, sizeof pci->legacy, "%.15s", strlen(bus_id) > 12 ? bus_id + 4 : bus_id);
 }
 EXPORT int nvmlDeviceGetPciInfo_v3(void *handle, Pci *pci) { WHOLE(handle); set_pci(pci, gpu->bus_id); return OK; }
 static unsigned long long bytes_of(void *handle, Gpu *gpu) {
@@ -383,6 +430,22 @@ EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void *handle, unsigned number, in
 EXPORT int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
     WHOLE(handle);
     *current = *pending = gpu->places >= 0;
+    if (gpu->pending >= 0) *pending = gpu->pending;
+    return OK;
+}
+EXPORT int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failure) {
+    WHOLE(handle);
+    if (!gpu->has_errors) return NOT_SUPPORTED;
+    *corrected = 0;
+    *uncorrected = gpu->errors[0] || gpu->errors[1];
+    *pending = gpu->errors[0];
+    *failure = gpu->errors[1];
+    return OK;
+}
+EXPORT int nvmlDeviceGetRetiredPagesPendingStatus(void *handle, unsigned *pending) {
+    WHOLE(handle);
+    if (!gpu->has_errors) return NOT_SUPPORTED;
+    *pending = gpu->errors[2];
     return OK;
 }
 EXPORT int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) {
