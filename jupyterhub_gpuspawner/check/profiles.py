@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
+from math import inf
 
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
@@ -17,13 +18,15 @@ from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
 from jupyterhub_gpuspawner.slurm.accounts import own_account
+from jupyterhub_gpuspawner.slurm.client import QosLimits
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
-from jupyterhub_gpuspawner.words import day, duration, some
+from jupyterhub_gpuspawner.words import counted, day, duration, some
 
 NO_ACCOUNT = Code("account-missing", "A profile charges an account that the cluster does not have.")
 NO_QOS = Code("qos-missing", "A profile requests a QOS that the cluster does not have.")
+BEYOND_QOS = Code("qos-limit", "A profile asks for more than its QOS allows one job, which then never starts.")
 NO_LICENSE = Code("license-missing", "A profile requests a licence that the cluster does not have, or more of it.")
 UNREAD = Code("accounting-unread", "Slurm's accounting could not be read, so accounts and QOS are not checked.")
 
@@ -52,6 +55,45 @@ async def check_accounts(context: Context) -> AsyncIterator[Finding]:
         if names_there is not None and name.lower() not in names_there:
             code, what = (NO_ACCOUNT, "account") if field == "account" else (NO_QOS, "QOS")
             yield code.error(where, f"there is no {what} {name}.", f"Name one of {some(sorted(names_there))}.")
+    for finding in _beyond_qos(context, context.snapshot, cluster.qos or {}):
+        yield finding
+
+
+def _beyond_qos(context: Context, snapshot: ClusterSnapshot, qos: Mapping[str, QosLimits]) -> Iterator[Finding]:
+    """Requests that exceed what the QOS that they name allows one job."""
+    reported = set[Finding]()
+    for case, resources in context.requests:
+        limits = qos.get((resources.qos or "").lower())
+        if limits is None:
+            continue
+        nodes, lengths = resources.node_count, lengths_of(resources, snapshot)
+        requested: dict[str, tuple[float, int | None]] = {
+            "time": (min(lengths.values(), default=0.0), limits.seconds),
+            "cpus": ((resources.cpus or 1) * nodes, limits.cpus),
+            "gpus": ((resources.gpus or 0) * nodes, limits.gpus),
+            "nodes": (nodes, limits.nodes),
+        }
+        for field, (number, most) in requested.items():
+            if most is None or number <= most:
+                continue
+            finding = BEYOND_QOS.error(
+                context.location_of(case, field),
+                f"QOS {resources.qos} allows a job {_amount(field, most)}, not {_amount(field, number)}, so it never "
+                "starts.",
+                "Ask for less, name another QOS, or raise MaxTRES or MaxWall of the QOS (sacctmgr).",
+            )
+            if finding not in reported:
+                reported.add(finding)
+                yield finding
+
+
+_UNITS = {"cpus": "CPU", "gpus": "GPU", "nodes": "node"}
+
+
+def _amount(field: str, number: float) -> str:
+    if field == "time":
+        return "no limit" if number == inf else duration(number)
+    return counted(round(number), _UNITS[field])
 
 
 _LICENSES = re.compile(r"(?:--licenses[= ]|-L ?)(?P<list>\S+)")

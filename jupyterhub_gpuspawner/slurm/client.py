@@ -12,6 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, NotPermitted, SlurmOutputError, SlurmUnavailable
@@ -34,7 +35,7 @@ from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
 from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
 from jupyterhub_gpuspawner.slurm.text import ignored
-from jupyterhub_gpuspawner.units import NodeAllocation
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_walltime
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _SUBMITTED = re.compile(r"(?P<job>[0-9]{1,10})(?:;(?P<cluster>[\w.-]+))?")
@@ -47,12 +48,21 @@ ANEW = 30.0
 """Seconds for which reason, estimated start and end of several jobs are not asked for again while their states last."""
 
 
+class QosLimits(NamedTuple):
+    """What a QOS allows one job (MaxWall and MaxTRES of sacctmgr(1)); None: it has no such limit."""
+
+    seconds: int | None = None
+    cpus: int | None = None
+    gpus: int | None = None
+    nodes: int | None = None
+
+
 class AccountingNames(NamedTuple):
     """What the jobs of a cluster can be charged to."""
 
     accounts: frozenset[str]
-    qos: frozenset[str] | None
-    """None where Slurm does not enforce them."""
+    qos: Mapping[str, QosLimits] | None
+    """By name; None where Slurm does not enforce them."""
 
 
 class _LastAnswer(NamedTuple):
@@ -314,14 +324,17 @@ class SlurmClient:
                 hint="Run the command as root or as an operator.",
             )
         of_accounts = ("assoc", "where", f"cluster={config.cluster_name}", "user=", "format=Account")
-        accounts = await self._sacctmgr(*of_accounts)
-        qos = await self._sacctmgr("qos", "format=Name") if "qos" in config.accounting_enforced else None
+        accounts = frozenset(row[0].strip().lower() for row in await self._sacctmgr(*of_accounts))
+        qos = None
+        if "qos" in config.accounting_enforced:
+            rows = await self._sacctmgr("qos", "format=Name,MaxTRES,MaxWall")
+            qos = {row[0].strip().lower(): _qos_limits(row) for row in rows}
         return AccountingNames(accounts, qos)
 
-    async def _sacctmgr(self, *what: str) -> frozenset[str]:
-        """The first column of a list of slurmdbd's."""
+    async def _sacctmgr(self, *what: str) -> list[list[str]]:
+        """The rows of a list of slurmdbd's that begin with a name."""
         text = (await self._slurm.run("sacctmgr", "-n", "-P", "show", *what)).output()
-        return frozenset(name.strip().lower() for name, *_ in (line.split("|") for line in text.splitlines()) if name)
+        return [row for row in (line.split("|") for line in text.splitlines()) if row[0]]
 
     async def sees_jobs_of(self, user: str = "") -> bool:
         """Whether Slurm shows this account the jobs of ``user``, or of everybody if no user is given.
@@ -365,6 +378,16 @@ class SlurmClient:
         if unread:
             self._report(unread)
         return jobs
+
+
+def _qos_limits(row: Sequence[str]) -> QosLimits:
+    """The limits of a row with name, MaxTRES and MaxWall; what is not understood is no limit."""
+    _, tres, wall = (*row, "", "")[:3]
+    counts = {name: int(count) for name, count in re.findall(r"([^,=]+)=([0-9]+)(?=,|$)", tres)}
+    seconds = None
+    with suppress(ValueError):
+        seconds = parse_walltime(wall)
+    return QosLimits(seconds, counts.get("cpu"), counts.get("gres/gpu"), counts.get("node"))
 
 
 def _signal(code: int) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Options
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.slurm.client import AccountingNames
+from jupyterhub_gpuspawner.slurm.client import AccountingNames, QosLimits
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.slurm.recorded import recorded
@@ -63,7 +63,7 @@ def reservation(name: str, **changed: Any) -> ClusterSnapshot:
     return replace(RECORDED, reservations=found)
 
 
-ACCOUNTING = AccountingNames(frozenset({"training"}), frozenset({"normal"}))
+ACCOUNTING = AccountingNames(frozenset({"training"}), {"normal": QosLimits()})
 HOUR = 3600
 SIZES = (
     '"profile_options": {"size": {"choices": {"s": {"slurm": {"memory": "4G"}}, "l": {"slurm": {"memory": "99G"}}}}}'

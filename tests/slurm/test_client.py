@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.client import QosLimits, SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import DefaultMemory
@@ -612,21 +612,24 @@ def accounting_of(slurm: StandIns, version: str, *, private: str = "none", stora
         "sacctmgr",
         f"""case "$*" in
         "-n -P show assoc where cluster=rec user= format=Account") cat {folder}/accounts.out;;
-        "-n -P show qos format=Name") cat {folder}/qos.out;;
+        "-n -P show qos format=Name,MaxTRES,MaxWall") cut -d '|' -f 1,7,8 {folder}/qos.out;;
         *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",
     )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_accounts_and_qos_of_the_cluster(slurm: StandIns, version: str) -> None:
-    """By their names, as slurmdbd lists them."""
+    """By their names, as slurmdbd lists them, with what each QOS allows one job."""
     accounting_of(slurm, version)
     names = await slurm.client().accounting_names()
 
     assert names is not None
     assert names.accounts >= {"root", "dept", "training"}
     assert names.qos is not None
-    assert names.qos >= {"normal", "lesson"}
+    assert {name: names.qos[name] for name in ("normal", "lesson")} == {
+        "normal": QosLimits(),
+        "lesson": QosLimits(seconds=7200, cpus=8),
+    }
 
 
 async def test_without_slurmdbd_there_is_nothing_to_ask(slurm: StandIns) -> None:
