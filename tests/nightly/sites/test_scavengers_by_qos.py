@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.accounting import SMALL, AccountedSlurm, slurmdbd
+from tests.fixtures.accounting import SMALL, AccountedSlurm, Accounting, slurmdbd
 from tests.fixtures.hubs import COMMAND, offer, start_hub
 from tests.hub.servers import in_the_end, job_id, start, state, why_it_ended
 from tests.hub.visitor import Visitor
@@ -63,9 +65,16 @@ OFFERED = "".join(
 
 
 @pytest.fixture(scope="module")
-def slurm(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
+def accounting(needs_slurm: None, public_folder: Path) -> Iterator[Accounting]:
+    """The site's slurmdbd."""
+    with slurmdbd(public_folder / "qos") as accounting:
+        yield accounting
+
+
+@pytest.fixture(scope="module")
+def slurm(accounting: Accounting, public_folder: Path) -> Iterator[PrivateSlurm]:
     """A cluster all of whose GPUs scavengers have."""
-    with slurmdbd(public_folder / "qos") as accounting, ExitStack() as stack:
+    with ExitStack() as stack:
         folder = public_folder / "qos" / "slurm"
         slurm = stack.enter_context(AccountedSlurm(replace(SMALL, name="qos"), folder, accounting, *LINES))
         for line in ACCOUNTING:
@@ -185,3 +194,32 @@ def test_where_slurm_refuses_jobs_beyond_a_limit_the_form_says_so_before_the_cli
         "never",
         "the job asks for more CPUs than its QOS allows for one job",
     )
+
+
+@pytest.mark.usefixtures("offered")
+def test_check_names_the_profiles_that_a_limit_keeps_from_starting(site: Site) -> None:
+    """Limits for one job alone: others are reached by jobs together, or end by themselves."""
+    found = [finding for finding in site.check() if finding["code"] == "qos-limit"]
+    assert sorted((re.findall("profile ([a-z]+)", finding["where"])[0], finding["text"]) for finding in found) == [
+        ("short", "QOS short allows a job 5 min, not 20 min, so it never starts."),
+        ("small", "QOS small allows a job 1 CPU, not 2 CPUs, so it never starts."),
+        ("strict", "QOS strict allows a job 1 CPU, not 2 CPUs, so it never starts."),
+    ]
+
+
+@pytest.mark.usefixtures("offered")
+def test_while_slurmdbd_hangs_a_restarted_hub_judges_profiles_and_starts_servers(
+    site: Site, accounting: Accounting
+) -> None:
+    """Of QOS nothing is known then, and so nothing said; slurmctld keeps its own copy of what it enforces."""
+    os.kill(accounting.pid, signal.SIGSTOP)
+    try:
+        site.hub.restart()
+        wait_until(lambda: of_profile(site, "scavenger")[1].startswith("Starts now"), site.hub.log_end, seconds=60)
+        gets, _ = of_profile(site, "scavenger")
+        site.hub.spawn("hal", {"profile": "scavenger"})
+    finally:
+        os.kill(accounting.pid, signal.SIGCONT)
+    site.hub.end("hal")
+
+    assert gets == "20 min"
