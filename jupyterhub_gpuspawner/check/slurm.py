@@ -106,6 +106,7 @@ STORED = Code(
     "job-environment-stored",
     "Slurm's accounting keeps the environment of every job, in which each server finds its token.",
 )
+WHOLE_NODES = Code("whole-nodes", "Slurm gives out whole nodes alone (select/linear), and assigns no GPUs.")
 LEFT = Code(
     "processes-left",
     "Slurm follows a job's processes by their process group (proctrack/pgid), which every kernel of a server leaves.",
@@ -197,6 +198,14 @@ def of_config(config: SlurmConfig) -> Iterator[Finding]:
             "slurmdbd stores the environment of every job (job_env), with the token of each server in it: whoever can "
             "read it there, or a backup of its database, can use servers that are running.",
             "Remove job_env from AccountingStoreFlags in slurm.conf.",
+        )
+    if config.cpu_unit == "node":
+        yield WHOLE_NODES.warning(
+            "SelectType",
+            "select/linear gives each server whole nodes, however little it requests, and assigns no GPUs: a server "
+            "chooses among all of its node. It refuses a request for GPUs for which gres.conf has Cores= of a part of "
+            "the node's cores.",
+            "Set SelectType=select/cons_tres in slurm.conf; else remove Cores= from gres.conf.",
         )
     if config.tracks_process_groups:  # jupyter_client starts each kernel in a session of its own
         yield LEFT.warning(

@@ -110,10 +110,12 @@ def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTop
 
 
 def _without_grant(topology: NodeTopology, slurm: Slurm) -> GpuGrant:
-    """No GPU; or all of them, if Slurm does not manage this node's GPUs."""
-    if not topology.gpus or slurm.hands_out_gpus() is not False:
+    """No GPU; or all of them, if Slurm does not manage this node's GPUs, or has given the job the whole node."""
+    if not topology.gpus:
         return GpuGrant()
-    return replace(_visible(None, topology), problems=(UNMANAGED,))
+    if slurm.hands_out_gpus() is False:
+        return replace(_visible(None, topology), problems=(UNMANAGED,))
+    return _visible(None, topology) if slurm.gives_nodes_alone() else GpuGrant()
 
 
 def visible_names(environ: Mapping[str, str]) -> Names | None:
@@ -316,6 +318,16 @@ class Slurm:
         if self._node is None:
             self._node = _show("node", self._environ.get("SLURMD_NODENAME", ""))
         return parse_node(self._node)
+
+    def gives_nodes_alone(self) -> bool:
+        """Whether the job requested GPUs, has its nodes for itself, and was assigned no GPU (SelectType=select/linear).
+
+        That plugin gives out whole nodes: it counts a node's GPUs, and says nothing of them in a job.
+        """
+        held = self.allocation().gres
+        words = (self._job or "").split()
+        requested = any(word.startswith("TresPerNode=gres") and "gpu" in word for word in words)
+        return requested and "OverSubscribe=NO" in words and not any(gres.count for gres in held)
 
 
 def answer_about_job(environ: Mapping[str, str]) -> str:

@@ -145,6 +145,8 @@ def written(name: str, mode: int) -> Callable[[Path], None]:
         (parse_config("PrivateData = none\nProctrackType           = proctrack/pgid\n"), ["processes-left"]),
         (parse_config("PrivateData = none\nProctrackType           = proctrack/linuxproc\n"), []),
         (parse_config("PrivateData = none\nProctrackType           = proctrack/cgroup\n"), []),
+        (parse_config("PrivateData = none\nSelectType              = select/linear\n"), ["whole-nodes"]),
+        (parse_config("PrivateData = none\nSelectType              = select/cons_tres\n"), []),
     ],
 )
 def test_a_slurm_that_keeps_tokens_or_kernels_is_told(config: SlurmConfig, codes: list[str]) -> None:

@@ -30,6 +30,9 @@ class Slurmctld(Slurm):
         self.asked += 1
         return self.gpus_handed_out
 
+    def gives_nodes_alone(self) -> bool:
+        return False
+
 
 def node(count: int = 4, *, source: str = "nvml+sysfs") -> NodeTopology:
     """A node whose driver shows ``count`` GPUs."""

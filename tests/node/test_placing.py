@@ -113,6 +113,26 @@ def test_a_cpu_job_on_a_cpu_node_has_nothing_set() -> None:
     assert (placed.gpus, placed.cpus, placed.aligned, placed.why) == ((), "0-3", None, "")
 
 
+@pytest.mark.parametrize(
+    ("words", "visible"),
+    [
+        ("OverSubscribe=NO TresPerNode=gres:gpu:k80:2", "0,1"),
+        ("OverSubscribe=NO TresPerNode=gres/gpu:k80:2", "0,1"),
+        ("OverSubscribe=OK TresPerNode=gres:gpu:k80:2", ""),
+        ("OverSubscribe=NO", ""),
+    ],
+)
+def test_a_job_with_a_whole_node_has_its_gpus_where_slurm_assigns_none(words: str, visible: str) -> None:
+    """As select/linear does: the best of all are chosen; a job that requested none sees none."""
+    job = Job("k80-2socket", {"SLURM_CPUS_ON_NODE": "24"}, gpus=2, cpus=4)
+    answer = f"Nodes=n1 CPU_IDs=0-23 Mem=600 GRES=gpu:k80:0(IDX:)\n   {words}\n"
+    job.slurm = Slurm({}, job=answer, node="Gres=gpu:k80:4\n")
+
+    job.placed()
+
+    assert job.environ["CUDA_VISIBLE_DEVICES"] == visible
+
+
 def test_what_was_promised_and_is_not_there_is_told() -> None:
     """The server starts with what there is."""
     job = Job("k80-2socket", granted("1", 2), "0-1", gpus=2, cpus=4)

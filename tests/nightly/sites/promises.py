@@ -31,7 +31,8 @@ class Filled:
 
 
 def fill(slurm: PrivateSlurm, resources: Resources, *, at_most: int = 40) -> Filled:
-    """Submit such jobs until one waits, ask before each what the form says, and cancel them all."""
+    """Empty the site, submit such jobs until one waits, ask before each what the form says, and cancel them all."""
+    cancel_all(slurm)
     seats = asyncio.run(seats_of(slurm, resources, at_most))
     said = run = 0
     try:
@@ -57,20 +58,20 @@ async def seats_of(slurm: PrivateSlurm, resources: Resources, people: int) -> in
     return (await what_runs(site, requests, at=time.time(), slurm=installation)).running
 
 
-def chance(slurm: PrivateSlurm, resources: Resources) -> Chance:
-    """What the form says of a job now."""
+def chance(slurm: PrivateSlurm, resources: Resources, user: str = "") -> Chance:
+    """What the form says of a job of this account now."""
 
     async def ask() -> Chance:
         client = SlurmClient(Installation(bin_dir=slurm.bin_dir, slurm_conf=str(slurm.conf)))
-        return availability(resources, await client.snapshot(), now=time.time()).chance
+        return availability(resources, await client.snapshot(), now=time.time(), user=user).chance
 
     return asyncio.run(ask())
 
 
-def submit(slurm: PrivateSlurm, resources: Resources) -> str:
-    """Submit a job with the options of a server's script, and return its id."""
+def submit(slurm: PrivateSlurm, resources: Resources, *more: str) -> str:
+    """Submit a job with the options of a server's script, and ``more``, and return its id."""
     lines = [option for line in options(resources, "best-effort") for option in line.split()]
-    return slurm.run("sbatch", "--parsable", "--output=/dev/null", *lines, "--wrap", "sleep 600")
+    return slurm.run("sbatch", "--parsable", "--output=/dev/null", *lines, *more, "--wrap", "sleep 600")
 
 
 def considered(slurm: PrivateSlurm, job: str) -> str:
