@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ class TestMainJob(MainJob):
 @pytest.mark.parametrize(
     "asked", [{"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": 600}, {"cpus": 1}, {"cpus": 24, "memory": 20000}]
 )
-def test_what_starts_is_what_was_promised(site: Site, asked: dict[str, object]) -> None:
+def test_what_starts_is_what_was_promised(site: Site, asked: dict[str, Any]) -> None:
     """One server on each node, by the form and by the number of seats."""
     assert fill(site.slurm, resolved("gpu", time=600, **asked)) == Filled(2, 2, 2)
 

@@ -195,7 +195,6 @@ RUN = {
 @pytest.mark.parametrize(("partition", "run"), RUN.items())
 def test_what_starts_is_what_was_promised(site: Site, partition: str, run: tuple[int, ...]) -> None:
     """The form's "starts now" for one job after the other, and the number of seats."""
-    site.hub.end(site.user)
     filled = {what: fill(site.slurm, resolved(partition, time=600, **asked)) for what, asked in REQUESTS.items()}
     assert filled == {what: Filled(number, number, number) for what, number in zip(REQUESTS, run, strict=True)}
 
