@@ -438,11 +438,12 @@ def server_card(server: Server, *, now: float | None = None, contact: str = word
 
 
 def _running(server: Server, title: str, now: float) -> ServerCard:
+    suspended = server.job is not None and server.job.state == "SUSPENDED"
     card = ServerCard(
         server.name,
         title,
         "running",
-        headline=words.SUSPENDED if server.job is not None and server.job.state == "SUSPENDED" else "",
+        headline=words.SUSPENDED if suspended else "",
         usage=usage_card(server.usage, now=now, placement=server.placement),
         idle=idle_notice(server),
         extended=server.extended,
@@ -455,7 +456,7 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
     return replace(
         card,
         facts=server_facts(placement, server.topology, server.node_topologies, cluster=server.cluster),
-        left=time_left(placement.ends_at, now),
+        left=None if suspended else time_left(placement.ends_at, now),  # its time limit does not run meanwhile
         more_time=server.more_time,
     )
 

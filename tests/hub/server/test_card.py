@@ -60,9 +60,9 @@ CARDS = {
         ServerCard("", "My server", "running", log=True, app="VS Code"),
     ),
     "before its report": (replace(RUNNING, placement=None), ServerCard("", "My server", "running", log=True)),
-    "one that Slurm has suspended says why it does not answer": (
-        replace(RUNNING, placement=None, job=Job("12", Phase.RUNNING, state="SUSPENDED")),
-        ServerCard("", "My server", "running", SUSPENDED, log=True),
+    "one that Slurm has suspended says why it does not answer, and no end, which moves on": (
+        replace(RUNNING, job=Job("12", Phase.RUNNING, state="SUSPENDED", ends_at=NOW - 60)),
+        ServerCard("", "My server", "running", SUSPENDED, facts=server_facts(PLACED, None), log=True),
     ),
     "while Slurm is silent the card has what was last known": (
         Server(ready=True, start=StartFacts("12", silent=True, answered_at=NOW)),
