@@ -422,8 +422,11 @@ class PrivateSlurm:
         self._wait(layout.munge_socket.exists, deadline, "munged did not create its socket")
         self.start_controller(timeout=deadline - time.monotonic(), nodes=False)
         for name in self._nodes_with_power():
-            self._start(f"slurmd-{name}", [str(_program("slurmd")), "-D", "-N", name, "-f", str(self.conf)])
+            self._start_node(name)
         self._wait(self._all_idle, deadline, "not every node became idle")
+
+    def _start_node(self, name: str) -> None:
+        self._start(f"slurmd-{name}", [str(_program("slurmd")), "-D", "-N", name, "-f", str(self.conf)])
 
     def _start(self, name: str, argv: list[str]) -> None:
         environment = {"PATH": SEARCH_PATH, "LANG": "C.UTF-8", **self.environment}

@@ -19,11 +19,15 @@
  *   errors A PENDING FAILED RETIRED     rows to be remapped, a remapping that failed, pages to be retired: 0 or 1
  *   wait FUNCTION SECONDS               the call takes so long
  *   fail FUNCTION CODE GPU              the call returns CODE; "hang": it never returns. GPU -1: for all
+ *   devices PREFIX                      a GPU of which this process may not open PREFIX with its minor number is not
+ *                                       there, and those after it count on, as in a device cgroup
  *
  * Seconds are those in the file that STANDIN_NVML_CLOCK names, or else those since nvmlInit.
  *
  * Signatures: nvml.h of CUDA 13.2. */
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +63,7 @@ static struct {
     int ready, gpus, failures, steps, waits;
     double began;
     struct stat as_read;
-    char driver[64];
+    char driver[64], devices[64];
     Gpu gpu[GPUS];
     int level[GPUS][GPUS];
     Failure failure[FAILURES];
@@ -100,6 +104,7 @@ static void read_line(const char *line) {
     }
     if (sscanf(line, "gpm %d", &x) == 1) { machine.gpu[x].gpm = 1; return; }
     if (sscanf(line, "driver %63s", machine.driver) == 1) return;
+    if (sscanf(line, "devices %63s", machine.devices) == 1) return;
     if (sscanf(line, "level %d %d %d", &x, &y, &z) == 3) { machine.level[x][y] = machine.level[y][x] = z; return; }
     if (sscanf(line, "mig %d %d", &x, &y) == 2) { machine.gpu[x].places = y; return; }
     if (sscanf(line, "nvlink %d %d %d %u %31s", &x, &y, &z, &u, a) == 5) {
@@ -150,6 +155,30 @@ static void read_line(const char *line) {
     if (*line != '\n' && *line != '#') fprintf(stderr, "nvml stand-in: %s", line);
 }
 
+static int may_open(int minor) {
+    char path[96];
+    snprintf(path, sizeof path, "%s%d", machine.devices, minor);
+    int file = open(path, O_RDWR);
+    if (file >= 0) close(file);
+    return file >= 0 || (errno != EPERM && errno != EACCES);
+}
+
+static void hide(void) {
+    int kept = 0, old[GPUS], now[GPUS];
+    for (int n = 0; n < machine.gpus; n++) {
+        now[n] = may_open(machine.gpu[n].minor) ? kept : GPUS;
+        if (now[n] == GPUS) continue;
+        old[kept] = n;
+        machine.gpu[kept++] = machine.gpu[n];
+    }
+    for (int a = 0; a < kept; a++)
+        for (int b = 0; b < kept; b++) machine.level[a][b] = machine.level[old[a]][old[b]];
+    for (int n = 0; n < machine.failures; n++)
+        if (machine.failure[n].gpu >= 0) machine.failure[n].gpu = now[machine.failure[n].gpu];
+    for (int n = 0; n < machine.steps; n++) machine.step[n].gpu = now[machine.step[n].gpu];
+    machine.gpus = kept;
+}
+
 static double seconds(void) {
     const char *path = getenv("STANDIN_NVML_CLOCK");
     FILE *file = path ? fopen(path, "r") : NULL;
@@ -177,6 +206,7 @@ static void read_machine(void) {
     fstat(fileno(file), &machine.as_read);
     while (fgets(line, sizeof line, file)) read_line(line);
     fclose(file);
+    if (machine.devices[0]) hide();
 }
 
 static void read_again_if_changed(void) {
