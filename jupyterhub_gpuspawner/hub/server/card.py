@@ -150,11 +150,11 @@ def _cores(cpus: str, node: NodeTopology | None) -> str:
 
 
 def _gpu(gpu: PlacedGpu) -> str:
-    model = gpu.name.partition(" MIG ")[0] or words.GPU
+    model = gpu.name.partition(" MIG ")[0]
     usable = f"{gpu.memory_mib:,} MiB" if gpu.memory_mib is not None else ""
     near = words.NUMA_NODE.format(number=gpu.numa_node) if gpu.numa_node is not None else ""
     name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
-    kind = f"MIG {gpu.mig} of {model}" if gpu.mig else model
+    kind = f"MIG {gpu.mig} of {model or words.GPU}" if gpu.mig else model or words.MODEL_NOT_KNOWN
     return f"{name}: {', '.join(filter(None, (kind, usable, near)))}"
 
 

@@ -98,7 +98,7 @@ def test_a_node_that_has_reported_has_facts_of_its_own() -> None:
         ("GPU 1 does not respond.",),
     )
     assert second.rows == (
-        ("GPUs", "GPU 0: GPU"),
+        ("GPUs", "GPU 0: model not known"),
         ("CPUs", "4-7"),
         ("NUMA nodes", "not known"),
         ("Memory policy", "none"),

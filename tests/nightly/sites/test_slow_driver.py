@@ -72,13 +72,15 @@ class Fault:
     machine: str | None
     """The stand-in's text; None: the node has no library."""
     card: tuple[str, ...] = ()
-    """The warnings on the card of a server that asks for two GPUs, and gets the first two."""
+    """The warnings on the card of the server."""
     use: str = ""
     """Why the use of its GPUs is unknown."""
     health: Mapping[str, tuple[int, ...]] | None = None
     """What the section *Health* and ``gpuspawner fleet`` say, and of which GPUs."""
     check: tuple[str, ...] = ()
     """The warnings of ``gpuspawner check --submit``, where they are not those of the card."""
+    gpus: int = 2
+    """How many the server on this node asks for; it gets the first ones."""
 
 
 WORN = "It has had uncorrectable memory errors, and needs a reset."
@@ -106,10 +108,13 @@ FAULTS = {
         check=(LOST,),
     ),
     "dying": Fault(
-        machine(GPUS, *fails(15, 0, "UUID", "Name", "PciInfo_v3", "MemoryInfo", "MemoryInfo_v2", "UtilizationRates")),
-        OF_LOST,
+        machine(
+            GPUS, *fails(15, 0, "UUID", "Name", "PciInfo_v3", "MemoryInfo", "MemoryInfo_v2", "HandleByPciBusId_v2")
+        ),
+        (LOST,),
+        "The use of GPU 0 is unknown: nvmlDeviceGetHandleByPciBusId failed: GPU is lost.",
         health={"GPU is lost": (0,)},
-        check=(LOST,),
+        gpus=1,
     ),
     "worn": Fault(
         machine(GPUS, "errors 0 1 0 0", "errors 1 0 0 1", "errors 2 1 1 0", "errors 3 0 0 0"),
@@ -152,7 +157,7 @@ c.GPUSlurmSpawner.topology_file = ""
 c.GPUSlurmSpawner.usage_interval = 15
 """
 ONE = "- {{display_name: On {name}, slug: {name}, command: {command}, slurm: {slurm}}}\n"
-SLURM = "{{partition: {name}, gpus: 2, gpu_type: {type}, cpus: 1, memory: 600M, time: '0:10:00'}}"
+SLURM = "{{partition: {name}, gpus: {gpus}, gpu_type: {type}, cpus: 1, memory: 600M, time: '0:10:00'}}"
 
 
 def layers(fault: Fault, folder: Path, library: Path) -> Path:
@@ -205,7 +210,7 @@ class TestMainJob(MainJob):
 def visitors(site: Site, nodes: Mapping[str, Path]) -> Mapping[str, Visitor]:
     """A user on each node, whose server runs; then the MIG devices are made anew."""
     types = {name: "1g.10gb" if name == "mig" else "a100" for name in FAULTS}
-    slurm = {name: SLURM.format(name=name, type=types[name]) for name in FAULTS}
+    slurm = {name: SLURM.format(name=name, type=types[name], gpus=FAULTS[name].gpus) for name in FAULTS}
     offer(site.hub, "others", "".join(ONE.format(name=name, command=COMMAND, slurm=slurm[name]) for name in FAULTS))
     visitors = {name: Visitor(site.hub, name) for name in FAULTS}
     for name in FAULTS:
@@ -255,7 +260,7 @@ def test_the_admin_reads_which_gpus_of_which_node_are_ill(site: Site) -> None:
 def test_check_names_every_ill_gpu_of_the_node_that_it_looks_at(site: Site) -> None:
     """Whichever GPU its own job gets there."""
     found: dict[str, list[str]] = defaultdict(list)
-    for finding in site.check("--submit", "--user", site.user):
+    for finding in site.check("--submit", "--user", "well"):
         if finding["code"] == "job-placed" and finding["severity"] == "warning":
             found[finding["where"].removeprefix("node ")].append(finding["text"].removeprefix("the launcher says: "))
     expected = {name: sorted(fault.check or fault.card) for name, fault in FAULTS.items() if fault.check or fault.card}
