@@ -180,7 +180,7 @@ async def check_config(context: Context) -> AsyncIterator[Finding]:
                 "Synchronise both with the same time server (`chronyc tracking`, `timedatectl`).",
             )
     snapshot = context.snapshot
-    hidden = [partition.name for partition in snapshot.partitions if snapshot.hidden(partition.nodes)]
+    hidden = [partition.name for partition in snapshot.partitions if snapshot.hides_nodes_of(partition)]
     if hidden and config.resume_timeout is not None and "cloud" not in config.private_data:
         yield NODES_HIDDEN.warning(
             "PrivateData",

@@ -334,7 +334,7 @@ class _Fit:
         return False
 
     def _full(self) -> Availability:
-        if self.competition is None and self.snapshot.hidden(self.partition.nodes):
+        if self.competition is None and self.snapshot.hides_nodes_of(self.partition):
             return _unknown(HIDDEN)  # Slurm may power one on
         if self.nodes.count_capable(self.need, usable=True) < self.count:
             return Availability(Chance.LATER, f"not available now: {self._out_of_service()}")

@@ -322,7 +322,7 @@ def _of_reserved_time(
 def _of_nodes(
     resources: Resources, snapshot: ClusterSnapshot, partition: Partition, own: Reservation | None
 ) -> Iterator[Fault]:
-    if snapshot.hidden(partition.nodes):
+    if snapshot.hides_nodes_of(partition):
         return  # their hardware is unknown
     reservation, need = own.name if own is not None else "", need_of(resources, partition, snapshot)
     where = f"partition {partition.name}" + (f" and reservation {reservation}" if reservation else "")

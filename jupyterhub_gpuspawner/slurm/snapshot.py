@@ -454,8 +454,12 @@ class ClusterSnapshot:
         }
         return Index(indices, _several(self.node_table))
 
+    def hides_nodes_of(self, partition: Partition) -> bool:
+        """Whether Slurm does not show all nodes of a partition: powered down ones, without ``cloud`` in PrivateData."""
+        return len(self.nodes_by_partition.positions.get(partition.name, ())) < len(partition.nodes)
+
     def hidden(self, nodes: Iterable[str]) -> list[str]:
-        """Those of these nodes that Slurm does not show: powered down ones, without ``cloud`` in PrivateData."""
+        """Those of these nodes that Slurm does not show."""
         return [name for name in nodes if name not in self.node_by_name.positions]
 
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
