@@ -146,7 +146,7 @@ async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> As
     if report.fit >= wanted and not texts:
         yield SEATS.ok(where, f"{people(wanted)} could start now{provisos(report)}")
     else:
-        counted = any(problem.kind == "seats" for problem in report.problems)
+        counted = report.seats is None or any(problem.kind == "seats" for problem in report.problems)
         head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{provisos(report)}."]
         yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
     limits = hub_limits(context.site)
