@@ -70,9 +70,7 @@ class Capacity:
             for state in snapshot.node_table
         ]
         self._shared = {
-            partition.name: partition.jobs_per_cpu
-            for partition in snapshot.partitions
-            if partition.shares_cpus and partition.jobs_per_cpu > 1
+            partition.name: partition.jobs_per_cpu for partition in snapshot.partitions if partition.shares_cpus
         }
         self._usual = {partition.name: usual_limit(partition) for partition in snapshot.partitions}
         self._partitions = {}
@@ -140,8 +138,10 @@ class Capacity:
         """The same node as the jobs of a partition, and perhaps of a reservation, may use it."""
         oversubscribed = None
         if partition in self._shared:
-            cpus, node_count = self._jobs.column("cpus"), self._jobs.column("node_count")
-            oversubscribed = self._shared[partition], [cpus[job] // node_count[job] for job in node.jobs]
+            columns = (self._jobs.column(field) for field in ("cpus", "node_count", "partitions"))
+            cpus, node_count, partitions = columns
+            own = [cpus[job] // node_count[job] for job in node.jobs if partition in partitions[job]]
+            oversubscribed = self._shared[partition], own
         return NodeFit(
             self._states[node.name],
             node.jobs,

@@ -448,7 +448,7 @@ class NodeFit:
 
         ``shards_held``: of these jobs, where the node does not report how many of each GPU are in use.
         ``oversubscribed``, in a partition where each CPU is given to several jobs (OverSubscribe=FORCE): to how many,
-        and the CPUs of each job that is on the node.
+        and the CPUs of each job of the partition that is on the node; what others like it hold there does not count.
         """
         self.complete = complete
         self.name = node.name

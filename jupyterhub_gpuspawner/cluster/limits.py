@@ -69,7 +69,7 @@ def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapsho
         memory=memory or 0,
         memory_per_cpu=per_cpu,
         all_memory=memory == 0 and (snapshot.memory is None or snapshot.memory.allocated),
-        whole_cores=_uses_one_thread(resources),
+        whole_cores=uses_one_thread(resources),
         exclusive=bool(resources.exclusive) or partition.exclusive,
     )
 
@@ -77,7 +77,7 @@ def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapsho
 _THREADS = re.compile(r"--(hint|threads-per-core)[= ]\s*(\S+)")
 
 
-def _uses_one_thread(resources: Resources) -> bool:
+def uses_one_thread(resources: Resources) -> bool:
     """Whether the job uses one thread of each core, so that each of its CPUs is a core (sbatch(1), ``--hint``)."""
     options = _THREADS.findall(" ".join(resources.extra or ()))
     return bool(options) and options[-1] in (("hint", "nomultithread"), ("threads-per-core", "1"))
@@ -167,7 +167,7 @@ def cpus_per_core_of(resources: Resources | None, snapshot: ClusterSnapshot | No
     """
     if resources is None or snapshot is None:
         return 0
-    if _uses_one_thread(resources):
+    if uses_one_thread(resources):
         return 1
     capacity = capacity_of(snapshot)
     numbers = {capacity.nodes(name).cpus_per_core for name in partitions_of(resources, snapshot)}

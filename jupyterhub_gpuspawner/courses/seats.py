@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need
-from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
+from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of, uses_one_thread
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -98,8 +98,9 @@ def smaller_values(
         most = MOST_ON_A_NODE
         if resources.gpus:
             most = kind.gpus.get(resources.gpu_type or ANY, 0) // resources.gpus
+        threads = kind.cpus_per_core if uses_one_thread(resources) else 1
         for jobs in range(1, most + 1):
-            parts[CPUS] |= {kind.cpus // jobs, kind.socket_cpus // jobs}
+            parts[CPUS] |= {kind.cpus // threads // jobs, kind.socket_cpus // threads // jobs}
             parts[MEMORY].add(kind.memory // jobs // step * step)
     tried = []
     for option, values in parts.items():

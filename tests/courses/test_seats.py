@@ -109,6 +109,17 @@ def test_smaller_requests_are_tried_at_which_one_more_fits_on_a_node(
     assert list(smaller_values(options, Resources(partition="gpu", **asked), snapshot)) == expected
 
 
+@pytest.mark.parametrize(("extra", "cpus"), [((), [6]), (("--hint=nomultithread",), [6, 4, 3])])
+def test_smaller_requests_are_parts_of_the_cores_where_a_job_uses_one_thread(
+    extra: tuple[str, ...], cpus: list[int]
+) -> None:
+    """Of 24 cores with 48 threads for four GPUs; with both threads eight CPUs are four cores."""
+    snapshot = cluster(FOUR._replace(cpus=48, cpus_per_core=2, socket_cores=12))
+    asked = Resources(partition="gpu", gpus=1, extra=extra)
+    smaller = smaller_values({"cpus-per-task": "8"}, asked, snapshot)
+    assert [value for _, value in smaller] == cpus
+
+
 def test_nothing_smaller_is_tried_where_no_node_is_in_service() -> None:
     """A smaller request would wait like the others."""
     down = cluster(FOUR._replace(states=frozenset({"DOWN"})))

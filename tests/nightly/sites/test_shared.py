@@ -2,7 +2,7 @@
 
 All partitions have the same two nodes: ``gpu``, where each CPU is given to four jobs; ``plain``; ``whole``, where each
 job has its node for itself (OverSubscribe=EXCLUSIVE); and ``person``, where a node is for the jobs of one user
-(ExclusiveUser). The main job runs in ``gpu``.
+(ExclusiveUser). ``pairs`` gives each CPU to two jobs, beside those of ``gpu``. The main job runs in ``gpu``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLUSTER = ClusterDescription(
     (K80, replace(K80, name="g2")),
     (
         SimulatedPartition("gpu", NODES, default=True),
-        *(SimulatedPartition(name, NODES) for name in ("plain", "whole", "person")),
+        *(SimulatedPartition(name, NODES) for name in ("plain", "whole", "person", "pairs")),
     ),
     name="shared",
 )
@@ -42,6 +42,7 @@ SHARING = {
     "plain": "OverSubscribe=NO",
     "whole": "OverSubscribe=EXCLUSIVE",
     "person": "ExclusiveUser=YES",
+    "pairs": "OverSubscribe=FORCE:2",
 }
 WHOLE = f"""
 - {{display_name: A whole node, slug: whole, command: {COMMAND},
@@ -114,6 +115,17 @@ def test_jobs_that_share_cpus_share_no_node_with_those_of_others(beside: Private
     said = chance(beside, wanted)
     job = submit(beside, wanted)
     assert (said, wait_until(lambda: considered(beside, job))) == (Chance.LATER, "PENDING")
+
+
+@pytest.mark.parametrize(("first", "then"), [("gpu", "pairs"), ("pairs", "gpu")])
+def test_partitions_that_share_cpus_share_each_others(beside: PrivateSlurm, first: str, then: str) -> None:
+    """Jobs of one do not count in the other: a whole node is free for one that needs all of its cores."""
+    holder = submit(beside, resolved(first, time=600, cpus=24, memory=600, nodes=2))
+    wait_until(lambda: considered(beside, holder) == "RUNNING")
+    wanted = resolved(then, time=600, cpus=24, memory=600)
+    said = chance(beside, wanted)
+    job = submit(beside, wanted)
+    assert (said, wait_until(lambda: considered(beside, job))) == (Chance.NOW, "RUNNING")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit jobs of another user")
