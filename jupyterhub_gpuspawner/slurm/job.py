@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from jupyterhub_gpuspawner.slurm.reason import Words, meaning
 from jupyterhub_gpuspawner.units import NodeAllocation
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import duration, memory
 
 
 class Phase(str, Enum):
@@ -144,6 +144,8 @@ class Job:
     """The owner's uid; ``user`` is the name that Slurm finds for it on this machine, if there is one."""
     time_limit: int | None = None
     """Seconds; None for UNLIMITED."""
+    memory_mib: int | None = None
+    """What it asked for on each node; None where it named no amount, or one for each CPU or GPU."""
     latest_start: float | None = None
     """When Slurm removes the job if it is still pending: its ``--deadline`` less its time limit. None: never."""
     stdout_path: str = ""
@@ -402,6 +404,8 @@ def _of_end(job: Job) -> Words:
             words = replace(words, sentence=f"The job failed. {why[0].upper()}{why[1:]}")
     elif job.end is End.TIME_LIMIT and job.time_limit:
         words = replace(words, sentence=f"The job reached its time limit of {duration(job.time_limit)}.")
+    elif job.end is End.OUT_OF_MEMORY and job.memory_mib:
+        words = replace(words, sentence=f"The job exceeded its memory limit of {memory(job.memory_mib)}.")
     return replace(words, hint=words.hint or (meaning(job.reason).hint if job.reason else ""))
 
 

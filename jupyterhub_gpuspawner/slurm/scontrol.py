@@ -373,7 +373,7 @@ _NEEDED = (
     "CoreSpec",
     "MinCPUsNode",
 )
-_OPTIONAL = ("BatchHost", "StdErr", "StdOut", "Comment", "Deadline", "TimeMin")
+_OPTIONAL = ("BatchHost", "StdErr", "StdOut", "Comment", "Deadline", "TimeMin", "MinMemoryNode")
 _RECORD = re.compile(r"^(?=JobId=\d+ )", re.MULTILINE)
 _FIRST = re.compile(r"JobId=(\d+) ", re.ASCII)
 _SPECIALISED = "ThreadSpec"
@@ -463,6 +463,7 @@ def _detail(record: str, job_id: str) -> Job:
         uid=int(number[:-1]) if number[:-1].isdecimal() and number[:-1].isascii() else None,
         time_limit=time_limit,
         latest_start=None if deadline is None else deadline - (shortest or time_limit or 0),
+        memory_mib=memory("MinMemoryNode", value("MinMemoryNode")),
         stdout_path=value("StdOut"),
         allocations=_allocations(record[starts["CoreSpec"] : starts["MinCPUsNode"]]),
     )

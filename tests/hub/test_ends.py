@@ -162,11 +162,11 @@ def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
     trigger.touch()
     wait_until(lambda: not hub.server("hungry"), seconds=30)
 
-    assert "The job exceeded its memory limit." in card(hub, "hungry")
+    assert "The job exceeded its memory limit of 400 MiB." in card(hub, "hungry")
     log = Visitor(hub, "hungry").look("/hub/gpuspawner/log/hungry")
     assert "exceeded memory limit" in log.text
     noticed = re.findall("Job [0-9]+ of hungry has ended: (.*)", hub.log.read_text())
-    assert noticed == ["The job exceeded its memory limit."]
+    assert noticed == ["The job exceeded its memory limit of 400 MiB."]
 
 
 def test_an_end_after_the_hub_was_restarted_is_noticed_as_before(hub: HubProcess, slurm: PrivateSlurm) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -93,6 +94,7 @@ def job(state: str, **facts: object) -> Job:
         (job("TIMEOUT", reason="TimeLimit"), "The job reached its time limit."),
         (job("DEADLINE", reason="DeadLine"), "The job did not finish before its deadline."),
         (job("OUT_OF_MEMORY", reason="OutOfMemory"), "The job exceeded its memory limit."),
+        (replace(job("OUT_OF_MEMORY"), memory_mib=61440), "The job exceeded its memory limit of 60 GiB."),
         (job("NODE_FAIL", reason="NodeDown"), "The node of the job failed."),
         (job("BOOT_FAIL"), "The node of the job did not boot."),
         (job("PREEMPTED"), "The job was preempted: a job with higher priority needed its resources."),

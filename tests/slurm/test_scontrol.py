@@ -488,6 +488,7 @@ def test_running_job_with_two_gpus(version: str) -> None:
         name="wrap",
         uid=2001,
         time_limit=86400,
+        memory_mib=100,
         stdout_path="/cl/jobs/1.log",
         allocations=(NodeAllocation("g1", (0, 1, 2, 3), 100, (Gres("gpu", "k80", 2, (0, 1)),)),),
     )
@@ -709,7 +710,7 @@ def test_both_commands_tell_the_same(version: str) -> None:
     for job_id, name in (("1", "job_running"), ("2", "job_failed"), ("6", "job_two_nodes"), ("7", "job_cancelled")):
         detail = parse_job(recorded(version, "hub", name).stdout, job_id)
         assert detail is not None
-        in_squeue = replace(detail, time_limit=None, latest_start=None, stdout_path="", allocations=())
+        in_squeue = replace(detail, time_limit=None, memory_mib=None, latest_start=None, stdout_path="", allocations=())
         assert in_squeue == squeue[job_id]
 
 

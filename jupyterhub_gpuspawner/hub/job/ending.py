@@ -573,7 +573,8 @@ class ServerEnding:
         detail = await self._log.job()
         if detail is None:
             return ending
-        job, path = replace(ending.job or detail, time_limit=detail.time_limit), detail.stdout_path
+        job, path = ending.job or detail, detail.stdout_path
+        job = replace(job, time_limit=detail.time_limit, memory_mib=detail.memory_mib)
         path = self._log.path(path) if path else ""
         lines = await self._log.last_lines(path) if path else ""
         if outgrew_memory(job, lines):

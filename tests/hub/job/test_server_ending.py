@@ -289,6 +289,14 @@ async def test_a_time_limit_is_named() -> None:
     assert server.words.sentence == "The job reached its time limit of 1 h."
 
 
+async def test_the_memory_that_a_job_had_is_named() -> None:
+    """As it was asked for on its node, also to a person who cannot see the profile's file."""
+    server = Server(detail=replace(DETAIL, memory_mib=600))
+    await server.ended.keep_job_end(Job("7", Phase.ENDED, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY))
+
+    assert server.words.sentence == "The job exceeded its memory limit of 600 MiB."
+
+
 TIMED_OUT = Job("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, ends_at=1000.0)
 
 
