@@ -111,7 +111,14 @@ for controller in cpuset cpu,cpuacct memory devices freezer; do
     mount -t cgroup -o $controller cgroup /sys/fs/cgroup/$controller
 done
 """
-CGROUPS_2 = "mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+CGROUPS_2 = """
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mkdir /sys/fs/cgroup/system.slice
+for folder in /sys/fs/cgroup /sys/fs/cgroup/system.slice; do
+    echo +cpuset +cpu +memory +pids >$folder/cgroup.subtree_control
+done
+"""
+"""With the slice that systemd makes for services: slurmd's ``IgnoreSystemd`` expects it."""
 AGENT = f"""
 import base64, json, socketserver, subprocess
 
