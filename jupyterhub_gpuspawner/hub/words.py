@@ -374,7 +374,9 @@ def idle_in_words(*, gpus: int, idle_for: float, most: float, held_mib: int) -> 
 
 
 LOG_PATH = "Full log on the cluster"
-LOG_EMPTY = "The log is empty, or the hub cannot read it."
+LOG_EMPTY = (
+    "The log is empty, or the hub cannot read it: its folder may be full, or on a file server that does not respond."
+)
 LOG_UNKNOWN = "The log was not found: Slurm is not responding, or no longer has a record of the job."
 HOME = "Home"
 LOG_OF = "Log: {title}"

@@ -199,14 +199,19 @@ class JobLog:
         return detail if detail is not None and self._watch.is_own(detail) else None
 
     async def path_and_lines(self, extent: Extent = OF_PAGE) -> tuple[str, str]:
-        """The path of the log and its last lines; either may be empty."""
+        """The path of the log and its last lines; either may be empty.
+
+        The time for each is bounded: a file system that hangs does not hide where the log is.
+        """
+        path = ""
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(TIMEOUT):
                 detail = await self.job()
-                if detail is not None and detail.stdout_path:
-                    path = self.path(detail.stdout_path)
+            if detail is not None and detail.stdout_path:
+                path = self.path(detail.stdout_path)
+                async with timeout(TIMEOUT):
                     return path, await self.last_lines(path, extent)
-        return "", ""
+        return path, ""
 
     async def lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
         """The last lines of the log of an earlier job of this user; empty if the hub may not read it."""

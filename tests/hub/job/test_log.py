@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.hub.job import log as job_log
 from jupyterhub_gpuspawner.hub.job.log import (
     OF_DOWNLOAD,
     OF_ENDING,
@@ -161,6 +162,26 @@ SLURMD_26_05 = (
 def test_memory_is_named_where_slurmd_has_killed_for_it(status: Job, lines: str, memory: bool) -> None:
     """Signal 9 alone may have another reason."""
     assert outgrew_memory(status, lines) is memory
+
+
+@pytest.mark.parametrize(
+    ("silent", "shown"),
+    [("Slurm", ("", "")), ("the file server", ("/home/ada/7.log", ""))],
+)
+async def test_a_file_server_that_hangs_is_not_taken_for_slurm(
+    monkeypatch: pytest.MonkeyPatch, silent: str, shown: tuple[str, str]
+) -> None:
+    """The page says where the log is, and that it cannot be read, unless it is Slurm that does not respond."""
+    monkeypatch.setattr(job_log, "TIMEOUT", 0.05)
+    never, answered = asyncio.get_running_loop().create_future(), asyncio.get_running_loop().create_future()
+    answered.set_result(SimpleNamespace(stdout_path="/home/ada/7.log"))
+    client = SimpleNamespace(job=lambda _job_id: never if silent == "Slurm" else answered)
+    spawner = SimpleNamespace(connection=lambda: SimpleNamespace(client=client), log_dir="", batch_script="")
+    watch: Any = SimpleNamespace(job_id="7", spawner=spawner, is_own=lambda _job: True)
+    reader = JobLog(watch)
+    monkeypatch.setattr(reader, "last_lines", lambda *_: never)
+
+    assert await reader.path_and_lines() == shown
 
 
 async def test_a_cancellation_that_comes_with_the_answer_is_not_lost() -> None:
