@@ -28,6 +28,7 @@ report to: there :func:`.jupyterhub_compat.require_registration` refuses every s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, MutableSequence
 from typing import Any
 
@@ -52,7 +53,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 )
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.routes import PageTools
-from jupyterhub_gpuspawner.hub.site.account import refused_names
+from jupyterhub_gpuspawner.hub.site.account import foreign_encoding, refused_names
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
 from jupyterhub_gpuspawner.hub.site.database import (
     OUTAGE_SECONDS,
@@ -146,7 +147,8 @@ def register_check(app: JupyterHub) -> None:
             app.exit(1)
 
     def warn(_change: object) -> None:
-        texts = (exposed_database(app.db_url), *refused_names(app.config), *lost_parts(app.template_paths))
+        encoding = foreign_encoding(sys.getfilesystemencoding())
+        texts = (encoding, exposed_database(app.db_url), *refused_names(app.config), *lost_parts(app.template_paths))
         for text in filter(None, texts):
             app.log.warning("gpuspawner: %s", text)
         if ends := ends_servers(app.config):

@@ -158,6 +158,19 @@ def refused_names(config: Mapping[str, Any]) -> list[str]:
     return refused
 
 
+def foreign_encoding(encoding: str) -> str:
+    """A sentence for a hub whose file names are not in UTF-8 (``sys.getfilesystemencoding()``), or an empty one.
+
+    Python's is UTF-8 in every locale of that name, in C and POSIX, and where none is set.
+    """
+    if encoding.lower().replace("-", "") == "utf8":
+        return ""
+    return (
+        f"the hub's locale has the encoding {encoding}, so accounts and homes with letters other than a to z are not "
+        "found: start the hub with LANG=C.UTF-8."
+    )
+
+
 def names_in(value: Any) -> tuple[Any, ...]:
     """The users that a setting of :data:`NAMING` names; none if its type is one with which the hub does not start."""
     names = configured_value(value)

@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.hub.site.account import (
     account_of,
     allowed_groups,
     configured_value,
+    foreign_encoding,
     refuse_root,
     refused_names,
 )
@@ -174,3 +175,11 @@ async def test_nothing_is_asked_if_no_partition_is_restricted() -> None:
     assert await allowed_groups(kept_for(), ME) == {}
     assert await allowed_groups(kept_for(MINE), "") == {}
     assert await allowed_groups(None, ME) == {}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "warns"), [("utf-8", False), ("UTF8", False), ("iso8859-15", True), ("ascii", True)]
+)
+def test_a_hub_whose_locale_is_not_utf_8_is_warned_of(encoding: str, warns: bool) -> None:
+    """It finds no account with an umlaut."""
+    assert (f"has the encoding {encoding}, so accounts" in foreign_encoding(encoding)) is warns
