@@ -40,6 +40,11 @@ from jupyterhub_gpuspawner.words import duration
 RAN = Code("job-ran", "the job of a partition ran, and its node has what servers need.", "--submit")
 ON_NODE = Code("job-placed", "where the launcher placed itself on the node, and what it could not learn.", "--submit")
 REFUSED = Code("job-refused", "Slurm refused the job of a partition, or it could not be submitted.", "--submit")
+PROLOG = Code(
+    "prolog-long",
+    "Slurm's Prolog takes longer than BatchStartTimeout, after which Slurm may end a job as lost.",
+    "--submit",
+)
 PENDING = Code("job-pending", "the job did not start in time, so its node was not looked at.", "--submit")
 CHANGED = Code("job-changed", "something at the site changes the comment, name or partition of jobs.", "--submit")
 LOG_DIR = Code("log-dir-missing", "a job could not write its log, most often since log_dir is missing.", "--submit")
@@ -444,6 +449,10 @@ class FollowedJob:
     log: JobLog = field(default_factory=JobLog)
     log_is_readable: bool = True
     """Whether this account has a way to read the user's logs."""
+    prolog: float = 0.0
+    """Seconds for which Slurm's Prolog was seen to run."""
+    batch_start: int | None = None
+    """BatchStartTimeout in seconds; None where it is not known, and where no Prolog was seen."""
     back: str | None = None
     """Why this machine did not reach the job; empty if it did, None if it was not tried."""
     not_cancelled: str = ""
@@ -498,7 +507,8 @@ async def _followed(
         job = (await client.jobs([followed.job_id])).get(followed.job_id)
         if job is not None:
             followed = replace(followed, first=followed.first or job, last=job)
-        running = job is not None and job.phase is not Phase.QUEUED
+        followed = await _with_prolog(client, followed)
+        running = job is not None and job.phase is not Phase.QUEUED and not job.is_prepared
         if running and limit == PATIENCE:
             began, limit = time.monotonic(), RUNS
         if running and followed.log_is_readable:
@@ -516,6 +526,14 @@ async def _followed(
                 break
         await asyncio.sleep(STEP)
     return followed
+
+
+async def _with_prolog(client: SlurmClient, followed: FollowedJob) -> FollowedJob:
+    job = followed.last
+    if job is None or not job.is_prepared or job.starts_at is None:
+        return followed
+    limit = followed.batch_start or (await client.config()).batch_start_timeout
+    return replace(followed, prolog=time.time() - job.starts_at, batch_start=limit)
 
 
 async def _log(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJob, prefix: Sequence[str]) -> str:
@@ -552,12 +570,17 @@ def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> It
         return
     if followed.first is not None:
         yield from _changes(job, followed.first)
-    if last is not None and last.phase is Phase.QUEUED:
-        reason = meaning(last.reason).sentence if last.reason else "Slurm gives no reason."
-        text = f"job {followed.job_id} did not start within {duration(PATIENCE)} and was cancelled. {reason}"
-        yield PENDING.warning(where, text, "Run the check again while the partition has a free node.")
-        return
     node = f"node {last.batch_host}" if last is not None and last.batch_host else where
+    if followed.batch_start is not None and followed.prolog > followed.batch_start:
+        yield PROLOG.warning(
+            node,
+            f"Slurm's Prolog took {duration(round(followed.prolog))} or more, and BatchStartTimeout is "
+            f"{duration(followed.batch_start)}: Slurm may end servers that start as lost (NODE_FAIL).",
+            "Set BatchStartTimeout in slurm.conf to more than the Prolog ever takes, or have it do less.",
+        )
+    if last is not None and (last.phase is Phase.QUEUED or last.is_prepared):
+        yield _not_started(followed, last, node if last.is_prepared else where)
+        return
     if not log.facts:
         yield _without_log(followed, node)
         return
@@ -580,6 +603,16 @@ def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> It
             f"Python {python}, the command, the log and the ways to the hub and back are in order "
             f"(job {followed.job_id}).",
         )
+
+
+def _not_started(followed: FollowedJob, last: Job, where: str) -> Finding:
+    late = f"did not start within {duration(PATIENCE)} and was cancelled."
+    if last.is_prepared:
+        text = f"the script of job {followed.job_id} {late} Slurm's Prolog has not ended."
+        return PENDING.warning(where, text, "Look at the Prolog of that node.")
+    reason = meaning(last.reason).sentence if last.reason else "Slurm gives no reason."
+    fix = "Run the check again while the partition has a free node."
+    return PENDING.warning(where, f"job {followed.job_id} {late} {reason}", fix)
 
 
 def _changes(probe: ProbeJob, job: Job) -> Iterator[Finding]:

@@ -154,6 +154,11 @@ class Job:
     """One for each node; empty while the job is pending."""
 
     @property
+    def is_prepared(self) -> bool:
+        """Slurm runs its Prolog on the nodes, for as long as PrologEpilogTimeout allows; the script has not begun."""
+        return self.phase in (Phase.STARTING, Phase.RUNNING) and self.reason == "Prolog"
+
+    @property
     def ends_at_iso(self) -> str | None:
         """The end as ISO 8601 in UTC; None where Slurm reports none."""
         return None if self.ends_at is None else datetime.fromtimestamp(self.ends_at, timezone.utc).isoformat()
@@ -381,7 +386,7 @@ def job_words(job: Job, *, matching: str = "resources", contact: str = "your adm
     words = _queued(job, matching) if job.phase is Phase.QUEUED else _of_end(job) if job.phase is Phase.ENDED else None
     if words is None:
         host, hint = job.batch_host, f"Please report the state {job.state!r} to the project."
-        text = _PHASES_IN_WORDS[job.phase].format(
+        text = _PHASES_IN_WORDS[Phase.STARTING if job.is_prepared else job.phase].format(
             node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=job.state or "none"
         )
         words = Words(text, hint=hint if job.phase is Phase.UNKNOWN else "")

@@ -260,6 +260,9 @@ class SlurmConfig:
     resume_timeout: int | None = None
     """ResumeTimeout: seconds that a node which is powered off may take until it is ready; None without power saving."""
 
+    batch_start_timeout: int | None = None
+    """BatchStartTimeout: seconds after which Slurm may take a job whose script has not begun as lost, with its node."""
+
     default_memory_per_cpu_mib: int | None = None
     """DefMemPerCPU, for jobs that request no memory; None where it is not set."""
     default_memory_per_node_mib: int | None = None
@@ -310,6 +313,7 @@ def parse_config(text: str) -> SlurmConfig:
         cluster_name=present(values.get("ClusterName")),
         answered_at=_answered_at(text),
         resume_timeout=_resume_timeout(values),
+        batch_start_timeout=_seconds(values, "BatchStartTimeout"),
         default_memory_per_cpu_mib=memory("DefMemPerCPU", values.get("DefMemPerCPU")),
         default_memory_per_node_mib=memory("DefMemPerNode", values.get("DefMemPerNode")),
         default_memory_per_gpu_mib=default_per_gpu(values.get("JobDefaults"), "DefMemPerGPU"),
@@ -334,10 +338,12 @@ def _answered_at(text: str) -> float | None:
 
 
 def _resume_timeout(values: Mapping[str, str]) -> int | None:
-    seconds = re.match(r"[0-9]+", values.get("ResumeTimeout", ""))
-    if seconds is None or present(values.get("ResumeProgram")) == "":
-        return None
-    return int(seconds[0])
+    return _seconds(values, "ResumeTimeout") if present(values.get("ResumeProgram")) else None
+
+
+def _seconds(values: Mapping[str, str], key: str) -> int | None:
+    seconds = re.match(r"[0-9]+", values.get(key, ""))
+    return int(seconds[0]) if seconds is not None else None
 
 
 def parse_licenses(text: str) -> dict[str, int]:

@@ -73,6 +73,15 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
         followed("", first=replace(JOB, phase=Phase.QUEUED), last=replace(JOB, phase=Phase.QUEUED, reason="Resources")),
         ["warning job-pending: partition gpu"],
     ),
+    "a Prolog that takes long": (
+        followed(prolog=92.0, batch_start=10),
+        ["warning prolog-long: node g1", PLACED, RAN],
+    ),
+    "a Prolog that the site allows for": (followed(prolog=92.0, batch_start=120), [PLACED, RAN]),
+    "a Prolog that does not end": (
+        followed("", last=replace(JOB, reason="Prolog"), prolog=118.0, batch_start=200),
+        ["warning job-pending: node g1"],
+    ),
     "no nbgitpuller for a course's materials": (
         followed(
             said(

@@ -106,7 +106,8 @@ class Attempt:
     """SUBMITTED, QUEUED or ALLOCATED: the one whose limit counts now. None where batchspawner has stored the server,
     which then counts as started."""
     since: Moment = field(default_factory=lambda: Moment(0.0))
-    """When that stage began; for ALLOCATED, when Slurm started the job, as far as the clocks agree."""
+    """When that stage began; for ALLOCATED, when Slurm started the job or its Prolog was last seen to run, as far as
+    the clocks agree."""
     start_timeout: float = 0.0
     """Seconds for the submission, and again from the allocation until the server's address is known."""
     queue_timeout: float | None = None
@@ -154,7 +155,8 @@ class Attempt:
 
         The job's start is Slurm's time, unless the clocks disagree: it is not in the future, and not before the job was
         last seen pending, ``since_pending`` seconds ago (None: not seen pending by this process). A job that is pending
-        again, because it was requeued, is in the queue anew.
+        again, because it was requeued, is in the queue anew. The time of Slurm's Prolog, which has a limit of Slurm's
+        own, does not count.
         """
         if job is not None and job.phase is Phase.QUEUED and job.reason and len(self.reasons) < REASONS_AT_MOST:
             self.reasons.setdefault(reason_name(job.reason))
@@ -167,6 +169,10 @@ class Attempt:
                 self.queued(now)
             return requeued
         starts_at = job.starts_at if job is not None and has_node else None
+        if job is not None and job.is_prepared:
+            allocated = self.stage is Stage.ALLOCATED
+            self.stage, self.since, self.starts_at = Stage.ALLOCATED, now.ago(), starts_at
+            return not allocated
         if self.stage is Stage.ALLOCATED and starts_at in (None, self.starts_at):
             return False
         at_most = self.since.elapsed(now)

@@ -185,6 +185,17 @@ def test_until_when_a_job_keeps_its_position(
     assert stored_attempt(state, later(50), start_timeout=1.0).queued_until == until
 
 
+def test_the_time_of_a_prolog_does_not_count() -> None:
+    """It has a limit of Slurm's own (PrologEpilogTimeout); afterwards the server has its whole time."""
+    attempt = replace(QUEUED, start_timeout=60.0)
+    prepared = Job("7", Phase.RUNNING, reason="Prolog", starts_at=NOW.wall + 10)
+    changes = [attempt.follow(prepared, later(seconds), since_pending=None) for seconds in (11, 50, 100)]
+    left = attempt.left(later(110))
+    changes.append(attempt.follow(replace(prepared, reason=""), later(110), since_pending=None))
+
+    assert (changes, left, attempt.left(later(110))) == ([True, False, False, False], 50.0, 50.0)
+
+
 # --- across a restart ------------------------------------------------------------------------------
 
 
