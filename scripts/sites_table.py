@@ -13,6 +13,7 @@ COMMIT and VERSIONS (a file) are what ``scripts/versions_table.py commit`` and `
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import sys
 import xml.etree.ElementTree as ET
@@ -120,7 +121,9 @@ def main(words: list[str]) -> None:
                 "slurm": json.loads(Path(versions).read_text("utf-8"))["slurm"],
                 "tests": outcomes(Path(junit)),
             }
-            write([*(old for old in read() if old["name"] != name), row])
+            with RESULTS.with_suffix(".lock").open("w") as lock:  # sites may be run beside each other
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                write([*(old for old in read() if old["name"] != name), row])
         case ["write"]:
             write(read())
         case _:
