@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.hubs import offer, start_hub
-from tests.hub.servers import in_the_end, why_it_ended
+from tests.hub.servers import in_the_end, state, why_it_ended
 from tests.nightly.sites.machine import CGROUPS_2, Machine, needs_machine
 from tests.nightly.sites.machine_node import (
     CGROUP_CONF,
@@ -33,7 +33,7 @@ from tests.nightly.sites.machine_node import (
     server_of,
     usage,
 )
-from tests.nightly.sites.main_job import CONFIG, Site, granted, profiles
+from tests.nightly.sites.main_job import CONFIG, Site, answers, granted, profiles
 from tests.standins import nvml
 from tests.waiting import wait_until
 
@@ -110,6 +110,14 @@ def test_the_usage_is_that_of_the_cgroup(site: Site, slurm: MachineSlurm, server
     [path] = slurm.machine.run(f"sed -n 's/^0:://p' /proc/{server_of(slurm.machine, server)}/cgroup").splitlines()
     counted = memory_of_cgroup(slurm.machine, server, "/sys/fs/cgroup" + path.partition("/job_")[0])
     assert (use["problems"], len(use["gpus"]), abs(use["memory_mib"] - counted) <= 4) == ([], 1, True), (use, counted)
+
+
+def test_a_kernel_that_outgrows_the_memory_ends_alone(site: Site, slurm: MachineSlurm, server: str) -> None:
+    """The kernel kills the largest process of the cgroup: the server and its job go on, and are stopped as any."""
+    status = inside(slurm, server, "python3 -c 'bytearray(1 << 30)'; echo $?")
+    survived = (answers(site), state(slurm, server))
+    site.hub.end(site.user)
+    assert (status.splitlines()[-1], survived, in_the_end(slurm, server)) == ("137", (True, "RUNNING"), "CANCELLED")
 
 
 def test_a_server_that_outgrows_its_memory_names_the_amount(site: Site, slurm: MachineSlurm) -> None:
