@@ -247,11 +247,17 @@ def _joined(words: Iterable[str]) -> str:
 
 
 def summary(topology: NodeTopology, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = ()) -> str:
-    """A summary of the node in two sentences: its hardware, then the job's own part of it."""
+    """A summary of the node in two sentences: its hardware, then the job's own part of it.
+
+    GPUs that a device cgroup hides are counted: the kernel lists them.
+    """
     names = [device_model(gpu.name, gpu.mig).name if gpu.name or gpu.mig else "" for gpu in topology.gpus]
     cores = sum(len(group.cores) for group in numa_groups(topology))
     times = "\N{MULTIPLICATION SIGN}"
     parts = [f"{n} {times} {name}" if name else counted(n, "GPU") for name, n in Counter(names).items()] or ["no GPU"]
+    lost = sum(not gpu.pci for gpu in topology.gpus)
+    hidden = len(set(topology.devices) - {gpu.pci for gpu in topology.gpus}) - lost
+    parts += [f"{counted(hidden, 'more GPU')} hidden from this job"] if hidden > 0 else []
     parts += [f"{len(topology.packages)} packages"] if len(topology.packages) > 1 else []
     nodes = len([node for node in topology.numa_nodes if node.cpus])
     parts += [f"{nodes} NUMA nodes"] if nodes > 1 else []

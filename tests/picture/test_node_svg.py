@@ -125,6 +125,20 @@ def test_a_screen_reader_is_told() -> None:
     ]
 
 
+def test_gpus_that_a_device_cgroup_hides_are_counted() -> None:
+    """The driver shows one of the four GPUs that the kernel lists."""
+    shown = replace(
+        K80,
+        gpus=K80.gpus[:1],
+        links=(("X",),),
+        nics=(),
+        nic_links=(),
+        nic_numa=(),
+        devices=tuple(g.pci for g in K80.gpus),
+    )
+    assert node.summary(shown, (0,)).startswith("1 × K80, 3 more GPUs hidden from this job, 2 packages, ")  # noqa: RUF001
+
+
 def test_two_pictures_on_a_page_have_different_ids() -> None:
     """Two nodes, or one node for two servers, do not share ids."""
     ids = [re.findall(r' id="([^"]+)"', drawing.svg(K80, own_gpus=own, title="Node g1")) for own in ((0,), (1,))]
