@@ -355,7 +355,13 @@ class SlurmSettings(SlurmSpawner):
         removed by Slurm.""",
     )
     placement_policy = Policy(config=True, help="Placement policy if the profile sets none.")
-    memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy if the profile sets none.")
+    memory_policy = Enum(
+        MEMORY_POLICIES,
+        "preferred",
+        config=True,
+        help="""How servers get memory of the NUMA nodes of their CPUs (set_mempolicy(2)): of these nodes first
+        (`preferred`), of no others (`bind`), or as the kernel decides (`none`).""",
+    )
     port_range = PortRange(
         "", config=True, help="Range of ports for servers on the nodes, such as `20000-20999`. Empty: any port."
     )
