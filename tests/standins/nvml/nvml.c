@@ -26,6 +26,7 @@
  *
  * Signatures: nvml.h of CUDA 13.2. */
 
+#define _GNU_SOURCE /* statx: stat and fstat of glibc 2.33 are not on an older node */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -62,7 +63,7 @@ typedef struct { char function[64]; int code, gpu; } Failure;
 static struct {
     int ready, gpus, failures, steps, waits;
     double began;
-    struct stat as_read;
+    struct statx as_read;
     char driver[64], devices[64];
     Gpu gpu[GPUS];
     int level[GPUS][GPUS];
@@ -203,16 +204,16 @@ static void read_machine(void) {
     char line[4096];
     memset(&machine, 0, sizeof machine);
     if (!file) return;
-    fstat(fileno(file), &machine.as_read);
+    statx(fileno(file), "", AT_EMPTY_PATH, STATX_INO | STATX_MTIME, &machine.as_read);
     while (fgets(line, sizeof line, file)) read_line(line);
     fclose(file);
     if (machine.devices[0]) hide();
 }
 
 static void read_again_if_changed(void) {
-    struct stat now;
-    if (!machine.ready || stat(file_of_machine(), &now)) return;
-    if (now.st_ino == machine.as_read.st_ino && !memcmp(&now.st_mtim, &machine.as_read.st_mtim, sizeof now.st_mtim)) return;
+    struct statx now, *old = &machine.as_read;
+    if (!machine.ready || statx(AT_FDCWD, file_of_machine(), 0, STATX_INO | STATX_MTIME, &now)) return;
+    if (now.stx_ino == old->stx_ino && !memcmp(&now.stx_mtime, &old->stx_mtime, sizeof now.stx_mtime)) return;
     double began = machine.began;
     read_machine();
     machine.ready = 1;
