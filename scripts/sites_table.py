@@ -52,7 +52,8 @@ def names() -> list[str]:
 
 def title(name: str) -> str:
     """The first line of the module's docstring."""
-    return (ast.get_docstring(ast.parse(module_of(name).read_text("utf-8"))) or name).splitlines()[0].rstrip(".")
+    docstring = ast.get_docstring(ast.parse(module_of(name).read_text("utf-8"))) or name
+    return docstring.splitlines()[0].rstrip(".").replace("``", "`")
 
 
 def outcome(case: ET.Element) -> str:
