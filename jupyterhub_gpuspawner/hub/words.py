@@ -32,6 +32,7 @@ STATES = {
     "failed": "did not start",
 }
 KEPT_FOR_SLURM = "waiting for Slurm"
+PAUSED = "suspended by Slurm"
 SIMULATED = "simulated node"
 SIMULATED_EXPLAINED = "This node is simulated: CPUs and memory of the real machine are not bound."
 LEFT = "left"

@@ -351,6 +351,8 @@ class ServerCard:
     """The last extension."""
     kept: bool = False
     """Slurm has not taken its job, since it does not answer: the start is kept until it does."""
+    suspended: bool = False
+    """Slurm has suspended its job: the server does not answer, and its time limit does not run."""
     silent: bool = False
     """Slurm is not responding: the card shows the last known state."""
     as_of: float | None = None
@@ -369,6 +371,8 @@ class ServerCard:
     @property
     def word(self) -> str:
         """The state in words."""
+        if self.suspended:
+            return words.PAUSED
         return words.KEPT_FOR_SLURM if self.kept else words.STATES[self.state]
 
     @property
@@ -444,6 +448,7 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
         title,
         "running",
         headline=words.SUSPENDED if suspended else "",
+        suspended=suspended,
         usage=usage_card(server.usage, now=now, placement=server.placement),
         idle=idle_notice(server),
         extended=server.extended,
@@ -456,8 +461,8 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
     return replace(
         card,
         facts=server_facts(placement, server.topology, server.node_topologies, cluster=server.cluster),
-        left=None if suspended else time_left(placement.ends_at, now),  # its time limit does not run meanwhile
-        more_time=server.more_time,
+        left=None if suspended else time_left(placement.ends_at, now),
+        more_time=None if suspended else server.more_time,
     )
 
 

@@ -62,7 +62,7 @@ CARDS = {
     "before its report": (replace(RUNNING, placement=None), ServerCard("", "My server", "running", log=True)),
     "one that Slurm has suspended says why it does not answer, and no end, which moves on": (
         replace(RUNNING, job=Job("12", Phase.RUNNING, state="SUSPENDED", ends_at=NOW - 60)),
-        ServerCard("", "My server", "running", SUSPENDED, facts=server_facts(PLACED, None), log=True),
+        ServerCard("", "My server", "running", SUSPENDED, suspended=True, facts=server_facts(PLACED, None), log=True),
     ),
     "while Slurm is silent the card has what was last known": (
         Server(ready=True, start=StartFacts("12", silent=True, answered_at=NOW)),
