@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from tests.fixtures.qemu import CPU, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,8 +29,6 @@ SECONDS = 1000
 """Time limit for boot and all jobs, in seconds; a tenth of it is enough on two cores that run nothing else."""
 PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "numactl", "setpriv", "ldd")
 LIBRARY_LEFT_OUT = ("config-*", "test", "idlelib", "lib2to3", "ensurepip", "tkinter", "*-packages", "pydoc_data")
-# Haswell as on the workshop's node, without the features that emulation lacks.
-CPU = "Haswell-noTSX,-invpcid,-x2apic,-tsc-deadline,-pcid"
 MACHINE = (
     "-nodefaults -no-user-config -no-reboot -display none "
     f"-machine q35,hpet=off,smbus=off,sata=off,usb=off,graphics=off -accel tcg,thread=multi -cpu {CPU} "
@@ -163,14 +162,3 @@ def needed(programs: Iterable[Path]) -> list[str]:
     answer = subprocess.run(["ldd", *map(str, programs)], check=False, capture_output=True, text=True)
     words = {word for line in answer.stdout.splitlines() for word in line.split() if word.startswith("/")}
     return sorted(word for word in words if not word.endswith(":"))
-
-
-def pack(root: Path, image: Path) -> Path:
-    """The files as an initramfs: a cpio archive, uncompressed because decompression would be emulated too."""
-    names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
-    with image.open("wb") as file:
-        subprocess.run(
-            ["cpio", "--quiet", "--create", "--format=newc", "--owner=0:0"],
-            input=names.encode(), stdout=file, cwd=root, check=True,
-        )  # fmt: skip
-    return image

@@ -28,6 +28,7 @@ from typing_extensions import Self
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import SEARCH_PATH
 from scripts.debian_suites import mirror
+from tests.fixtures.qemu import CPU, pack
 from tests.waiting import wait_until
 
 ROOTS = Path(os.environ.get("GPUSPAWNER_ROOTS", "/var/tmp/gpuspawner-roots"))  # noqa: S108 - as in scripts/lib.sh
@@ -40,8 +41,6 @@ DRIVERS = ("virtio_pci", "virtio_blk")
 LEFT_OUT = ("boot", "usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists")
 PORT = 5000
 """At which the machine's agent runs commands; only this host reaches it."""
-# Haswell without the features that emulation lacks, as in tests/vm.
-CPU = "Haswell-noTSX,-invpcid,-x2apic,-tsc-deadline,-pcid"
 HARDWARE = (
     "-nodefaults -no-user-config -no-reboot -display none "
     f"-machine q35,hpet=off,smbus=off,sata=off,usb=off,graphics=off -accel tcg,thread=multi -cpu {CPU} "
@@ -63,15 +62,15 @@ GPUS = (("0000:13:00.0", 0), ("0000:14:00.0", 0), ("0000:83:00.0", 1), ("0000:84
 """PCI address and NUMA node of each GPU; its device file is /dev/nvidia0, 1, 2, 3. There is no driver for it."""
 
 INITRAMFS = """#!/bin/busybox sh
-/bin/busybox mkdir -p /proc /sys /dev /root
+/bin/busybox mkdir -p /proc /sys /dev /disk
 /bin/busybox --install -s /bin
 mount -t devtmpfs devtmpfs /dev
 for module in /modules/*; do insmod "$module"; done
-until mount -t ext4 /dev/vda /root; do sleep 0.1; done
-mount -t tmpfs tmpfs /root/run
-cp -r /machine /root/run/machine
+until mount -t ext4 /dev/vda /disk; do sleep 0.1; done
+mount -t tmpfs tmpfs /disk/run
+cp -r /machine /disk/run/machine
 umount /dev
-exec switch_root /root /run/machine/init
+exec switch_root /disk /run/machine/init
 """
 INIT = """#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -317,17 +316,6 @@ def files(suite: str, packages: tuple[str, ...]) -> tuple[Path, Path, Path]:
             shutil.rmtree(root)
             disk.with_name("disk.new").rename(disk)
     return kernel, disk, modules
-
-
-def pack(root: Path, image: Path) -> Path:
-    """A folder as an initramfs: a cpio archive, uncompressed because decompression would be emulated too."""
-    names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
-    with image.open("wb") as file:
-        subprocess.run(
-            ["cpio", "--quiet", "--create", "--format=newc", "--owner=0:0"],
-            input=names.encode(), stdout=file, cwd=root, check=True,
-        )  # fmt: skip
-    return image
 
 
 def _addresses() -> tuple[str, str]:
