@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     SlurmFailed,
 )
+from tests.fixtures.clock import OF_HUB, faketime
 from tests.fixtures.hubs import COMMAND, STAND_IN, start_hub
 from tests.fixtures.slurm import ChangedSlurm
 from tests.hub.servers import environment, in_the_end, job_id, start, state, why_it_ended
@@ -217,15 +218,6 @@ def has_ipv6() -> bool:
 # --- a hub whose clock is wrong ---------------------------------------------------------------------
 
 HOUR = 3600
-FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-"""The library in Debian's package libfaketime."""
-ALONE = """
-import select, time
-
-c.ConfigurableHTTPProxy.command = ["env", "-u", "LD_PRELOAD", "configurable-http-proxy"]
-time.sleep = lambda seconds: select.select([], [], [], seconds)  # under libfaketime 0.9.10 sleep fails with EINVAL
-"""
-"""Configuration lines that change only the hub's clock; Slurm's commands have their own environment."""
 
 
 def off_by(hub: HubProcess) -> float:
@@ -237,13 +229,10 @@ def off_by(hub: HubProcess) -> float:
 @pytest.fixture(params=[HOUR, -HOUR], ids=["ahead", "behind"])
 def skewed(request: pytest.FixtureRequest, slurm: PrivateSlurm, tmp_path: Path) -> Iterator[tuple[HubProcess, int]]:
     """A hub whose own clock is an hour ahead or behind, and the difference in seconds."""
-    if not FAKETIME:
-        pytest.skip("the library libfaketime is not here")
     seconds = request.param
-    wrong = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": f"{seconds:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    wrong["NO_FAKE_STAT"] = "1"
+    wrong = faketime(FAKETIME=f"{seconds:+d}", FAKETIME_DONT_FAKE_MONOTONIC="1")
     with ExitStack() as stack:
-        lines, choices = f"{CONFIG}\n{ALONE}", profiles(tmp_path / "never")
+        lines, choices = f"{CONFIG}\n{OF_HUB}", profiles(tmp_path / "never")
         yield start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=choices, **wrong), seconds
 
 
@@ -290,16 +279,17 @@ def test_a_place_in_the_queue_is_given_up_in_its_own_time_by_a_hub_whose_clock_w
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
     """The clock was set back by an hour while no hub was running; the start is not given up an hour late."""
-    if not FAKETIME:
-        pytest.skip("the library libfaketime is not here")
+    wrong = faketime(FAKETIME=f"-{HOUR}", FAKETIME_DONT_FAKE_MONOTONIC="1")
     with ExitStack() as stack, whole_node(slurm):
-        lines, choices = f"{CONFIG}\n{ALONE}\nc.GPUSlurmSpawner.queue_timeout = '0:00:30'", profiles(tmp_path / "never")
+        lines, choices = (
+            f"{CONFIG}\n{OF_HUB}\nc.GPUSlurmSpawner.queue_timeout = '0:00:30'",
+            profiles(tmp_path / "never"),
+        )
         hub = start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=choices)
         start(hub, "bob", "high")
         assert job_id(hub, "bob")  # the job id is stored
         hub.kill()
-        wrong = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": f"-{HOUR}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        hub.environment = {**hub.environment, **wrong, "NO_FAKE_STAT": "1"}
+        hub.environment = {**hub.environment, **wrong}
         hub.start()
 
         assert abs(off_by(hub) + HOUR) < HOUR / 10

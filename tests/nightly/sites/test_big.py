@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
+    DEMO_CLUSTER,
     ClusterDescription,
     PrivateSlurm,
-    SimulatedNode,
     SimulatedPartition,
-    whole_gpus,
 )
 from tests.fixtures.hubs import COMMAND, offer, start_hub
 from tests.fixtures.slurm import ChangedSlurm
@@ -34,16 +33,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 NODES, PENDING, ARRAY = 2000, 20_000, 1000
 CLUSTER = ClusterDescription(
-    nodes=(
-        SimulatedNode(
-            "g1",
-            machine="k80-2socket",
-            sockets=2,
-            cores_per_socket=12,
-            memory_mib=64000,
-            gpus=(whole_gpus("k80", range(2), cores="0-11"), whole_gpus("k80", range(2, 4), cores="12-23")),
-        ),
-    ),
+    nodes=tuple(node for node in DEMO_CLUSTER.nodes if node.name == "g1"),
     partitions=(SimulatedPartition("gpu", ("g1",)),),
     name="big",
 )

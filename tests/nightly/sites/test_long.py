@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     SlurmFailed,
 )
+from tests.fixtures.clock import OF_HUB, faketime
 from tests.fixtures.hubs import new_hub
 from tests.fixtures.slurm import ChangedSlurm
 from tests.nightly.sites.main_job import CONFIG, MainJob, Site, profiles
@@ -39,8 +40,6 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(2400)]
 
-FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-"""The library in Debian's package libfaketime."""
 DATABASE = Path(__file__).parents[2] / "data" / "databases" / "before-versions.sql"
 ZONE = ZoneInfo("Africa/Casablanca")
 BEGIN = datetime(2027, 1, 20, 9, tzinfo=ZONE)
@@ -55,12 +54,7 @@ CLUSTER = ClusterDescription(
     partitions=(SimulatedPartition("batch", ("c1",), default=True),),
     name="long",
 )
-LINES = """
-import select, time
-
-c.ConfigurableHTTPProxy.command = ["env", "-u", "LD_PRELOAD", "configurable-http-proxy"]
-time.sleep = lambda seconds: select.select([], [], [], seconds)  # under libfaketime 0.9.10 sleep fails with EINVAL
-c.JupyterHub.concurrent_spawn_limit = 0
+LINES = f"""{OF_HUB}c.JupyterHub.concurrent_spawn_limit = 0
 c.JupyterHub.active_server_limit = 0
 """
 
@@ -75,13 +69,7 @@ class Clock:
     @property
     def environment(self) -> dict[str, str]:
         """The variables of the programs that go by it; they read the file once a second."""
-        return {
-            "LD_PRELOAD": str(FAKETIME[0]),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_CACHE_DURATION": "1",
-            "NO_FAKE_STAT": "1",
-            "TZ": ZONE.key,
-        }
+        return faketime(FAKETIME_TIMESTAMP_FILE=str(self._file), FAKETIME_CACHE_DURATION="1", TZ=ZONE.key)
 
     def set(self, moment: datetime) -> None:
         """Set it."""
@@ -154,8 +142,6 @@ class Life:
 @pytest.fixture(scope="module")
 def life(needs_slurm: None, public_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
     """A hub after ninety days."""
-    if not FAKETIME:
-        pytest.skip("the library libfaketime is not here")
     clock = Clock(public_folder / "clock")
     with ExitStack() as stack:
         slurm = stack.enter_context(ClockSlurm(public_folder / "long", clock))
