@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from tests.cli.runner import cli_runner
 from tests.records.a_session import LIFE, PLACED, READY, SUBMITTED
 
-GUIDE = Path(__file__).parents[2] / "docs/howto/somebody-says-it-does-not-work.md"
+GUIDE = Path(__file__).parents[2] / "docs/howto/when-a-server-does-not-start.md"
 NOW = time.time()
 WORKS = replace(SUBMITTED, begun_at=NOW - 601)
 MODULE = Ending(

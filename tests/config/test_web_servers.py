@@ -1,4 +1,4 @@
-"""nginx and Apache in front of a hub, with the configuration that is shipped and that the guide shows."""
+"""nginx and Apache in front of a hub, with the configuration that is shipped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "config" / "webserver"
-GUIDE = ROOT / "docs" / "howto" / "web-server.md"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 MODULES = Path("/usr/lib/apache2/modules")
 NGINX = """\
@@ -53,11 +52,6 @@ Include {folder}/site.conf
 """
 LOADED = ("mpm_event", "authz_core", "ssl", "headers", "proxy", "proxy_http")
 """Apache's modules: those that the configuration names, and two that every Apache has."""
-
-
-@pytest.mark.parametrize("name", ["nginx.conf", "apache.conf"])
-def test_the_guide_shows_the_configuration_that_is_tried(name: str) -> None:
-    assert f"```{name.partition('.')[0]}\n{(FOLDER / name).read_text('utf-8')}```\n" in GUIDE.read_text("utf-8")
 
 
 @pytest.fixture(scope="module")

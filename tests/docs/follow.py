@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 OVERLAID = ("/etc", "/home", "/opt", "/usr/local", "/var/lib")
 INSTALLED = Path("/opt/jupyterhub")
+PROXY = "howto/network.md#Restart the hub without cutting connections"
 PASSWORD = "correct horse battery staple"  # noqa: S105
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 
@@ -54,6 +55,12 @@ class Step:
     said: str | None
     """The output, of which standard error is a part; None if something stood in for the command."""
     status: int
+
+
+def section(page: str, title: str) -> str:
+    """The section of a page with this title."""
+    sections = (ROOT / "docs" / page).read_text("utf-8").split("\n## ")
+    return next(text for text in sections if text.startswith(f"{title}\n"))
 
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
@@ -189,7 +196,7 @@ class Reader:
     """Somebody who follows one page."""
 
     def __init__(self, page: str, folder: Path, config: Path) -> None:
-        self.page = (ROOT / "docs" / page).read_text("utf-8")
+        self.page = section(*page.split("#")) if "#" in page else (ROOT / "docs" / page).read_text("utf-8")
         self.folder = folder
         self.config = config
         self.hub = Hub(folder)
@@ -347,7 +354,7 @@ def main(folder: Path) -> None:
         )
         kept = own.started() == since
 
-        proxy = Reader("howto/proxy.md", clone, own.config)
+        proxy = Reader(PROXY, clone, own.config)
         unit = own.unit.with_name("jupyterhub-proxy.service")
         proxy.stand_ins = {
             "systemctl daemon-reload": lambda _: None,

@@ -34,12 +34,11 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights, read_document, read_profiles
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.site.configuration import load_site
-from tests.docs.follow import blocks
+from tests.docs.follow import PROXY, blocks, section
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)])
 TUTORIAL = ROOT / "docs" / "tutorial" / "hub-without-root.md"
-PROXY = ROOT / "docs" / "howto" / "proxy.md"
 SITES = ROOT / "docs" / "sites.md"
 WRITTEN = [path for path in PAGES if path != SITES and (path.parent != FOLDER or path.name == "README.md")]
 """Pages that are written by hand."""
@@ -251,10 +250,11 @@ def test_hub_and_proxy_fit_each_other(tmp_path: Path) -> None:
     """systemd understands both units; their address, their API's and their token are those that the guide sets."""
     unit = (ROOT / "config" / "jupyterhub-proxy.service").read_text("utf-8")
     options = dict(re.findall(r"--([\w-]+) (\S+)", unit[unit.index("\nExecStart=") :]))
-    (lines,) = (text for kind, text in blocks(PROXY.read_text("utf-8")) if kind == "python")
-    guide = tmp_path / "jupyterhub_config.py"
-    guide.write_text(lines)
-    config = PyFileConfigLoader(str(guide)).load_config()
+    guide = section(*PROXY.split("#"))
+    (lines,) = (text for kind, text in blocks(guide) if kind == "python")
+    file = tmp_path / "jupyterhub_config.py"
+    file.write_text(lines)
+    config = PyFileConfigLoader(str(file)).load_config()
     hub = (ROOT / "config" / "jupyterhub.service").read_text("utf-8")
 
     assert config.ConfigurableHTTPProxy == {
@@ -263,7 +263,7 @@ def test_hub_and_proxy_fit_each_other(tmp_path: Path) -> None:
     }
     assert f'c.JupyterHub.bind_url = "http://{options["ip"]}:{options["port"]}"' in TUTORIAL.read_text("utf-8")
     assert set(re.findall(r"(?m)^EnvironmentFile=-?(.+)$", unit + hub)) == {"/etc/jupyterhub/proxy.env"}
-    assert "/etc/jupyterhub/proxy.env" in PROXY.read_text("utf-8")
+    assert "/etc/jupyterhub/proxy.env" in guide
     assert verified(["jupyterhub.service", "jupyterhub-proxy.service"], tmp_path) == (0, "")
 
 
