@@ -1,7 +1,7 @@
 """A hub in front of a Slurm cluster.
 
 Copy this file and the folders config/profiles and config/courses to /etc/jupyterhub, change what is marked SITE, and
-run `gpuspawner check` before starting the hub. docs/reference/settings.md lists all settings.
+run `gpuspawner check` before starting the hub. The reference lists all settings: Settings.
 """
 
 c = get_config()  # noqa: F821 - JupyterHub provides it

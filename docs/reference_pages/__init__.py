@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import (
+    batchspawner,
     commands,
     course,
     documents,
     errors,
     findings,
     metrics,
-    migration,
     profile,
     sessions,
     settings,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLDER = Path(__file__).parent.parent / "reference"
-NOTE = "<!-- Written by scripts/reference from the code. Do not edit: change the code's docstrings. -->\n\n"
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings.page,
     "profile.md": profile.page,
@@ -37,12 +36,13 @@ PAGES: dict[str, Callable[[], str]] = {
     "states.md": states.page,
     "metrics.md": metrics.page,
     "sessions.md": sessions.page,
+    "batchspawner.md": batchspawner.page,
+    "sites.md": sites.page,
+    course.NAME: course.schema,
 }
 
 
 @cache
 def rendered() -> dict[str, str]:
-    """The text of each page, by file name, of the migration guide with its tables, the sites, the schema."""
-    pages = {name: NOTE + page() for name, page in PAGES.items()}
-    moved_in = {name: NOTE + text for name, text in sites.pages().items()}
-    return {**pages, **moved_in, migration.NAME: migration.page(), course.NAME: course.schema()}
+    """The text of each page, and of the schema of courses, by file name."""
+    return {name: page() for name, page in PAGES.items()}

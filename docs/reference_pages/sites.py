@@ -29,14 +29,14 @@ ABOUT = {
 """Title and introduction of each site."""
 
 
-def pages() -> dict[str, str]:
-    """The text of the page, by its path relative to the folder of the reference."""
-    guide = "[`gpuspawner migrate`](howto/migrate-from-batchspawner.md)"
+def page() -> str:
+    """The page of the three sites."""
+    guide = "[`gpuspawner migrate`](../howto/migrate-from-batchspawner.md)"
     about = (
         f"Three configurations like those of public sites, and what {guide} makes of them. They have the shape of the "
         "real ones; names, paths and numbers are made up."
     )
-    return {"../sites.md": "\n".join(["# Sites that move in\n", f"{about}\n", *map(_section, ABOUT)])}
+    return "\n".join(["# Sites that move in\n", f"{about}\n", *map(_section, ABOUT)])
 
 
 def _section(name: str) -> str:

@@ -36,7 +36,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class InheritedSetting:
-    """One row of the migration guide."""
+    """One row of the reference's table of them."""
 
     name: str
     now: str
@@ -144,7 +144,7 @@ BATCHSPAWNER = (
         "Remove it; the server's own command is c.Spawner.cmd.",
     ),
     *(
-        _none(name, "[one table](../reference/states.md) for all states", _STATES)
+        _none(name, "[one table](states.md) for all states", _STATES)
         for name in ("state_pending_re", "state_running_re", "state_unknown_re")
     ),
     *(

@@ -1,9 +1,7 @@
-"""The tables of settings in the guide for moving from batchspawner and wrapspawner."""
+"""What becomes of each setting of batchspawner and wrapspawner."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, WRAPSPAWNER
@@ -15,25 +13,19 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.spawners.inherited_settings import InheritedSetting
 
-NAME = "../howto/migrate-from-batchspawner.md"
-"""The guide, relative to the folder of the reference."""
-SOURCE = "jupyterhub_gpuspawner/hub/spawners/inherited_settings.py"
-BEGIN = f"<!-- These tables are written by scripts/reference from {SOURCE}. -->\n"
-END = "<!-- The end of what scripts/reference writes. -->\n"
-
 
 def page() -> str:
-    """The guide with its tables brought up to date."""
-    text = (Path(__file__).parent.parent / "reference" / NAME).read_text("utf-8")
-    return re.sub(
-        f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: f"{BEGIN}\n{tables()}\n{END}", text, flags=re.DOTALL
-    )
-
-
-def tables() -> str:
     """A table for each of the two packages."""
     return "\n".join(
-        _table(name, rows) for name, rows in (("batchspawner", BATCHSPAWNER), ("wrapspawner", WRAPSPAWNER))
+        [
+            "# Settings of batchspawner and wrapspawner\n",
+            "What becomes of each, for [a hub that moves](../howto/migrate-from-batchspawner.md). A setting that has "
+            "no effect is reported once in the hub's log when the hub starts, and as a warning by `gpuspawner check`. "
+            'So is a setting for Slurm servers under `c.ProfilesSpawner`, which profiles do not read. "In a template" '
+            "means that the setting is a variable of your own `batch_script`, and has no effect without one.\n",
+            _table("batchspawner", BATCHSPAWNER),
+            _table("wrapspawner", WRAPSPAWNER),
+        ]
     )
 
 
