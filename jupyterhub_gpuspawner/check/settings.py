@@ -22,12 +22,11 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT, exposed_database, write_fault, write_fix
-from jupyterhub_gpuspawner.hub.site.slurm_settings import former_settings
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.site import configuration
 
-IGNORED = Code("setting-ignored", "A setting of batchspawner, wrapspawner or an earlier version has no effect here.")
+IGNORED = Code("setting-ignored", "A setting of batchspawner or wrapspawner has no effect here.")
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")
 EXPOSED = Code("database-exposed", "Other accounts of the hub's machine can read the hub's SQLite database.")
 READ_ONLY = Code(
@@ -54,8 +53,6 @@ async def check_settings(context: Context) -> AsyncIterator[Finding]:
     config = context.site.config
     for setting in context.spawner.ignored_settings():
         yield IGNORED.warning(setting.where, setting.text)
-    for section, name, text in former_settings(config):
-        yield IGNORED.warning(f"c.{section}.{name}", text)
     for text in refused_names(config):
         yield REFUSED.error("users", text)
     for text in lost_parts(configured_value(config.JupyterHub.get("template_paths", []))):
@@ -158,7 +155,6 @@ async def check_names(context: Context) -> AsyncIterator[Finding]:
             "Set it to 'gpu-profiles'; if another file that loads this one sets it (load_subconfig), check that file.",
         )
     reported = {setting.where for setting in context.spawner.ignored_settings()}
-    reported |= {f"c.{section}.{name}" for section, name, _ in former_settings(config)}
     for finding in _unknown(config, (*used, *app.classes)):
         if finding.where not in reported:
             yield finding

@@ -61,7 +61,7 @@ from jupyterhub_gpuspawner.hub.site.database import (
     exposed_database,
     register_descriptions,
 )
-from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers, former_settings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
@@ -158,13 +158,6 @@ def register_check(app: JupyterHub) -> None:
     app.observe(warn, "handlers")
 
 
-def remove_former_settings(app: JupyterHub) -> None:
-    """Log settings that only an earlier version had, each once: traitlets would do so for each spawner."""
-    for section, name, text in list(former_settings(app.config)):
-        app.log.warning("c.%s.%s %s", section, name, text)
-        del app.config[section][name]
-
-
 def register_spawn_limit(app: JupyterHub) -> None:
     """Let people in Slurm's queue not keep others from starting: they are no load on the hub."""
 
@@ -193,7 +186,7 @@ def register() -> None:
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         # the tables before they are used, and the slugs before the folder is read, which the check does
-        when_configured(app, remove_former_settings, bring_up_to_date, begin_slugs)
+        when_configured(app, bring_up_to_date, begin_slugs)
         register_check(app)
         register_spawn_limit(app)
         app.log.addFilter(is_no_deletion)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
@@ -83,8 +83,6 @@ class ListedChoice(Override):
 
 class UnlistedChoice(Frozen):
     """A text that the user enters."""
-
-    former: ClassVar[dict[str, str]] = {"display_name_in_choices": "Other..."}
 
     enabled: bool = True
     display_name: Prose = "Other"

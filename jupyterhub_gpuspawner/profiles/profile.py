@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -250,11 +250,6 @@ class Idle(Frozen):
     five sixths of ``gpu``, or of ``kernel`` where the server has no GPU.
     """
 
-    former: ClassVar[dict[str, str]] = {
-        "gpu_memory_held": "twice the time of `gpu`",
-        "warn": "after half and after five sixths of the time",
-    }
-
     gpu: Duration | None = None
     """A server with GPUs is idle when none of them has been used for this long, and one that holds a quarter of a GPU's
     memory or more after twice that; ``null``: never. Kept in seconds, as all durations."""
@@ -358,11 +353,6 @@ def _port_range(value: Any) -> Any:
 
 class Profile(Frozen):
     """One choice on the form: a server and how it is started."""
-
-    former: ClassVar[dict[str, str]] = {
-        "http_timeout": "c.Spawner.http_timeout",
-        "poll_interval": "c.Spawner.poll_interval",
-    }
 
     display_name: Prose
     slug: Annotated[str, matching(SLUG, "letters, digits and . _ -, at most 63")]

@@ -31,7 +31,6 @@ from jupyterhub_gpuspawner.profiles.schema import (
     Text,
     Time,
     merged,
-    name_former,
     whole,
 )
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, format_walltime, parse_gres
@@ -384,20 +383,10 @@ CLAIM_FOLDER = "/var/tmp"  # noqa: S108 - what is in it is guarded
 /dev/shm are not if they are private to each job."""
 
 
-def policy_in_use(policy: object) -> object:
-    """The policy, or the one that has taken the place of an earlier version's."""
-    if policy != "single-numa-node":
-        return policy
-    name_former("single-numa-node", "is no longer a placement policy. In use: restricted, which was the same.")
-    return "restricted"
-
-
 class PlacementRules(Frozen):
     """Placement of a server on its node. A field that is left out has the site's setting."""
 
-    former: ClassVar[dict[str, str]] = {"memory_policy": "c.GPUSlurmSpawner.memory_policy"}
-
-    policy: Annotated[Literal["none", "best-effort", "restricted"], BeforeValidator(policy_in_use)] | None = None
+    policy: Literal["none", "best-effort", "restricted"] | None = None
     """How strictly GPUs, CPUs and memory must be near each other; ``restricted`` is requested from Slurm."""
     claim: Annotated[int, whole(1, 1024)] | None = None
     """GPUs that the server claims on its node; for clusters where Slurm allocates none or servers share them."""

@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import re2
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError, core_schema
-from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.units import parse_memory, parse_wait, parse_walltime
@@ -36,12 +35,6 @@ _KUBERNETES = (
     "belongs to KubeSpawner and has no meaning for Slurm; use the typed blocks instead: "
     "slurm: {gpus: 1, cpus: 4, memory: 16G}, environment: {...}, placement: {...}"
 )
-
-
-@lru_cache
-def name_former(name: str, text: str) -> None:
-    """Log, once, what has become of a field or value of earlier versions."""
-    get_logger().warning("%s %s", name, text)
 
 
 class BadValue(ValueError):
@@ -64,8 +57,6 @@ class Frozen(BaseModel):
 
     elsewhere: ClassVar[dict[str, str]] = {"kubespawner_override": _KUBERNETES, "spawner_override": _KUBERNETES}
     """Fields known from other systems, and what to write instead."""
-    former: ClassVar[dict[str, str]] = {}
-    """Fields of earlier versions, which are named once and left out, and what holds in their place."""
 
     @model_validator(mode="before")
     @classmethod
@@ -73,9 +64,6 @@ class Frozen(BaseModel):
         if not isinstance(value, dict):
             return value
         fields = {field.alias or name for name, field in cls.model_fields.items()}
-        for key in cls.former.keys() & value.keys():
-            name_former(key, f"is no longer a field of a profile. In use: {cls.former[key]}. Remove it.")
-        value = {key: field for key, field in value.items() if key not in cls.former}
         for key in value:
             if key in fields or key in cls.model_fields:
                 continue

@@ -392,11 +392,6 @@ MISTAKES = {
         "WRONG c.GPUSessions.keep_sesions: GPUSessions has no setting keep_sesions, so this line has no effect. "
         "Write c.GPUSessions.keep_sessions. [setting-unknown]",
     ),
-    "a setting that only an earlier version had": HubMistake(
-        "c.GPUSlurmSpawner.waiting_interval = 3",
-        "warn  c.GPUSlurmSpawner.waiting_interval: is no longer a setting. In use: 2.25 seconds. Remove this line. "
-        "[setting-ignored]",
-    ),
     "sudo asks for a password": HubMistake(
         SUDO + SCRIPTS,
         "WRONG c.GPUSlurmSpawner.exec_prefix: submit was not run: sudo asks for a password (sudo: a password is "

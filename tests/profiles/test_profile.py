@@ -22,7 +22,6 @@ from jupyterhub_gpuspawner.profiles.profile import (
     slug_of,
 )
 from jupyterhub_gpuspawner.profiles.resources import Container, Environment, Extend, PlacementRules, Resources
-from jupyterhub_gpuspawner.profiles.schema import name_former
 
 
 def test_a_full_profile_is_read_into_typed_values() -> None:
@@ -275,31 +274,6 @@ def test_the_words_of_placement_are_those_of_the_launch_plan() -> None:
     """A profile accepts exactly the policies that the launcher knows."""
     schema = PlacementRules.model_json_schema()["properties"]
     assert tuple(schema["policy"]["anyOf"][0]["enum"]) == POLICIES
-
-
-FORMER: dict[str, tuple[dict[str, object], str]] = {
-    "of a profile": ({"http_timeout": 60}, "http_timeout is no longer a field of a profile. In use: c.Spawner."),
-    "of a part": (
-        {"idle": {"gpu": "1h", "warn": ["5min"]}},
-        "warn is no longer a field of a profile. In use: after half",
-    ),
-    "a value": (
-        {"placement": {"policy": "single-numa-node"}},
-        "single-numa-node is no longer a placement policy. In use: ",
-    ),
-}
-
-
-@pytest.mark.parametrize(("fields", "warning"), FORMER.values(), ids=FORMER.keys())
-def test_what_an_earlier_version_had_is_named_once_and_left_out(
-    fields: dict[str, object], warning: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The profile is offered as before, with what is in use now."""
-    name_former.cache_clear()
-    profiles = [parse_profiles([_with(**fields)])[0] for _ in range(2)]
-
-    assert [message.startswith(warning) for message in caplog.messages] == [True]
-    assert profiles[0].placement.policy in (None, "restricted")
 
 
 # --- the idle policy, as a profile and the site set it --------------------------------------------

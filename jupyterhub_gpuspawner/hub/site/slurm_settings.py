@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 import socket
-from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -19,9 +18,7 @@ from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.profile import Idle
-from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, policy_in_use
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
-from jupyterhub_gpuspawner.slurm import watcher
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.job import JobIdentity, tag
 from jupyterhub_gpuspawner.units import parse_wait
@@ -100,18 +97,6 @@ class IdleFields(Dict):
         except ConfigError as error:
             raise TraitError(str(error)) from None
         return fields
-
-
-class Policy(Enum[str]):
-    """A placement policy; that of an earlier version is read as the one that has taken its place."""
-
-    def __init__(self, **metadata: Any) -> None:
-        super().__init__(POLICIES, "best-effort", **metadata)
-
-    def validate(self, obj: Any, value: Any) -> str:
-        """Return the policy; raises TraitError."""
-        policy: str = super().validate(obj, policy_in_use(value))
-        return policy
 
 
 class PortRange(Unicode[str, Any]):
@@ -206,19 +191,6 @@ OBSERVE_SECONDS = 3.0
 """Time limit for reading a node's hardware."""
 STOP_PATIENCE_SECONDS = 10.0
 """How long a stop waits for the end of the job."""
-FORMER_SETTINGS = {
-    "claim_folder": CLAIM_FOLDER,
-    "keep_days": f"{NODE_RETENTION_DAYS} days",
-    "lab_saves": f"{LAB_SAVES[0]} and {LAB_SAVES[1]} minutes before the end",
-    "path": "sessions.sqlite, beside the hub's database or else in the hub's working directory",
-    "observe_timeout": f"{OBSERVE_SECONDS:g} seconds",
-    "reconcile_interval": f"{RECONCILE_INTERVAL:g} seconds",
-    "resting_interval": f"{watcher.REST_INTERVAL:g} seconds",
-    "slurm_limit": f"{COMMANDS_AT_A_TIME} commands",
-    "stop_wait": f"{STOP_PATIENCE_SECONDS:g} seconds",
-    "waiting_interval": f"{watcher.ACTIVE_INTERVAL:g} seconds",
-}
-"""Settings of earlier versions, and what holds in their place."""
 
 
 class SlurmSettings(SlurmSpawner):
@@ -354,7 +326,7 @@ class SlurmSettings(SlurmSpawner):
         queue is not given up for any other reason than this one. A job that has a deadline of its own (`--deadline`) is
         removed by Slurm.""",
     )
-    placement_policy = Policy(config=True, help="Placement policy if the profile sets none.")
+    placement_policy = Enum(POLICIES, "best-effort", config=True, help="Placement policy if the profile sets none.")
     memory_policy = Enum(
         MEMORY_POLICIES,
         "preferred",
@@ -469,18 +441,6 @@ class SlurmSettings(SlurmSpawner):
         return {name: getattr(self, name) for name in names}
 
 
-def former_settings(config: Config) -> Iterator[tuple[str, str, str]]:
-    """Section, name, and why it has no effect, of each setting in a configuration that an earlier version had."""
-    of_servers = set(FORMER_SETTINGS) - {"keep_days", "path"}
-    names = dict.fromkeys(("GPUSlurmSpawner", *SlurmSettings.section_names()), of_servers)
-    names["GPUFleet"], names["GPUSessions"] = {"keep_days"}, {"path"}
-    names["GPUProfilesSpawner"] = names["ProfilesSpawner"] = {*of_servers, "slurm_spawner_class"}
-    names["GPULocalSpawner"] = set(config.get("GPULocalSpawner", {}))
-    for section, values in sorted(config.items()):
-        for name in sorted(names.get(section, set()) & set(values)):
-            yield section, name, f"is no longer a setting. {_now(section, name)}"
-
-
 CLEANUP = "c.JupyterHub.cleanup_servers"
 KEEP_SERVERS = f"Set {CLEANUP} = False, or True if that is what you want."
 
@@ -490,14 +450,3 @@ def ends_servers(config: Config) -> str:
     if "cleanup_servers" in config.get("JupyterHub", {}):
         return ""
     return "it is not set, and True by default: a hub that is stopped or restarted cancels the jobs of all servers."
-
-
-def _now(section: str, name: str) -> str:
-    if section == "GPULocalSpawner":
-        return (
-            "A profile with `kind: local` is started by c.GPUProfilesSpawner.local_spawner_class: JupyterHub's "
-            "LocalProcessSpawner unless you set another one."
-        )
-    if name == "slurm_spawner_class":
-        return "Make your class a subclass of GPUProfilesSpawner, and set c.JupyterHub.spawner_class to it."
-    return f"In use: {FORMER_SETTINGS[name]}. Remove this line."

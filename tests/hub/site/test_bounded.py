@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from traitlets import Enum, Float, Integer, TraitError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.hub.registration import remove_former_settings
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, PortRange, Seconds, SlurmSettings
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -147,31 +144,3 @@ def test_every_plan_that_the_hub_can_send_is_one_that_a_node_takes(
     plan = launch_plan(GPUSlurmSpawner(**site).job_settings(), request)
 
     assert recover_plan(plan.dumps()) == (plan, "")
-
-
-def test_settings_of_earlier_versions_are_named_once_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """With the value in use; else traitlets would name them whenever a server is started."""
-    config = Config(
-        {
-            "SlurmSpawner": {"waiting_interval": 1, "slurm_timeout": 5},
-            "GPUFleet": {"keep_days": 7},
-            "GPUSessions": {"path": "/var/lib/hub/sessions.sqlite"},
-            "GPULocalSpawner": {"as_hub_account": True},
-            "GPUProfilesSpawner": {"slurm_spawner_class": "site.Slurm"},
-        }
-    )
-    app: Any = SimpleNamespace(config=config, log=logging.getLogger("hub"))
-    for _ in range(2):
-        remove_former_settings(app)
-
-    assert caplog.messages == [
-        "c.GPUFleet.keep_days is no longer a setting. In use: 90 days. Remove this line.",
-        "c.GPULocalSpawner.as_hub_account is no longer a setting. A profile with `kind: local` is started by "
-        "c.GPUProfilesSpawner.local_spawner_class: JupyterHub's LocalProcessSpawner unless you set another one.",
-        "c.GPUProfilesSpawner.slurm_spawner_class is no longer a setting. Make your class a subclass of "
-        "GPUProfilesSpawner, and set c.JupyterHub.spawner_class to it.",
-        "c.GPUSessions.path is no longer a setting. In use: sessions.sqlite, beside the hub's database or else in the "
-        "hub's working directory. Remove this line.",
-        "c.SlurmSpawner.waiting_interval is no longer a setting. In use: 2.25 seconds. Remove this line.",
-    ]
-    assert {name: dict(values) for name, values in config.items() if values} == {"SlurmSpawner": {"slurm_timeout": 5}}
