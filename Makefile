@@ -1,4 +1,4 @@
 # Each target runs a script of the same name, which also works without make.
-.PHONY: demo test lint docs bench soak
-demo test lint docs bench soak:
+.PHONY: demo test test-all lint docs bench soak
+demo test test-all lint docs bench soak:
 	@scripts/$@ $(ARGS)

@@ -254,44 +254,45 @@ in_root() {
         exit "$?"  # not exec: as the first process, this shell reaps those whose parents have ended' _ "$folder" "$root" "$@"
 }
 
-# --- test results --------------------------------------------------------------------------------
+# --- tests ---------------------------------------------------------------------------------------
 
-SECOND_TRIES=3
+# what a test needs beyond its own process: the markers of pyproject.toml
+REAL='slurm or hub or browser or users or gpu or vm'
 
-# live FOLDER NAME COMMAND...: run pytest on tests that start other programs, with its output in FOLDER/NAME as well. A
-# machine that is slow for a moment may fail one of several hundred, so up to SECOND_TRIES that failed are run again, one
-# after the other, with the output in FOLDER/NAME.again. What passes then is reported, and has to be mended all the same.
-live() {
-    local folder=$1 name=$2 status=0 failed
+# run_tests FOLDER CHOICE [PYTEST OPTION...]: run the tests whose markers match the expression CHOICE, with the output of
+# each part in FOLDER. Those that start nothing come first, one process for each of two cores. The others wait more than
+# they compute, so five processes share the cores: three for those with a real Slurm or hub, one for those in a browser,
+# and one for those in a virtual machine, which is booted once for them.
+run_tests() {
+    local folder=$1 choice=$2 status=0 part
     shift 2
-    local run=("$@" -o "cache_dir=$folder/.cache-$name")
-    "${run[@]}" | tee "$folder/$name" || status=$?
-    [ "$status" = 1 ] || return "$status"
-    failed=$(.venv/bin/python -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' \
-        "$folder/.cache-$name/v/cache/lastfailed") || return 1
-    [ "$failed" -le "$SECOND_TRIES" ] || return 1
-    echo "==> Run again, one after the other: the $failed that failed"
-    echo "$failed" >>"$folder/.again"
-    "${run[@]}" -n 0 --last-failed --last-failed-no-failures=none | tee "$folder/$name.again" || return
-    echo "==> Passed now. What fails by chance is a fault of the test or of the package, and has to be mended."
+    local pytest=("$(readlink -f .venv)/bin/python" -m pytest -q --tb=short "$@") # a path that other users can follow
+    say "Tests of single parts (two at a time)"
+    "${pytest[@]}" -n 2 -m "($choice) and not ($REAL)" | tee "$folder/parts" || status=1
+    for part in browser vm; do
+        { "${pytest[@]}" -m "($choice) and $part" >"$folder/$part" 2>&1 || [ $? = 5 ] || : >"$folder/.$part-failed"; } & # 5: there are none
+    done
+    say "Tests with a real Slurm and hub (three at a time), and beside them those in a browser"
+    "${pytest[@]}" -n 3 --dist worksteal --durations=25 -m "($choice) and ($REAL) and not (browser or vm)" |
+        tee "$folder/real" || status=1
+    wait
+    for part in browser vm; do
+        say "Tests of the part: $part"
+        cat "$folder/$part"
+        [ ! -e "$folder/.$part-failed" ] || status=1
+    done
+    return "$status"
 }
 
-# total SECONDS FOLDER: one summary line, in pytest's format, for all runs of pytest whose output is in the folder. A test
-# that was run again counts once, with its last result.
+# total SECONDS FOLDER: print one summary line, in pytest's format, for all runs of pytest whose output is in the folder.
 total() {
-    touch "$2/.again"
     tail -qn 1 "$2"/* | .venv/bin/python -c '
 import collections, re, sys
 count = collections.Counter()
 for number, what in re.findall(r"([0-9]+) (passed|failed|skipped|errors?|warnings?)", sys.stdin.read()):
     count[what] += int(number)
-again = sum(int(number) for number in open(sys.argv[2]).read().split())
-for what in ("failed", "error", "errors"):
-    twice = min(count[what], again)
-    count[what] -= twice
-    again -= twice
 words = ", ".join(f"{number} {what}" for what, number in sorted(count.items()) if number)
-print(f"===== {words} in {sys.argv[1]}.00s =====")' "$1" "$2/.again"
+print(f"===== {words} in {sys.argv[1]}.00s =====")' "$1"
 }
 
 # --- the hub's proxy ---------------------------------------------------------------------------

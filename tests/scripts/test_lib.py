@@ -1,13 +1,15 @@
-"""The scripts: a test that fails twice fails the run, and shellcheck finds nothing."""
+"""The scripts: how runs of pytest are summed up, and what is left out of them; shellcheck finds nothing."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import quarantined
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [path for path in (*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run") if path.suffix in {"", ".sh"}]
@@ -19,48 +21,31 @@ def bash(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
 
 
-TRIES = {
-    "all pass": ("assert True", "assert True", 0, "2 passed", ""),
-    "one passes when it is run again": ("assert True", "assert again()", 0, "2 passed", "the 1 that failed"),
-    "one fails twice": ("assert True", "assert False", 1, "1 failed, 1 passed", "the 1 that failed"),
-    "too many fail": ("assert True", "assert number > 4", 1, "4 failed, 3 passed", ""),
+PARTS = {
+    "all pass": ({"units": "12 passed in 3.00s", "real": "4 passed, 1 skipped in 9.00s"}, "16 passed, 1 skipped"),
+    "one fails": ({"units": "1 failed, 2 passed in 3.00s", "vm": "3 deselected in 1.00s"}, "1 failed, 2 passed"),
+    "a fixture fails": (
+        {"units": "1 error in 3.00s", "real": "2 errors in 1.00s"},
+        "1 error, 2 errors",
+    ),
 }
 
 
-@pytest.mark.parametrize(("one", "other", "status", "counted", "said"), TRIES.values(), ids=TRIES.keys())
-def test_what_fails_by_chance_is_run_again(
-    one: str, other: str, status: int, counted: str, said: str, tmp_path: Path
-) -> None:
-    """Up to three tests, once; a test that was run again counts with its last result."""
-    results = tmp_path / "results"
-    results.mkdir()
-    numbers = range(1, 7) if "number" in other else range(1)
-    (tmp_path / "test_it.py").write_text(
-        f"""import pytest
-from pathlib import Path
+@pytest.mark.parametrize(("parts", "summary"), PARTS.values(), ids=PARTS.keys())
+def test_the_parts_of_a_run_have_one_summary(parts: dict[str, str], summary: str, tmp_path: Path) -> None:
+    """Each part's last line is counted."""
+    for name, line in parts.items():
+        (tmp_path / name).write_text(f"...... [100%]\n{line}\n")
 
-def again():
-    seen = Path("seen")
-    found = seen.exists()
-    seen.touch()
-    return found
+    assert bash("total 7 $1", tmp_path).stdout == f"===== {summary} in 7.00s =====\n"
 
-def test_one():
-    {one}
 
-@pytest.mark.parametrize("number", {list(numbers)})
-def test_other(number):
-    {other}
-"""
-    )
-    run = "cd $1; mkdir -p .venv; ln -sfn $2 .venv/bin; live $1/results whole $3 -m pytest -q -p no:randomly test_it.py"
-    done = bash(f"{run} || echo status $?; total 7 $1/results", tmp_path, Path(sys.executable).parent, sys.executable)
-
-    lines = done.stdout.splitlines()
-    assert (lines[-1], lines[-2] == "status 1") == (f"===== {counted} in 7.00s =====", bool(status)), done.stdout
-    assert [line for line in lines if line.startswith("==> Run")] == (
-        [f"==> Run again, one after the other: {said}"] if said else []
-    )
+def test_a_test_in_quarantine_exists_and_has_a_reason() -> None:
+    """A line of tests/quarantine.txt whose test is gone, or that does not say why, is taken out."""
+    for test, reason in quarantined().items():
+        path, _, name = test.partition("::")
+        assert re.search(rf"def {name.rpartition('::')[2]}\b", (ROOT / path).read_text()), test
+        assert reason, test
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
