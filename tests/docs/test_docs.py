@@ -321,6 +321,18 @@ def test_the_documented_placement_is_one_that_the_hub_reads() -> None:
     assert parse_placement(json.loads(json.dumps(EXAMPLE.to_json()))) == EXAMPLE
 
 
+# --- the folders --------------------------------------------------------------------------------------
+
+
+def test_how_it_works_lists_every_folder_of_the_package() -> None:
+    """In the order of their names, and none that is not there."""
+    package = ROOT / "jupyterhub_gpuspawner"
+    page = (ROOT / "docs" / "explanation" / "how-it-works.md").read_text("utf-8")
+    table = re.findall(r"(?m)^\| `([\w/]+)/` \|", page)
+    folders = {path.parent for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert table == sorted(str(folder.relative_to(package)) for folder in folders - {package})
+
+
 # --- tests that pages name ---------------------------------------------------------------------------
 
 
