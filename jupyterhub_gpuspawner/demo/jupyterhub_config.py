@@ -1,7 +1,6 @@
 """The demo's hub, with this package's spawner and a private Slurm. Only for one user on one machine."""
 
 import os
-import shlex
 from pathlib import Path
 
 folder = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"])
@@ -44,7 +43,6 @@ c.JupyterHub.load_roles = [
 ]
 
 homes = folder / "homes"
-commands = os.environ.get("GPUSPAWNER_DEMO_COMMANDS", "")
 c.Spawner.cmd = [os.environ["GPUSPAWNER_DEMO_SINGLEUSER"]]
 c.Spawner.args = ["--allow-root"] if os.getuid() == 0 else []
 c.Spawner.http_timeout = 120
@@ -61,8 +59,7 @@ c.SimpleLocalProcessSpawner.home_dir_template = str(homes / "{username}")
 def make_home(spawner):  # noqa: ANN001, ANN201 - an admin's file needs no types
     """Create the user's home folder: users of the demo have no accounts.
 
-    Jobs and JupyterLab's terminals are login shells, which find the nvidia-smi of the simulated GPUs by it. JupyterLab
-    does not ask whether it may fetch Jupyter's news.
+    JupyterLab does not ask whether it may fetch Jupyter's news.
     """
     home = homes / spawner.user.name
     settings = home / ".jupyter/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
@@ -70,8 +67,6 @@ def make_home(spawner):  # noqa: ANN001, ANN201 - an admin's file needs no types
     if not settings.exists():
         settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_text('{"fetchNews": "false"}\n')
-    if commands and not (home / ".profile").exists():
-        (home / ".profile").write_text(f"export PATH={shlex.quote(commands)}:$PATH\n")
 
 
 c.Spawner.pre_spawn_hook = make_home

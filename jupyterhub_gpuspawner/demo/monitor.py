@@ -1,32 +1,25 @@
-"""A web application on a unix socket: the GPUs and cores of its own job, as ``nvidia-smi`` reports them.
+"""A web application on a unix socket: the simulated GPUs of its own job, with the use that the hub's pages show.
 
-``python page.py SOCKET``. It has no sign-in of its own, and needs tornado alone.
+``python monitor.py PATTERN SOCKET``; the pattern is a topology file's, with ``{node}``. It has no sign-in of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import csv
 import html
 import os
-import shutil
 import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from tornado import httpserver, netutil, web
 
-FIELDS = {
-    "index": "index",
-    "name": "name",
-    "used": "utilization.gpu",
-    "memory": "memory.used",
-    "total": "memory.total",
-    "power": "power.draw",
-}
-"""Names in the page, and nvidia-smi's fields that they stand for: a number, or ``[N/A]``."""
+from jupyterhub_gpuspawner.node import usage
+from jupyterhub_gpuspawner.placement.topology import load
+
 RELOAD_SECONDS = 5
 """Seconds after which the page is loaded again."""
-PATIENCE = 10.0
-"""Seconds that nvidia-smi may take."""
 VARIABLES = {"job": "SLURM_JOB_ID", "node": "SLURMD_NODENAME", "visible": "CUDA_VISIBLE_DEVICES"}
 """Names in the page, and the environment variables that they stand for."""
 _PAGE = """\
@@ -52,8 +45,9 @@ meter {{ width: 60%; height: 1.2rem; vertical-align: middle; }}
 <p><span id="left"></span> <a href="gpuspawner/home" target="_blank">More time, Stop: my servers</a></p>
 <p>Job {job} on node {node}: CUDA_VISIBLE_DEVICES={visible}, {cores}.</p>
 {gpus}
-<p>This page comes from a small program that the profile starts instead of JupyterLab. The program has no sign-in of its
-own: JupyterHub's is required. The page is reloaded every {again} seconds.</p>
+<p>The GPUs are simulated: nothing was measured. This page comes from a small program that the profile starts instead of
+JupyterLab. The program has no sign-in of its own: JupyterHub's is required. The page is reloaded every {again}
+seconds.</p>
 <script>
 (async () => {{
   const answer = await fetch("gpuspawner/session");
@@ -81,49 +75,53 @@ MiB</dd>
 """
 
 
-async def readings() -> list[dict[str, str]]:
-    """What nvidia-smi reports of the job's GPUs, by the names in the page; nothing where it does not answer."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return []
-    argv = [command, f"--query-gpu={','.join(FIELDS.values())}", "--format=csv,noheader,nounits"]
-    process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
-    except asyncio.TimeoutError:
-        process.kill()
-        return []
-    rows = csv.reader(output.decode(errors="replace").splitlines(), skipinitialspace=True)
-    return [dict(zip(FIELDS, row, strict=True)) for row in rows if len(row) == len(FIELDS)]
+def readings(environ: Mapping[str, str], pattern: str, now: float) -> Iterator[dict[str, object]]:
+    """The GPUs of the job of this environment with their use now, by the names in the page."""
+    topology = load(pattern.replace("{node}", Path(environ["SLURMD_NODENAME"]).name))
+    positions = {gpu.uuid: position for position, gpu in enumerate(topology.gpus)}
+    for name in filter(None, environ.get("CUDA_VISIBLE_DEVICES", "").split(",")):
+        gpu = topology.gpus[int(name) if name.isdigit() else positions[name]]
+        use = usage.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
+        yield {
+            "index": gpu.index,
+            "name": html.escape(gpu.name),
+            "used": f"{use.utilization:g}",
+            "memory": use.memory_used_mib,
+            "total": use.memory_mib,
+            "power": "N/A" if use.power_watts is None else f"{use.power_watts:g}",
+        }
 
 
-def page(gpus: list[dict[str, str]]) -> str:
-    """The page for these GPUs."""
-    quoted = {name: html.escape(os.environ.get(variable, "not set")) for name, variable in VARIABLES.items()}
+def page(environ: Mapping[str, str], pattern: str, now: float) -> str:
+    """The page of the job of this environment."""
+    quoted = {name: html.escape(environ.get(variable, "not set")) for name, variable in VARIABLES.items()}
     cores = len(os.sched_getaffinity(0))
-    sections = [_GPU.format(**{name: html.escape(value) for name, value in gpu.items()}) for gpu in gpus]
     return _PAGE.format(
         **quoted,
         again=RELOAD_SECONDS,
         cores=f"{cores} core{'' if cores == 1 else 's'}",
-        gpus="".join(sections) or "<p>nvidia-smi reports no GPU.</p>",
+        gpus="".join(_GPU.format(**gpu) for gpu in readings(environ, pattern, now)),
     )
 
 
 class Page(web.RequestHandler):
     """The page."""
 
-    async def get(self) -> None:
-        """Ask nvidia-smi, and show what it says."""
-        self.write(page(await readings()))
+    def initialize(self, pattern: str) -> None:
+        """``pattern`` is a topology file's."""
+        self._pattern = pattern
+
+    def get(self) -> None:
+        """Show the use now."""
+        self.write(page(os.environ, self._pattern, time.time()))
 
 
-async def main(path: str) -> None:
+async def main(pattern: str, path: str) -> None:
     """Serve until it is ended."""
-    server = httpserver.HTTPServer(web.Application([("/", Page)]))
+    server = httpserver.HTTPServer(web.Application([("/", Page, {"pattern": pattern})]))
     server.add_socket(netutil.bind_unix_socket(path))
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.argv[1], sys.argv[2]))

@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
-from jupyterhub_gpuspawner.demo.nvidia_smi import command_file
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.node.folder import PROXY
@@ -65,11 +64,11 @@ _MONITOR = """\
 """
 
 
-def monitor_profile() -> str | None:
+def monitor_profile(topology_pattern: str) -> str | None:
     """The profile file of the demo's web application; None without jupyter-server-proxy, which it needs."""
     if shutil.which(PROXY, path=str(Path(sys.executable).parent)) is None:
         return None
-    return _MONITOR.format(command=json.dumps([sys.executable, str(MONITOR)]))
+    return _MONITOR.format(command=json.dumps([sys.executable, str(MONITOR), topology_pattern]))
 
 
 PROFILES = Path(__file__).parent / "profiles"
@@ -115,16 +114,15 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
     environment: dict[str, str] = {}
     if reason is None:
         shutil.copy(PROFILES / "cluster.yaml", profiles)
-        monitor = monitor_profile()
-        if monitor is not None:
-            (profiles / "monitor.yaml").write_text(monitor)
         say("Starting a private Slurm with simulated nodes ...")
         slurm = stack.enter_context(PrivateSlurm(replace(DEMO_CLUSTER, limits_memory=True), folder / "slurm"))
+        monitor = monitor_profile(slurm.topology_pattern)
+        if monitor is not None:
+            (profiles / "monitor.yaml").write_text(monitor)
         environment = {
             **slurm.environment,
             "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,
             "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,
-            "GPUSPAWNER_DEMO_COMMANDS": str(simulated_commands(folder, slurm.topology_pattern)),
         }
     else:
         say(f"Slurm is not available ({reason}); offering only the profile that runs on this machine.")
@@ -132,16 +130,6 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
     courses.mkdir(exist_ok=True)
     (courses / f"{SLUG}.yaml").write_text(course_file(datetime.now().astimezone(), with_slurm=reason is None))
     return HubProcess(folder, environment=environment, port=port)
-
-
-def simulated_commands(folder: Path, topology_pattern: str) -> Path:
-    """A folder with the ``nvidia-smi`` of the simulated GPUs, for the PATH of sessions."""
-    commands = folder / "commands"
-    commands.mkdir(exist_ok=True)
-    file = commands / "nvidia-smi"
-    file.write_text(command_file(sys.executable, topology_pattern))
-    file.chmod(0o755)
-    return commands
 
 
 def start_profiles(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, object]]:

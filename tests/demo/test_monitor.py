@@ -12,20 +12,20 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
+from jupyterhub_gpuspawner.demo.monitor import page
 from jupyterhub_gpuspawner.demo.run import MONITOR, RIGHTS, monitor_profile
+from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES
+from jupyterhub_gpuspawner.node import usage
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 from tests.waiting import wait_until
 
-NVIDIA_SMI = """\
-#!/bin/sh
-echo '3, Tesla <K80>, 17, 457, 11441, 30.00'
-echo '4, Tesla K80, [N/A], 0, 11441, [N/A]'
-"""
+NOW = 1200.0 * 1000
+PATTERN = str(MACHINES / "{node}.json")
 
 
 def test_the_demo_may_offer_it(tmp_path: Path) -> None:
     """Its profile is a valid one that the rights of the demo's files allow."""
-    text = monitor_profile()
+    text = monitor_profile(PATTERN)
     assert text is not None
     (tmp_path / "monitor.yaml").write_text(text)
 
@@ -33,33 +33,41 @@ def test_the_demo_may_offer_it(tmp_path: Path) -> None:
 
     assert offered.app is not None
     assert (offered.slug, offered.app.title, offered.app.auth) == ("monitor", "Web application", "hub")
-    assert yaml.safe_load(text)[0]["app"]["command"] == [sys.executable, str(MONITOR)]
+    assert yaml.safe_load(text)[0]["app"]["command"] == [sys.executable, str(MONITOR), PATTERN]
 
 
 def test_without_jupyter_server_proxy_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It could not be started."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
-    assert monitor_profile() is None
+    assert monitor_profile(PATTERN) is None
 
 
-def test_its_page_shows_what_nvidia_smi_reports(tmp_path: Path) -> None:
-    """Each GPU of the job, and where the job runs; a value that is not known as nvidia-smi writes it."""
-    (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI)
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "<g1>"}
-    command = [sys.executable, str(MONITOR), "app.sock"]
-    with subprocess.Popen(command, cwd=tmp_path, env={**environ, "CUDA_VISIBLE_DEVICES": "3,4"}) as process:
+def test_its_page_shows_each_gpu_with_the_use_that_the_pages_show() -> None:
+    """By its number on the node; where the job runs is text."""
+    environ = {"SLURM_JOB_ID": "<7>", "SLURMD_NODENAME": "k80-2socket", "CUDA_VISIBLE_DEVICES": "2,0"}
+    soup = BeautifulSoup(page(environ, PATTERN, NOW), "html.parser")
+    words = " ".join(soup.get_text(" ").split())
+
+    assert [link["href"] for link in soup.select("a")] == ["gpuspawner/home"]
+    assert f"Job <7> on node k80-2socket: CUDA_VISIBLE_DEVICES=2,0, {len(os.sched_getaffinity(0))} core" in words
+    assert [heading.get_text() for heading in soup.select("h2")] == ["GPU 2: Tesla K80", "GPU 0: Tesla K80"]
+    use = usage.reading(2, 11441, NOW)
+    assert (
+        f"GPU 2: Tesla K80 Utilization {use.utilization:g} % Memory {use.memory_used_mib} of 11441 MiB "
+        f"Power {use.power_watts:g} W" in words
+    )
+
+
+def test_it_serves_its_page_on_the_socket(tmp_path: Path) -> None:
+    """As the profile starts it."""
+    environ = {**os.environ, "SLURMD_NODENAME": "k80-2socket", "CUDA_VISIBLE_DEVICES": "0"}
+    with subprocess.Popen([sys.executable, str(MONITOR), PATTERN, "app.sock"], cwd=tmp_path, env=environ) as process:
         try:
             wait_until((tmp_path / "app.sock").exists, seconds=60)
             with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "app.sock")), timeout=30) as client:
-                soup = BeautifulSoup(client.get("http://localhost/").text, "html.parser")
+                answer = client.get("http://localhost/")
         finally:
             process.terminate()
 
-    assert [each["href"] for each in soup.select("a")] == ["gpuspawner/home"]
-    words = " ".join(soup.get_text(" ").split())
-    assert f"Job 7 on node <g1>: CUDA_VISIBLE_DEVICES=3,4, {len(os.sched_getaffinity(0))} core" in words
-    assert [each.get_text() for each in soup.select("h2")] == ["GPU 3: Tesla <K80>", "GPU 4: Tesla K80"]
-    assert "Utilization 17 % Memory 457 of 11441 MiB Power 30.00 W" in words
-    assert "Utilization [N/A] % Memory 0 of 11441 MiB Power [N/A] W" in words
+    assert (answer.status_code, "GPU 0: Tesla K80" in answer.text) == (200, True)
