@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
-from pydantic import ValidationError
 
-from jupyterhub_gpuspawner.cli.topology import give_up, this_node, write
+from jupyterhub_gpuspawner.cli.topology import give_up, this_node
 from jupyterhub_gpuspawner.measure import bandwidth as gpu_bandwidth
 from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, CopyError, CudaUnavailableError, ThisHost, measure
-from jupyterhub_gpuspawner.measure.table import chart, table
+from jupyterhub_gpuspawner.measure.table import table
 
 
 @click.command()
@@ -21,12 +18,8 @@ from jupyterhub_gpuspawner.measure.table import chart, table
 @click.option(
     "--repeat", default=10, show_default=True, type=click.IntRange(1, 1000), help="Number of copies of each kind."
 )
-@click.option("--read", "recorded", metavar="FILE", help="Show the output of an earlier --json instead of measuring.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with each individual copy.")
-@click.option("--plot", metavar="FILE", help="Draw a chart as an SVG file; - writes to standard output.")
-def bandwidth(
-    *, gpus: tuple[int, ...], size: int, repeat: int, recorded: str | None, as_json: bool, plot: str | None
-) -> None:
+def bandwidth(*, gpus: tuple[int, ...], size: int, repeat: int, as_json: bool) -> None:
     """Measure copies of pinned memory to and from each GPU, bound to each NUMA node and unbound.
 
     CPU and memory are bound together, as with numactl -N and -m, and the kernel is asked where the memory really is.
@@ -37,13 +30,8 @@ def bandwidth(
 
     Exit code 2: there is no GPU, or no library to access it.
     """
-    measured = _measure(gpus, size, repeat) if recorded is None else _read(recorded)
-    if plot is not None:
-        write(plot, chart(measured))
-    if as_json:
-        click.echo(measured.model_dump_json(indent=2))
-    elif plot is None:
-        click.echo(table(measured), nl=False)
+    measured = _measure(gpus, size, repeat)
+    click.echo(measured.model_dump_json(indent=2) + "\n" if as_json else table(measured), nl=False)
 
 
 def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
@@ -69,14 +57,3 @@ def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
     if not measured.copies:
         give_up(" ".join(measured.problems) or "nothing was measured")
     return measured
-
-
-def _read(name: str) -> Bandwidth:
-
-    try:
-        return Bandwidth.model_validate_json(Path(name).read_bytes())
-    except OSError as error:
-        give_up(f"{name} cannot be read: {error.strerror}")
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        give_up(f"{name} is not a measurement: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}")

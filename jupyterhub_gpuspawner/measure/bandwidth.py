@@ -72,7 +72,7 @@ class Copies(_Document):
 
 
 class Bandwidth(_Document):
-    """All measurements on a node: version 1 of the document that ``--json`` prints and ``--read`` reads."""
+    """All measurements on a node: version 1 of the document that ``--json`` prints."""
 
     version: Literal[1] = 1
     size_mib: int

@@ -1,26 +1,18 @@
-"""gpuspawner bandwidth without a GPU, and with recorded figures."""
+"""gpuspawner bandwidth without a GPU, and with a stand-in for one."""
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from jupyterhub_gpuspawner.measure import bandwidth
-from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth
-from jupyterhub_gpuspawner.measure.table import chart, table
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
-from tests.cli.conftest import TEXTS
 from tests.measure.standin import StandInMachine
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Call
-
-MADE_UP = TEXTS.parent / "bandwidth" / "made-up.json"
 
 
 def test_without_the_library(gpuspawner: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,35 +22,6 @@ def test_without_the_library(gpuspawner: Call, monkeypatch: pytest.MonkeyPatch) 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("gpuspawner: NVIDIA's cuda-bindings cannot be imported (")
     assert result.stderr.endswith("pip install 'jupyterhub-gpuspawner[gpu]'\n")
-
-
-def test_table_json_and_plot_of_a_recording(gpuspawner: Call, tmp_path: Path) -> None:
-    """What --json printed is shown as a table or chart, or as the same JSON, without measuring."""
-    measured = Bandwidth.model_validate_json(MADE_UP.read_bytes())
-    plot = tmp_path / "plot.svg"
-    assert gpuspawner("bandwidth", "--read", MADE_UP).stdout == table(measured)
-    assert json.loads(gpuspawner("bandwidth", "--read", MADE_UP, "--json").stdout) == json.loads(MADE_UP.read_text())
-    drawn = gpuspawner("bandwidth", "--read", MADE_UP, "--plot", plot)
-    assert (drawn.stdout, plot.read_text()) == ("", chart(measured))
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ('{"version": 2, "size_mib": 1, "gpus": [], "copies": []}', "version: Input should be 1"),
-        (
-            '{"size_mib": 1, "gpus": [], "copies": [{"gpu": 0, "bound_to": 0, "direction": "up", "gbps": [1]}]}',
-            "copies.0.direction: Input should be 'h2d' or 'd2h'",
-        ),
-        ("nothing", "file: Invalid JSON: expected ident at line 1 column 2"),
-    ],
-)
-def test_a_recording_that_is_none(gpuspawner: Call, tmp_path: Path, text: str, fault: str) -> None:
-    """Exit code 2 and one line that names the field."""
-    path = tmp_path / "measured.json"
-    path.write_text(text)
-    result = gpuspawner("bandwidth", "--read", path)
-    assert (result.exit_code, result.stderr) == (2, f"gpuspawner: {path} is not a measurement: {fault}\n")
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
-"""The table and the chart of a measurement (figures made up)."""
+"""The table of a measurement (figures made up)."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, Copies, MeasuredGpu
-from jupyterhub_gpuspawner.measure.table import chart, rows, table
+from jupyterhub_gpuspawner.measure.table import rows, table
 
 MADE_UP = Bandwidth.model_validate_json(
     (Path(__file__).parents[1] / "data" / "bandwidth" / "made-up.json").read_bytes()
@@ -50,34 +48,3 @@ def test_a_gpu_whose_node_is_not_known_has_nothing_to_lose_against() -> None:
         "  bound to node 1              6.0\n"
         "  not bound                    5.0\n"
     )
-
-
-def test_chart_has_a_bar_for_each_figure() -> None:
-    """Bars are proportional to their figures, which are shown beside them; screen readers get the table."""
-    root = ET.fromstring(chart(MADE_UP))  # noqa: S314 - our own text
-    bars = [each for each in root.iter(f"{SVG}rect") if each.get("height") == "14"]
-    lengths = {(MADE_UP.copies[0].median_gbps): 420}
-    figures = [
-        MADE_UP.find(gpu.index, bound_to, direction)
-        for gpu in MADE_UP.gpus
-        for bound_to in rows(MADE_UP, gpu)
-        for direction in ("h2d", "d2h")
-    ]
-    longest = max(lengths)
-    assert [int(bar.get("width", "")) for bar in bars] == [
-        round(420 * copies.median_gbps / longest) for copies in figures if copies
-    ]
-    words = "\n".join(each.text or "" for each in root.iter(f"{SVG}text"))
-    assert re.findall(r"^(?:\d+\.\d.*)$", words, re.MULTILINE)[:4] == ["12.9", "12.8", "2.1 (-84 %)", "2.4 (-81 %)"]
-    assert root.findtext(f"{SVG}desc") == table(MADE_UP)
-    assert root.get("aria-labelledby") == "title desc"
-
-
-def test_a_name_is_text_in_the_chart() -> None:
-    """The name of a GPU is escaped."""
-    name = '<script>alert("1")</script> & co'
-    copies = Copies(gpu=0, bound_to=0, direction="h2d", gbps=(1.0,))
-    measured = Bandwidth(size_mib=1, gpus=(MeasuredGpu(index=0, name=name),), copies=(copies,))
-    root = ET.fromstring(chart(measured))  # noqa: S314 - our own text
-    assert f"GPU 0, {name}" in [each.text for each in root.iter(f"{SVG}text")]
-    assert not list(root.iter(f"{SVG}script"))
