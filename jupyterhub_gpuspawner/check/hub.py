@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import grp
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit
 
 from jupyterhub.auth import PAMAuthenticator
@@ -11,12 +11,11 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import role_fault
 from jupyterhub_gpuspawner.hub.site.account import configured_value
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import is_old_launcher
 from jupyterhub_gpuspawner.site import configuration
 
-# Addresses, the people who may sign in, and roles.
+# Addresses, and the people who may sign in.
 
 URL_FOR_ADDRESS = Code(
     "hub-address-url",
@@ -28,7 +27,6 @@ NO_CERTIFICATE = Code(
 NO_GROUP = Code(
     "unix-group-missing", "Members of a group may sign in or are admins, and the hub's machine has no such group."
 )
-ROLE = Code("role-invalid", "JupyterHub does not start with a role of `load_roles`.")
 _OF_PROXY = "--ssl-"
 
 
@@ -51,7 +49,7 @@ async def check_hub_settings(context: Context) -> AsyncIterator[Finding]:
             "it is https, and there is no certificate: the proxy speaks http alone at that address.",
             "Set ssl_key and ssl_cert, or write http:// where a web server in front of the hub has the certificate.",
         )
-    for finding in (*_roles(context), *_groups(context)):
+    for finding in _groups(context):
         yield finding
 
 
@@ -64,29 +62,6 @@ def _url_for_address(name: str, value: str) -> Finding:
         )
     url = {"hub_ip": "hub_bind_url", "ip": "bind_url"}[name]
     return URL_FOR_ADDRESS.error(f"c.JupyterHub.{name}", text, f"Write {host!r}, or set c.JupyterHub.{url} to the URL.")
-
-
-def _roles(context: Context) -> Iterator[Finding]:
-    """Roles with which the hub exits, by JupyterHub's own rules."""
-    hub = context.site.config.JupyterHub
-    roles, custom = configured_value(hub.get("load_roles", [])), configured_value(hub.get("custom_scopes", {}))
-    services = configured_value(hub.get("services", []))
-    if not all(isinstance(value, list) for value in (roles, services)) or not isinstance(custom, Mapping):
-        return  # the check of names says so
-    service_names = {str(service.get("name")) for service in services if isinstance(service, Mapping)}
-    names: list[object] = []
-    for at, role in enumerate(roles):
-        name = role.get("name") if isinstance(role, Mapping) else None
-        fault = role_fault(role, frozenset(custom)) if isinstance(role, Mapping) else "it is no table of fields"
-        missing = sorted({*role.get("services", ())} - service_names) if not fault else []
-        if not fault and name in names:
-            fault = f"an earlier role is called {name}, too"
-        elif missing:
-            fault = f"there is no service {missing[0]}"
-        names.append(name)
-        if fault:
-            where = f"c.JupyterHub.load_roles[{at}]" + (f" ({name})" if name else "")
-            yield ROLE.error(where, f"JupyterHub does not start with this role: {fault}.")
 
 
 def _groups(context: Context) -> Iterator[Finding]:

@@ -225,30 +225,15 @@ async def check_paths(context: Context) -> AsyncIterator[Finding]:
             )
 
 
-# Files with the hub's secrets: whether JupyterHub would accept them, and who can read them.
+# The certificate and the key of the hub: whether they are there, and who can read the key.
 
-COOKIE = Code(
-    "cookie-secret-exposed",
-    "The file with the hub's cookie secret can be read by other accounts: JupyterHub refuses to start.",
-)
 TLS = Code("tls-file", "A certificate or key of the hub's is missing, or its key can be read by every account.")
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
-def cookie_secret_file(context: Context) -> Path | None:
-    """The file in which the hub keeps its cookie secret; None if its folder is not known."""
-    return context.site.file(str(context.site.config.JupyterHub.get("cookie_secret_file", COOKIE_FILE)))
 
 
 @names_no_cluster
 async def check_secrets(context: Context) -> AsyncIterator[Finding]:
     """Look at the files' modes."""
     hub = context.site.config.JupyterHub
-    cookie = cookie_secret_file(context)
-    mode = _mode(cookie) if cookie is not None else None
-    if mode is not None and mode & _OTHERS and not hub.get("cookie_secret") and not os.environ.get("JPY_COOKIE_SECRET"):
-        text = f"{cookie} can be read by others (mode {mode:04o}), and JupyterHub does not start with it."
-        yield COOKIE.error("c.JupyterHub.cookie_secret_file", text, f"Run chmod 600 {cookie}.")
     for name in ("ssl_key", "ssl_cert"):
         where, file = f"c.JupyterHub.{name}", hub.get(name)
         if not isinstance(file, str) or not file:
@@ -317,7 +302,7 @@ def _own_mark(context: Context) -> str | None:
         return hub_mark(secret)
     try:
         if not isinstance(secret, str):
-            file = cookie_secret_file(context)
+            file = context.site.file(str(context.site.config.JupyterHub.get("cookie_secret_file", COOKIE_FILE)))
             secret = file.read_text("ascii").strip() if file is not None else ""
         return hub_mark(binascii.a2b_hex(secret)) or None
     except (OSError, ValueError):
@@ -342,24 +327,18 @@ START_TIMEOUT = Code(
     "start-timeout-short",
     "start_timeout is shorter than what happens between the job's start and the launcher's report.",
 )
-HTTP = Code("http-timeout-short", "http_timeout is shorter than JupyterLab commonly takes to start.")
 LAUNCHER = 20.0
 """Seconds that the launcher may take for its first report, beside reading the hardware (``node/main.py``)."""
-HTTP_AT_LEAST = 15
-"""Seconds; JupyterHub's default is 30."""
 
 
 @names_no_cluster
 async def check_timeouts(context: Context) -> AsyncIterator[Finding]:
-    """Compare the settings with the launcher's time and JupyterLab's."""
+    """Compare the settings with the launcher's time."""
     site, least = context.spawner, OBSERVE_SECONDS + LAUNCHER
     starts = {context.setting("start_timeout"): site.start_timeout}
-    answers = {context.setting("http_timeout"): site.http_timeout}
     for profile in context.of_slurm():
         if profile.start_timeout is not None:
             starts[f"profile {profile.slug}: start_timeout"] = profile.start_timeout
-        if "http_timeout" in profile.traits:
-            answers[f"profile {profile.slug}: traits.http_timeout"] = profile.traits["http_timeout"]
     for where, seconds in starts.items():
         if seconds < least:
             yield START_TIMEOUT.warning(
@@ -368,7 +347,3 @@ async def check_timeouts(context: Context) -> AsyncIterator[Finding]:
                 "environment of a profile.",
                 "Use the default of 300, or more; time in the queue does not count.",
             )
-    for where, seconds in answers.items():
-        if seconds < HTTP_AT_LEAST:
-            text = f"{seconds} s is less than JupyterLab takes to start from a busy file system."
-            yield HTTP.warning(where, text, "Use 30, JupyterHub's default, or more.")

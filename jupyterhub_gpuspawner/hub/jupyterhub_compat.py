@@ -26,7 +26,7 @@ from jupyterhub._data import DATA_FILES_PATH
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.metrics import TOTAL_USERS
-from jupyterhub.scopes import Scope, _check_scopes_exist, scope_definitions
+from jupyterhub.scopes import Scope, scope_definitions
 from jupyterhub.spawner import Spawner
 from jupyterhub.user import UserDict
 from jupyterhub.utils import maybe_future
@@ -456,28 +456,3 @@ def require_registration() -> None:
             where="c.JupyterHub.spawner_class",
             hint='Set it to "gpu-profiles", or to a subclass of a spawner imported from jupyterhub_gpuspawner.',
         )
-
-
-def role_fault(role: Mapping[str, Any], custom_scopes: frozenset[str]) -> str:
-    """Why a hub exits that has this role in ``load_roles``: a clause; empty where it starts (``roles.create_role``)."""
-    name, wanted = role.get("name"), role.get("scopes") or ()
-    if not isinstance(name, str):
-        return "it has no name"
-    if not isinstance(wanted, (list, tuple, set)):
-        return "scopes is no list"
-    admin = next(default for default in roles.get_default_roles() if default["name"] == "admin")
-    if name == "admin" and any(key in role and role[key] != admin[key] for key in ("description", "scopes")):
-        return "scopes and description of the role admin cannot be changed"
-    try:
-        roles._validate_role_name(name)
-    except ValueError:
-        return (
-            f"{name!r} is no name of a role, which is 3 to 255 lower-case letters, digits, - . ~ and _, a letter first"
-        )
-    try:
-        stock = [scope for scope in map(str, wanted) if scope.partition("!")[0] not in custom_scopes]
-        _check_scopes_exist(stock, who_for=f"role {name}")
-    except KeyError as error:  # ScopeNotFound
-        text = str(error.args[0])
-        return text[:1].lower() + text[1:]
-    return ""

@@ -236,31 +236,6 @@ MISTAKES = {
         "warn  c.PAMAuthenticator.admin_groups: this machine has no group no-such-group, so nobody is an admin by it. "
         "Write the group's name as `getent group` prints it. [unix-group-missing]",
     ),
-    "a role has a scope that does not exist": HubMistake(
-        "c.JupyterHub.load_roles = [{'name': 'teacher', 'scopes': ['admin:user']}]",
-        "WRONG c.JupyterHub.load_roles[0] (teacher): JupyterHub does not start with this role: scope 'admin:user' for "
-        "role teacher does not exist. [role-invalid]",
-    ),
-    "a role's name is none": HubMistake(
-        "c.JupyterHub.load_roles = [{'name': 'Teacher', 'scopes': ['self']}]",
-        "WRONG c.JupyterHub.load_roles[0] (Teacher): JupyterHub does not start with this role: 'Teacher' is no name of "
-        "a role, which is 3 to 255 lower-case letters, digits, - . ~ and _, a letter first. [role-invalid]",
-    ),
-    "two roles have one name": HubMistake(
-        "c.JupyterHub.load_roles = [{'name': 'teacher', 'scopes': ['self']}, {'name': 'teacher', 'scopes': ['self']}]",
-        "WRONG c.JupyterHub.load_roles[1] (teacher): JupyterHub does not start with this role: an earlier role is "
-        "called teacher, too. [role-invalid]",
-    ),
-    "a role is for a service that is not there": HubMistake(
-        "c.JupyterHub.load_roles = [{'name': 'culler', 'scopes': ['list:users'], 'services': ['idle']}]",
-        "WRONG c.JupyterHub.load_roles[0] (culler): JupyterHub does not start with this role: there is no service "
-        "idle. [role-invalid]",
-    ),
-    "the scopes of admins are changed": HubMistake(
-        "c.JupyterHub.load_roles = [{'name': 'admin', 'scopes': ['self']}]",
-        "WRONG c.JupyterHub.load_roles[0] (admin): JupyterHub does not start with this role: scopes and "
-        "description of the role admin cannot be changed. [role-invalid]",
-    ),
     "batchspawner's program in the command": HubMistake(
         "c.Spawner.cmd = ['batchspawner-singleuser', 'jupyterhub-singleuser']",
         "WRONG c.Spawner.cmd: batchspawner-singleuser asks the hub for an address that does not exist, so no server "
@@ -432,22 +407,11 @@ MISTAKES = {
         "[nodes-hidden]",
         snapshot=ASLEEP,
     ),
-    "http_timeout is shorter than JupyterLab": HubMistake(
-        "c.GPUProfilesSpawner.profiles[0]['traits'] = {'http_timeout': 5}",
-        "warn  profile gpu: traits.http_timeout: 5 s is less than JupyterLab takes to start from a busy file system. "
-        "Use 30, JupyterHub's default, or more. [http-timeout-short]",
-    ),
     "nobody has decided what becomes of servers when the hub is stopped": HubMistake(
         "del c.JupyterHub['cleanup_servers']",
         "warn  c.JupyterHub.cleanup_servers: it is not set, and True by default: a hub that is stopped or restarted "
         "cancels the jobs of all servers. Set c.JupyterHub.cleanup_servers = False, or True if that is what you want. "
         "[servers-end-with-hub]",
-    ),
-    "the cookie secret can be read": HubMistake(
-        "c.JupyterHub.cookie_secret_file = 'FOLDER/secret'",
-        "WRONG c.JupyterHub.cookie_secret_file: FOLDER/secret can be read by others (mode 0644), and JupyterHub does "
-        "not start with it. Run chmod 600 FOLDER/secret. [cookie-secret-exposed]",
-        written("secret", 0o644),
     ),
     "the key of the site's certificate is missing": HubMistake(
         "c.JupyterHub.ssl_key = 'FOLDER/key.pem'",
