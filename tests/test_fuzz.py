@@ -346,13 +346,20 @@ GATES: dict[str, tuple[Callable[..., bool], tuple[st.SearchStrategy[Any], ...], 
     "a node's report": (body_to_report, (reports,), 2500),
     "a job's log": (log_to_page, (texts,), 500),
 }
+BRIEFLY_AND_AT_LENGTH = [
+    pytest.param(10, id="a tenth of the examples"),
+    pytest.param(1, id="all examples", marks=pytest.mark.nightly),
+]
+"""By how much the number of examples is divided."""
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", BRIEFLY_AND_AT_LENGTH)
 @pytest.mark.parametrize("name", GATES)
-def test_what_is_hostile_is_refused_or_data(name: str) -> None:
-    """At each gate as many examples as its line says; some of them are taken as data."""
+def test_what_is_hostile_is_refused_or_data(name: str, part: int) -> None:
+    """At each gate as many examples as its line says, or a part of them; some of them are taken as data."""
     gate, strategies, wanted = GATES[name]
+    wanted //= part
     count = Counter[bool]()
 
     @settings(max_examples=wanted, deadline=None, database=None, suppress_health_check=list(HealthCheck))

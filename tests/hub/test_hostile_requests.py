@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub
 from tests.hub.visitor import Visitor
 from tests.standins.slurm_commands import SeenCommands
-from tests.test_fuzz import ANYTHING, choices, forms, jsons, reports, texts, values
+from tests.test_fuzz import ANYTHING, BRIEFLY_AND_AT_LENGTH, choices, forms, jsons, reports, texts, values
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(900)]
 
@@ -141,12 +141,14 @@ DOORS: dict[str, tuple[Callable[..., requests.Response], st.SearchStrategy[Any],
 }
 
 
+@pytest.mark.parametrize("part", BRIEFLY_AND_AT_LENGTH)
 @pytest.mark.parametrize("name", DOORS)
 def test_no_request_is_the_hubs_fault(
-    hub: HubProcess, visitor: Visitor, name: str, capsys: pytest.CaptureFixture[str]
+    hub: HubProcess, visitor: Visitor, name: str, part: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Requests are accepted or refused, never answered with 500 or above; the user's page works, no server is left."""
     door, strategy, wanted = DOORS[name]
+    wanted //= part
     begun = len(hub.log.read_text(errors="replace"))
     count = Counter[int]()
 
