@@ -126,6 +126,14 @@ REFUSED = {
         "c.GPUProfilesSpawner.profiles_dir = '/no/such/folder'",
         "gpuspawner: c.GPUProfilesSpawner.profiles_dir: there is no folder '/no/such/folder'. ",
     ),
+    "a class of a profile": (
+        "c.GPUProfilesSpawner.profiles = [('A', 'a', 'no.such.Spawner', {})]",
+        "gpuspawner: c.GPUProfilesSpawner.profiles[0].traits: the spawner class 'no.such.Spawner' cannot be imported: ",
+    ),
+    "a field of the prefix": (
+        "c.GPUSlurmSpawner.exec_prefix = 'sudo -u {nobody}'",
+        "gpuspawner: exec_prefix: {nobody} is not a known field. Fields are {username}.",
+    ),
     "a setting of another type": (
         "c.GPUSlurmSpawner.slurm_timeout = 'long'",
         "gpuspawner: c.GPUSlurmSpawner.slurm_timeout: The 'slurm_timeout' trait of a "
