@@ -215,20 +215,6 @@ def test_show_prints_what_the_hub_submits(
 # --- while it runs ---------------------------------------------------------------------------------
 
 
-def test_two_servers_of_one_user_share_a_node_and_no_gpu(hub: HubProcess) -> None:
-    """Each has a job, a GPU and a port of its own."""
-    first, second = (hub.spawn("oli", {"profile": "one"}, server=server) for server in ("", "two"))
-    environments = [environment(hub, "oli", server) for server in ("", "two")]
-
-    assert first["node"] == second["node"] == "g1"
-    assert [e["CUDA_VISIBLE_DEVICES"] for e in environments] == [str(p["gpus"][0]["index"]) for p in (first, second)]
-    assert first["gpus"] != second["gpus"]
-    assert environments[0]["JUPYTERHUB_SERVICE_URL"] != environments[1]["JUPYTERHUB_SERVICE_URL"]
-
-    hub.end("oli")
-    hub.end("oli", "two")
-
-
 # --- while slurmctld is away ------------------------------------------------------------------------
 
 
@@ -254,7 +240,7 @@ def stopped(slurm: PrivateSlurm) -> Iterator[None]:
         slurm.start_controller(nodes=False)
 
 
-@pytest.mark.parametrize("silence", [hanging, stopped])
+@pytest.mark.parametrize("silence", [hanging, pytest.param(stopped, marks=pytest.mark.nightly)])
 def test_a_start_is_kept_while_slurm_is_silent(
     hub: HubProcess, slurm_cluster: PrivateSlurm, silence: Callable[[PrivateSlurm], AbstractContextManager[None]]
 ) -> None:
@@ -280,19 +266,6 @@ def test_a_start_is_kept_while_slurm_is_silent(
     assert hub.log.read_text().count("The start of tom is kept until Slurm answers") >= 1
 
     hub.end("tom")
-
-
-def test_a_start_that_slurm_does_not_answer_in_time_is_given_up(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """After start_timeout the page says so; when Slurm is back, nothing is started."""
-    visitor = Visitor(hub, "ted")
-    with hanging(slurm_cluster):
-        start(hub, "ted", "brief")
-        hub.wait("ted", ready=False)
-        page = visitor.pending()
-
-    assert page.status == 503
-    assert "Your server did not start" in page.text
-    assert not true_within(8, lambda: "/ted/" in slurm_cluster.run("squeue", "-h", "-t", "R", "-o", "%k"))
 
 
 # --- what it is given ------------------------------------------------------------------------------
