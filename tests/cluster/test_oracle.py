@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.slurm.twin.site import Request
 from tests.standins.random_clusters import PARAMETERS, Case, cases, site_of, snapshot_of, start, wait
 from tests.standins.site_answers import NOW
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800), pytest.mark.nightly]
 
 COUNT = int(os.environ.get("GPUSPAWNER_CASES", "52"))
 AT_ONCE = 50

@@ -166,7 +166,14 @@ with PrivateSlurm(DEMO_CLUSTER, Path(sys.argv[1])) as slurm:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="SIGKILL"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.nightly),
+        pytest.param(signal.SIGINT, id="SIGINT", marks=pytest.mark.nightly),
+    ],
+)
 def test_everything_ends_when_its_owner_dies(number: signal.Signals, public_folder: Path) -> None:
     """Ctrl-C, SIGTERM, and even SIGKILL of the process that started it: no process and no folder is left."""
     folder = public_folder / "owned"

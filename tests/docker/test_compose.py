@@ -71,6 +71,7 @@ def hub(two_users: tuple[str, str], public_folder: Path, tmp_path: Path, needs_s
     assert not (run / "slurm").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.slurm
 @pytest.mark.hub
 @pytest.mark.users

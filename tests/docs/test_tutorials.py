@@ -56,6 +56,7 @@ def cut(step: dict[str, Any]) -> str:
     return "".join([*said.splitlines(keepends=True)[: shown.count("\n") - 1], "...\n"])
 
 
+@pytest.mark.nightly
 @pytest.mark.slurm
 @pytest.mark.hub
 @pytest.mark.users

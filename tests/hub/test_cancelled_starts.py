@@ -41,6 +41,7 @@ SLOW: dict[str, tuple[dict[str, str], float]] = {
     "squeue and scontrol are dead": ({"squeue": "sleep 60", "scontrol": "exit 1"}, 0.2),
 }
 """Changes to Slurm's commands, and the seconds between two moments at which starts are cancelled."""
+OF_THE_GATE = "everything takes its time"
 MOMENTS = 16
 _COUNT = itertools.count()
 
@@ -54,7 +55,13 @@ def submitting(slurm: PrivateSlurm) -> bool:
     )
 
 
-@pytest.mark.parametrize(("changed", "step"), SLOW.values(), ids=SLOW)
+@pytest.mark.parametrize(
+    ("changed", "step"),
+    [
+        pytest.param(*how, id=name, marks=() if name == OF_THE_GATE else pytest.mark.nightly)
+        for name, how in SLOW.items()
+    ],
+)
 def test_a_start_that_is_stopped_at_any_moment_leaves_no_job(
     odd_site: OddSite, changed: dict[str, str], step: float
 ) -> None:
@@ -83,6 +90,7 @@ def leaves_nothing(site: OddSite, users: list[str]) -> None:
     assert [state_job_ids(stored(site.hub, user)) for user in users] == [set()] * len(users)
 
 
+@pytest.mark.nightly
 def test_a_start_that_takes_too_long_at_any_moment_leaves_no_job(odd_site: OddSite) -> None:
     """The timeout expires before sbatch runs, while it runs, after it has answered, and after the allocation."""
     offer(odd_site.hub, "timed", TIMED)

@@ -31,7 +31,7 @@ from tests.hub.servers import job_id, stored
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.nightly]
 
 TABLE = Path(__file__).parents[2] / "docs" / "explanation" / "causes-table.md"
 SYSTEM_PYTHON = "/usr/bin/python3"

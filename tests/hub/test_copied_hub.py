@@ -16,7 +16,7 @@ from tests.fixtures.postgres import about_sqlite
 from tests.hub.servers import state
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.nightly]
 
 CONFIG = """
 from jupyterhub_gpuspawner.slurm import watcher

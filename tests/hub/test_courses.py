@@ -273,6 +273,7 @@ def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
     wait_until_equal(lambda: people(hub, "deep", token), {"bob": "absent", "eve": "absent"})
 
 
+@pytest.mark.nightly
 def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubProcess) -> None:
     """Across a kill of the hub: those who stop their server are left alone, and unvisited servers are stopped.
 

@@ -106,6 +106,7 @@ def outcome(hub: HubProcess, user: str) -> str:
     return "ready, and not reached"
 
 
+@pytest.mark.nightly
 def test_postgres_is_restarted_in_the_middle_of_twenty_starts(
     hub: HubProcess, postgres: PrivatePostgres, slurm_cluster: PrivateSlurm, gate: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_job_that_ends_while_postgres_is_away_ends_its_server(
     hub.spawn("ida", {"profile": "light"})
 
 
+@pytest.mark.nightly
 def test_postgres_hangs_while_servers_start(
     hub: HubProcess, postgres: PrivatePostgres, slurm_cluster: PrivateSlurm, gate: Path
 ) -> None:
@@ -177,6 +179,7 @@ def small_disk(public_folder: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.nightly
 def test_the_disk_is_full_when_sbatch_has_answered(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, small_disk: Path, gate: Path, tmp_path: Path
 ) -> None:

@@ -141,7 +141,7 @@ def card(hub: HubProcess, user: str) -> str:
 PREEMPTED = "The job was preempted: a job with higher priority needed its resources."
 
 
-@pytest.mark.parametrize("profile", ["low", "back"])
+@pytest.mark.parametrize("profile", ["low", pytest.param("back", marks=pytest.mark.nightly)])
 def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm: PrivateSlurm, profile: str) -> None:
     """Preemption ends the server whether Slurm cancels or would requeue the job; our scripts forbid requeueing."""
     job = hub.spawn(profile, {"profile": profile})["job_id"]
@@ -170,6 +170,7 @@ def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
     assert noticed == ["The job exceeded its memory limit of 400 MiB."]
 
 
+@pytest.mark.nightly
 def test_an_end_after_the_hub_was_restarted_is_noticed_as_before(hub: HubProcess, slurm: PrivateSlurm) -> None:
     """Both servers were running before the restart: one is cancelled, the other requeued and would start again."""
     jobs = {user: hub.spawn(user, {"profile": "requeued"})["job_id"] for user in ("cora", "rene")}
@@ -184,6 +185,7 @@ def test_an_end_after_the_hub_was_restarted_is_noticed_as_before(hub: HubProcess
     assert why_it_ended(hub, "cora") == "The job was cancelled."
 
 
+@pytest.mark.nightly
 def test_a_node_with_ipv6_alone(needs_slurm: None, public_folder: Path, tmp_path: Path) -> None:
     """Slurm itself uses the node's IPv6 address; the hub writes it in brackets, and the proxy routes to it."""
     if not has_ipv6():
@@ -243,6 +245,7 @@ WRONG = {
 """What pages show of a server with ten minutes left and a start in half an hour, by the hub's own clock."""
 
 
+@pytest.mark.nightly
 def test_a_hub_whose_clock_is_an_hour_off(skewed: tuple[HubProcess, int], slurm: PrivateSlurm) -> None:
     """Servers start, wait, end and are found after a restart; only the remaining time shown on pages is wrong."""
     hub, seconds = skewed
@@ -274,6 +277,7 @@ def test_a_hub_whose_clock_is_an_hour_off(skewed: tuple[HubProcess, int], slurm:
     assert environment(hub, "ada")["SLURM_JOB_ID"] == placement["job_id"]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(420)  # two hubs and a full queue_timeout
 def test_a_place_in_the_queue_is_given_up_in_its_own_time_by_a_hub_whose_clock_was_set_back(
     slurm: PrivateSlurm, tmp_path: Path

@@ -41,7 +41,7 @@ from tests.hub.test_courses import act, people, run, token_of
 from tests.hub.visitor import Page, Visitor
 from tests.waiting import wait_until_equal
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(900), pytest.mark.nightly]
 
 PYTHON = "/usr/bin/python3"
 PATIENCE = 300

@@ -195,6 +195,7 @@ def test_the_login_node_answers_which_jobs_would_start(machines: LoginNode) -> N
     assert json.loads(answer.stdout)["jobs"].count("JobState=CONFIGURING") == 3
 
 
+@pytest.mark.nightly
 def test_a_login_node_that_goes_away_takes_no_server_along(hub: HubProcess, machines: LoginNode) -> None:
     """The page says that Slurm does not answer; a start is kept; when the node is back, all goes on."""
     person = Visitor(hub, machines.person)
@@ -227,6 +228,7 @@ def test_a_login_node_that_goes_away_takes_no_server_along(hub: HubProcess, mach
     hub.end(machines.person)
 
 
+@pytest.mark.nightly
 def test_fifty_submissions_share_a_connection(machines: LoginNode) -> None:
     """Within the limits that config/ssh sets, all at once as far as the hub lets them."""
     log = machines.folder / "sshd.log"

@@ -99,6 +99,7 @@ def test_a_server_over_tls(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
     wait_until(lambda: not any(file.exists() for file in files))
 
 
+@pytest.mark.nightly
 def test_applications_over_tls(hub: HubProcess) -> None:
     """One in a container behind the hub's sign-in, and one that signs people in itself: each is its user's alone."""
     with ThreadPoolExecutor() as pool:
@@ -122,6 +123,7 @@ def test_applications_over_tls(hub: HubProcess) -> None:
     assert strangers == {302}
 
 
+@pytest.mark.nightly
 def test_a_neighbour_with_a_server_of_their_own_passes_for_any_server(hub: HubProcess, tmp_path: Path) -> None:
     """TLS does not tell servers apart: each has a certificate from the hub's authority for the same names.
 

@@ -117,6 +117,7 @@ def slurm_with_a_plugin(needs_slurm: None, public_folder: Path, tmp_path: Path) 
         yield slurm
 
 
+@pytest.mark.nightly
 def test_where_a_plugin_replaces_comments_jobs_are_found_by_their_names(
     slurm_with_a_plugin: PrivateSlurm, tmp_path: Path
 ) -> None:

@@ -152,6 +152,7 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
     assert hub.log.read_text()[begun:].count("Slurm is not responding") == 2
 
 
+@pytest.mark.nightly
 def test_a_stop_that_slurm_did_not_hear_is_made_good_by_the_next_hub(
     hub: HubProcess, slurm_cluster: PrivateSlurm
 ) -> None:

@@ -94,6 +94,7 @@ def pending(hub: HubProcess, users: list[str]) -> list[str]:
     return [user for user in users if (hub.server(user) or {}).get("pending") == "spawn"]
 
 
+@pytest.mark.nightly
 def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
     hub: HubProcess, slurm_cluster: PrivateSlurm, holder: str
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
     stop_servers(hub)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("holder")
 def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning(hub: HubProcess) -> None:
     """On the form, and in Slurm's own answer about a choice: the node is taken for longer than two minutes."""
@@ -153,6 +155,7 @@ def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning(hub: HubP
     wait_until(lambda: all(sentence.endswith(warning) for sentence in told()), told, seconds=90)
 
 
+@pytest.mark.nightly
 def test_a_jobs_own_deadline_is_told_as_the_end_of_its_place(
     hub: HubProcess, slurm_cluster: PrivateSlurm, holder: str
 ) -> None:

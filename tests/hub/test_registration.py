@@ -95,6 +95,7 @@ print(json.dumps([paths, taken, any('gpuspawner' in path for path in app.templat
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_batchspawners_address_is_gone_from_a_real_hub(start_light_hub: StartHub) -> None:

@@ -89,6 +89,7 @@ def test_servers_whose_numbers_belong_to_other_jobs_have_ended(
         assert [alive(own_slurm, job) for job in (strangers, own)] == [True, True]
 
 
+@pytest.mark.nightly
 def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
     own_slurm: PrivateSlurm, tmp_path: Path, public_folder: Path
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
         assert stored(hub, "una").get("job_id") is None
 
 
+@pytest.mark.nightly
 def test_a_hub_that_comes_back_takes_up_no_job_but_its_own(own_slurm: PrivateSlurm, tmp_path: Path) -> None:
     """Job ids started over while the hub was down; a second server, which really has its job id, continues."""
     with ExitStack() as stack:

@@ -149,6 +149,7 @@ def test_each_node_has_its_placement(hub: HubProcess) -> None:
     assert "this node has no network card that GPUs can use directly" in shown[1].text
 
 
+@pytest.mark.nightly
 def test_nodes_that_do_not_report_are_said(hub: HubProcess, slurm: PrivateSlurm) -> None:
     """The server is ready without them: on one the launcher cannot run, and the slurmd of another hangs."""
     bea = Visitor(hub, "bea")
@@ -169,6 +170,7 @@ def test_nodes_that_do_not_report_are_said(hub: HubProcess, slurm: PrivateSlurm)
     assert nodes(late) == ["g2", "g4"]
 
 
+@pytest.mark.nightly
 def test_ranks_from_a_notebook_and_a_terminal(hub: HubProcess) -> None:
     """Sixteen ranks from a cell of JupyterLab; a terminal; the button *Interrupt*; and the end of the server."""
     hub.spawn("eve", {"profile": "lab"})

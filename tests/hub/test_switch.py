@@ -116,6 +116,7 @@ def test_one_click_gives_up_the_place_and_starts_the_other_profile(
     assert first not in jobs(slurm_cluster, "ann")
 
 
+@pytest.mark.nightly
 def test_a_stop_that_takes_long_is_followed_by_the_start(
     hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str], slow_scancel: None
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_stop_that_takes_long_is_followed_by_the_start(
     assert len(jobs(slurm_cluster, "flo")) == 1
 
 
+@pytest.mark.nightly
 def test_what_is_wanted_survives_a_restart_of_the_hub_before_it_starts(
     hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str], slow_scancel: None
 ) -> None:
@@ -185,6 +187,7 @@ def test_nothing_is_given_up_for_a_profile_that_is_not_free(
     assert jobs(slurm_cluster, "bea") == [first]
 
 
+@pytest.mark.nightly
 def test_where_the_server_leads_is_kept_with_the_place(hub: HubProcess, waiting: Callable[[str], str]) -> None:
     """A link to a notebook still opens it; JupyterHub refuses one that leads away from the hub when it follows it."""
     waiting("ned")

@@ -223,6 +223,7 @@ def test_a_silent_cluster_keeps_its_servers_and_the_other_starts_and_stops(two: 
         hub.end(*names)
 
 
+@pytest.mark.nightly
 def test_a_cluster_whose_numbers_start_over_ends_its_own_servers_alone(two: Two) -> None:
     """The number belongs to a later server of the same person, and to a server on the other cluster: both run on."""
     hub, (ann, bea) = two.hub, two.people.values()
@@ -243,6 +244,7 @@ def test_a_cluster_whose_numbers_start_over_ends_its_own_servers_alone(two: Two)
     hub.end(ann)
 
 
+@pytest.mark.nightly
 def test_a_server_on_a_cluster_that_was_removed_is_kept_and_can_be_stopped(two: Two) -> None:
     """The log says so once; it is stopped on its cluster, and not the other's of the same number."""
     hub, (ann, bea) = two.hub, two.people.values()
@@ -264,6 +266,7 @@ def test_a_server_on_a_cluster_that_was_removed_is_kept_and_can_be_stopped(two: 
     hub.end(ann)
 
 
+@pytest.mark.nightly
 def test_the_check_tries_a_job_on_each_cluster(two: Two) -> None:
     """Nodes of both are reached from the hub's machine, and reach the hub."""
     person, program = two.people["cedar"], Path(sys.executable).with_name("gpuspawner")
@@ -278,6 +281,7 @@ def test_the_check_tries_a_job_on_each_cluster(two: Two) -> None:
     ) == [("cedar", "node c1"), ("cedar", "node g1"), ("juniper", "node c1"), ("juniper", "node g1")]
 
 
+@pytest.mark.nightly
 def test_a_course_on_both_clusters_is_counted_and_started_on_each(two: Two) -> None:
     """Where the first one's nodes are taken, everybody gets the profile on the second; each has a scheduler to ask."""
     token = Visitor(two.hub, "admin").token()

@@ -20,7 +20,7 @@ from tests.fixtures.hubs import StartHub
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.nightly]
 
 CONFIG = """
 c.JupyterHub.db_url = "sqlite:///hub.sqlite"

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from tests.fixtures.hubs import StartHub
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.nightly]
 
 WORKSHOP = '''
 c.JupyterHub.spawner_class = "gpu-profiles"

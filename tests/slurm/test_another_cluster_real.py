@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.slurm.commands import Installation
 from tests.fixtures.accounting import two_clusters
 from tests.fixtures.login_node import write_wrappers
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.nightly]
 
 SCRIPT = "#!/bin/sh\n#SBATCH --chdir=/ --output=/dev/null --mem=100 --partition=batch --hold --comment=hub\n:\n"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200), pytest.mark.nightly]
 
 TOUCHED = 2 * (10 << 20) // 4096
 """Pages that the witness touches."""

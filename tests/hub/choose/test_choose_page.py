@@ -206,7 +206,13 @@ c.GPUSlurmSpawner.req_partition = "batch"
 """
 
 
-@pytest.mark.parametrize("lines", [FORMLESS, ALONE], ids=["profiles without a form", "no profiles"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(FORMLESS, id="profiles without a form"),
+        pytest.param(ALONE, id="no profiles", marks=pytest.mark.nightly),
+    ],
+)
 def test_without_a_form_a_click_is_needed_all_the_same(start_light_hub: StartHub, lines: str) -> None:
     """JupyterHub would start a server on a GET, and so would any link in an e-mail.
 

@@ -180,6 +180,7 @@ def test_a_trial_of_free_devices_is_not_delayed_by_who_waits_for_others(
     assert document["chance"] == "now", document
 
 
+@pytest.mark.nightly
 def test_trial_of_several_partitions_is_of_the_best(
     hub: HubProcess, tokens: dict[str, str], slurm_cluster: PrivateSlurm
 ) -> None:

@@ -44,6 +44,7 @@ OWN_FRAME = """{% extends "templates/page.html" %}
 """
 
 
+@pytest.mark.nightly
 def test_our_part_of_the_page_survives_a_sites_templates(start_light_hub: StartHub, tmp_path: Path) -> None:
     """Templates in JupyterHub's documented form: messages and cards are there beside the site's own parts."""
     (tmp_path / "home.html").write_text(OWN_HOME)
