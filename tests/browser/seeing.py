@@ -30,6 +30,15 @@ def sign_in(page: Page, hub: HubProcess, name: str) -> None:
     page.wait_for_url(re.compile("/hub/(spawn|home)"))
 
 
+def sign_in_again(page: Page, hub: HubProcess, name: str, path: str = "/hub/home") -> None:
+    """For a user with a running server, whom the hub would redirect there."""
+    page.goto(f"{hub.url}/hub/login?next={path.replace('/', '%2F')}")
+    page.fill("#username_input", name)
+    page.fill("#password_input", hub.password)
+    page.click("#login_submit")
+    page.wait_for_url(f"**{path}")
+
+
 def return_until(page: Page, shown: Callable[[], object], *, times: int = 120) -> None:
     """Return to the page's tab, on which it asks the hub anew instead of in half a minute, until this is true."""
     for _ in range(times):

@@ -24,7 +24,7 @@ from tests.browser.seeing import sign_in
 from tests.fixtures.hubs import StartHub
 from tests.fixtures.slurm import processes_of
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.nightly]
 
 DASHBOARD = """
 import os

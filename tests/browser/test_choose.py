@@ -163,13 +163,10 @@ def expect_fresh(page: Page, hub: HubProcess, word: str) -> None:
         page.wait_for_timeout(500)
 
 
-@pytest.mark.parametrize("width", [390, 360])
-def test_the_age_of_an_availability_moves_nothing_on_a_phone(
-    course: HubProcess, open_page: OpenPage, width: int
-) -> None:
+@pytest.mark.nightly
+def test_the_age_of_an_availability_moves_nothing_on_a_phone(course: HubProcess, open_page: OpenPage) -> None:
     """It comes after a few seconds, and grows: nothing below it moves."""
     page = open_page(phone=True)
-    page.set_viewport_size({"width": width, "height": 740})
     page.clock.install()
     sign_in(page, course, "pia")
     expect_fresh(page, course, "starts now")
@@ -186,7 +183,10 @@ def test_the_age_of_an_availability_moves_nothing_on_a_phone(
     assert page.locator(".gpuspawner-profile").evaluate_all(places) == before
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without"])
+@pytest.mark.parametrize(
+    "javascript",
+    [pytest.param(True, id="with JavaScript"), pytest.param(False, id="without", marks=pytest.mark.nightly)],
+)
 def test_by_keyboard_alone(course: HubProcess, open_page: OpenPage, javascript: bool) -> None:
     """Tab to the profiles, arrow keys to another and back, Tab to its options, type, Enter: that choice starts."""
     name = "rita" if javascript else "rolf"
@@ -259,6 +259,7 @@ def test_before_the_click_slurm_says_when_it_would_start(
     assert slurm_cluster.run("squeue", "-h") == ""
 
 
+@pytest.mark.nightly
 def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
     """Availability is updated while the page is visible, and its age starts again."""
     page.clock.install()
@@ -275,26 +276,13 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
         assert availability(page, "dgx1").startswith("Full. Expected start: within ")
 
 
-def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page: Page) -> None:
-    """A licence that the cluster does not have is reported before the start."""
-    sign_in(page, course, "paul")
-    form_of(page, course)
-    page.locator("label[for=profile-licence]").click()
-    box = page.locator(".gpuspawner-profile", has=page.locator("#profile-licence"))
-
-    expect(page.get_by_role("button", name="Start")).to_be_disabled(timeout=PATIENCE)
-    said = box.locator(".gpuspawner-availability").inner_text()
-    expect(page.get_by_role("status")).to_contain_text(said)
-    expect(box.locator(".gpuspawner-availability")).to_have_class(re.compile("gpuspawner-never"))
-    assert axe_faults(page) == []
-
-
 def top(page: Page, selector: str) -> float:
     """The distance of an element from the top of the document, in CSS pixels."""
     where: float = page.locator(selector).first.evaluate("it => it.getBoundingClientRect().top + scrollY")
     return where
 
 
+@pytest.mark.nightly
 def test_what_a_choice_brings_comes_with_the_answer_and_nothing_moves(course: HubProcess, open_page: OpenPage) -> None:
     """GPUs, cores and time follow the fields; the fields stay where they are."""
     page = open_page(phone=True)
@@ -310,17 +298,12 @@ def test_what_a_choice_brings_comes_with_the_answer_and_nothing_moves(course: Hu
     assert top(page, "[name='profile-option-k80--gpus']") == before
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without"])
-def test_after_a_refused_click_the_words_and_the_mark_are_those_from_before(
-    course: HubProcess, open_page: OpenPage, javascript: bool
-) -> None:
-    """The card is not green, its chips tell what was asked for; with JavaScript *Start* is off until a change."""
-    name = "ines" if javascript else "ivar"
-    page = open_page(javascript=javascript)
-    sign_in(page, course, name)
+@pytest.mark.nightly
+def test_after_a_refused_click_the_words_and_the_mark_are_those_from_before(course: HubProcess, page: Page) -> None:
+    """The card is not green, its chips tell what was asked for; *Start* is off until a change."""
+    sign_in(page, course, "ines")
     form_of(page, course)
-    if javascript:
-        page.route("**/api/gpuspawner/trial/**", lambda route: route.abort())
+    page.route("**/api/gpuspawner/trial/**", lambda route: route.abort())
     page.fill("[name='profile-option-k80--hours']", "30")
     page.get_by_role("button", name="Start").click()
     expect(page.locator("h1")).to_have_text("Your server did not start", timeout=PATIENCE)
@@ -331,16 +314,14 @@ def test_after_a_refused_click_the_words_and_the_mark_are_those_from_before(
     expect(state).to_have_class(re.compile("gpuspawner-never"))
     expect(page.locator(".gpuspawner-gets").first).to_contain_text("30 h")
     expect(page.locator("#spawn_form")).to_contain_text("30 h is more than the limit of 24 h")
-    if javascript:
-        expect(page.get_by_role("button", name="Start")).to_be_disabled()
-        assert axe_faults(page) == []
-        page.fill("[name='profile-option-k80--hours']", "2")
+    expect(page.get_by_role("button", name="Start")).to_be_disabled()
+    assert axe_faults(page) == []
+    page.fill("[name='profile-option-k80--hours']", "2")
     expect(page.get_by_role("button", name="Start")).to_be_enabled()
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_start_covers_nothing(course: HubProcess, open_page: OpenPage, phone: bool, dark: bool) -> None:
+@pytest.mark.parametrize(("dark", "phone"), [(False, False), (True, True)], ids=["light, wide", "dark, a phone"])
+def test_start_covers_nothing(course: HubProcess, open_page: OpenPage, dark: bool, phone: bool) -> None:
     """Scrolled to its end, the page shows the last profile above *Start*; so is what has the focus; axe is content."""
     page = open_page(phone=phone, dark=dark)
     sign_in(page, course, "lars")
@@ -357,6 +338,7 @@ def test_start_covers_nothing(course: HubProcess, open_page: OpenPage, phone: bo
     assert width_left_over(page) == 0
 
 
+@pytest.mark.nightly
 def test_a_whole_profile_is_its_label(course: HubProcess, open_page: OpenPage) -> None:
     """Also at its edge."""
     page = open_page(phone=True)
@@ -381,6 +363,7 @@ def edges(page: Page, selector: str) -> tuple[float, float]:
     return box["y"], box["y"] + box["height"]
 
 
+@pytest.mark.nightly
 def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: Page) -> None:
     """The link to a choice fills in the form; nothing is started without a click."""
     sign_in(page, course, "sven")
@@ -402,7 +385,7 @@ def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: P
 
 
 @pytest.mark.oldest
-@pytest.mark.parametrize("way", ["link", "click"])
+@pytest.mark.parametrize("way", ["click", pytest.param("link", marks=pytest.mark.nightly)])
 def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, way: str) -> None:
     """A summary has the focus and links to the field; the field shows the error; the values are kept."""
     sign_in(page, course, "tess")
@@ -432,6 +415,7 @@ def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, way: str) -
     assert course.server("tess") is None
 
 
+@pytest.mark.nightly
 def test_a_fault_out_of_sight_stops_nobody(course: HubProcess, page: Page) -> None:
     """An invalid number in a profile that is no longer selected."""
     sign_in(page, course, "uma")
@@ -448,6 +432,7 @@ def test_a_fault_out_of_sight_stops_nobody(course: HubProcess, page: Page) -> No
     assert model["user_options"] == {"profile": "dgx1"}
 
 
+@pytest.mark.nightly
 @pytest.mark.oldest
 def test_a_course_comes_first_with_its_session(course: HubProcess, open_page: OpenPage) -> None:
     """For a participant, selected and with nothing to choose; on a phone, too."""
@@ -464,36 +449,3 @@ def test_a_course_comes_first_with_its_session(course: HubProcess, open_page: Op
     assert axe_faults(page) == []
     page.set_viewport_size(PHONE)
     assert width_left_over(page) == 0
-
-
-def test_a_named_server_keeps_its_name(course: HubProcess, open_page: OpenPage) -> None:
-    """From an invalid link to the corrected start, without JavaScript."""
-    page = open_page(javascript=False)
-    sign_in(page, course, "vera")
-    page.goto(f"{course.url}/hub/spawn/vera/second?display_name=My%20lab&opt-profile=k80&opt-gpus=9")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Start server My lab")
-    page.fill("[name='profile-option-k80--gpus']", "8")
-    page.get_by_role("button", name="Start").click()
-    expect(page.get_by_role("alert")).to_contain_text("GPUs: '8' is not allowed")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Start server My lab")
-    page.fill("[name='profile-option-k80--gpus']", "1")
-    page.get_by_role("button", name="Start").click()
-    page.wait_for_url(re.compile("/(spawn-pending|user)/vera/second"))
-    course.wait("vera", "second", ready=True)
-    model = course.server("vera", "second")
-    course.end("vera", "second")
-
-    assert model is not None
-    assert model["user_options"] == {"profile": "k80", "gpus": 1, "hours": 1, "software": "torch"}
-
-
-def test_slurm_is_silent(course: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
-    """The page is shown with the last known availability and a notice."""
-    sign_in(page, course, "yara")
-    form_of(page, course)
-    slurm_cluster.stop_controller()
-    try:
-        expect_fresh(page, course, "slurm is not responding at the moment")
-        expect(page.locator("#profile-k80")).to_be_enabled()
-    finally:
-        slurm_cluster.start_controller()

@@ -173,7 +173,9 @@ def test_an_instructor_sees_the_room_and_it_changes_without_a_reload(
     expect(box(page, "train003")).not_to_be_checked()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.nightly)]
+)
 def test_axe_finds_nothing_serious(hub: HubProcess, open_page: OpenPage, dark: bool) -> None:
     """On the page, on the list and on the question; nothing is wider than a phone, and all fifty fit on a projector."""
     page = open_page(dark=dark)
@@ -198,6 +200,7 @@ def test_axe_finds_nothing_serious(hub: HubProcess, open_page: OpenPage, dark: b
     assert last_tile["y"] + last_tile["height"] <= WIDE["height"]
 
 
+@pytest.mark.nightly
 def test_a_finger_hits_every_target(hub: HubProcess, open_page: OpenPage) -> None:
     """Buttons, folds and the labels of boxes."""
     phone = open_page(phone=True)
@@ -210,6 +213,7 @@ def test_a_finger_hits_every_target(hub: HubProcess, open_page: OpenPage) -> Non
     assert small == []
 
 
+@pytest.mark.nightly
 def test_without_javascript_everything_can_be_done(hub: HubProcess, open_page: OpenPage) -> None:
     """The same tiles; a message to a selection, with its question; the time left."""
     plain = open_page(javascript=False)
@@ -227,6 +231,7 @@ def test_without_javascript_everything_can_be_done(hub: HubProcess, open_page: O
     expect(plain.locator(".gpuspawner-recent li").first).to_contain_text("grace sent a message to 2 people.")
 
 
+@pytest.mark.nightly
 def test_somebody_who_asks_in_the_room_is_added_at_once(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
     """The link names the user, and shows the course once they are added; a refusal says why."""
     late = open_page()
@@ -253,6 +258,7 @@ def test_somebody_who_asks_in_the_room_is_added_at_once(hub: HubProcess, page: P
     expect(tile(page, "latecomer")).to_have_count(0)
 
 
+@pytest.mark.nightly
 def test_two_hundred_participants(hub: HubProcess, page: Page, change: Callable[..., None]) -> None:
     """All have a tile; when one changes, the others are not touched."""
     enter(page, hub, "large")

@@ -58,6 +58,7 @@ def sharp(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
+@pytest.mark.nightly  # each page has a test of its own; this one takes their picture
 def test_a_participant_chooses_waits_and_works(hub: HubProcess, slurm_cluster: PrivateSlurm, sharp: Page) -> None:
     """A profile that is full says so; its server waits in line, and then the home page shows the GPUs that it got."""
     line = "--parsable -p gpu --gres=gpu:p100:8 -t 25 -o /dev/null"

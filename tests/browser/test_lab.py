@@ -19,7 +19,7 @@ from tests.browser.seeing import DESK, axe_faults, shoot, sign_in
 from tests.fixtures.hubs import StartHub
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.nightly]
 
 PROFILES = """
 - display_name: Short

@@ -22,7 +22,16 @@ from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.conftest import OpenPage
-from tests.browser.seeing import PHONE, axe_faults, return_until, shoot, sign_in, small_targets, width_left_over
+from tests.browser.seeing import (
+    PHONE,
+    axe_faults,
+    return_until,
+    shoot,
+    sign_in,
+    sign_in_again,
+    small_targets,
+    width_left_over,
+)
 from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import start
@@ -30,7 +39,6 @@ from tests.hub.servers import start
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 
 CONFIG = """
-c.JupyterHub.named_server_limit_per_user = lambda handler: 2 if handler.current_user.name == "liv" else 0
 c.GPUSlurmSpawner.slurm_timeout = 4.0
 c.GPUSlurmSpawner.usage_interval = 600  # no summary but those that a test sends
 import os, time
@@ -168,6 +176,7 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
     well_made(dark)
 
 
+@pytest.mark.nightly
 def test_a_server_on_two_nodes_shows_what_it_has_on_each(hub: HubProcess, page: Page) -> None:
     """The other node is folded, with a picture of its own; on a phone, too."""
     hub.spawn("amy", {"profile": "two-nodes"})
@@ -204,6 +213,7 @@ def send_the_last_hour(hub: HubProcess, user: str, placement: Mapping[str, Any])
         assert answer.status_code == 204, answer.text
 
 
+@pytest.mark.nightly
 def test_the_use_of_gpus_is_the_same_in_words_and_in_the_chart(hub: HubProcess, page: Page) -> None:
     """Now, and the last hour: each bar is a row of the table; a time for which it is unknown is hatched, not idle."""
     placement = hub.spawn("uma", {"profile": "k80"})
@@ -233,15 +243,11 @@ def test_the_use_of_gpus_is_the_same_in_words_and_in_the_chart(hub: HubProcess, 
         expect(shown.locator("path.unknown")).to_have_count(len(means) - len(known))
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE["width"], 390])
-def test_a_phone_shows_the_time_left_first(hub: HubProcess, open_page: OpenPage, width: int, dark: bool) -> None:
+def test_a_phone_shows_the_time_left_first(hub: HubProcess, open_page: OpenPage) -> None:
     """Profile, time left, resources and *Open* without scrolling; a picture that is wider says that it scrolls."""
-    user = f"pam{width}{dark}".lower()
-    hub.spawn(user, {"profile": "p100"})
-    phone = open_page(phone=True, dark=dark)
-    phone.set_viewport_size({"width": width, "height": PHONE["height"]})
-    sign_in_again(phone, hub, user)
+    hub.spawn("pam", {"profile": "p100"})
+    phone = open_page(phone=True)
+    sign_in_again(phone, hub, "pam")
     button = card(phone).get_by_role("link", name="Open")
     box = button.bounding_box()
     assert box is not None
@@ -285,6 +291,7 @@ def test_the_cards_are_the_page(hub: HubProcess, page: Page) -> None:
     assert problems == []
 
 
+@pytest.mark.nightly
 def test_the_page_shows_the_first_server_that_starts_and_that_it_has_gone(hub: HubProcess, page: Page) -> None:
     """A page that was opened before, without reloading it."""
     sign_in(page, hub, "odo")
@@ -296,6 +303,7 @@ def test_the_page_shows_the_first_server_that_starts_and_that_it_has_gone(hub: H
     return_until(page, lambda: page.get_by_text("You have no running server.").count())
 
 
+@pytest.mark.nightly
 def test_the_page_looks_sooner_while_a_server_stops_and_shows_new_messages(hub: HubProcess, page: Page) -> None:
     """Every three seconds instead of every thirty, by the browser's clock; as text, whatever a message contains."""
     sign_in(page, hub, "pia")
@@ -333,6 +341,7 @@ def answer_with(page: Page, change: Callable[[str], str]) -> None:
     page.route(f"**{HOME}", lambda route: route.fulfill(body=change(route.fetch().text()), content_type="text/html"))
 
 
+@pytest.mark.nightly
 def test_a_card_that_changes_keeps_the_focus_and_what_is_open(hub: HubProcess, page: Page) -> None:
     """Also where a fold has come before the one that is open, and where the change is not of the card's state."""
     sign_in(page, hub, "uma")
@@ -359,6 +368,7 @@ def test_a_card_that_changes_keeps_the_focus_and_what_is_open(hub: HubProcess, p
     expect(card(page).locator("details[open] > summary")).to_have_text(["Details"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("path", [HOME, "/hub/gpuspawner/cluster"], ids=["home", "the map"])
 def test_a_page_says_that_it_is_not_kept_up_to_date(hub: HubProcess, page: Page, path: str) -> None:
     """While the hub is away, and after the sign-in has ended."""
@@ -388,6 +398,7 @@ Object.defineProperty(performance, "timeOrigin", { get: () => origin + ahead });
 """
 
 
+@pytest.mark.nightly
 def test_the_time_left_is_the_hubs_where_the_browsers_clock_is_wrong(hub: HubProcess, page: Page) -> None:
     """By fifty minutes: a server of an hour would be said to end in ten."""
     sign_in(page, hub, "vera")
@@ -399,23 +410,10 @@ def test_the_time_left_is_the_hubs_where_the_browsers_clock_is_wrong(hub: HubPro
     expect(card(page).locator("[data-warning]")).to_be_hidden()
 
 
-def sign_in_again(page: Page, hub: HubProcess, name: str, path: str = HOME) -> None:
-    """For a user with a running server, whom the hub would redirect there."""
-    page.goto(f"{hub.url}/hub/login?next={path.replace('/', '%2F')}")
-    page.fill("#username_input", name)
-    page.fill("#password_input", hub.password)
-    page.click("#login_submit")
-    page.wait_for_url(f"**{path}")
-
-
 @pytest.mark.oldest
-@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
-def test_stop_asks_where_work_would_be_lost_and_says_what_it_did(
-    hub: HubProcess, slurm_cluster: PrivateSlurm, open_page: OpenPage, javascript: bool
-) -> None:
+def test_stop_asks_where_work_would_be_lost_and_says_what_it_did(hub: HubProcess, page: Page) -> None:
     """One that waits in line is stopped at once; a named one and the default one after a question; no other one is."""
-    user = "bea" if javascript else "ben"
-    page = open_page(javascript=javascript)
+    user = "bea"
     sign_in(page, hub, user)
     hub.spawn(user, {"profile": "here"})
     job = hub.spawn(user, {"profile": "k80", "gpus": 4}, server="lab")["job_id"]
@@ -437,8 +435,7 @@ def test_stop_asks_where_work_would_be_lost_and_says_what_it_did(
     expect(page.get_by_role("heading", name="Stop K80 (server lab)?")).to_be_visible()
     expect(page.locator("main")).to_contain_text("Unsaved work and running kernels are lost. Your files stay.")
     expect(page.locator("main")).to_contain_text(re.compile(r"It has been running for \d+ (s|min)[^,]*, since \d.*\."))
-    if javascript:
-        well_made(page)
+    well_made(page)
     page.get_by_role("link", name="Keep it running").click()
     assert ready_servers(hub, user) == ["", "lab"]
 
@@ -451,9 +448,8 @@ def test_stop_asks_where_work_would_be_lost_and_says_what_it_did(
         re.compile(r"^\s*K80 \(server lab\)\s+not running\s*$")
     )
     assert ready_servers(hub, user) == [""]
-    if javascript:
-        well_made(page)
-        shoot(page, "home-stopped")
+    well_made(page)
+    shoot(page, "home-stopped")
 
     card(page).get_by_role("link", name="Stop").click()
     page.get_by_role("button", name="Stop").click()
@@ -470,46 +466,11 @@ def ready_servers(hub: HubProcess, user: str) -> list[str]:
     return sorted(name for name, each in model.items() if each["ready"])
 
 
-def test_what_a_stop_did_is_told_after_a_restart_and_until_the_next_start(hub: HubProcess, page: Page) -> None:
-    """It is kept with the server, not in the page."""
-    sign_in(page, hub, "cleo")
-    hub.spawn("cleo", {"profile": "here"})
-    page.goto(f"{hub.url}/hub/gpuspawner/stop/cleo")
-    page.get_by_role("button", name="Stop").click()
-    page.wait_for_url(f"**{HOME}")
-    hub.restart()
-    page.reload()
-    expect(card(page)).to_contain_text("Here was stopped at")
-    expect(card(page).get_by_role("heading")).to_have_text(re.compile(r"^\s*Here\s+not running\s*$"))
-    hub.spawn("cleo", {"profile": "here"})
-    hub.end("cleo")
-    page.reload()
-    expect(page.locator("main")).to_contain_text("You have no running server.")
-
-
-def test_an_admin_stops_somebody_elses_server(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
-    """The question and the answer name its user; the user's card names the admin."""
-    job = hub.spawn("dirk", {"profile": "k80"})["job_id"]
-    sign_in(page, hub, "admin")
-    page.goto(f"{hub.url}/hub/gpuspawner/stop/dirk")
-    expect(page.get_by_role("heading", name="Stop K80 of dirk?")).to_be_visible()
-    page.get_by_role("button", name="Stop").click()
-    told = re.compile(rf"K80 was stopped at .* by admin; job {job} released 2 GPUs\.")
-    expect(page.get_by_role("status")).to_have_text(told)
-    well_made(page)
-
-    theirs = open_page()
-    sign_in(theirs, hub, "dirk")
-    theirs.goto(hub.url + HOME)
-    expect(card(theirs)).to_contain_text(told)
-
-
+@pytest.mark.nightly
 @pytest.mark.oldest
-@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
-def test_named_servers_are_started_and_deleted(hub: HubProcess, open_page: OpenPage, javascript: bool) -> None:
+def test_named_servers_are_started_and_deleted(hub: HubProcess, page: Page) -> None:
     """By a name that JupyterHub accepts and that is not taken; the name stays until the server is deleted."""
-    user = "lena" if javascript else "lina"
-    page = open_page(javascript=javascript)
+    user = "lena"
     sign_in(page, hub, user)
     page.goto(hub.url + HOME)
     page.get_by_label("Server name").fill("lab")
@@ -525,8 +486,7 @@ def test_named_servers_are_started_and_deleted(hub: HubProcess, open_page: OpenP
     page.get_by_role("button", name="Start", exact=True).click()
     expect(page.locator("main")).to_contain_text("You already have a server named lab.")
     expect(page.get_by_label("Server name")).to_have_value("lab")
-    if javascript:
-        well_made(page)
+    well_made(page)
     page.goto(f"{hub.url}/hub/gpuspawner/delete/{user}/lab")
     expect(page.locator("main")).to_contain_text("This server is active. Stop it before you delete it.")
     hub.end(user, "lab")
@@ -534,53 +494,14 @@ def test_named_servers_are_started_and_deleted(hub: HubProcess, open_page: OpenP
     page.goto(hub.url + HOME)
     card(page, "lab").get_by_role("link", name="Delete").click()
     expect(page.get_by_role("heading", name="Delete Server lab?")).to_be_visible()
-    if javascript:
-        well_made(page)
+    well_made(page)
     page.get_by_role("button", name="Delete").click()
     page.wait_for_url(f"**{HOME}")
     expect(card(page, "lab")).to_have_count(0)
     assert "lab" not in hub.api("GET", f"/users/{user}?include_stopped_servers").json()["servers"]
 
 
-def test_the_number_of_named_servers_is_limited(hub: HubProcess, page: Page) -> None:
-    """Where there are as many as the admin allows, the page says so instead of a form, and none is started."""
-    sign_in(page, hub, "liv")
-    for name in ("one", "two"):
-        page.goto(f"{hub.url}/hub/spawn/liv/{name}")
-    page.goto(hub.url + HOME)
-    expect(page.locator("main")).to_contain_text("You have 2 of at most 2 named servers.")
-    expect(page.get_by_label("Server name")).to_have_count(0)
-    token = page.evaluate("window.jhdata.xsrf_token")
-    answer = page.request.post(hub.url + HOME, form={"_xsrf": token, "name": "three"})
-    assert answer.status == 400
-    card(page, "two").get_by_role("link", name="Delete").click()
-    page.get_by_role("button", name="Delete").click()
-    expect(page.get_by_label("Server name")).to_be_visible()
-
-
-def test_a_stop_that_another_site_asks_for_is_refused(hub: HubProcess, page: Page) -> None:
-    """The form has JupyterHub's XSRF token; without it nothing is stopped or deleted."""
-    sign_in(page, hub, "clea")
-    hub.spawn("clea", {"profile": "here"}, server="lab")
-    answers = [page.request.post(f"{hub.url}/hub/gpuspawner/{what}/clea/lab") for what in ("stop", "delete")]
-    assert [answer.status for answer in answers] == [403, 403]
-    assert hub.server("clea", "lab") is not None
-
-
-def test_nobody_stops_or_reads_another_ones_server(hub: HubProcess, page: Page) -> None:
-    """404, as for a server that does not exist."""
-    hub.spawn("dora", {"profile": "k80"})
-    sign_in(page, hub, "eric")
-    page.goto(hub.url + HOME)
-    token = page.evaluate("window.jhdata.xsrf_token")
-    stop = page.request.post(f"{hub.url}/hub/gpuspawner/stop/dora", form={"_xsrf": token})
-    delete = page.request.post(f"{hub.url}/hub/gpuspawner/delete/dora/lab", form={"_xsrf": token})
-    log = page.goto(f"{hub.url}/hub/gpuspawner/log/dora")
-    assert log is not None
-    assert (stop.status, delete.status, log.status) == (404, 404, 404)
-    assert hub.server("dora") is not None
-
-
+@pytest.mark.nightly
 def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
     hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page
 ) -> None:
@@ -657,6 +578,7 @@ def test_the_log_is_a_click_away(hub: HubProcess, page: Page, open_page: OpenPag
     expect(admin.locator("#gpuspawner-log-page")).to_contain_text(f"jupyterhub-{job_of(hub, 'ida', 'lab')}.log")
 
 
+@pytest.mark.nightly
 def test_slurms_silence_is_told_at_home_and_on_the_map(
     hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page, open_page: OpenPage
 ) -> None:
@@ -761,6 +683,7 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     assert small_targets(phone, "#gpuspawner-cluster") == []
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("busy")
 def test_health_shows_what_servers_report_and_which_nodes_differ(
     hub: HubProcess, page: Page, open_page: OpenPage
@@ -826,6 +749,7 @@ def keep_reports(hub: HubProcess) -> None:
         store.add(View("d4", now - 7200, ill, 4, "gpu:p100:8(S:0-1)"), partial(_same, grant))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("busy")
 def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
     hub: HubProcess, other_job: Callable[..., str], open_page: OpenPage
@@ -862,33 +786,28 @@ def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
     assert operator.locator("#gpuspawner-map li summary").count() == 0
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
-def test_the_map_is_filtered(hub: HubProcess, busy: str, open_page: OpenPage, javascript: bool) -> None:
-    """By text, partition and state, while typing or with the form; the result is announced and in the address."""
-    page = open_page(javascript=javascript)
+@pytest.mark.nightly
+def test_the_map_is_filtered(hub: HubProcess, busy: str, page: Page) -> None:
+    """By text, partition and state, while typing; the result is announced and in the address."""
     open_map(page, hub, f"job {job_of(hub, 'kim', 'lab')}", "drained")
     lines = page.locator("#gpuspawner-map li")
     expect(lines).to_have_count(5)
 
     page.get_by_label("Node, user, job, GPU, reason").fill("kim lab")
-    if not javascript:
-        page.get_by_role("button", name="Filter").click()
     expect(lines).to_have_count(1)
     expect(node(page, "g1")).to_be_visible()
-    if javascript:
-        expect(page.locator("#gpuspawner-found")).to_have_text(re.compile("^1 node; "))
+    expect(page.locator("#gpuspawner-found")).to_have_text(re.compile("^1 node; "))
     assert re.search(r"text=kim(\+|%20)lab", page.url)
 
     page.get_by_label("Node, user, job, GPU, reason").fill("")
     page.get_by_label("State").select_option("out of service")
-    if not javascript:
-        page.get_by_role("button", name="Filter").click()
     expect(lines).to_have_count(1)
     expect(node(page, "c2")).to_be_visible()
     page.get_by_role("link", name="Clear").click()
     expect(lines).to_have_count(5)
 
 
+@pytest.mark.nightly
 def test_partitions_fold_by_keyboard(hub: HubProcess, page: Page) -> None:
     """Each is a summary that can be reached and folded without a mouse."""
     sign_in(page, hub, "admin")
@@ -899,16 +818,3 @@ def test_partitions_fold_by_keyboard(hub: HubProcess, page: Page) -> None:
     expect(first.locator("summary")).to_be_focused()
     page.keyboard.press("Enter")
     expect(first.locator("li").first).to_be_hidden()
-
-
-def test_a_participant_sees_no_map(hub: HubProcess, page: Page) -> None:
-    """Not the page, the document or the link to it."""
-    sign_in(page, hub, "lou")
-    page.goto(hub.url + HOME)
-    assert page.get_by_role("link", name="Cluster").count() == 0
-    status, _ = api(page, f"{hub.url}/hub/api/gpuspawner/cluster")
-    answer = page.goto(hub.url + MAP)
-    assert answer is not None
-    assert (status, answer.status) == (403, 403)
-    status, _ = api(page, f"{hub.url}/hub/api/gpuspawner/fleet")
-    assert status == 403

@@ -9,12 +9,13 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.hub import HubProcess
 from tests.browser.conftest import OpenPage
-from tests.browser.seeing import sign_in, width_left_over
-from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub
+from tests.browser.seeing import sign_in, sign_in_again, width_left_over
+from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub, stop_servers
+from tests.hub.servers import start
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
 
 PROFILES = f"""
 - display_name: K80
@@ -39,19 +40,15 @@ SMALLEST = 44
 
 
 @pytest.fixture(scope="module")
-def hub(start_light_hub: StartHub) -> HubProcess:
-    """A hub with a profile that takes a whole node, and one whose server fails."""
-    return start_light_hub(lines=f"{AT_ONCE}\n{ASKS_OFTEN}", profiles=PROFILES)
-
-
-def enter(page: Page, hub: HubProcess) -> None:
-    """Sign in as an administrator who has a server that runs, one that waits, and one that did not start."""
-    sign_in(page, hub, "admin")
+def hub(start_light_hub: StartHub) -> Iterator[HubProcess]:
+    """A hub whose administrator has a server that runs, one that waits, and one that did not start."""
+    hub = start_light_hub(lines=f"{AT_ONCE}\n{ASKS_OFTEN}", profiles=PROFILES)
     hub.spawn("admin", {"profile": "k80"})
     for server, profile in (("waits", "k80"), ("fails", "broken")):
-        answer = hub.api("POST", server_path("admin", server), {"profile": profile})
-        assert answer.status_code in (201, 202), answer.text
+        start(hub, "admin", profile, server)
     hub.wait("admin", "fails", ready=False)
+    yield hub
+    stop_servers(hub)
 
 
 def opened(page: Page, hub: HubProcess) -> Iterator[str]:
@@ -68,7 +65,7 @@ def test_every_page_has_the_same_left_edge_and_primary_colour(
 ) -> None:
     """Light and dark; and none scrolls sideways."""
     page = open_page(phone=phone)
-    enter(page, hub)
+    sign_in_again(page, hub, "admin")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         edges, colours, excess = {}, set(), {}
@@ -97,12 +94,13 @@ TITLES = {
 
 
 def test_every_page_has_a_title_and_one_main_part(hub: HubProcess, page: Page) -> None:
-    enter(page, hub)
+    sign_in_again(page, hub, "admin")
     pages = {name: (page.title(), page.locator("main").count()) for name in opened(page, hub)}
 
     assert pages == {name: (f"{title} - JupyterHub", 1) for name, title in TITLES.items()}
 
 
+@pytest.mark.nightly
 def test_forced_colours_show_which_profile_is_chosen(hub: HubProcess, page: Page) -> None:
     """By the browser's own radio button, and by a frame."""
     page.emulate_media(forced_colors="active")
@@ -120,10 +118,11 @@ def test_forced_colours_show_which_profile_is_chosen(hub: HubProcess, page: Page
     assert profiles == [["k80", "none", "auto"], ["broken", "solid", "auto"]]
 
 
+@pytest.mark.nightly
 def test_forced_colours_keep_the_bars_of_the_map(hub: HubProcess, page: Page) -> None:
     """Its legend, and how much of nodes and partitions is in use: the browser removes other backgrounds."""
     page.emulate_media(forced_colors="active")
-    sign_in(page, hub, "admin")
+    sign_in_again(page, hub, "admin")
     page.goto(hub.url + PAGES["map"])
     bars = ".gpuspawner-legend li, .gpuspawner-bars > span, .gpuspawner-partition > ul > li > :nth-child(4) > span"
     adjusted = page.locator(bars).evaluate_all(
@@ -135,11 +134,12 @@ def test_forced_colours_keep_the_bars_of_the_map(hub: HubProcess, page: Page) ->
     assert all(adjusted)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_edge_of_each_field_is_seen(hub: HubProcess, page: Page, scheme: Literal["light", "dark"]) -> None:
     """Its contrast with the page is 3:1 at least (WCAG 2.2, 1.4.11), which axe does not look at."""
     page.emulate_media(color_scheme=scheme)
-    sign_in(page, hub, "admin")
+    sign_in_again(page, hub, "admin")
     faint = []
     for name in ("form", "home", "map"):
         page.goto(hub.url + PAGES[name])
@@ -171,7 +171,7 @@ CONTRAST = """(fields) => {
 def test_a_finger_can_hit_every_target(hub: HubProcess, open_page: OpenPage) -> None:
     """Links within a sentence are exempt, as in WCAG."""
     page = open_page(phone=True)
-    enter(page, hub)
+    sign_in_again(page, hub, "admin")
     small = []
     for name in opened(page, hub):
         targets = page.locator(".gpuspawner-page :is(.btn, input:not([type=radio]), select, summary):visible")

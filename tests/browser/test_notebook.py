@@ -32,7 +32,7 @@ def run_in_notebook(page: Page, code: str) -> str:
 
 
 def test_from_the_click_to_the_kernel_and_back_to_the_home_page(shared_hub: HubProcess, page: Page) -> None:
-    """The GPUs in the kernel's CUDA_VISIBLE_DEVICES are the GPUs on the home page."""
+    """The GPUs in the kernel's CUDA_VISIBLE_DEVICES are those on the home page; JupyterLab shows the time left."""
     sign_in(page, shared_hub, "pia")
     page.goto(f"{shared_hub.url}/hub/spawn")
     page.check("#profile-p100x4")
@@ -43,6 +43,7 @@ def test_from_the_click_to_the_kernel_and_back_to_the_home_page(shared_hub: HubP
     if "spawn-pending" in page.url:
         expect(page.locator('[data-fact="job"]')).to_have_text(re.compile("[0-9]+"))
     page.wait_for_url(re.compile("/user/pia/lab"), timeout=120_000)
+    expect(page.locator(".gpuspawner-status")).to_contain_text(" left · ")
     visible = run_in_notebook(page, 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"])')
 
     page.goto(f"{shared_hub.url}/hub/home")

@@ -136,6 +136,7 @@ def well_made(page: Page) -> None:
 # --- waiting ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_waiting_named_server_says_why_and_its_stop_button_stops_it_alone(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
         assert stages(other) == told
 
 
+@pytest.mark.nightly
 def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], open_page: OpenPage
 ) -> None:
@@ -226,6 +228,7 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     page.wait_for_url(re.compile("/user/eva"), timeout=LONG)
 
 
+@pytest.mark.nightly
 def test_what_is_free_now_is_offered_and_one_click_starts_it(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], open_page: OpenPage, browser: Browser
 ) -> None:
@@ -272,6 +275,7 @@ def low_targets(page: Page) -> list[str]:
     return found
 
 
+@pytest.mark.nightly
 def test_after_stop_the_page_says_only_that_it_is_stopped(
     hub: HubProcess, fill: Callable[[], str], open_page: OpenPage
 ) -> None:
@@ -303,6 +307,7 @@ NOTICED = 10_000
 """Milliseconds without an event after which the page says so."""
 
 
+@pytest.mark.nightly
 def test_a_hub_that_hangs_or_is_restarted_tells_the_same_stages(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
@@ -340,6 +345,7 @@ def test_a_hub_that_hangs_or_is_restarted_tells_the_same_stages(
     page.wait_for_url(re.compile("/user/ivy"), timeout=LONG)
 
 
+@pytest.mark.nightly
 def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
@@ -370,6 +376,7 @@ if (localStorage.getItem("asked")) window.Notification.permission = "granted";""
 """A stand-in for browser notifications, which the test allows and reads."""
 
 
+@pytest.mark.nightly
 def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
@@ -392,6 +399,7 @@ def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
     assert page.evaluate("localStorage.getItem('noticed')") == "Your server is ready"
 
 
+@pytest.mark.nightly
 def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
     hub: HubProcess, fill: Callable[[], str], page: Page
 ) -> None:
@@ -410,6 +418,7 @@ def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
     assert page.evaluate("localStorage.getItem('noticed')") is None
 
 
+@pytest.mark.nightly
 def test_a_server_that_stops_has_a_page_that_waits_for_its_end(hub: HubProcess, page: Page) -> None:
     """Our page, in the same style; it reloads itself, and then says that the server is not running."""
     sign_in(page, hub, "zoe")
@@ -471,25 +480,3 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_sa
 
 
 # --- a server that ended -----------------------------------------------------------------------------
-
-
-def test_a_server_that_ended_says_how_also_after_a_restart_of_the_hub(
-    hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page
-) -> None:
-    """What ended it and when, until the next start."""
-    sign_in(page, hub, "tia")
-    slurm_cluster.run("scancel", hub.spawn("tia", {"profile": "light"})["job_id"])
-    hub.wait("tia", ready=False)
-    page.goto(f"{hub.url}/user/tia/lab")
-    expect(page.locator("h1")).to_have_text("Your last server has ended")
-    told = re.compile(r"The job was cancelled\. It ended at .*\d\d")
-    expect(page.locator("#gpuspawner-what")).to_have_text(told)
-    expect(page.locator(NOT_RUNNING)).to_contain_text("If you did not cancel it yourself, contact your administrator.")
-    well_made(page)
-    hub.restart()
-    page.reload()
-    expect(page.locator("#gpuspawner-what")).to_have_text(told)
-    hub.spawn("tia", {"profile": "light"})
-    hub.end("tia")
-    page.goto(f"{hub.url}/user/tia/lab")
-    expect(page.locator("h1")).to_have_text("You have no running server")
