@@ -3,7 +3,7 @@
     python benchmarks/request_table.py [--write]
 
 It prints a table for the Slurm of this machine; with ``--write`` the table replaces that of the same version in
-docs/explanation/placement.md. ``scripts/request-table`` does so with several versions. Slurm's own scheduler answers, a
+docs/explanation/request-table.md. ``scripts/request-table`` does so with several versions. Slurm's own scheduler answers, a
 slurmctld without nodes (``slurm/twin``), so any account can run it. It takes some minutes.
 
 For each kind of node, each state of it and each request that profiles make there is a node of its own for each form of
@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.slurm.twin.ask import Answer, what_runs
 from jupyterhub_gpuspawner.slurm.twin.site import Request, Site
 from jupyterhub_gpuspawner.units import NodeAllocation
 
-PAGE = Path(__file__).parent.parent / "docs/explanation/placement.md"
+PAGE = Path(__file__).parent.parent / "docs/explanation/request-table.md"
 BEGIN, END = "<!-- written by scripts/request-table: -->", "<!-- until here -->"
 HEADING = "**Slurm "
 SECONDS = 900.0
@@ -302,8 +302,8 @@ def cell(trials: Sequence[Trial], at: int) -> str:
     return f"{sum(well)} of {len(trials)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
-async def section() -> tuple[str, str]:
-    """The version of Slurm, such as ``22.05``, and its table."""
+async def section() -> str:
+    """The table of this Slurm, below its version."""
     rows, everything, version = [], list[Trial](), ""
     for kind in kinds():
         tried, version = await trials(kind)
@@ -312,25 +312,30 @@ async def section() -> tuple[str, str]:
     lines = [f"{HEADING}{version}**\n", f"| node | {' | '.join(FORMS)} |", "|---" * (len(FORMS) + 1) + "|"]
     for name, of_kind in (*rows, ("all", everything)):
         lines.append(f"| {name} | {' | '.join(cell(of_kind, at) for at in range(len(FORMS)))} |")
-    return ".".join(version.split(".")[:2]), "\n".join(lines)
+    return "\n".join(lines)
 
 
-def page(old: str, version: str, table: str) -> str:
-    """The page with this table in the place of the one of the same version."""
+def page(old: str, table: str) -> str:
+    """The page with this table in the place of the one of the same version; versions with the same table share it."""
     before, _, rest = old.partition(BEGIN)
     inside, _, after = rest.partition(END)
-    parts = {part[:5]: part.strip() for part in inside.split(HEADING)[1:]}
-    parts[version] = table.removeprefix(HEADING)
-    body = "\n\n".join(f"{HEADING}{parts[name]}" for name in sorted(parts))
+    tables = {}
+    for part in (*inside.split(HEADING)[1:], table.removeprefix(HEADING)):
+        names, _, rows = part.partition("**")
+        tables |= {name[:5]: (name, rows.strip()) for name in names.split(" and ")}
+    shared: dict[str, list[str]] = {}
+    for _, (name, rows) in sorted(tables.items()):
+        shared.setdefault(rows, []).append(name)
+    body = "\n\n".join(f"{HEADING}{' and '.join(names)}**\n\n{rows}" for rows, names in shared.items())
     return f"{before}{BEGIN}\n\n{body}\n\n{END}{after}"
 
 
 def main() -> None:
     """Print the table, and write it if that is asked for."""
-    version, table = asyncio.run(section())
+    table = asyncio.run(section())
     print(table)
     if "--write" in sys.argv[1:]:
-        PAGE.write_text(page(PAGE.read_text("utf-8"), version, table), "utf-8")
+        PAGE.write_text(page(PAGE.read_text("utf-8"), table), "utf-8")
 
 
 if __name__ == "__main__":
