@@ -3,8 +3,8 @@
     python benchmarks/request_table.py [--write]
 
 It prints a table for the Slurm of this machine; with ``--write`` the table replaces that of the same version in
-docs/explanation/request-table.md. ``scripts/request-table`` does so with several versions. Slurm's own scheduler answers, a
-slurmctld without nodes (``slurm/twin``), so any account can run it. It takes some minutes.
+docs/explanation/request-table.md. ``scripts/request-table`` does so with several versions. Slurm's own scheduler
+answers, a slurmctld without nodes (``slurm/twin``), so any account can run it. It takes some minutes.
 
 For each kind of node, each state of it and each request that profiles make there is a node of its own for each form of
 the request. What others hold in a state is the same for all forms. A job is *well placed* if its GPUs and cores are of
