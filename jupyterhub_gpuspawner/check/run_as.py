@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.slurm.commands import (
     command_prefix,
     operator_prefix,
 )
-from jupyterhub_gpuspawner.slurm.login_node import QUERY, LoginNodeUnreachable, is_remote, programs
+from jupyterhub_gpuspawner.slurm.login_node import QUERY, LoginNodeUnreachable, is_remote, local_words, occurrences
 from jupyterhub_gpuspawner.slurm.messages import TimedOut, failure, last_line
 
 # The wrapper scripts that are installed in ``wrapper_dir``: there, executable, root's, and of this version.
@@ -216,7 +216,7 @@ async def check_prefix(context: Context) -> AsyncIterator[Finding]:
 async def _as_user(context: Context, where: str, words: Sequence[str]) -> AsyncIterator[Finding]:
     """Run each command as the user, without a job."""
     site = context.spawner
-    as_root = os.geteuid() == 0 and any(program.name == "sudo" for program in programs(words))
+    as_root = os.geteuid() == 0 and next(occurrences("sudo", local_words(words)), None) is not None
     if as_root:
         yield AS_ROOT.warning(
             where,
@@ -297,15 +297,15 @@ def _of_one_account(where: str, prefix: Sequence[str]) -> Finding:
 
 
 def _accounts(prefix: Sequence[str]) -> Iterator[str]:
-    """The accounts that options of sudo and its like name, on this machine."""
-    prefix_programs = programs(prefix)
-    ends = [*(account.at for account in prefix_programs[1:]), len(prefix)]
-    for program, end in zip(prefix_programs, ends, strict=True):
-        own = prefix[program.at + 1 : end] if program.name in _AS_ACCOUNT else ()
-        for word, following in zip(own, (*own[1:], ""), strict=False):
-            option = _ACCOUNT.fullmatch(word)
-            if option is not None:
-                yield option["name"] or following
+    """The account that each of sudo and its like is told by an option, on this machine."""
+    words, expects_account = local_words(prefix), False
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        option = _ACCOUNT.fullmatch(word)
+        if Path(word).name in _AS_ACCOUNT:
+            expects_account = True
+        elif expects_account and option is not None:
+            yield option["name"] or following
+            expects_account = False
 
 
 # Whether running servers can be extended, where a profile allows it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Sequence
+from pathlib import PurePath
 
 from jupyterhub.spawner import Spawner
 
@@ -19,7 +20,7 @@ from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Kind, Migration
 from jupyterhub_gpuspawner.migrate.template import OPTIONS, BatchTemplate, spelled, swallows_the_script
 from jupyterhub_gpuspawner.profiles.profile import TYPED
-from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote, programs
+from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 
 REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
@@ -27,6 +28,8 @@ REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
 INHERITED = {setting.name: setting for setting in BATCHSPAWNER}
 _SHELL = ("req_prologue", "req_epilogue")
 _ONE_NODE = re.compile(r"(?<!\S)(--nodes=1|-N ?1|--ntasks=1|-n ?1)(?!\S)")
+_PRESERVES = re.compile(r"(^|[ /])sudo( -\S*[CDRTUghprtu] \S+| -\S+)*? (-(?!-)[^u ]*E|--preserve-env(?= |$))")
+"""sudo with its option that passes all variables on."""
 _WRAPPERS = "/usr/local/libexec/gpuspawner"
 """Where the wrapper scripts are, unless the admin has them elsewhere."""
 _SUDOERS = "Install config/wrappers and config/sudoers as docs/howto/sudo.md describes."
@@ -301,10 +304,8 @@ def _convert_exec_prefix(migration: Migration) -> None:
 
 def _keeps_environment(words: Sequence[str]) -> bool:
     """Whether a program of the prefix passes all variables on: runuser does, and sudo with ``-E``."""
-    return any(
-        program.name == "runuser" or not {"-E", "--preserve-env"}.isdisjoint(program.options)
-        for program in programs(words)
-    )
+    runuser = any(PurePath(word).name == "runuser" for word in words)
+    return runuser or _PRESERVES.search(" ".join(words)) is not None
 
 
 def _convert_ssh(migration: Migration, setting: OldSetting, words: Sequence[str]) -> None:

@@ -1,11 +1,10 @@
-"""What a login node by ssh needs: prefixes as programs, command lines that ssh runs, and the script ``query``."""
+"""What a login node by ssh needs: command lines that ssh runs, and the script ``query``."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -27,125 +26,6 @@ def request(command: str, arguments: Sequence[str]) -> str:
     return "".join(f"{word}\0" for word in words)
 
 
-# The programs of a prefix such as ``timeout 9 sudo -n -u ada``: which of its words are programs, and which are not.
-#
-# A program that runs another has options, and the next program follows them and its operands. A word in any other
-# place is a value, whatever it is: ``sudo -u ssh`` runs commands as an account named ``ssh``.
-
-
-@dataclass(frozen=True)
-class Runner:
-    """The command line of a program that runs another one, from its manual page."""
-
-    short: str = ""
-    """Letters of options that take a value."""
-    long: frozenset[str] = field(default_factory=frozenset)
-    """Long options that take a value, which may be the next word."""
-    operands: int = 0
-    """Words before the other program, such as the duration of ``timeout``."""
-
-
-def _runner(short: str = "", long: str = "", operands: int = 0) -> Runner:
-    return Runner(short, frozenset(f"--{name}" for name in long.split()), operands)
-
-
-_SUDO = _runner(
-    "acCDghpRrtTUu",
-    "auth-type login-class close-from chdir group host prompt chroot role type command-timeout other-user user",
-)
-_AS_ACCOUNT = _runner(operands=1)
-RUNNERS = {
-    "chroot": _runner(long="groups userspec", operands=1),
-    "chrt": _runner("DPT", "sched-deadline sched-period sched-runtime", operands=1),
-    "doas": _runner("aCu"),
-    "dzdo": _SUDO,
-    "env": _runner("CSu", "chdir split-string unset"),
-    "gosu": _AS_ACCOUNT,
-    "ionice": _runner("cn", "class classdata"),
-    "nice": _runner("n", "adjustment"),
-    "nohup": _runner(),
-    "runuser": _runner("Ggsuw", "group shell supp-group user whitelist-environment"),
-    "s6-setuidgid": _AS_ACCOUNT,
-    "setpriv": _runner(
-        long="ambient-caps apparmor-profile bounding-set egid euid groups inh-caps pdeathsig regid reuid rgid ruid "
-        "securebits selinux-label"
-    ),
-    "setsid": _runner(),
-    "setuidgid": _AS_ACCOUNT,
-    "sshpass": _runner("dfPp"),
-    "stdbuf": _runner("eio", "error input output"),
-    "su-exec": _AS_ACCOUNT,
-    "sudo": _SUDO,
-    "taskset": _runner(operands=1),
-    "timeout": _runner("ks", "kill-after signal", operands=1),
-}
-"""By name."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """A word of a prefix that is a program."""
-
-    name: str
-    """Without its folder."""
-    at: int
-    """Which word it is, from 0."""
-    options: tuple[str, ...] = ()
-    """Its own options: letters one by one as ``-E``, without values; long ones as they are written.
-
-    Empty for a program that is not known here."""
-
-
-def programs(prefix: Sequence[str]) -> tuple[Program, ...]:
-    """The programs of this machine that a prefix names, in the order in which they run each other.
-
-    The last one is the first that is not in :data:`RUNNERS`, since which of its words is a program is not known.
-    """
-    programs_: list[Program] = []
-    at = 0
-    while at < len(prefix):
-        name = PurePath(prefix[at]).name
-        runner = RUNNERS.get(name)
-        if runner is None:
-            return (*programs_, Program(name, at))
-        options, following = _options(prefix, at + 1, runner)
-        programs_.append(Program(name, at, options))
-        at = following + runner.operands
-        while at < len(prefix) and _is_assignment(prefix[at]):  # of env and sudo
-            at += 1
-    return tuple(programs_)
-
-
-def _options(prefix: Sequence[str], at: int, runner: Runner) -> tuple[tuple[str, ...], int]:
-    """A program's options, and the first word that is none of them."""
-    options: list[str] = []
-    while at < len(prefix) and prefix[at].startswith("-"):
-        word = prefix[at]
-        at += 1
-        if word == "--":
-            break
-        if word.startswith("--"):
-            options.append(word)
-            at += word in runner.long
-            continue
-        letters, takes = letters_of(word, runner.short)
-        options += [f"-{letter}" for letter in letters]
-        at += takes
-    return tuple(options), at
-
-
-def letters_of(word: str, with_value: str) -> tuple[str, bool]:
-    """The options of a word (``-p``, ``-vp``, ``-p22``), and whether the next word is the value of the last one."""
-    for at, letter in enumerate(word[1:], start=1):
-        if letter in with_value:
-            return word[1 : at + 1], at == len(word) - 1
-    return word[1:], False
-
-
-def _is_assignment(word: str) -> bool:
-    return word.partition("=")[0].isidentifier() and "=" in word
-
-
 # Command lines that ssh runs on another machine, and what ssh says when it does not reach it.
 #
 # ssh joins the words of a remote command with blanks, and the account's shell on the other machine splits them again
@@ -155,6 +35,8 @@ FAILED = 255
 """Exit status of ssh for its own errors; otherwise it is that of the remote command."""
 _WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
 """ssh's options that take a value."""
+_ACCOUNT = re.compile(r"-[A-Za-z]*[gu]|--(group|other-user|regid|reuid|user)")
+"""Options of sudo and its like whose value is the next word, an account or a group, which may have a program's name."""
 
 
 def command_line(prefix: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
@@ -193,20 +75,24 @@ def configuration_query(prefix: Sequence[str]) -> tuple[str, ...]:
     return (prefix[at], "-G", *prefix[at + 1 : _remote_command(prefix, at)]) if at is not None else ()
 
 
-def _program(prefix: Sequence[str]) -> int | None:
-    """Which word is the program ssh; None without one.
+def local_words(prefix: Sequence[str]) -> tuple[str, ...]:
+    """The words of a prefix that name programs of this machine and their options: those before ssh."""
+    return tuple(prefix[: _program(prefix)])
 
-    Behind a program whose options are not known here, the first word ``ssh`` that has a destination.
+
+def occurrences(program: str, prefix: Sequence[str]) -> Iterator[int]:
+    """Which words of a prefix name this program, and no account or group."""
+    for at, word in enumerate(prefix):
+        if PurePath(word).name == program and not (at and _ACCOUNT.fullmatch(prefix[at - 1])):
+            yield at
+
+
+def _program(prefix: Sequence[str]) -> int | None:
+    """Which word is the program ssh: the first one of this name that has a destination, or is the prefix's first.
+
+    None without one.
     """
-    last = next(reversed(programs(prefix)), None)
-    if last is None or last.name in RUNNERS:
-        return None
-    if last.name == "ssh":
-        return last.at
-    for at in range(last.at + 1, len(prefix)):
-        if PurePath(prefix[at]).name == "ssh" and _fault(prefix, at) is None:
-            return at
-    return None
+    return next((at for at in occurrences("ssh", prefix) if at == 0 or _fault(prefix, at) is None), None)
 
 
 def _remote_command(prefix: Sequence[str], at: int) -> int:
@@ -236,12 +122,18 @@ def _end(prefix: Sequence[str], at: int) -> tuple[int, bool, bool]:
             if destination:
                 return index + 1, destination, False
         elif len(word) > 1 and word.startswith("-"):
-            expects_value = letters_of(word, _WITH_VALUE)[1]
+            expects_value = _expects_value(word)
         elif destination:
             return index, destination, False
         else:
             destination = True
     return len(prefix), destination, expects_value
+
+
+def _expects_value(word: str) -> bool:
+    """Whether the next word is the value of the last of the options in a word (``-p``, ``-vp``, but not ``-p22``)."""
+    first = next((at for at, letter in enumerate(word) if at and letter in _WITH_VALUE), 0)
+    return first == len(word) - 1
 
 
 class Reason(NamedTuple):

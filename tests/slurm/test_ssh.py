@@ -93,7 +93,6 @@ PLACES = {
     "sudo -n -u ssh ssh login": "sudo -n -u ssh ssh login",
     "sudo -n -u ssh ssh login env": "sudo -n -u ssh ssh login",
     "sudo -n -u ada /usr/bin/ssh ssh": "sudo -n -u ada /usr/bin/ssh ssh",
-    "gosu ssh ssh login env": "gosu ssh ssh login",
     "env SSH_AUTH_SOCK=/run/agent ssh login env": "env SSH_AUTH_SOCK=/run/agent ssh login",
     "nice -n 5 timeout 9 ssh login env": "nice -n 5 timeout 9 ssh login",
     "sshpass -f /etc/secret ssh login env": "sshpass -f /etc/secret ssh login",
