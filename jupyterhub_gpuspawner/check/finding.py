@@ -47,7 +47,7 @@ class Finding:
     text: str
     """One sentence: the fault, or for OK what was found in order."""
     fix: str = ""
-    """One sentence: the remedy; empty where ``text`` implies it, and for OK."""
+    """The remedy: one sentence, or what to write; empty where ``text`` implies it, and for OK."""
     cluster: str = ""
     """The cluster that it is of; empty for the hub, for what is the same on all, and in a hub that names none."""
 

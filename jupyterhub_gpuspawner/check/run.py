@@ -39,10 +39,11 @@ from jupyterhub_gpuspawner.check.finding import (
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
+from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profile
 from jupyterhub_gpuspawner.profiles.schema import dotted
-from jupyterhub_gpuspawner.site.configuration import Site, load_site, refusal, refused
+from jupyterhub_gpuspawner.site.configuration import Site, read_config, refusal, refused, site_of, spawner_class_of
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 
 CHECKS: tuple[Check, ...] = tuple(
@@ -53,6 +54,24 @@ CHECKS: tuple[Check, ...] = tuple(
 )
 """Each function of these modules whose name begins with ``check_``, in the order of their findings."""
 CONFIGURATION = Code("configuration", "The hub would not start with this configuration. Nothing else is checked.")
+UNCONFIGURED = Code(
+    "configuration-missing",
+    "There is no configuration file, or it sets neither a spawner nor profiles; the fix has lines that can be written "
+    "into it.",
+)
+FIRST_LINES = """\
+c = get_config()
+
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.JupyterHub.cleanup_servers = False  # servers keep running while the hub is restarted
+c.Authenticator.allow_all = True  # everyone who has an account may sign in
+c.GPUSlurmSpawner.exec_prefix = "runuser -u {username} --"  # for a hub that runs as root
+c.GPUProfilesSpawner.profiles = [
+    {"display_name": "Two cores", "slurm": {"cpus": 2, "memory": "4G", "time": "2:00:00"}},
+    {"display_name": "One GPU", "slurm": {"partition": "gpu", "gpus": 1, "time": "2:00:00"}},
+]
+"""
+"""A configuration of a hub that runs as root, in front of a cluster whose partition `gpu` has GPUs."""
 INCOMPLETE = Code("check-incomplete", "One of the checks could not be finished; the others were made.")
 DOCUMENT_VERSION = 1
 ERRORS, SILENT = 1, 3
@@ -180,23 +199,49 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return 0 if not errors else SILENT if errors == {slurm.SILENT.name} else ERRORS
 
 
-def fatal(error: GPUSpawnerError, config: Path) -> tuple[Finding, ...]:
+def fatal(error: GPUSpawnerError, path: Path) -> tuple[Finding, ...]:
     """All faults of a configuration file with which the hub would not start: ``error``, and those behind it.
 
     What is misspelt comes first, since the error may be its consequence.
     """
+    if not path.is_file():
+        text = "there is no such file. If the hub has its configuration elsewhere, name the file with --config."
+        return (_unconfigured(path, text),)
     try:
-        site = load_site(config)
-    except GPUSpawnerError:
-        return (_of_error(CONFIGURATION, error),)
+        config = read_config(path)
+    except ConfigError as fault:
+        return (_of_error(CONFIGURATION, fault),)
+    is_set = "spawner_class" in config.JupyterHub
+    try:
+        spawner_class = spawner_class_of(config)
+    except ConfigError:  # which is `error`; what else is missing is what this spawner needs
+        spawner_class = GPUProfilesSpawner
+        del config.JupyterHub.spawner_class
+    site = site_of(path, config, spawner_class)
+    misspelt = tuple(settings.misspelt(site))
     classes = (JupyterHub, site.spawner_class, *SETTINGS_CLASSES)
     errors = [error, *(fault for cls in classes for fault in refused(site.config, cls)), *_of_profiles(site)]
-    unique = {str(fault): _of_error(CONFIGURATION, fault) for fault in errors}
-    return (*settings.misspelt(site), *unique.values())
+    unique = {str(problem): problem for problem in errors}
+    last: tuple[Finding, ...] = ()
+    if not is_set and not misspelt and unique.pop(f"{NO_PROFILE} {OFFER_PROFILES}", None) is not None:
+        text = "it sets no spawner_class and no profiles: the hub starts every server on its own machine."
+        last = (_unconfigured(path, text),)
+    elif not is_set:
+        misspelt = (settings.default_spawner(), *misspelt)
+    return (*misspelt, *(_of_error(CONFIGURATION, problem) for problem in unique.values()), *last)
+
+
+def _unconfigured(path: Path, text: str) -> Finding:
+    fix = (
+        "Write these lines into it, with a partition of yours that has GPUs, and run `gpuspawner check` again. "
+        "`gpuspawner files DIR --profiles` writes example profiles, as files for the folder "
+        f"c.GPUProfilesSpawner.profiles_dir.\n\n{FIRST_LINES}"
+    )
+    return UNCONFIGURED.error(str(path), text, fix)
 
 
 def _of_profiles(site: Site) -> Iterator[ConfigError]:
-    """The error of each profile in the configuration that is faulty."""
+    """The error of each profile in the configuration that is faulty, or that there is none."""
     try:
         spawner = site.spawner("nobody")
     except GPUSpawnerError:
@@ -209,6 +254,8 @@ def _of_profiles(site: Site) -> Iterator[ConfigError]:
             parse_profile(item, lambda path, at=position: dotted((source.setting, at, *path)))  # type: ignore[misc]
         except ConfigError as error:
             yield error
+    if not source.configured and source.folder is None:
+        yield ConfigError(NO_PROFILE, hint=OFFER_PROFILES)
 
 
 def sentence(finding: Finding) -> str:

@@ -149,11 +149,7 @@ async def check_names(context: Context) -> AsyncIterator[Finding]:
         yield INVALID.error(configuration.CONFIG_FILE, str(error))
         return
     if "spawner_class" not in config.JupyterHub:
-        yield DEFAULT_SPAWNER.error(
-            "c.JupyterHub.spawner_class",
-            "it is not set, so the hub uses nothing of this package and starts every server on its own machine.",
-            "Set it to 'gpu-profiles'; if another file that loads this one sets it (load_subconfig), check that file.",
-        )
+        yield default_spawner()
     reported = {setting.where for setting in context.spawner.ignored_settings()}
     for finding in _unknown(config, (*used, *app.classes)):
         if finding.where not in reported:
@@ -165,6 +161,15 @@ async def check_names(context: Context) -> AsyncIterator[Finding]:
             wrong.setdefault(finding.where, finding)  # a setting of a base class is that of several
     for finding in wrong.values():
         yield finding
+
+
+def default_spawner() -> Finding:
+    """The finding for a configuration that names no spawner."""
+    return DEFAULT_SPAWNER.error(
+        configuration.SPAWNER_CLASS,
+        "it is not set, so the hub uses nothing of this package and starts every server on its own machine.",
+        "Set it to 'gpu-profiles'; if another file that loads this one sets it (load_subconfig), check that file.",
+    )
 
 
 def _invalid(error: ConfigError) -> Finding:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ COOKIE_FILE = "jupyterhub_cookie_secret"
 """JupyterHub's default of cookie_secret_file."""
 CONFIG_FILE = "jupyterhub_config.py"
 """JupyterHub's default of config_file."""
+SPAWNER_CLASS = "c.JupyterHub.spawner_class"
+_OURS = "Set it to 'gpu-profiles'."
 _OPTIONS = ("-f", "--config", "--JupyterHub.config_file")
 _FOLDERS = ("profiles_dir", "courses_dir")
 _QUIET = logging.getLogger("gpuspawner.check")
@@ -146,31 +149,46 @@ class Site:
 
 def load_site(path: Path) -> Site:
     """Read a hub's configuration file; raises ConfigError."""
+    config = read_config(path)
+    return site_of(path, config, spawner_class_of(config))
+
+
+def read_config(path: Path) -> Config:
+    """What a hub's configuration file sets; raises ConfigError."""
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}.", hint="Name the hub's configuration file with --config.")
+        hint = "Name the hub's configuration file with --config; `gpuspawner check` says how to write one."
+        raise ConfigError(f"there is no file {path}.", hint=hint)
     try:
-        config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
+        return PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
     except Exception as error:
         raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
-    spawner_class = _spawner_class(config.JupyterHub.get("spawner_class", "gpu-profiles"))
+
+
+def site_of(path: Path, config: Config, spawner_class: type[GPUProfilesSpawner | GPUSlurmSpawner]) -> Site:
+    """The site of a hub's configuration file, whose content is ``config``."""
     folder = hub_folder(path, config)
     make_absolute(config, path, folder)
     return Site(config, spawner_class, folder)
 
 
-def _spawner_class(named: Any) -> type[GPUProfilesSpawner | GPUSlurmSpawner]:
-    """The class of a setting: its name in JupyterHub, its dotted name, or the class itself; raises ConfigError."""
-    where = "c.JupyterHub.spawner_class"
+def spawner_class_of(config: Config) -> type[GPUProfilesSpawner | GPUSlurmSpawner]:
+    """The configured spawner, by default that with profiles; raises ConfigError for one that is not this package's.
+
+    JupyterHub takes the name of an entry point, a dotted name, or the class itself.
+    """
+    where, named = SPAWNER_CLASS, config.JupyterHub.get("spawner_class", "gpu-profiles")
     if isinstance(named, str) and named in ENTRY_POINTS:
         return ENTRY_POINTS[named]
     try:
-        spawner_class = import_item(named) if isinstance(named, str) else named
+        registered = entry_points(group="jupyterhub.spawners", name=named) if isinstance(named, str) and named else ()
+        item = next((entry_point.value.replace(":", ".") for entry_point in registered), named)
+        spawner_class = import_item(item) if isinstance(item, str) else item
     except ImportError as error:
-        raise ConfigError(str(error), where=where, hint=_migrate_hint(named)) from error
+        raise ConfigError(f"{error}.", where=where, hint=_migrate_hint(named) or _OURS) from error
     except Exception as error:  # whatever the module does when it is imported
         raise ConfigError(f"{named!r} cannot be imported: {type(error).__name__}: {error}", where=where) from error
     if not (isinstance(spawner_class, type) and issubclass(spawner_class, (GPUProfilesSpawner, GPUSlurmSpawner))):
-        hint = _migrate_hint(f"{named} {getattr(spawner_class, '__mro__', '')}") or "Set it to 'gpu-profiles'."
+        hint = _migrate_hint(f"{named} {getattr(spawner_class, '__mro__', '')}") or _OURS
         raise ConfigError(f"{named!r} is not a spawner of this package.", where=where, hint=hint)
     return spawner_class
 

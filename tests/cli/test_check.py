@@ -306,7 +306,8 @@ def test_a_program_reads_of_a_configuration_with_which_the_hub_would_not_start(t
                     "code": "configuration",
                     "where": "c.GPUProfilesSpawner.profiles_dir",
                     "text": "there is no folder '/no/such/folder'.",
-                    "fix": "Create it, and put YAML files with profiles into it.",
+                    "fix": "Create it, and put YAML files with profiles into it; "
+                    "`gpuspawner files DIR --profiles` writes examples.",
                     "cluster": "",
                 }
             ],
@@ -389,7 +390,7 @@ def test_the_sites_partition_is_looked_for_where_a_job_would_go_there(
         ("json.dumps", "'json.dumps' is not a spawner of this package."),
         ("", "'' cannot be imported: ValueError: Empty module name"),
         (["gpu-profiles"], "['gpu-profiles'] is not a spawner of this package."),
-        ("nothing.Of", "No module named 'nothing'"),
+        ("nothing.Of", "No module named 'nothing'."),
     ],
 )
 def test_a_spawner_class_that_is_none_is_a_finding(value: object, text: str, tmp_path: Path) -> None:

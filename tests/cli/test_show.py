@@ -154,7 +154,8 @@ def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
 
     assert shown.exit_code == 1
     assert shown.stderr == (
-        f"gpuspawner: there is no file {tmp_path}/none.py. Name the hub's configuration file with --config.\n"
+        f"gpuspawner: there is no file {tmp_path}/none.py. Name the hub's configuration file with --config; "
+        "`gpuspawner check` says how to write one.\n"
     )
 
 

@@ -176,6 +176,13 @@ def profile_folder(path: str, rights: Rights = NOTHING) -> SharedFolder:
     return SharedFolder(path, rights)
 
 
+EXAMPLES = "`gpuspawner files DIR --profiles` writes examples."
+NO_PROFILE = "There is no profile to offer."
+OFFER_PROFILES = (
+    "Set c.GPUProfilesSpawner.profiles, or put files with profiles into c.GPUProfilesSpawner.profiles_dir; " + EXAMPLES
+)
+
+
 @dataclass(frozen=True)
 class ProfileSource:
     """The profiles that a hub offers: those of its configuration, then those of its folder."""
@@ -203,7 +210,7 @@ class ProfileSource:
             raise ConfigError(
                 f"there is no folder {self.folder.path!r}.",
                 where=setting,
-                hint="Create it, and put YAML files with profiles into it.",
+                hint="Create it, and put YAML files with profiles into it; " + EXAMPLES,
             )
 
     def profiles(self) -> tuple[Profile, ...]:
@@ -217,10 +224,10 @@ class ProfileSource:
             profiles += self.folder.besides({profile.slug for profile in profiles})
         if profiles:
             return profiles
-        hint = "Set c.GPUProfilesSpawner.profiles, or put profiles into c.GPUProfilesSpawner.profiles_dir."
+        hint = OFFER_PROFILES
         if self.folder is not None and self.folder.errors:
             hint = f"In {self.folder.path}: {self.folder.errors[0]}"
-        raise ConfigError("There is no profile to offer.", hint=hint)
+        raise ConfigError(NO_PROFILE, hint=hint)
 
     async def refresh(self) -> None:
         """Read the folder anew, if there is one."""
