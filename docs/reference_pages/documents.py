@@ -8,7 +8,8 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, get_args, get_type_hints
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from jupyterhub_gpuspawner.cluster import cluster_map
 from jupyterhub_gpuspawner.courses import report
@@ -22,11 +23,10 @@ from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report as report_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT
-from jupyterhub_gpuspawner.slurm.twin import outcome, what_if
+from jupyterhub_gpuspawner.slurm.twin import what_if
 from jupyterhub_gpuspawner.wire import bounds, documents
-from jupyterhub_gpuspawner.wire import documents as usage_wire
 
-from .wording import attribute_docs, code, markdown, table, type_in_words
+from .wording import anchor, attribute_docs, code, markdown, table, type_in_words
 
 _GROUP = r"\(\[[^\]]*\][*+]\)"
 """A group of a handler's pattern."""
@@ -50,128 +50,161 @@ EXAMPLE = documents.PlacementDocument(
 )
 
 
+class Document(NamedTuple):
+    """A section of the page: a document, and after it each type in it that no section before it has."""
+
+    name: str
+    version: int
+    cls: type
+    about: str = ""
+    also: tuple[tuple[type, str], ...] = ()
+    """Types that its fields do not name, and where they are."""
+
+    @property
+    def heading(self) -> str:
+        """As other pages link to it."""
+        return f"{self.name}, version {self.version}"
+
+
+DOCUMENTS = (
+    Document("Placement document", documents.PLACEMENT_VERSION, documents.PlacementDocument),
+    Document("Profiles document", choose_api.VERSION, choose_api.ProfilesDocument),
+    Document("Trial document", choose_api.VERSION, choose_api.TrialDocument),
+    Document(
+        "Courses document",
+        course.VERSION,
+        course.CoursesDocument,
+        also=((course.CourseSession, "`session_now` and `session_next` of a course."),),
+    ),
+    Document("Course document", course.VERSION, course.CourseDocument),
+    Document("Outcomes document", course.VERSION, course.OutcomesDocument),
+    Document("Session document", server_api.VERSION, server_api.SessionDocument),
+    Document(
+        "Messages document",
+        messages.VERSION,
+        messages.MessagesDocument,
+        "A request to show a message has a JSON object with its `message`, a text; `to`, one of "
+        '`{"everybody": true}`, `{"user": name}`, `{"user": name, "server": name}` (empty for the default server), '
+        '`{"profile": slug}`, `{"cluster": name}`, `{"node": name}` (of every cluster) and `{"cluster": name, "node": '
+        "name}`; and `minutes` for which it is shown, "
+        f"{messages.SHOWN} if absent. A request to withdraw one has `to`.",
+    ),
+    Document(
+        "Cluster map",
+        cluster_map.VERSION,
+        cluster_map.ClusterMap,
+        "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
+        "while Slurm does not answer; in a hub that names its clusters `cluster`, its own, and `clusters`, the names "
+        "of all of them; `holders_known`, false if Slurm did not say which job has which GPU; and "
+        "`failing_nodes`, the nodes on which the last starts of several people failed, each with `node`, the number of "
+        "`starts`, the `people`, and the commands or lines that `drain` and `exclude` it. A partition also has "
+        "`waiting`, the number of its pending jobs, and `queue`, the first "
+        f"{cluster_map.WAITING_AT_MOST} of them.",
+        also=(
+            (cluster_map.WaitingJob, "One of a partition's `queue`."),
+            (cluster_map.Holder, "One of a node's `jobs`, and of a GPU's `holders`."),
+            (cluster_map.MapGpu, "One of a node's `gpus`."),
+            (cluster_map.Totals, "`totals`."),
+        ),
+    ),
+    Document(
+        "Fleet document",
+        fleet.VERSION,
+        fleet.FleetHealth,
+        "What `gpuspawner fleet --json` prints, too. A node also has `ill`, true if there are differences or "
+        "contradictions. The `kind` of a difference is one of "
+        f"{', '.join(code(kind.value) for kind in differences.Kind)}; the `fault` of a contradiction one of "
+        f"{', '.join(code(fault.value) for fault in differences.Fault)}.",
+    ),
+    Document("What-if document", what_if.VERSION, what_if.WhatIfDocument),
+    Document("Course check document", report.VERSION, report.CheckDocument),
+    Document("Usage document", report_api.USAGE_VERSION, report_api.UsageDocument),
+    Document(
+        "Topology document",
+        topology.VERSION,
+        topology.NodeTopology,
+        "Part of a node's report, and the format of a topology file; every field may be absent.\n\n"
+        f"{markdown(topology.__doc__).split(chr(10) * 2)[-1]}",
+    ),
+)
+
+
 def page() -> str:
     """The page of documents and REST addresses."""
+    anchors = {document.cls: anchor(document.heading) for document in DOCUMENTS}
     parts = [
         "# Documents\n",
-        "The JSON documents that the hub, the launcher and REST clients exchange. Each has a `version`.\n",
+        "The JSON documents that the hub gives to REST clients, that commands print with `--json`, and that a topology "
+        "file is. Each has a `version`. Any field may be missing in a document of an earlier version, and new fields "
+        "may appear at any time. What hub and launcher exchange in the same version of the package (launch plan, "
+        "report, summary of use) is in `jupyterhub_gpuspawner/wire/documents.py`.\n",
         "## Addresses\n",
         table(("Address, below `/hub`", "Meaning"), list(_addresses())),
         f"A report has at most {documents.REPORT_LIMIT} bytes, a string in it at most {TEXT_LIMIT} printable "
         f"characters, and a list in its placement at most {LIST_LIMIT} items. "
         "A report that exceeds a limit is refused with the name of the field.\n",
-        f"## Placement document, version {documents.PLACEMENT_VERSION}\n",
-        *_records(documents.PlacementDocument),
-        f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n",
-        f"## Profiles document, version {choose_api.VERSION}\n",
-        *_records(choose_api.ProfilesDocument),
-        "Its `resources`:\n",
-        _record(choose_api.AskedResources),
-        "Its `availability`:\n",
-        _record(choose_api.Prospect),
-        f"## Trial document, version {choose_api.VERSION}\n",
-        _record(choose_api.TrialDocument),
-        f"## Courses document, version {course.VERSION}\n",
-        *_records(course.CoursesDocument),
-        "Its `session_now` and `session_next`:\n",
-        _record(course.CourseSession),
-        f"## Course document, version {course.VERSION}\n",
-        "Its `course` is one of the courses document.\n",
-        *_records(course.CourseDocument),
-        f"## Outcomes document, version {course.VERSION}\n",
-        *_records(course.OutcomesDocument),
-        f"## Session document, version {server_api.VERSION}\n",
-        *_records(server_api.SessionDocument),
-        f"## Messages document, version {messages.VERSION}\n",
-        "A request to show a message has a JSON object with its `message`, a text; `to`, one of "
-        '`{"everybody": true}`, `{"user": name}`, `{"user": name, "server": name}` (empty for the default server), '
-        '`{"profile": slug}`, `{"cluster": name}`, `{"node": name}` (of every cluster) and `{"cluster": name, "node": '
-        "name}`; and `minutes` for which it is shown, "
-        f"{messages.SHOWN} if absent. A request to withdraw one has `to`.\n",
-        *_records(messages.MessagesDocument),
-        f"## Cluster map, version {cluster_map.VERSION}\n",
-        "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
-        "while Slurm does not answer; in a hub that names its clusters `cluster`, its own, and `clusters`, the names "
-        "of all of them; `holders_known`, false if Slurm did not say which job has which GPU; and "
-        "`failing_nodes`, the nodes on which the last starts of several people failed, each with `node`, the number of "
-        "`starts`, the `people`, and the commands or lines that `drain` and `exclude` it.\n",
-        *_records(cluster_map.ClusterMap),
-        "A partition also has `waiting`, the number of its pending jobs, and `queue`, the first "
-        f"{cluster_map.WAITING_AT_MOST} of them, with GPUs as `--gres` takes them:\n",
-        _record(cluster_map.WaitingJob),
-        "One of a node's `gpus`:\n",
-        _record(cluster_map.MapGpu),
-        "One of its `holders`, and of a node's `jobs`:\n",
-        _record(cluster_map.Holder),
-        "`totals`:\n",
-        _record(cluster_map.Totals),
-        f"## Fleet document, version {fleet.VERSION}\n",
-        "What `gpuspawner fleet --json` prints, too.\n",
-        _record(fleet.FleetHealth),
-        "One of its `nodes`; it also has `ill`, true if there are differences or contradictions:\n",
-        _record(fleet.NodeHealth),
-        "A node's `shape`:\n",
-        _record(differences.Shape),
-        f"One of its `differences`; its `kind` is one of {', '.join(code(kind.value) for kind in differences.Kind)}:\n",
-        _record(differences.Difference),
-        "One of its `contradictions`; its `fault` is one of "
-        f"{', '.join(code(fault.value) for fault in differences.Fault)}:\n",
-        _record(differences.Contradiction),
-        "`grants`:\n",
-        _record(fleet.GrantSummary),
-        f"## What-if document, version {what_if.VERSION}\n",
-        _record(what_if.WhatIfDocument),
-        "`today` and `then`:\n",
-        *_records(outcome.SiteOutcome),
-        "One of the `shares` of a job:\n",
-        _record(outcome.Share),
-        f"## Course check document, version {report.VERSION}\n",
-        *_records(report.CheckDocument),
-        f"## Node report, version {documents.REPORT_VERSION}\n",
-        *_records(documents.NodeReport),
-        f"## Usage document, version {report_api.USAGE_VERSION}\n",
-        *_records(report_api.UsageDocument),
-        "Its `use` is a usage summary.\n",
-        f"## Usage summary, version {usage_wire.USAGE_VERSION}\n",
-        "It has the limits of a report.\n",
-        *_records(usage_wire.UsageSummary),
-        f"## Launch plan, version {documents.PLAN_VERSION}\n",
-        "It is part of the batch script, so it contains no secrets.\n",
-        _record(documents.LaunchPlan),
-        f"## Topology document, version {topology.VERSION}\n",
-        "Part of a report, and the format of a topology file.\n",
-        f"{markdown(topology.__doc__).split(chr(10) * 2)[-1]}\n",
-        *_records(topology.NodeTopology),
     ]
-    return "\n".join(parts)
+    for document in DOCUMENTS:
+        parts += [f"## {document.heading}\n", f"{document.about}\n" if document.about else ""]
+        inner = {}
+        for cls, where in (*document.also, *((cls, "") for cls in _inside(document.cls))):
+            if cls not in anchors:
+                anchors[cls], inner[cls] = anchor(cls.__name__), where
+        parts.append(_record(document.cls, anchors))
+        for cls, where in inner.items():
+            parts += [f"### {cls.__name__}\n", f"{where}\n" if where else "", _record(cls, anchors)]
+        if document.cls is documents.PlacementDocument:
+            parts.append(f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n")
+    return "\n".join(filter(None, parts))
 
 
 def _addresses() -> Iterator[tuple[str, str]]:
+    """Each address with what it is; what a handler says of all its methods stands at the first of them."""
     for handler, entries in itertools.groupby(routes.API, key=lambda entry: entry[1]):
+        about = markdown(handler.__doc__)
         patterns = [pattern for pattern, *_ in entries]
         for method in ("get", "post", "put", "delete"):
             if method in vars(handler):
                 function = vars(handler)[method]
                 doc = markdown(inspect.getdoc(function)).splitlines()[0]
-                names = (code(f"{method.upper()} {_named(pattern, function)}") for pattern in patterns)
-                yield (", ".join(names), f"{markdown(handler.__doc__)} {doc}")
+                yield code(f"{method.upper()} {_address(patterns, function)}"), f"{about} {doc}"
+                about = ""
+
+
+def _address(patterns: list[str], method: Callable[..., object]) -> str:
+    """The pattern of an address with its groups replaced by the names of the method's parameters.
+
+    What only the longer one of two patterns has is in brackets.
+    """
+    addresses = [_named(pattern, method).split("/") for pattern in patterns]
+    shortest = min(addresses, key=len)
+    return "/".join(part if part in shortest else f"[{part}]" for part in max(addresses, key=len))
 
 
 def _named(pattern: str, method: Callable[..., object]) -> str:
-    """The pattern of an address with its groups replaced by the names of the method's parameters."""
     names = iter(list(inspect.signature(method).parameters)[1:])
     return re.sub(_GROUP, lambda _: f"{{{next(names)}}}", pattern)
 
 
-def _records(cls: type) -> Iterator[str]:
-    """The fields of a document, then those of each type of item in its lists."""
-    yield _record(cls)
-    hints = _hints(cls)
-    for name, hint in ((field.name, hints[field.name]) for field in _fields(cls)):
-        items = [each for each in get_args(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
-        for item in items:
-            yield f"One of its `{name}`:\n"
-            yield _record(item)
+def _inside(cls: type) -> Iterator[type]:
+    """The types of a document's fields, of theirs, and so on, each once."""
+    waiting, found = [cls], {cls}
+    while waiting:
+        outer = waiting.pop(0)
+        hints = _hints(outer)
+        for field in _fields(outer):
+            for inner in _dataclasses(hints[field.name]):
+                if inner not in found:
+                    found.add(inner)
+                    waiting.append(inner)
+                    yield inner
+
+
+def _dataclasses(hint: Any) -> Iterator[type]:
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        yield hint
+    for argument in get_args(hint):
+        yield from _dataclasses(argument)
 
 
 def _fields(cls: type) -> list[dataclasses.Field[Any]]:
@@ -186,23 +219,28 @@ def _hints(cls: type) -> dict[str, Any]:
     )
 
 
-def _record(cls: type) -> str:
+def _record(cls: type, anchors: Mapping[type, str]) -> str:
+    """The fields of a type; those of a base that the page has already are not repeated."""
+    above = [base for base in cls.__mro__[1:] if base in anchors]
+    own = set(cls.__annotations__) if above else {field.name for field in _fields(cls)}
     bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
     docs = {name: doc for base in bases for name, doc in attribute_docs(base).items()}
     hints = _hints(cls)
-    rows = []
-    for field in _fields(cls):
-        missing = field.default is dataclasses.MISSING
-        made = field.default_factory is not dataclasses.MISSING
-        default = "" if missing and made else "required" if missing else code(json.dumps(field.default))
-        rows.append((code(field.name), _hint(hints[field.name]), default, _json(docs.get(field.name))))
-    return f"{_json(cls.__doc__)}\n\n" + table(("Field", "Type", "Default", "Meaning"), rows)
+    rows = [
+        (code(field.name), _type(hints[field.name], anchors), _json(docs.get(field.name)))
+        for field in _fields(cls)
+        if field.name in own
+    ]
+    has = f" It has the fields of [{above[0].__name__}](#{anchors[above[0]]}), and:" if above else ""
+    return f"{_json(cls.__doc__)}{has}\n\n" + table(("Field", "Type", "Meaning"), rows)
 
 
-def _hint(hint: Any) -> str:
-    if dataclasses.is_dataclass(hint):
-        return code(getattr(hint, "__name__", hint))
-    return type_in_words(hint)
+def _type(hint: Any, anchors: Mapping[type, str]) -> str:
+    """A type in words, with links to those that the page describes."""
+    words = code(hint.__name__) if isinstance(hint, type) and dataclasses.is_dataclass(hint) else type_in_words(hint)
+    for cls in _dataclasses(hint):
+        words = words.replace(f"`{cls.__name__}`", f"[{cls.__name__}](#{anchors[cls]})")
+    return f"{words} or null" if NoneType in get_args(hint) else words
 
 
 def _json(docstring: str | None) -> str:
