@@ -33,7 +33,8 @@ HEAD = """\
 Written by `scripts/sites` after each of its runs; nothing here is typed. Each site is brought up with what makes it
 different, and the main job is run on it: choose a profile, wait in line, start, compare the placement with Slurm's
 allocation, restart the hub, stop the server, read its log, be ended by the time limit, and have `gpuspawner check` find
-nothing but what is to be known of the site. Below the table stands what else was tried on each.
+nothing but what is to be known of the site. *Beside it* counts what else was tried, in `tests/nightly/sites`; what did
+not pass is named.
 
 """
 Row = dict[str, Any]
@@ -74,23 +75,24 @@ def outcomes(junit: Path) -> dict[str, str]:
 
 
 def table(rows: list[Row]) -> str:
-    """The page."""
+    """The page: what each site is, how each step of the main job ended there, and what else did not pass."""
     steps = [step.replace("_", " ") for step in STEPS]
-    lines = [
-        f"| site | {' | '.join(steps)} | beside it | Slurm | commit | run on |\n",
-        f"| --- | {' | '.join('---' for _ in steps)} | --- | --- | --- | --- |\n",
-    ]
-    others = []
+    about, lines = [], []
     for row in rows:
         cells = [row["tests"].get(step, "does not apply") for step in STEPS]
         own = {name: result for name, result in row["tests"].items() if name not in STEPS}
         passed = sum(result == "passed" for result in own.values())
         cells += [f"{passed} of {len(own)} passed" if own else "nothing", row["slurm"], row["commit"], row["date"]]
-        lines.append(f"| [{row['name']}](#{row['name']}) | {' | '.join(cells)} |\n")
-        listed = [f"- {name.replace('_', ' ')}: {result}\n" for name, result in own.items()]
-        others.append(f"\n## {row['name']}\n\n{title(row['name'])}.\n" + ("\n" if listed else "") + "".join(listed))
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |\n")
+        others = [f"{name.replace('_', ' ')}: {result}" for name, result in own.items() if result != "passed"]
+        about.append(f"- **{row['name']}**: {'; '.join([title(row['name']), *others])}.\n")
+    lines = [
+        f"| site | {' | '.join(steps)} | beside it | Slurm | commit | run on |\n",
+        f"| --- | {' | '.join('---' for _ in steps)} | --- | --- | --- | --- |\n",
+        *lines,
+    ]
     waiting = [name for name in names() if name not in {row["name"] for row in rows}]
-    text = HEAD + "".join(lines) + "".join(others)
+    text = f"{HEAD}{''.join(about)}\n{''.join(lines)}"
     return text + (f"\nNot run yet: {', '.join(waiting)}.\n" if waiting else "")
 
 
