@@ -140,6 +140,12 @@ def page() -> str:
         "report, summary of use) is in `jupyterhub_gpuspawner/wire/documents.py`.\n",
         "## Addresses\n",
         table(("Address, below `/hub`", "Meaning"), list(_addresses())),
+        "The events of JupyterHub's own `GET /api/users/{user_name}/server/progress` have the field `gpuspawner` with "
+        "what the waiting page shows: `headline` and `sentence`; `stages`, each with `name`, `title`, `state` (`done`, "
+        "`current`, `coming`), `at` and `took` in seconds; `reason`, `hint`, `position` and `of`; `estimate`, when the "
+        "job is expected to start, and `expected`, the same as a sentence; `change`, why that is another time than "
+        "before; `kept` and `kept_until`, how long its place is kept; `notes`; `silent` and `answered_at`, while Slurm "
+        "does not respond.\n",
         f"A report has at most {documents.REPORT_LIMIT} bytes, a string in it at most {TEXT_LIMIT} printable "
         f"characters, and a list in its placement at most {LIST_LIMIT} items. "
         "A report that exceeds a limit is refused with the name of the field.\n",
