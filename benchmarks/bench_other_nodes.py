@@ -121,7 +121,7 @@ def main() -> int:
     ):
         threading.Thread(target=hub.serve_forever, daemon=True).start()
         os.environ["JUPYTERHUB_API_URL"] = f"http://127.0.0.1:{hub.server_address[1]}/hub/api"
-        os.environ["JUPYTERHUB_API_TOKEN"] = "0"  # noqa: S105 - of no hub
+        os.environ["JUPYTERHUB_API_TOKEN"] = "0"
         os.environ["JUPYTERHUB_SERVICE_URL"] = "http://127.0.0.1:0/"
         for tried in range(options.runs):
             without = run(slurm, Path(name), options.nodes, reporting=False)

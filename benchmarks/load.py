@@ -93,7 +93,7 @@ def folders(database: Path | None) -> Iterator[tuple[Path, Path]]:
     On a cluster slurmctld, the nodes and the homes do not write to the hub's disk, and jobs do not keep the hub's
     machine from its disk. Here they would: a commit that takes 1 ms at rest takes 100 while 30 jobs start.
     """
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
     made = [Path(tempfile.mkdtemp(prefix="gpuspawner-load-", dir=parent)) for parent in (memory, database or memory)]
     for folder in made:
         folder.chmod(0o755)

@@ -35,7 +35,7 @@ UNRESOLVED = Code(
 )
 SAMPLE = 8
 """Nodes that are looked at, one for each partition at least."""
-_ANY = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
+_ANY = ("", "0.0.0.0", "::")
 _SETTINGS = ("hub_connect_url", "hub_connect_ip", "hub_bind_url", "hub_ip")
 _AWAY = frozenset(("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "FUTURE", "CLOUD", "DOWN"))
 """States of nodes whose address may not be known yet."""

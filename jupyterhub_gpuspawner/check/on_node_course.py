@@ -74,7 +74,7 @@ def run(command: list[str]) -> str:
     return lines[-1] if lines else f"{Path(command[0]).name} ended with exit code {done.returncode}"
 
 
-def main(gpus: bool, git: str, branch: str) -> None:  # noqa: FBT001 - read from the command line
+def main(gpus: bool, git: str, branch: str) -> None:
     """Look at everything."""
     say("home", home_fault())
     if gpus:

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.cli.options import printable
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.words import counted
 
-TOKEN = "JUPYTERHUB_API_TOKEN"  # noqa: S105 - a variable's name
+TOKEN = "JUPYTERHUB_API_TOKEN"
 TIME_LIMIT = 60.0
 """Seconds for one request."""
 

@@ -266,7 +266,7 @@ def _plan_of_profile(
 ) -> SessionPlan:
     """The plan of a session as if everybody started the profile of this rank."""
     course = file.course
-    assert course is not None  # noqa: S101 - plans
+    assert course is not None
     plan = SessionPlan(course_date, tuple(names), file.slug)
     base, opens = profiles_of(course, course_date)[rank].slug, _opens(course, course_date, inputs)
     try:

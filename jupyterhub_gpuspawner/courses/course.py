@@ -159,7 +159,7 @@ class SessionRule(Frozen):
         if self.date_ is not None:
             yield self.date_
             return
-        assert self.first is not None and self.last is not None  # noqa: S101, PT018 - _consistent
+        assert self.first is not None and self.last is not None  # noqa: PT018 - _consistent
         wanted = {WEEKDAYS.index(name) for name in self.weekly}
         without = frozenset(self.except_)
         day = self.first

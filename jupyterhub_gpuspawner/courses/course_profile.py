@@ -78,7 +78,7 @@ def course_profile(
     file, line and field of the course's file.
     """
     course = file.course
-    assert course is not None  # noqa: S101 - _file
+    assert course is not None
     session = session or next((course_date for course_date in course.dates if now < course_date.end), None)
     chosen, at = _chosen(course, session, rank)
     base = _base(file, chosen, at, profiles)

@@ -39,8 +39,8 @@ class Guard:
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C at the terminal is for the parent alone
         )
-        assert self._process.stdin is not None  # noqa: S101 - for mypy
-        assert self._process.stdout is not None  # noqa: S101 - for mypy
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
 
     def start(self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], output: Path) -> int:

@@ -56,7 +56,7 @@ class HubProcess:
     prefix: Sequence[str] = ()
     """Words before the hub's command that run it as another user. They must exec the command."""
     token: str = field(default_factory=lambda: secrets.token_hex(16))
-    password: str = "demo"  # noqa: S105 - printed to whoever runs the demo
+    password: str = "demo"
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -209,7 +209,7 @@ class HubProcess:
 
     def kill(self) -> None:
         """Kill the hub with SIGKILL; its proxy and its servers keep running."""
-        assert self.process is not None  # noqa: S101 - a caller's mistake
+        assert self.process is not None
         self.process.kill()
         self.process.wait()
         self.process = None

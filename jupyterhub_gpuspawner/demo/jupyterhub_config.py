@@ -56,7 +56,7 @@ c.GPUProfilesSpawner.local_spawner_class = "jupyterhub.spawner.SimpleLocalProces
 c.SimpleLocalProcessSpawner.home_dir_template = str(homes / "{username}")
 
 
-def make_home(spawner):  # noqa: ANN001, ANN201 - an admin's file needs no types
+def make_home(spawner):
     """Create the user's home folder: users of the demo have no accounts.
 
     JupyterLab does not ask whether it may fetch Jupyter's news.

@@ -158,7 +158,7 @@ class IdleWatch:
 
     def _first(self, server: Server) -> IdleServer:
         """A server that is looked at for the first time; with what is known of it from before the hub's restart."""
-        assert server.placement is not None  # noqa: S101 - _running
+        assert server.placement is not None
         key = (server.user, server.name, server.job_id)
         row = (self._stored or {}).pop(key, None)
         first = IdleServer(server.job_id, has_gpus(server.placement), keeps_before=self._keeps.pop(key, 0))
@@ -243,7 +243,7 @@ def idle_record(server: Server, idle: IdleServer, *, at: float) -> Ending:
 def _looked_at(
     before: IdleServer, server: Server, rules: Rules, activity: Mapping[tuple[str, str], float], now: float
 ) -> IdleServer:
-    assert server.placement is not None  # noqa: S101 - _running
+    assert server.placement is not None
     in_session, ended = rules.session(server.profile, now)
     return before.looked_at(
         server.usage,

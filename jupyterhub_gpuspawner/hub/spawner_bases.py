@@ -3,7 +3,6 @@
 None of these packages has annotations. Type checkers see the classes below instead, with those attributes and methods
 that this package uses, so that an attribute which does not exist is an error. At run time these are the real classes.
 """
-# ruff: noqa: D102, FBT001, FBT002 - signatures of these packages, which document them
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class Reconciliation:
         except GPUSpawnerError as error:
             if orphan.job_id not in self._failed:
                 self._failed.add(orphan.job_id)
-                log.error("Job %s is not cancelled yet; the hub will try again: %s", orphan.job_id, error)  # noqa: TRY400
+                log.error("Job %s is not cancelled yet; the hub will try again: %s", orphan.job_id, error)
         else:
             self._failed.discard(orphan.job_id)
             log.info("Job %s is cancelled", orphan.job_id)

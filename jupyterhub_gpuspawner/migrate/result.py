@@ -103,7 +103,7 @@ class Migration:
         """Profiles that a file may not have."""
         return [profile.document for profile in self.profiles if not profile.in_file]
 
-    def note(  # noqa: PLR0917 - the columns of the list
+    def note(
         self, kind: Kind, where: object, was: object, now: str, why: str, todo: str = "", *, profile: str = ""
     ) -> None:
         """Add a difference; the same one of another profile is joined to it."""
@@ -193,7 +193,7 @@ def _literal(value: Any) -> str:
 class _Dumper(yaml.SafeDumper):
     """Indents the items of a list."""
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
         super().increase_indent(flow, indentless=False)
 
 

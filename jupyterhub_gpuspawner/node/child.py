@@ -187,7 +187,7 @@ def keep_open(descriptor: int) -> int:
     try:
         duplicate = fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST)
     except OSError:
-        os.set_inheritable(descriptor, True)  # noqa: FBT003 - its one argument
+        os.set_inheritable(descriptor, True)
         return descriptor
     os.close(descriptor)
     return duplicate

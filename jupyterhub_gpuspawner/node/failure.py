@@ -102,7 +102,7 @@ def faulty_folder(environ: Mapping[str, str], *, seconds: float = WRITE_SECONDS)
     Returns the first fault, and a sentence with the system's word for it. That slurmd could open the log shows that its
     folder can be written; it may be full. Raises OSError if no process can be had.
     """
-    folders = {"tmp": environ.get("TMPDIR") or "/tmp", "log": _log_folder(), "home": environ.get("HOME", "")}  # noqa: S108
+    folders = {"tmp": environ.get("TMPDIR") or "/tmp", "log": _log_folder(), "home": environ.get("HOME", "")}
     names = {path: name for name, path in folders.items() if path}  # of several names for one folder the last
 
     def write(say: Say) -> None:

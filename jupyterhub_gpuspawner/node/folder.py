@@ -35,7 +35,7 @@ _FUNCTION = "BASH_FUNC_gpuspawner-run%%"
 """The variable in which bash exports and imports a function of this name."""
 CONTAINERS = ("apptainer", "singularity")
 """Commands that run a server in a container."""
-USUALLY_BOUND = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only compared
+USUALLY_BOUND = ("/tmp", "/var/tmp", "/dev/shm")
 """What Apptainer makes available in every container, beside the home."""
 _MEMBER = "lab.json"
 """In the archive: paths and texts of the companion's files (``lab``)."""

@@ -207,7 +207,7 @@ def _open_standard() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
-            os.set_inheritable(number, True)  # noqa: FBT003 - its one argument
+            os.set_inheritable(number, True)
 
 
 def _find_the_users_modules() -> None:

@@ -160,7 +160,7 @@ class Nvml:
 
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 2, 3, 4
     NVML_ERROR_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_GPU_IS_LOST = 6, 13, 15
-    nvmlMemory_v2 = ctypes.sizeof(Memory2) | 2 << 24  # noqa: N815 - these names are pynvml's
+    nvmlMemory_v2 = ctypes.sizeof(Memory2) | 2 << 24
 
     def __init__(self) -> None:
         """Load the library; raises OSError if there is none, NvmlError if the driver does not work."""
@@ -205,32 +205,32 @@ class Nvml:
         if code:
             raise NvmlError(self._words(code), code)
 
-    def nvmlDeviceGetMemoryInfo(self, device: c_void_p, version: int | None = None) -> Memory | Memory2:  # noqa: D102, N802
+    def nvmlDeviceGetMemoryInfo(self, device: c_void_p, version: int | None = None) -> Memory | Memory2:
         memory = Memory() if version is None else Memory2(version=version)
         self._check(f"nvmlDeviceGetMemoryInfo{'' if version is None else '_v2'}", device, byref(memory))
         return memory
 
-    def nvmlDeviceGetMigMode(self, device: c_void_p) -> list[int]:  # noqa: D102, N802
+    def nvmlDeviceGetMigMode(self, device: c_void_p) -> list[int]:
         now, pending = c_uint(), c_uint()
         self._check("nvmlDeviceGetMigMode", device, byref(now), byref(pending))
         return [now.value, pending.value]
 
-    def nvmlDeviceGetRemappedRows(self, device: c_void_p) -> tuple[int, ...]:  # noqa: D102, N802
+    def nvmlDeviceGetRemappedRows(self, device: c_void_p) -> tuple[int, ...]:
         numbers = [c_uint() for _ in range(4)]
         self._check("nvmlDeviceGetRemappedRows", device, *map(byref, numbers))
         return tuple(number.value for number in numbers)
 
-    def nvmlDeviceGetMemoryAffinity(self, device: c_void_p, words: int, scope: int) -> list[int]:  # noqa: D102, N802
+    def nvmlDeviceGetMemoryAffinity(self, device: c_void_p, words: int, scope: int) -> list[int]:
         mask = (ctypes.c_ulong * words)()
         self._check("nvmlDeviceGetMemoryAffinity", device, c_uint(words), mask, c_uint(scope))
         return list(mask)
 
-    def nvmlDeviceGetCpuAffinity(self, device: c_void_p, words: int) -> list[int]:  # noqa: D102, N802
+    def nvmlDeviceGetCpuAffinity(self, device: c_void_p, words: int) -> list[int]:
         mask = (ctypes.c_ulong * words)()
         self._check("nvmlDeviceGetCpuAffinity", device, c_uint(words), mask)
         return list(mask)
 
-    def nvmlDeviceGetComputeRunningProcesses(self, device: c_void_p) -> list[Any]:  # noqa: D102, N802
+    def nvmlDeviceGetComputeRunningProcesses(self, device: c_void_p) -> list[Any]:
         room = PROCESSES
         while True:
             count, processes = c_uint(room), (Process * room)()
@@ -243,10 +243,10 @@ class Nvml:
             else:
                 return list(processes[: count.value])
 
-    def nvmlGpmMigSampleGet(self, device: c_void_p, instance: int, sample: c_void_p) -> None:  # noqa: D102, N802
+    def nvmlGpmMigSampleGet(self, device: c_void_p, instance: int, sample: c_void_p) -> None:
         self._check("nvmlGpmMigSampleGet", device, c_uint(instance), sample)
 
-    def nvmlGpmMetricsGet(self, metrics: GpmMetricsGet) -> None:  # noqa: D102, N802
+    def nvmlGpmMetricsGet(self, metrics: GpmMetricsGet) -> None:
         self._check("nvmlGpmMetricsGet", byref(metrics))
 
 

@@ -631,7 +631,7 @@ def as_document(item: Sequence[Any]) -> dict[str, Any]:
 
 def _check(display_name: object, traits: object) -> None:
     if not isinstance(display_name, str) or not isinstance(traits, Mapping):
-        raise ValueError("a profile's tuple begins with its display name (text) and ends with its traits (a dict)")  # noqa: TRY004
+        raise ValueError("a profile's tuple begins with its display name (text) and ends with its traits (a dict)")
     ours = sorted(set(traits) & set(_SCHEMA))
     if ours:
         raise ValueError(f"{ours[0]!r} is not a trait: write the whole profile as a dict with display_name, slurm, ...")

@@ -378,7 +378,7 @@ class Environment(Frozen):
 
 # How the launcher places a server on its node, as set by a profile; the values are those of the launch plan.
 
-CLAIM_FOLDER = "/var/tmp"  # noqa: S108 - what is in it is guarded
+CLAIM_FOLDER = "/var/tmp"
 """Folder for the locks by which servers claim GPUs (``placement.claim``): shared by all jobs of a node, which /tmp and
 /dev/shm are not if they are private to each job."""
 

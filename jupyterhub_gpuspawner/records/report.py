@@ -266,7 +266,7 @@ def _promises(records: Sequence[SessionRecord], zone: tzinfo | None) -> Iterator
 
 def _accuracy(name: str, pairs: Sequence[tuple[SessionRecord, Outcome]]) -> Row:
     summary = accuracy([outcome for _, outcome in pairs])
-    assert summary is not None  # noqa: S101 - for mypy: a group is not empty
+    assert summary is not None
     errors = (duration(error) if error is not None else "-" for error in (summary.error, summary.slurm_error))
     numbers = (f"{100 * summary.within:.0f} %", *errors, f"{summary.number:,}")
     return name, (100 * summary.within,), numbers

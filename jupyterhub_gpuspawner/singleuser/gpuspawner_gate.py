@@ -51,7 +51,7 @@ PATIENCE = 5.0
 """Seconds that the application may take for one answer before it is asked again."""
 FRESH = 15.0
 """Seconds for which an answer of the hub serves all pages of the application."""
-PARENTS = ("/tmp", "/dev/shm")  # noqa: S108 - a new folder with a random name, for its user alone
+PARENTS = ("/tmp", "/dev/shm")
 SECRETS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
 """Environment variables that the application does not get: error pages and logs of web applications show theirs."""
 SIGN_IN_COOKIE = re.compile(r"(__Host-)?jupyterhub-", re.IGNORECASE)
@@ -157,7 +157,7 @@ def own_cookies(base_url: str) -> type[web.OutputTransform]:
             status_code: int,
             headers: httputil.HTTPHeaders,
             chunk: bytes,
-            finishing: bool,  # noqa: ARG002, FBT001 - as tornado has it
+            finishing: bool,  # noqa: ARG002 - as tornado has it
         ) -> tuple[int, httputil.HTTPHeaders, bytes]:
             cookies = headers.get_list("Set-Cookie")
             headers.pop("Set-Cookie", None)

@@ -183,7 +183,7 @@ def _culled_after(command: Sequence[object] | None) -> int | None:
 
 def no_session(file: CourseFile, session: str) -> ConfigError:
     """The error for a session that the course does not have."""
-    assert file.course is not None  # noqa: S101 - course_file
+    assert file.course is not None
     days = ", ".join(date.name for date in file.course.dates)
     return ConfigError(f"course {file.slug} has no session {session!r}.", hint=f"Its sessions are {days}.")
 
@@ -212,7 +212,7 @@ def course_file(folder: str, name: str) -> CourseFile:
 def named_course(site: Site, name: str) -> Course:
     """A course of the hub's folder; raises ConfigError, also for a fault in its file."""
     course = course_file(spawner_of(site).courses_dir, name).course
-    assert course is not None  # noqa: S101 - course_file
+    assert course is not None
     return course
 
 
@@ -325,7 +325,7 @@ def _course_requests(
     """
     spawner, now = spawner_of(site), datetime.now().astimezone()
     file = course_file(spawner.courses_dir, str(choice["profile"]).removeprefix(PREFIX))
-    assert file.course is not None  # noqa: S101 - course_file
+    assert file.course is not None
     session = next((date for date in file.course.dates if now < date.end), None)
     if session is None:
         raise no_session(file, "from now on")

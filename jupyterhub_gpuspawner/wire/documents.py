@@ -101,7 +101,7 @@ def recover_plan(text: str) -> tuple[LaunchPlan, str]:
 def _document(text: str) -> dict[str, Any]:
     document = json.loads(text)
     if not isinstance(document, dict):
-        raise ValueError("a launch plan is a JSON object")  # noqa: TRY004 - what json.loads raises, too
+        raise ValueError("a launch plan is a JSON object")
     return document
 
 

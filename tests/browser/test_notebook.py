@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 
 import pytest
-from playwright.sync_api import Page, TimeoutError, expect  # noqa: A004 - Playwright's own
+from playwright.sync_api import Page, TimeoutError, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from tests.browser.seeing import shoot, sign_in

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.site.configuration import load_site
 def test_check_and_show_read_what_the_demos_hub_reads(tmp_path: Path) -> None:
     """The demo writes a configuration for them with the same folders of profiles and homes, and without secrets."""
     shutil.copytree(PROFILES, tmp_path / "profiles")
-    hub = HubProcess(tmp_path, token="a secret", password="a secret")  # noqa: S106
+    hub = HubProcess(tmp_path, token="a secret", password="a secret")
     written = hub.write_configuration()
     with patch.dict(os.environ):
         site = load_site(written)

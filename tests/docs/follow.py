@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 OVERLAID = ("/etc", "/home", "/opt", "/usr/local", "/var/lib")
 INSTALLED = Path("/opt/jupyterhub")
 PROXY = "howto/network.md#Restart the hub without cutting connections"
-PASSWORD = "correct horse battery staple"  # noqa: S105
+PASSWORD = "correct horse battery staple"
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 
 

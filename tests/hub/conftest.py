@@ -63,7 +63,7 @@ def light_hub(
 ) -> Iterator[HubProcess]:
     """A hub whose servers are stand-ins; each test uses its own users. REST answers a start soon."""
     of_users = {
-        "mel": {"ip": "0.0.0.0"},  # noqa: S104
+        "mel": {"ip": "0.0.0.0"},
         "ida": {"ip": "127.0.0.1"},
         "fil": {"log_dir": f"{public_folder}/full"},
     }

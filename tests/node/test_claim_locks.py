@@ -305,7 +305,7 @@ MOUNTS = {
 @pytest.mark.parametrize(("lines", "source"), MOUNTS.values(), ids=MOUNTS.keys())
 def test_a_folder_that_is_mounted_for_one_job_is_recognised(lines: str, source: str) -> None:
     """In it, no job sees the claims of another."""
-    assert job_mount("/var/tmp", ROOT_MOUNT + lines, "71") == source  # noqa: S108
+    assert job_mount("/var/tmp", ROOT_MOUNT + lines, "71") == source
 
 
 def test_a_link_to_a_folder_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.node.port import NOBODY, OTHERS, OURS, PROCESS, USER,
 from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
-ALL = "0.0.0.0"  # noqa: S104 - what is bound there ends with its test
+ALL = "0.0.0.0"
 SOMEBODY = 64_001
 """A user without an account, as whom only root can act."""
 LISTEN = """
@@ -100,7 +100,7 @@ def _open(pid: int) -> set[str]:
 
 def test_the_server_is_known_by_its_process(listens: Listens) -> None:
     """By its pid, an ancestor, or, if it has detached from its parent, its token; the user alone is not enough."""
-    pid, port = listens(token="mine")  # noqa: S106 - nobody's
+    pid, port = listens(token="mine")
     address = ("127.0.0.1",)
 
     assert listeners.port_owner(port, pid, "") == PortOwner(OURS, PROCESS, address)

@@ -158,7 +158,7 @@ def test_a_file_repaired_by_chmod_is_read(folder: Path) -> None:
     """Its content and modification time are unchanged."""
     folder.parent.chmod(0o755)
     for parent in folder.parents:
-        if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/pytest"):  # noqa: S108 - pytest's own
+        if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/pytest"):
             parent.chmod(0o755)
     path = folder / "own.yaml"
     path.chmod(0)

@@ -125,7 +125,7 @@ PLACEMENT = PlacementDocument(
 ALONE = replace(PLACEMENT, other_nodes=(), weakest_link_over_nodes=None)
 FAILURE = StartFailure("module", "CUDA/12.4", "Lmod: unknown module")
 REPORTS = {
-    "server": NodeReport(20001, ALONE, DOCUMENT, Door("process", ("0.0.0.0",))),  # noqa: S104
+    "server": NodeReport(20001, ALONE, DOCUMENT, Door("process", ("0.0.0.0",))),
     "other-node": NodeReport(0, OTHER, DOCUMENT, other_node=True),
     "failure": NodeReport(0, failure=FAILURE),
 }

@@ -30,7 +30,7 @@ Lmod has detected the following error: The following module(s) are unknown: "CUD
 The set-up of the server failed with exit code 1."""
 
 
-def server(user: str, state: str, number: int) -> Server:  # noqa: PLR0911 - one for each state
+def server(user: str, state: str, number: int) -> Server:
     """A server in this state; ``number`` varies its node and GPU."""
     ends = datetime.fromtimestamp(BEGAN + 7200, timezone.utc).isoformat()
     placement = PlacementDocument(

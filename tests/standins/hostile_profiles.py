@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-SECRET = "s3cr3t-of-the-hub-0123456789abcdef"  # noqa: S105 - not a real secret
+SECRET = "s3cr3t-of-the-hub-0123456789abcdef"
 SECRETS = {
     "text": f"{SECRET}\n",
     "a table": f"password: {SECRET}\n{SECRET}: password\n",

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-ALL = "0.0.0.0"  # noqa: S104 - as a server would
+ALL = "0.0.0.0"
 
 
 def server_is_there(uid: int, word: str) -> bool:

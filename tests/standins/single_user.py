@@ -61,6 +61,6 @@ def secured(server: TCPServer) -> TCPServer:
 
 
 if __name__ == "__main__":
-    host = SERVICE.hostname or "0.0.0.0"  # noqa: S104 - as the hub configures it
+    host = SERVICE.hostname or "0.0.0.0"
     kind = Server6 if ":" in host else Server
     secured(kind((host, SERVICE.port or 0), Handler)).serve_forever()

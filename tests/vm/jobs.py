@@ -125,7 +125,7 @@ class Rank:
     def to_guest(self) -> dict[str, Any]:
         """The rank in the format of ``guest/jobs.py``."""
         spec = Spec(
-            token="abc",  # noqa: S106 - marks lines of output
+            token="abc",
             plan=plan(cpus=None).dumps(),
             master_port=20000,
             allocation="Nodes=k80 CPU_IDs=0-23 Mem=600 GRES=gpu:4(IDX:0-3)",

@@ -73,7 +73,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
         visit.filled_in = _filled_in(spawner, visit)
         site = site_of(spawner, offered)
     except ConfigError as error:
-        spawner.log.error("Profiles or their availability cannot be shown: %s", error)  # noqa: TRY400 - no traceback
+        spawner.log.error("Profiles or their availability cannot be shown: %s", error)
     snapshots = await site.snapshots(patience=PATIENCE, first=FIRST_PATIENCE)
     choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
     statuses = await statuses_of(spawner, offered, site, snapshots, choice)
@@ -321,7 +321,7 @@ class ChoosePage(SpawnHandler):
         vars(refusal)["headers"] = vars(error).get("headers")
         return refusal
 
-    def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
+    def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:
         """JupyterHub's, with what our ``spawn.html`` shows above the form."""
         if name == "spawn.html":
             namespace.update(

@@ -514,7 +514,7 @@ class CoursePeoplePage(CoursePage):
     @property
     def _book(self) -> CourseBook:
         book = course_book(self.settings)
-        assert book is not None  # noqa: S101 - the course is one of its courses
+        assert book is not None
         return book
 
 

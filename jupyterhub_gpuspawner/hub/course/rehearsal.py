@@ -366,7 +366,7 @@ class _Filling:
         jobs, wanted = dict[str, Iterator[JobOutcome]](), len(self.plan.people)
         for name, answers in filled.answers.items():
             site = self.clusters[name].site
-            assert not isinstance(site, GPUSpawnerError)  # noqa: S101 - _ask
+            assert not isinstance(site, GPUSpawnerError)
             jobs[name] = iter(outcome(answers, site, near_cpus(site)).jobs)
         pairs = zip(profiles, filled.kept, strict=True)
         tried = [job for (name, _), kept in pairs if kept for job in islice(jobs[name], kept)]

@@ -145,7 +145,7 @@ def ahead(others: int, position: int) -> str:
     return NEXT if position <= 1 else "their own job is ahead"
 
 
-def question(action: str, users: Sequence[str], everybody: bool) -> str:  # noqa: FBT001 - a fact, not an option
+def question(action: str, users: Sequence[str], everybody: bool) -> str:
     """The heading of the page that asks before an action."""
     if not users:
         return ACTIONS[action]

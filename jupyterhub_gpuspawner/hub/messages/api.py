@@ -147,7 +147,7 @@ class MessagesHandler(RESTHandler):
 def parse_message(body: object, *, with_text: bool = True) -> MessageRequest:
     """The body of a request; raises ValueError, which names the field."""
     if not isinstance(body, dict):
-        raise ValueError("The body must be a JSON object.")  # noqa: TRY004 - all faults are of one kind
+        raise ValueError("The body must be a JSON object.")
     fields = ("message", "minutes", "to") if with_text else ("to",)
     strange = sorted(map(str, set(body) - set(fields)))
     if strange:

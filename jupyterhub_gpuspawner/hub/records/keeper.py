@@ -47,7 +47,7 @@ class GPUSessions(Configurable):
     """Whether, where and for how long a record of each session is kept: what `gpuspawner sessions` reads."""
 
     enabled = Bool(
-        True,  # noqa: FBT003 - traitlets' signature
+        True,
         config=True,
         help="""Keep a record of each session of a server that is a Slurm job: who started it, how long it waited, what
         it got and used, and why it ended. No file names, and nothing of what runs in notebooks.""",

@@ -176,7 +176,7 @@ class HomePage(HomeHandler):
             raise RequestError(words.NOT_MORE.format(number=number, limit=limit), field="name")
         return name, display_name
 
-    def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
+    def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:
         """JupyterHub's, with what the form for a new server shows."""
         if name == "home.html":
             number = _named(namespace["user"])

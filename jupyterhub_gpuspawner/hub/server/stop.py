@@ -197,7 +197,7 @@ class ExtendPage(BaseHandler):
             await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
         except GPUSpawnerError as error:
             if not isinstance(error, RequestError):
-                self.log.error("%s is not extended: %s", self.request.path, error)  # noqa: TRY400 - no traceback
+                self.log.error("%s is not extended: %s", self.request.path, error)
             self.set_status(error.status_code)
             await self._show(user, spawner, fault=error.for_user)
             return

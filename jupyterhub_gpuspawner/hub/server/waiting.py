@@ -357,7 +357,7 @@ _CONTENT = {"spawn_pending.html": _pending, "not_running.html": _not_running}
 class _WithContent:
     """A mixin for JupyterHub's handlers: adds what our templates of these pages show."""
 
-    def render_template(self, name: str, sync: bool = False, **spaces: Any) -> Any:  # noqa: FBT001, FBT002 - the hub's
+    def render_template(self, name: str, sync: bool = False, **spaces: Any) -> Any:
         if name in _CONTENT:  # JupyterHub never renders these synchronously
             return self._with_content(name, spaces)
         return super().render_template(name, sync, **spaces)  # type: ignore[misc]

@@ -162,7 +162,7 @@ async def takes_changes(orm_spawner: Any, patience: float) -> bool:
     session = session_of(orm_spawner)
 
     def write() -> None:
-        assert session is not None  # noqa: S101 - for mypy
+        assert session is not None
         row = update(orm.Spawner).where(orm.Spawner.id == orm_spawner.id).values(user_id=orm.Spawner.user_id)
         session.execute(row, execution_options={"synchronize_session": False})
         session.commit()
@@ -480,7 +480,7 @@ class StoredState:
             self.store()
         except AWAY as error:
             session = self.session
-            assert session is not None  # noqa: S101 - for mypy: without one nothing fails
+            assert session is not None
             roll_back(session)
             self._log.warning("The state of %s is not in the hub's database yet: %s", self._server, fault(error))
             in_background(self._store_later(session))

@@ -348,7 +348,7 @@ def _course_profiles(
         try:
             trying = file.slug in taught
             first = course_profile(file, profiles, now, defaults=defaults, trying=trying)
-            assert file.course is not None  # noqa: S101 - _courses
+            assert file.course is not None
             number = len(profiles_of(file.course, first.session))
             others = [
                 course_profile(file, profiles, now, defaults=defaults, trying=trying, rank=rank)

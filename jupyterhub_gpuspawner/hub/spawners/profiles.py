@@ -391,7 +391,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     async def _start_delegate(self) -> Any:
         """Start a server that is no job; one that does not watch its own time is ended as JupyterHub would end it."""
         starter, request = self.child_spawner, self.request
-        assert request is not None  # noqa: S101 - for mypy: it was chosen for this start
+        assert request is not None
         before, own = self._configured["environment"], self._environment_of(self._own_classes())
         changed = {name: value for name, value in self.environment.items() if before.get(name) != value}
         delegate.hand_over(
@@ -508,7 +508,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
                 self.child_spawner.load_state(server)
                 self._share_times(settings)
         except ConfigError as error:
-            self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)  # noqa: TRY400
+            self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)
             self._forget_choice()
             return
         self.chosen, self.child_profile = chosen, chosen.profile

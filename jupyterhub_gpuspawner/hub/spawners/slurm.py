@@ -331,7 +331,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         except GPUSpawnerError as error:
             raise self._start_error(error) from error
         except SQLAlchemyError as error:
-            self.log.error("The start of %s failed: the hub's database: %s", self._log_name, fault(error))  # noqa: TRY400
+            self.log.error("The start of %s failed: the hub's database: %s", self._log_name, fault(error))
             raise self._keep(endings.database_away(self.orm_spawner)) from error
         finally:  # JupyterHub's next step, after an error or a cancellation too, is to write to the database
             writable = await takes_changes(self.orm_spawner, TO_START)
@@ -578,7 +578,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         if self.watch.served_at is not None:
             self.watch.poll_when_over()
 
-    async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
+    async def stop(self, now: bool = False) -> None:
         """Cancel the job; unless ``now``, wait a few seconds for its end. Waits for the database."""
         await self.stop_server(now=now)
         await takes_changes(self.orm_spawner, TO_STOP)

@@ -291,7 +291,7 @@ class _Step:
     def _pass_on(self, step: subprocess.Popen[bytes]) -> None:
         """Copy srun's standard error, without the ranks' own messages; end srun if ranks are lost."""
         stderr = step.stderr
-        assert stderr is not None  # noqa: S101 - a pipe
+        assert stderr is not None
         readable, writable = select.poll(), select.poll()
         readable.register(stderr, select.POLLIN)
         for output in (1, 2):

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Sequence
 
 PROGRAMS = "/usr/sbin:/usr/local/sbin:/usr/bin:/bin"  # SITE: Slurm's folders, which are searched after PATH
 MUNGE_SOCKETS = ("/run/munge/munge.socket.2", "/var/run/munge/munge.socket.2")
-PARENT = "/tmp"  # noqa: S108 - short, since munged has a socket in it; the folder's name is random and it is private
+PARENT = "/tmp"
 LIMIT = 1 << 26
 """Bytes of standard input."""
 ATTEMPTS = 5

@@ -362,7 +362,7 @@ def test_a_document_with_odd_nodes_is_refused(grant: dict[str, object], fault: s
 
 # --- Which of a node's addresses the hub uses to reach a server ---
 
-ALL, ALL6 = "0.0.0.0", "::"  # noqa: S104 - nothing is bound
+ALL, ALL6 = "0.0.0.0", "::"
 BOTH = ("2001:db8::7", "10.0.0.7")
 WAYS = {
     "all of IPv4, by IPv4": (("10.0.0.7",), (ALL,), "g1"),

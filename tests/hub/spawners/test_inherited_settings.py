@@ -159,7 +159,7 @@ def test_a_slurm_servers_setting_under_a_class_that_starts_none_is_named(section
 
 
 SILENT: dict[str, dict[str, dict[str, Any]]] = {
-    "what every server has": {"ProfilesSpawner": {"start_timeout": 60, "ip": "0.0.0.0"}},  # noqa: S104 - batchspawner's
+    "what every server has": {"ProfilesSpawner": {"start_timeout": 60, "ip": "0.0.0.0"}},
     "profiles": {"ProfilesSpawner": {"profiles": [("A", {})]}},
     "what asks for nothing": {"SlurmSpawner": {"req_srun": "", "req_queue": ""}, "WrapSpawner": {"child_config": {}}},
     "another part of the hub": {"JupyterHub": {"req_queue": "x"}, "LocalProcessSpawner": {"req_queue": "x"}},

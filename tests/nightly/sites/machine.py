@@ -31,7 +31,7 @@ from scripts.debian_suites import mirror
 from tests.fixtures.qemu import CPU, pack
 from tests.waiting import wait_until
 
-ROOTS = Path(os.environ.get("GPUSPAWNER_ROOTS", "/var/tmp/gpuspawner-roots"))  # noqa: S108 - as in scripts/lib.sh
+ROOTS = Path(os.environ.get("GPUSPAWNER_ROOTS", "/var/tmp/gpuspawner-roots"))
 PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "debootstrap", "mkfs.ext4", "setpriv", "ip")
 VIRTIOFSD = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
 PACKAGES = ("busybox-static", "kmod", "iproute2", "procps", "python3", "numactl", "linux-image-cloud-amd64")

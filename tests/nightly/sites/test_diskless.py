@@ -74,7 +74,7 @@ def servers(public_folder: Path) -> Iterator[Servers]:
     reason = file_server.missing()
     if reason is not None:
         pytest.skip(reason)
-    if public_folder.parent != Path("/tmp"):  # noqa: S108 - the mounts are made for it
+    if public_folder.parent != Path("/tmp"):
         pytest.skip("the tests' folder for all users is not in /tmp")
     folders = {name: public_folder / name for name in ("home", "scratch")}
     for folder in folders.values():
@@ -180,7 +180,7 @@ def test_everything_over_its_quota_starts_a_server(servers: Servers, site: Site,
         site.hub.spawn(other, {"profile": "main"})
         launcher = Path(environment(site.hub, other)["GPUSPAWNER_LAUNCHER"])
 
-    assert launcher.parents[1] == Path("/tmp")  # noqa: S108 - of the node
+    assert launcher.parents[1] == Path("/tmp")
 
 
 def test_a_home_that_hangs_keeps_nobody_else_from_the_hub(servers: Servers, site: Site, other: str) -> None:
@@ -230,7 +230,7 @@ def test_gpuspawner_run_where_nothing_in_tmp_may_be_executed(site: Site, other: 
     site.hub.spawn(other, {"profile": "tmp"})
     launcher = Path(environment(site.hub, other)["GPUSPAWNER_LAUNCHER"])
 
-    assert launcher.parents[1] == Path("/tmp")  # noqa: S108 - of the node
+    assert launcher.parents[1] == Path("/tmp")
     assert "it works" in of_home(other, "run.txt")
 
 

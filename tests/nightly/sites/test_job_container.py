@@ -63,5 +63,5 @@ def test_a_step_of_the_job_finds_the_launchers_files_which_the_node_itself_does_
     archive = Path(variables["GPUSPAWNER_LAUNCHER"])
 
     step = site.slurm.run("srun", "--overlap", f"--jobid={job}", "--mem=0", "ls", str(archive), timeout=60)
-    assert (step, archive.is_relative_to("/tmp"), archive.exists()) == (str(archive), True, False)  # noqa: S108
+    assert (step, archive.is_relative_to("/tmp"), archive.exists()) == (str(archive), True, False)
     site.hub.end("eve")

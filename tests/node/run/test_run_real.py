@@ -138,7 +138,7 @@ def test_all_reduce_from_a_notebook(server: Server) -> None:
     from jupyter_client.manager import KernelManager
 
     manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(env={**server.environ, "IPYTHONDIR": os.environ.get("IPYTHONDIR", "/tmp")})  # noqa: S108
+    manager.start_kernel(env={**server.environ, "IPYTHONDIR": os.environ.get("IPYTHONDIR", "/tmp")})
     client = manager.blocking_client()
     try:
         client.start_channels()

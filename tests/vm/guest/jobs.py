@@ -86,7 +86,7 @@ def run(number: int, job: dict[str, Any], url: str) -> dict[str, Any]:
     group = cpuset(number, job["cpus"], job["mems"])
     environ = {
         "PATH": "/usr/bin:/bin",
-        "HOME": "/tmp",  # noqa: S108 - a home that the job can write
+        "HOME": "/tmp",
         "SLURM_JOB_ID": str(number),
         "SLURM_JOB_PARTITION": "gpu",
         "SLURMD_NODENAME": "k80",
