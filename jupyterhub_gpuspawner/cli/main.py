@@ -18,10 +18,6 @@ COMMANDS = {
         "bandwidth",
         "Measure copies of pinned memory to and from each GPU, bound to each NUMA node and unbound.",
     ),
-    "bind": (
-        "place",
-        "Run COMMAND on this job's GPUs in their best order, bound to the cores and memory closest to them.",
-    ),
     "check": ("check", "Check the configuration, each profile with its options, each course, and Slurm."),
     "course": ("course", "Prepare a course, and run it."),
     "failures": (

@@ -1,8 +1,8 @@
 """The launcher's entry: observe the node, choose GPUs and CPUs, bind, report to the hub, and exec the server.
 
 ``python3 launch.pyz --plan FILE -- COMMAND ARGUMENT…``; instead of FILE, the plan itself may be given as JSON.
-``--bind`` stands for a plan that places and binds without a report, each task of ``srun`` by itself. Any step may fail:
-what could not be learned or done is a sentence in the report (``problems``), and the command is started in any case.
+Any step may fail: what could not be learned or done is a sentence in the report (``problems``), and the command is
+started in any case.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.node.report import PortReporter
 
-USAGE = "usage: launch.pyz --plan FILE|JSON | --bind -- COMMAND [ARGUMENT...]"
-BIND = '{"report": false}'
+USAGE = "usage: launch.pyz --plan FILE|JSON -- COMMAND [ARGUMENT...]"
 VERBOSE = "GPUSPAWNER_VERBOSE"
-"""If this variable is set, each bound task writes its placement to standard error, in one line."""
+"""If this variable is set, a launch without a report writes its placement to standard error, in one line."""
 TAKEN = "--port-taken"
 """Argument used by the batch script after the server failed; exit code 0 if another process has taken its port."""
 RUN, RANK = "--run", "--rank"
@@ -69,10 +68,9 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
             doing = "Unpacking the companion of JupyterLab"
             placing.attempt(doing, lambda: folder.bring_companion(environ, command[0]), None)
     elif environ.get(VERBOSE):
-        task = f" task {environ['SLURM_PROCID']}" if "SLURM_PROCID" in environ else ""
         gpus = f"GPUs {environ.get('CUDA_VISIBLE_DEVICES', 'not set') or 'none'}"
         cpus = f"CPUs {document.cpus or 'not known'}"
-        child.complain(f"{document.node}{task}: {gpus}; {cpus}; memory {document.memory_policy}")
+        child.complain(f"{document.node}: {gpus}; {cpus}; memory {document.memory_policy}")
         placing.problems.extend(faults(topology, range(len(topology.gpus))))
     for problem in dict.fromkeys(placing.problems):
         child.complain(problem)
@@ -89,18 +87,12 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
 
 
 def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
-    """The class for this launch: claimed GPUs, one of several tasks of a job step, or the plain case."""
+    """The class for this launch: claimed GPUs, or the plain case."""
     several_nodes = environ.get("SLURM_JOB_NUM_NODES", "1") != "1"
     if plan.claim is not None:
         from jupyterhub_gpuspawner.node.claim import Claimant, NoClaim
 
         return (NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant)(plan, environ, network=several_nodes)
-    if not plan.report:
-        from jupyterhub_gpuspawner.node.run.rank import RankPlacing, rank_of
-
-        rank = rank_of(environ)
-        if rank is not None and rank.count > 1:
-            return RankPlacing(plan, environ, rank, network=several_nodes)
     return Placing(plan, environ, network=several_nodes)
 
 
@@ -178,8 +170,6 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
             plan = words.pop(0)
         elif word.startswith("--plan="):
             plan = word[len("--plan=") :]
-        elif word == "--bind":
-            plan = BIND
         else:
             raise ValueError(f"{word}: unknown argument")
     if len(words) < 2:
@@ -260,6 +250,5 @@ def main(arguments: Sequence[str]) -> NoReturn:
         folder.unpack_certificates(os.environ, os.path.dirname(os.path.abspath(sys.argv[0])))
     except (OSError, ValueError) as error:
         problems.append(f"The server's certificates could not be written: {error}")
-    # for srun inside the server, with --bind
     os.environ.update(GPUSPAWNER_PYTHON=sys.executable, GPUSPAWNER_LAUNCHER=os.path.abspath(sys.argv[0]))
     launch(plan, command, os.environ, *problems)

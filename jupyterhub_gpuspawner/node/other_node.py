@@ -1,7 +1,7 @@
 """The launcher on one of a job's other nodes: it reports what the job has there, and ends.
 
 The batch script runs it by ``srun`` on every node but the first (:mod:`jupyterhub_gpuspawner.batch.shell`), in
-the background: the server does not wait for it. Nothing stays bound and nothing is started; ``gpuspawner bind`` chooses
+the background: the server does not wait for it. Nothing stays bound and nothing is started; ``gpuspawner-run`` chooses
 in the same way when it starts something there. slurmctld is not asked: with many nodes that would be many questions at
 once.
 """

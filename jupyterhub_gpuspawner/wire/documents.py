@@ -57,7 +57,7 @@ class LaunchPlan:
     set_threads: bool = True
     """Export OMP_NUM_THREADS and similar variables unless they are set."""
     report: bool = True
-    """False: bind and exec only (``gpuspawner bind``)."""
+    """False: bind and exec only."""
     lab: bool = False
     """Bring the companion to JupyterLab: time left, notices and *More time*."""
     usage_interval: float = 0.0

@@ -340,22 +340,12 @@ def test_a_log_that_takes_no_more_starts_the_server_all_the_same(archive: Path, 
 
 
 def test_a_launch_without_a_report_asks_no_hub(archive: Path, hub: ReportHub) -> None:
-    """``gpuspawner bind`` binds and execs."""
+    """It binds and execs."""
     server = seen(launch(archive, LaunchPlan(cpus=1, report=False), hub.environ))
 
     assert len(server["cpus"]) == 1
     assert hub.requests == []
     assert server["environ"]["JUPYTERHUB_SERVICE_URL"] == hub.environ["JUPYTERHUB_SERVICE_URL"]
-
-
-@pytest.mark.parametrize(("tasks", "threads"), [("1", "24"), ("2", "1")], ids=["a lone task", "one of two tasks"])
-def test_threads_of_the_whole_job_hold_for_a_lone_task(archive: Path, tasks: str, threads: str) -> None:
-    """It is no rank of several; one of several has the threads of its own part."""
-    step = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": tasks}
-    whole = {"OMP_NUM_THREADS": "24", "GPUSPAWNER_THREADS": "24"}
-    task = seen(launch(archive, LaunchPlan(cpus=1, report=False), {"SLURM_JOB_ID": "7", **step, **whole}))
-
-    assert task["environ"]["OMP_NUM_THREADS"] == threads
 
 
 def test_the_server_starts_as_if_there_had_been_no_launcher(archive: Path, hub: ReportHub) -> None:
@@ -409,7 +399,7 @@ def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list
         [sys.executable, str(archive), *arguments], capture_output=True, text=True, timeout=60, check=False
     )
 
-    usage = "usage: launch.pyz --plan FILE|JSON | --bind -- COMMAND [ARGUMENT...]"
+    usage = "usage: launch.pyz --plan FILE|JSON -- COMMAND [ARGUMENT...]"
     assert (done.returncode, done.stderr) == (2, f"gpuspawner: {reason}; {usage}\n")
 
 

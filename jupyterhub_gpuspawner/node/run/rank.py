@@ -4,9 +4,8 @@
 computes the same division, from what all tasks know, and takes its own share. What Slurm has already divided is left
 unchanged (srun(1), "OUTPUT ENVIRONMENT VARIABLES").
 
-The tasks are those of the user's own ``srun``, which run ``gpuspawner bind``, or those of ``gpuspawner-run``. There the
-command is a child of this process, so that its end can be reported to ``gpuspawner-run`` with the node and the reason,
-whatever has ended it. Signals from Slurm reach both.
+The command is a child of this process, so that its end can be reported to ``gpuspawner-run`` with the node and the
+reason, whatever has ended it. Signals from Slurm reach both.
 """
 
 from __future__ import annotations
@@ -163,16 +162,16 @@ class RankPlacing(Placing):
         plan: LaunchPlan,
         environ: MutableMapping[str, str],
         rank: Rank,
-        spec: Spec | None = None,
+        spec: Spec,
         command: Sequence[str] = (),
         **facts: Any,
     ) -> None:
-        """``spec``: of ``gpuspawner-run``, which is to run ``command``; None for a task of the user's own ``srun``."""
+        """``spec``: of ``gpuspawner-run``, which is to run ``command``."""
         super().__init__(plan, environ, **facts)
         self.rank, self.spec, self.command = rank, spec, command
-        self.keeps = spec.keeps if spec else ()
+        self.keeps = spec.keeps
         """What Slurm binds by the user's choice: ``gpu``, ``cpu``."""
-        self.is_open = spec is not None and len(rank.tasks) > 1
+        self.is_open = len(rank.tasks) > 1
         """Whether the ring of this node is part of one over several nodes."""
         self.in_order: tuple[str, ...] = ()
         """The visible names of the GPUs of all tasks on this node, in the order of the tasks."""
@@ -230,12 +229,10 @@ class RankPlacing(Placing):
         whole = self.environ.pop(THREADS_SET, None)
         for name in [name for name in THREADS if self.environ.get(name, "") == whole]:
             del self.environ[name]
-        if self.spec and self.spec.torchrun:
+        if self.spec.torchrun:
             names = visible_names(self.environ) if gpus.names is None else gpus.names
             self.sharing *= variables.processes(self.command, gpus=len(names or ()), cpus=len(cpus))
         super()._export(topology, cpus, gpus)
-        if self.spec is None:
-            return
         if self.spec.all_gpus and self.in_order and gpus.visible:
             self.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.in_order)
         own = gpus.positions or ()

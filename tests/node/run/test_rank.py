@@ -121,7 +121,9 @@ class Task(RankPlacing):
         rank = rank_of(environ)
         assert rank is not None
         slurm = Slurm({}, job=f"Nodes=n1 CPU_IDs={cpu_ids} Mem=1 GRES=", node="")
-        super().__init__(LaunchPlan(report=False, **plan), environ, rank, slurm=slurm, topology=node)
+        super().__init__(
+            LaunchPlan(report=False, **plan), environ, rank, Spec("token", "{}"), slurm=slurm, topology=node
+        )
 
 
 def step(
