@@ -23,7 +23,7 @@ from tests.cli.runner import cli_runner
 from tests.fixtures.accounting import SMALL
 from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, LIGHT, scrape, start_hub, stop_servers
 from tests.fixtures.login_node import login_node, missing
-from tests.fixtures.slurm import hanging
+from tests.fixtures.slurm import advance, hanging, next_number
 from tests.hub.servers import alive, in_the_end, job_id, start, state, stored
 from tests.hub.visitor import Visitor
 from tests.standins.course_hub import about_noon
@@ -116,24 +116,20 @@ def clusters(
         yield Two(hub, slurms["juniper"], slurms["cedar"], people, settings, command)
 
 
-def next_number(slurm: PrivateSlurm) -> int:
-    """The number of the next job."""
-    return int(slurm.run("scontrol", "show", "config").partition("NEXT_JOB_ID")[2].split()[1])
-
-
-def advance(slurm: PrivateSlurm, number: int) -> None:
-    """Have the next job get this number."""
-    while next_number(slurm) < number:
-        slurm.run("scancel", slurm.run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "true"))
-
-
 def spawn_both(two: Two, server: str = "") -> str:
-    """Start a server on each cluster; the number that both jobs have."""
-    number = max(map(next_number, (two.juniper, two.cedar)))
-    for name, slurm in (("juniper", two.juniper), ("cedar", two.cedar)):
-        advance(slurm, number)
-        assert two.hub.spawn(two.people[name], {"profile": f"{name}-light"}, server=server)["job_id"] == str(number)
-    return str(number)
+    """Start a server on each cluster; the number that both jobs have.
+
+    A trial of the hub's takes a number, too, and so does a job whose sbatch answers too late: then it is done again.
+    """
+    while True:
+        number, jobs = max(map(next_number, (two.juniper, two.cedar))), list[str]()
+        for name, slurm in (("juniper", two.juniper), ("cedar", two.cedar)):
+            advance(slurm, number)
+            jobs.append(two.hub.spawn(two.people[name], {"profile": f"{name}-light"}, server=server)["job_id"])
+        if jobs == [str(number)] * 2:
+            return str(number)
+        for person in two.people.values():
+            two.hub.end(person, server)
 
 
 def on_the_map(hub: HubProcess) -> dict[str, list[str]]:
@@ -223,20 +219,28 @@ def test_a_silent_cluster_keeps_its_servers_and_the_other_starts_and_stops(two: 
         hub.end(*names)
 
 
+def start_over(slurm: PrivateSlurm) -> None:
+    """Have slurmctld lose its state, so that the next job has the number 1."""
+    slurm.stop_controller()
+    shutil.rmtree(slurm.layout.folder / "state")
+    (slurm.layout.folder / "state").mkdir()
+    slurm.start_controller()
+
+
 @pytest.mark.nightly
 def test_a_cluster_whose_numbers_start_over_ends_its_own_servers_alone(two: Two) -> None:
     """The number belongs to a later server of the same person, and to a server on the other cluster: both run on."""
     hub, (ann, bea) = two.hub, two.people.values()
     number = spawn_both(two)
-    two.cedar.stop_controller()
-    shutil.rmtree(two.cedar.layout.folder / "state")
-    (two.cedar.layout.folder / "state").mkdir()
-    two.cedar.start_controller()
-    advance(two.cedar, int(number))
-    again = hub.spawn(bea, {"profile": "cedar-light"}, server="again")["job_id"]
+    again = ""
+    while again != number:
+        if again:
+            hub.end(bea, "again")
+        start_over(two.cedar)
+        advance(two.cedar, int(number))
+        again = hub.spawn(bea, {"profile": "cedar-light"}, server="again")["job_id"]
     hub.wait(bea, ready=False)
 
-    assert again == number
     assert [state(slurm, number) for slurm in (two.juniper, two.cedar)] == ["RUNNING", "RUNNING"]
     hub.wait(bea, "again", ready=True)
     hub.wait(ann, ready=True)
@@ -287,7 +291,8 @@ def test_a_course_on_both_clusters_is_counted_and_started_on_each(two: Two) -> N
     token = Visitor(two.hub, "admin").token()
     zone, now = about_noon()
     bea = two.people["cedar"]
-    (two.hub.folder / "courses" / "both.yaml").write_text(
+    course = two.hub.folder / "courses" / "both.yaml"
+    course.write_text(
         f"{{name: Both, instructors: admin, roster: {bea}, zone: {zone}, profile: [juniper-light, cedar-light], "
         f"sessions: [{{date: {now:%Y-%m-%d}, from: '{now:%H:%M}', to: '{now.hour + 1}:{now:%M}'}}]}}"
     )
@@ -302,6 +307,7 @@ def test_a_course_on_both_clusters_is_counted_and_started_on_each(two: Two) -> N
         cluster = stored(two.hub, bea)["cluster"]["name"]
     finally:
         two.juniper.run("scancel", taken)
+        course.unlink()
 
     assert checked.stdout, (checked.stderr, checked.exception)
     (session,) = json.loads(checked.stdout)["sessions"]

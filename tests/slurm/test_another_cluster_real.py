@@ -13,6 +13,7 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from tests.fixtures.accounting import two_clusters
 from tests.fixtures.login_node import write_wrappers
+from tests.fixtures.slurm import advance, next_number
 
 pytestmark = [pytest.mark.slurm, pytest.mark.nightly]
 
@@ -20,10 +21,18 @@ SCRIPT = "#!/bin/sh\n#SBATCH --chdir=/ --output=/dev/null --mem=100 --partition=
 
 
 @pytest.fixture(scope="module")
-def clusters(needs_slurm: None, public_folder: Path) -> Iterator[tuple[PrivateSlurm, PrivateSlurm]]:
-    """``juniper``, which is this machine's, and ``cedar``; the first job of each has the number 1."""
-    with two_clusters(public_folder / "two") as both:
+def running(needs_slurm: None, site_folder: Path) -> Iterator[tuple[PrivateSlurm, PrivateSlurm]]:
+    """``juniper``, which is this machine's, and ``cedar``."""
+    with two_clusters(site_folder / "two") as both:
         yield both
+
+
+@pytest.fixture
+def clusters(running: tuple[PrivateSlurm, PrivateSlurm]) -> Iterator[tuple[PrivateSlurm, PrivateSlurm]]:
+    """The same without unfinished jobs; those of a test do not stay."""
+    yield running
+    for slurm in running:
+        slurm.run("scancel", "--state=PENDING")
 
 
 def client_of(juniper: PrivateSlurm, *, wrapper_dir: str = "") -> SlurmClient:
@@ -38,6 +47,9 @@ async def test_each_command_is_about_the_other_clusters_job_of_the_same_number(
     """Submit, watch, extend and cancel; the job of this cluster stays as it was."""
     juniper, cedar = clusters
     client = client_of(juniper)
+    number = max(next_number(slurm) for slurm in clusters)
+    for slurm in clusters:
+        advance(slurm, number)
     own = juniper.run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "--comment=own", "--wrap", "true")
     job, second = await client.submit(SCRIPT), await client.submit(SCRIPT)
     trial = await client.test_only(SCRIPT.replace("--hold ", ""))
@@ -47,21 +59,21 @@ async def test_each_command_is_about_the_other_clusters_job_of_the_same_number(
     snapshot = await client.snapshot()
     config = await client.config()
 
-    assert (own, job, second) == ("1", "1", "2")
+    assert (own, job) == (str(number), str(number))
     assert trial.nodes == ("c1",)
-    assert {number: seen[number].tag for number in seen} == {"1": "hub", "2": "hub"}
+    assert {job_id: status.tag for job_id, status in seen.items()} == {job: "hub", second: "hub"}
     assert again == seen
     assert details is not None
     assert details.state == "PENDING"
-    assert (config.cluster_name, sorted(snapshot.job_by_id)) == ("cedar", ["1", "2"])
+    assert (config.cluster_name, set(snapshot.job_by_id)) == ("cedar", {job, second})
     assert await client.address("g1") == "127.0.0.1"
     assert await client.licenses() == {}
 
     assert await client.extend(job, 5)
     await client.cancel(job)
 
-    assert cedar.run("squeue", "-h", "-t", "all", "-o", "%i %T %l", "-j", job) == "1 CANCELLED 1:05:00"
-    assert juniper.run("squeue", "-h", "-t", "all", "-o", "%i %T %l") == "1 PENDING 1:00:00"
+    assert cedar.run("squeue", "-h", "-t", "all", "-o", "%T %l", "-j", job) == "CANCELLED 1:05:00"
+    assert juniper.run("squeue", "-h", "-t", "all", "-o", "%T %l", "-j", own) == "PENDING 1:00:00"
 
 
 @pytest.mark.users
@@ -79,7 +91,7 @@ async def test_scripts_with_the_clusters_name_in_their_environment(
     for script in ("submit", "trial", "cancel"):
         text = (wrappers / script).read_text()
         (wrappers / script).write_text(text.replace('"SLURM_CONF"', '"SLURM_CLUSTERS": "cedar", "SLURM_CONF"'))
-    before = juniper.run("squeue", "-h", "-t", "all", "-o", "%i %T")
+    before = next_number(juniper)
     job = await client.submit(SCRIPT, prefix=prefix, environment={"A": "1"})
     trial = await client.test_only(SCRIPT.replace("--hold ", ""), prefix=prefix)
     user = (await client.jobs([job]))[job].user
@@ -87,19 +99,20 @@ async def test_scripts_with_the_clusters_name_in_their_environment(
 
     assert (user, trial.nodes) == (two_users[1], ("c1",))
     assert cedar.run("squeue", "-h", "-t", "all", "-o", "%T", "-j", job) == "CANCELLED"
-    assert juniper.run("squeue", "-h", "-t", "all", "-o", "%i %T") == before
+    assert next_number(juniper) == before
 
 
 async def test_a_cluster_that_was_shut_down_is_silent(clusters: tuple[PrivateSlurm, PrivateSlurm]) -> None:
     """slurmdbd no longer knows its address, which is neither a refusal nor a job that is gone."""
     juniper, cedar = clusters
     client = client_of(juniper)
+    job = await client.submit(SCRIPT)
     cedar.stop_controller()
     try:
-        for question in (client.submit(SCRIPT), client.test_only(SCRIPT), client.cancel("1"), client.jobs(["1"])):
+        for question in (client.submit(SCRIPT), client.test_only(SCRIPT), client.cancel(job), client.jobs([job])):
             with pytest.raises(SlurmUnavailable, match=r"slurmdbd does not know where the cluster's slurmctld is"):
                 await question
     finally:
         cedar.start_controller()
 
-    assert sorted(await client.jobs(["1", "2"])) == ["1", "2"]
+    assert (await client.jobs([job]))[job].state == "PENDING"
