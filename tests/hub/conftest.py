@@ -22,8 +22,9 @@ ROLES = {
 }
 """What some people may do with the servers of ann, of which one is named None."""
 CONFIG = f"""
-# REST answers a start soon; a form that is refused comes back before that
-c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0.5}}
+import asyncio
+
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0.5}}  # REST answers a start soon
 c.JupyterHub.load_roles += [
     {{"name": f"as-{{user}}", "users": [user], "scopes": scopes}} for user, scopes in {ROLES!r}.items()
 ]
@@ -40,6 +41,13 @@ snapshot_reader._MAX_AGE = 0.0  # seconds for which the address of a node is kep
 watcher.ACTIVE_INTERVAL = 0.5
 make_home = c.Spawner.pre_spawn_hook
 
+
+async def late(spawner, auth_state):
+    if spawner.user.name == "lena":
+        await asyncio.sleep(1.5)
+
+
+c.Spawner.auth_state_hook = late
 
 def hook(spawner):
     make_home(spawner)

@@ -174,6 +174,8 @@ LONGEST = 2.0
 """Seconds that a turn lasts at most: a start without a job, or while Slurm is silent, must not keep others waiting."""
 POLL_SECONDS = 0.05
 """Seconds between two looks whether a start has begun."""
+DECIDED = 20.0
+"""Seconds that a click waits at most until its choice is accepted or refused."""
 
 
 class Turns:
@@ -209,6 +211,8 @@ class ChoosePage(SpawnHandler):
     """
 
     visit: Visit
+    _start: asyncio.Future[None] | None = None
+    _redirects_later = False
 
     def get(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
         """The form, filled in from the query; a button alone where there is no form."""
@@ -279,24 +283,51 @@ class ChoosePage(SpawnHandler):
         """
         start: asyncio.Future[None] = asyncio.ensure_future(super().spawn_single_user(*arguments, **options))
         start.add_done_callback(retrieve_failure)
+        self._start = start
         return start
 
+    def redirect(self, url: str, *arguments: Any, **options: Any) -> None:
+        """JupyterHub's, but not while :meth:`_wrap_spawn_single_user` of JupyterHub runs: it gives a start a second."""
+        if not self._redirects_later:
+            super().redirect(url, *arguments, **options)
+
     async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
+        spawner = next(argument for argument in rest if isinstance(argument, Spawner))
         if self.request.method != "POST":
-            spawner = next(argument for argument in rest if isinstance(argument, Spawner))
             form = await spawner.get_options_form() or await render_question(with_profiles(spawner))
             self.finish(await self._render_form(for_user=user, spawner_options_form=form))
             return
         try:
-            await super()._wrap_spawn_single_user(user, *rest, **options)
+            self._redirects_later = True
+            try:
+                await super()._wrap_spawn_single_user(user, *rest, **options)
+                await self._choice_accepted(spawner)
+            finally:
+                self._redirects_later = False
         except Exception as error:
-            spawner = next(argument for argument in rest if isinstance(argument, Spawner))
             self.visit.refusal = self._in_our_words(error, spawner)
             ending = ending_of(self.visit.refusal)
             self.visit.hint = words_of(ending).hint if ending is not None else ""
             if self.visit.refusal is error:
                 raise
             raise self.visit.refusal from error
+        self.redirect(self._get_pending_url(user, spawner.name))
+
+    async def _choice_accepted(self, spawner: Spawner) -> None:
+        """Wait until the choice is accepted, or the start has ended; raises the HTTPError with which it was refused.
+
+        JupyterHub shows the form again, with what was filled in, only if the start fails within a second, which on a
+        busy machine may pass before the choice has been looked at.
+        """
+        profiles, until = with_profiles(spawner), time.monotonic() + DECIDED
+        while profiles is not None and profiles.chosen is None and time.monotonic() < until:
+            start = last_start(spawner) or self._start
+            if start is None or start.done():
+                error = None if start is None or start.cancelled() else start.exception()
+                if isinstance(error, web.HTTPError):
+                    raise error
+                return
+            await asyncio.wait({start}, timeout=POLL_SECONDS)
 
     def _in_our_words(self, error: Exception, spawner: Spawner) -> Exception:
         """The same refusal, in our words where it is that of a limit of JupyterHub's, with its status and headers.

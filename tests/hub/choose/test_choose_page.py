@@ -137,13 +137,19 @@ def test_a_form_that_comes_back_was_refused(light_hub: HubProcess, fields: dict[
 
 
 @pytest.mark.parametrize(
-    ("server", "fields"),
-    [("", {"profile": "light", "profile-option-light--cpus": "9"}), ("second", {"profile": "light", "cpus": "9"})],
-    ids=["the default server", "a named server"],
+    ("user", "server", "fields"),
+    [
+        ("cleo", "", {"profile": "light", "profile-option-light--cpus": "9"}),
+        ("cleo", "second", {"profile": "light", "cpus": "9"}),
+        ("lena", "", {"profile": "light", "cpus": "9"}),
+    ],
+    ids=["the default server", "a named server", "longer than JupyterHub waits"],
 )
-def test_a_refused_click_keeps_what_was_filled_in(light_hub: HubProcess, server: str, fields: dict[str, str]) -> None:
+def test_a_refused_click_keeps_what_was_filled_in(
+    light_hub: HubProcess, user: str, server: str, fields: dict[str, str]
+) -> None:
     """Status 400; the error at its field and at the top with a link to the field; value and address are kept."""
-    visitor = Visitor(light_hub, "cleo")
+    visitor = Visitor(light_hub, user)
     page = visitor.start(fields, server=server)
     field = page.soup.select_one("#profile-option-light--cpus")
     way = page.soup.select_one(".spawn-error-msg a")
@@ -156,7 +162,7 @@ def test_a_refused_click_keeps_what_was_filled_in(light_hub: HubProcess, server:
     assert field is not None
     assert (field["value"], field["aria-invalid"]) == ("9", "true")
     assert form is not None
-    assert str(form["action"]).startswith(f"/hub/spawn/cleo/{server}" if server else "/hub/spawn")
+    assert str(form["action"]).startswith(f"/hub/spawn/{user}/{server}" if server else "/hub/spawn")
 
 
 def test_a_link_may_say_what_opens_then(light_hub: HubProcess) -> None:
