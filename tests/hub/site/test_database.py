@@ -174,6 +174,23 @@ async def test_a_database_that_takes_no_changes_is_one_line_for_all_errors(
     ]
 
 
+def test_an_outage_that_lasts_is_told_again_each_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten errors in a second each, for three minutes: four lines."""
+    clock = SimpleNamespace(now=7000.0)
+    monkeypatch.setattr(database, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    outage = database.Outage(SimpleNamespace(db_url="sqlite:////srv/hub.sqlite"))
+    told_at: list[float] = []
+    for clock.now in range(7000, 7181):
+        for _ in range(10):
+            outage.failing(OperationalError("", {}, Exception("database is locked")))
+        if len(caplog.records) > len(told_at):
+            told_at.append(clock.now)
+
+    assert (told_at, len(caplog.records)) == ([7000, 7054, 7108, 7162], 4)
+
+
 async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_path: Path) -> None:
     """Not the driver's message, which names a file or a host; here another connection has locked the database."""
     app = JupyterHub()
