@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
+import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
@@ -22,10 +23,27 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
+from pathlib import Path
+from jupyterhub_gpuspawner.hub.job import watch
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
-watcher.REST_INTERVAL = SECONDS
+watch.VERDICT_POLL_SECONDS = 1.0  # during a start a third question is not the last one
+watcher.REST_INTERVAL = AT_REST
+until_next = watcher.interval
+
+
+def interval(*jobs, **times):
+    seconds = until_next(*jobs, **times)
+    if seconds == watcher.REST_INTERVAL:
+        Path("rests").touch()
+    else:
+        Path("rests").unlink(missing_ok=True)
+    return seconds
+
+
+watcher.interval = interval
 """
+"""A hub that asks about its jobs every half second during a start, and whose file ``rests`` is there afterwards."""
 LOST = "Slurm has lost the job: its id now belongs to another job."
 
 
@@ -37,7 +55,7 @@ def own_slurm(needs_slurm: None, public_folder: Path, tmp_path: Path) -> Iterato
 
 
 def hub_of(stack: ExitStack, slurm: PrivateSlurm, folder: Path, *, rest: float) -> HubProcess:
-    return start_hub(stack, slurm, folder, lines=CONFIG.replace("SECONDS", str(rest)))
+    return start_hub(stack, slurm, folder, lines=CONFIG.replace("AT_REST", str(rest)))
 
 
 def lose_state(slurm: PrivateSlurm) -> None:
@@ -46,6 +64,27 @@ def lose_state(slurm: PrivateSlurm) -> None:
     shutil.rmtree(slurm.layout.folder / "state")
     (slurm.layout.folder / "state").mkdir()
     slurm.start_controller(nodes=False)  # the next job ids are the test's
+
+
+@contextmanager
+def asking_nothing(hub: HubProcess) -> Iterator[None]:
+    """A context in which the hub hangs, and the commands that it has run have ended."""
+    assert hub.process is not None
+    process = psutil.Process(hub.process.pid)
+
+    def commands() -> list[psutil.Process]:
+        return [child for child in process.children() if child.status() != psutil.STATUS_ZOMBIE and not proxy(child)]
+
+    process.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: not commands(), commands)
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def proxy(process: psutil.Process) -> bool:
+    return "configurable-http-proxy" in " ".join(process.cmdline())
 
 
 def sleeper(slurm: PrivateSlurm, log: Path, *options: str) -> str:
@@ -71,13 +110,12 @@ def test_servers_whose_numbers_belong_to_other_jobs_have_ended(
     with ExitStack() as stack:
         hub = hub_of(stack, own_slurm, tmp_path / "hub", rest=1.0)
         jobs = {user: hub.spawn(user, {"profile": "light"})["job_id"] for user in ("una", "vera")}
-        assert list(jobs.values()) == ["1", "2"]
+        with asking_nothing(hub):  # else it might ask before the numbers have been given to others
+            lose_state(own_slurm)
+            strangers = sleeper(own_slurm, log, f"--uid={two_users[1]}")
+            own = sleeper(own_slurm, log)
 
-        lose_state(own_slurm)
-        strangers = sleeper(own_slurm, log, f"--uid={two_users[1]}")
-        own = sleeper(own_slurm, log)
-
-        assert [strangers, own] == ["1", "2"]
+        assert [strangers, own] == list(jobs.values())
         for user in jobs:
             hub.wait(user, ready=False, timeout=60)
             page = Visitor(hub, user).look(f"/hub/spawn/{user}")
@@ -99,7 +137,7 @@ def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
         hub = hub_of(stack, own_slurm, tmp_path / "hub", rest=600.0)
         visitor = Visitor(hub, "una")
         job = hub.spawn("una", {"profile": "light"})["job_id"]
-        time.sleep(4)  # the start's last queries are over; the next one is ten minutes away
+        wait_until((hub.folder / "rests").exists, hub.log_end)  # the next question is ten minutes away
         lose_state(own_slurm)
         own = sleeper(own_slurm, log)
 
