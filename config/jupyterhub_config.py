@@ -1,7 +1,7 @@
 """A hub in front of a Slurm cluster.
 
-Copy this file and the folders config/profiles and config/courses to /etc/jupyterhub, change what is marked SITE, and
-run `gpuspawner check` before starting the hub. The reference lists all settings: Settings.
+Change what is marked SITE, here and in the folders of profiles and courses, and run `gpuspawner check` before starting
+the hub. The reference "Settings" lists all settings.
 """
 
 c = get_config()  # noqa: F821 - JupyterHub provides it
@@ -12,13 +12,13 @@ c.JupyterHub.spawner_class = "gpu-profiles"
 # The profiles. Files in this folder are read again when they change; a new profile needs no restart.
 c.GPUProfilesSpawner.profiles_dir = "/etc/jupyterhub/profiles"  # SITE
 
-# What these files may contain beyond requests to Slurm; docs/howto/add-a-profile.md has the list. With "software" and
+# What these files may contain beyond requests to Slurm; the guide "Add a profile" has the list. With "software" and
 # "variables", the author of a file decides what runs as the users who pick its profile. Leave it empty if you do not
 # trust everyone who can write to the folder.
 c.GPUProfilesSpawner.profiles_dir_allows = ["software", "variables", "local"]  # SITE
 
 # Courses, one file for each. Whoever writes to this folder can offer the profiles above, narrowed, to those who may use
-# them. docs/howto/course.md is written for instructors.
+# them. The guide "Prepare a course" is for instructors.
 c.GPUProfilesSpawner.courses_dir = "/etc/jupyterhub/courses"  # SITE
 
 # --- Network ---------------------------------------------------------------------------------------
@@ -33,13 +33,13 @@ c.GPUSlurmSpawner.port_range = "20000-20999"  # SITE
 # --- Slurm -----------------------------------------------------------------------------------------
 
 # Jobs belong to the user who signed in. This prefix is used for four fixed scripts only, and never with a shell.
-# config/sudoers allows exactly these scripts; docs/howto/sudo.md explains how to install both. A hub that runs as root
-# needs neither: set these to "runuser -u {username} --" and "".
+# `gpuspawner files /etc/jupyterhub --wrappers --sudoers` writes the scripts and the file for sudo that allows exactly
+# these. A hub that runs as root needs neither: set these to "runuser -u {username} --" and "".
 c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {username}"
-c.GPUSlurmSpawner.wrapper_dir = "/usr/local/libexec/gpuspawner"
+c.GPUSlurmSpawner.wrapper_dir = "/etc/jupyterhub/wrappers"
 
 # A prefix that runs the fifth script, `extend`, as a Slurm operator; it gives running servers more time where a profile
-# allows that. The last lines of config/sudoers allow it.
+# allows that. The last lines of the sudoers file allow it.
 # c.GPUSlurmSpawner.extend_prefix = "sudo -n -u slurm"  # SITE  # noqa: ERA001 - one of two choices
 
 # The folder of Slurm's commands; empty if they are on the hub's PATH.
@@ -89,7 +89,7 @@ c.JupyterHub.cleanup_servers = False
 c.JupyterHub.cleanup_proxy = False
 
 # Who may sign in, and the groups that `allow: {groups: [...]}` of a profile refers to.
-c.LocalAuthenticator.allowed_groups = {"users"}  # SITE
+c.LocalAuthenticator.allowed_groups = {"notebookusers"}  # SITE
 c.JupyterHub.load_groups = {  # SITE
     "course": {"users": ["train001", "train002"]},
     "training": {"users": ["ada"]},

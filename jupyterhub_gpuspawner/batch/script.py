@@ -105,7 +105,7 @@ def options(resources: Resources, policy: str, gpus_option: str = "gres") -> Ite
 
     The number of tasks is not one of them. Without it a job has one task on each node; with ``--ntasks=1`` or
     ``--ntasks-per-node=1`` Slurm distributes the task's cores over the sockets where gres.conf has no ``Cores=``
-    (measured by ``benchmarks/gres_conf_table.py`` and, with other forms of a request, ``benchmarks/request_table.py``).
+    (measured; the page "What gres.conf is worth" has the figures).
 
     ``gpus_option``: see :func:`render`.
     """

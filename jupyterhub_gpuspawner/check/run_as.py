@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.site.config_files import shipped_text
 from jupyterhub_gpuspawner.site.people import has_account
 from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.commands import (
@@ -39,18 +39,15 @@ MISSING = Code(
 OPEN = Code("wrapper-writable", "Somebody other than root can change a script that runs as the hub's users.")
 OTHER = Code("wrapper-differs", "A script is not that of this version, beyond its lines marked SITE.")
 SCRIPTS = (SUBMIT, TRIAL, CANCEL, LOG)
-DIGESTS = {
-    "submit": "c76dc704cb5c730b",
-    "trial": "f25cd86fcb35be45",
-    "cancel": "4998ae87ce129508",
-    "log": "df0850bca5577434",
-    "extend": "1b68fa43d967137c",
-    "query": "435ac14c1fa83eae",
-}
-"""Of each script without the lines that a site changes; see :func:`digest`."""
-_OF_THE_SITE = frozenset(("SBATCH", "SCANCEL", "SCONTROL", "ENVIRONMENT", "HUB", "LIMIT"))
-_INSTALL = "Install it from config/wrappers with `install -o root -g root -m 755`; see docs/howto/sudo.md."
-_INSTALL_ALL = "Create it, and install the scripts of config/wrappers in it; see docs/howto/sudo.md."
+_OF_THE_SITE = frozenset(("SBATCH", "SCANCEL", "SCONTROL", "SLURM", "ENVIRONMENT", "HUB", "LIMIT"))
+"""Names whose values a site sets, in lines marked SITE."""
+
+
+def files_command(wrapper_dir: Path) -> str:
+    """The command that writes the scripts into a folder."""
+    if wrapper_dir.name == "wrappers":
+        return f"`gpuspawner files {wrapper_dir.parent} --wrappers`"
+    return f"`gpuspawner files /etc/jupyterhub --wrappers --wrapper-dir {wrapper_dir}`"
 
 
 @names_no_cluster
@@ -65,9 +62,9 @@ async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
     where, folder = context.setting("wrapper_dir"), Path(site.wrapper_dir)
     exists, status = _status(folder)
     if not exists:
-        yield MISSING.error(where, f"there is no folder {folder}.", _INSTALL_ALL)
+        yield MISSING.error(where, f"there is no folder {folder}.", f"As root, run {files_command(folder)}.")
     elif status is not None and not stat.S_ISDIR(status.st_mode):
-        yield MISSING.error(where, f"{folder} is not a folder.", _INSTALL_ALL)
+        yield MISSING.error(where, f"{folder} is not a folder.", f"Remove it; as root, run {files_command(folder)}.")
     else:
         scripts = (finding for name in names for finding in _of_script(where, folder / name))
         for finding in (*_of_owner(where, folder, status), *scripts):
@@ -90,11 +87,11 @@ def is_there(folder: str, name: str) -> bool:
 def _of_script(where: str, path: Path) -> Iterator[Finding]:
     exists, status = _status(path)
     if not exists:
-        yield MISSING.error(where, f"there is no script {path}.", _INSTALL)
+        yield MISSING.error(where, f"there is no script {path}.", f"As root, run {files_command(path.parent)}.")
     if status is None:
         return
     if not stat.S_ISREG(status.st_mode):
-        yield MISSING.error(where, f"{path} is not a file.", _INSTALL)
+        yield MISSING.error(where, f"{path} is not a file.", f"Remove it; as root, run {files_command(path.parent)}.")
         return
     if status.st_mode & 0o555 != 0o555:
         text = f"{path} cannot be run by every user (mode {stat.S_IMODE(status.st_mode):04o})."
@@ -104,11 +101,11 @@ def _of_script(where: str, path: Path) -> Iterator[Finding]:
         text = path.read_text("utf-8")
     except (OSError, ValueError):
         return
-    if digest(text) != DIGESTS.get(path.name):
+    if commands_of(text) != commands_of(shipped_text(f"wrappers/{path.name}")):
         yield OTHER.warning(
             where,
             f"{path} is not the script of this version, apart from its lines marked SITE.",
-            f"Compare it with config/wrappers/{path.name}, and install that one anew unless you changed it on purpose.",
+            f"Remove it, unless you changed it on purpose, and as root run {files_command(path.parent)}.",
         )
 
 
@@ -135,11 +132,8 @@ def _status(path: Path) -> tuple[bool, os.stat_result | None]:
         return True, None
 
 
-def digest(text: str) -> str:
-    """A digest of a script without its first line, the values that a site sets, blank lines and comments.
-
-    A text that is not Python gets a digest, too; it equals no other one.
-    """
+def commands_of(text: str) -> list[str]:
+    """The lines of a script without its first one, the values that a site sets, blank lines and comments."""
     lines: list[str | None] = list(text.splitlines())
     try:
         body = ast.parse(text).body
@@ -149,8 +143,7 @@ def digest(text: str) -> str:
         named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id
         if named in _OF_THE_SITE:
             lines[node.lineno - 1 : node.end_lineno] = [None] * ((node.end_lineno or node.lineno) - node.lineno + 1)
-    commands = [line.rstrip() for line in lines if line and line.strip() and not line.lstrip().startswith("#")]
-    return hashlib.sha256("\n".join(commands).encode()).hexdigest()[:16]
+    return [line.rstrip() for line in lines if line and line.strip() and not line.lstrip().startswith("#")]
 
 
 WORKS = Code("run-as-user", "The hub's account runs Slurm's commands as a user; each was tried without a job.")
@@ -279,7 +272,8 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
         return failed.message.removeprefix(f"{PREFIX}: "), failed.hint
     return (
         f"{name} does not answer as it should: {last_line(answer.stderr or answer.stdout)}.",
-        "Run the command by hand as the hub's account, and compare the script with that of config/wrappers.",
+        "Run the command by hand as the hub's account, and compare the script with that of this version, which "
+        "`gpuspawner files DIR --wrappers` writes.",
     )
 
 
@@ -334,6 +328,7 @@ async def check_extending(context: Context) -> AsyncIterator[Finding]:
         yield CANNOT.warning(
             "extend",
             f"{name} is not a Slurm operator, so no server can be extended.",
-            "Install the script `extend` and set c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm "
-            "(docs/howto/sudo.md).",
+            "`gpuspawner files /etc/jupyterhub --wrappers` writes the script `extend`; set "
+            "c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm, as the guide "
+            '"Run the hub under its own account" says.',
         )

@@ -33,7 +33,7 @@ async def check_remote(context: Context) -> AsyncIterator[Finding]:
         yield ENVIRONMENT.error(
             "exec_prefix",
             "ssh does not pass on the environment, so jobs would have no token and none of JupyterHub's variables.",
-            "Install config/wrappers on the login node and set wrapper_dir.",
+            "Install the scripts that `gpuspawner files DIR --wrappers` writes on the login node, and set wrapper_dir.",
         )
     prefix = fixed_prefix(settings.query_prefix, where=SETTING)
     if not prefix:

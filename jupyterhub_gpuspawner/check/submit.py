@@ -739,7 +739,7 @@ def _of_network(followed: FollowedJob, node: str, *, hub_listens: bool) -> Itera
         yield UNREACHABLE.error(
             node,
             f"this machine does not reach port {log.port} there: {followed.back}.",
-            f"Open {which} from the hub's machine to the nodes; see docs/howto/ports-and-firewalls.md.",
+            f'Open {which} from the hub\'s machine to the nodes; see the guide "Connect browsers, hub and nodes".',
         )
     if "python" in log.facts and log.port is None:
         text = f"the job did not say all it was asked for (it had {duration(MINUTES * 60)})."

@@ -24,6 +24,10 @@ COMMANDS = {
         "failures",
         "List starts that failed by cluster, cause and profile, with their nodes, and what mends each cause.",
     ),
+    "files": (
+        "files",
+        "Write the files that an admin installs beside a hub into DIR, with the paths of this installation.",
+    ),
     "fleet": ("fleet", "Show which nodes differ from their siblings, and how well Slurm places jobs on them."),
     "idle": (
         "records",

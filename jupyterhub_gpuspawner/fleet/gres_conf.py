@@ -7,7 +7,7 @@ boundaries"). Where slurmd runs with ``numa_node_as_socket``, its sockets are th
 
 ``Links=`` takes the number of NVLinks to each GPU, in the order of PCI bus ids, as ``AutoDetect=nvml`` would. It is
 left out where all pairs of GPUs have the same number, since then it tells Slurm nothing. What Slurm makes of it depends
-on its version and on how a job asks for GPUs; ``benchmarks/gres_conf_table.py`` measures that.
+on its version and on how a job asks for GPUs; the page "What gres.conf is worth" has measurements.
 """
 
 from __future__ import annotations

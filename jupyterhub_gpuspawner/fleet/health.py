@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.words import counted
 
 PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
 LINKS_BENEFIT = "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'"
-"""What was measured; see docs/explanation/gres-conf-table.md."""
+"""What was measured; see the page "What gres.conf is worth"."""
 LINKS_HELP = (
     f"Links= in gres.conf tells Slurm which GPUs are linked, {LINKS_BENEFIT}; "
     "scontrol does not show whether it is there."

@@ -273,7 +273,7 @@ def _convert_clusters(migration: Migration, of_hub: str) -> None:
         ", ".join(name or "(none)" for name in ordered),
         "c.GPUSlurmSpawner.clusters",
         "a hub names its clusters, and slurm.cluster of a profile says which one it is for",
-        "Read in docs/howto/several-clusters.md how a cluster is reached that has another slurmdbd.",
+        'Read in the guide "Start servers on several clusters" how a cluster is reached that has another slurmdbd.',
     )
 
 
@@ -348,7 +348,7 @@ def _note_class(migration: Migration) -> None:
             "a spawner class of the site's own",
             "left out",
             "it is derived from a class of the older spawners",
-            "Look whether it did anything that is still needed: docs/howto/add-a-profile.md has the fields for most.",
+            'Look whether it did anything that is still needed: the guide "Add a profile" has the fields for most.',
         )
 
 

@@ -201,7 +201,7 @@ def profiles_yaml(documents: Sequence[Mapping[str, Any]]) -> str:
     """The profiles as one file."""
     style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100, "default_flow_style": False}
     text = [yaml.dump([dict(document)], Dumper=_Dumper, **style) for document in documents]
-    return "# Written by gpuspawner migrate. The reference lists all fields: Profile fields.\n\n" + "\n".join(text)
+    return '# Written by gpuspawner migrate. The reference "Profile fields" lists all.\n\n' + "\n".join(text)
 
 
 def differences_tables(differences: Sequence[Difference], heading: str) -> str:

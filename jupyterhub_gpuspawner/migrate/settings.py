@@ -30,15 +30,17 @@ _SHELL = ("req_prologue", "req_epilogue")
 _ONE_NODE = re.compile(r"(?<!\S)(--nodes=1|-N ?1|--ntasks=1|-n ?1)(?!\S)")
 _PRESERVES = re.compile(r"(^|[ /])sudo( -\S*[CDRTUghprtu] \S+| -\S+)*? (-(?!-)[^u ]*E|--preserve-env(?= |$))")
 """sudo with its option that passes all variables on."""
-_WRAPPERS = "/usr/local/libexec/gpuspawner"
+_WRAPPERS = "/etc/jupyterhub/wrappers"
 """Where the wrapper scripts are, unless the admin has them elsewhere."""
-_SUDOERS = "Install config/wrappers and config/sudoers as docs/howto/sudo.md describes."
+_SUDO_GUIDE = 'the guide "Run the hub under its own account"'
+_LOGIN_NODE_GUIDE = 'the guide "Run the hub on a machine without Slurm"'
+_SUDOERS = f"Run `gpuspawner files /etc/jupyterhub --wrappers --sudoers`; {_SUDO_GUIDE} says what follows."
 _LOGIN_NODE = (
-    "Install config/wrappers, config/sudoers and config/ssh on the login node as docs/howto/hub-without-slurm.md "
-    "describes."
+    "Run `gpuspawner files /etc/jupyterhub --wrappers --sudoers --ssh`, and install what it writes on the login node "
+    f"as {_LOGIN_NODE_GUIDE} describes."
 )
 _SUDO = ("sudo", "-n", "-u", "{username}")
-"""What the login node's gate admits (config/ssh/gate)."""
+"""What the login node's gate admits."""
 
 
 def plain(markdown: str) -> str:
@@ -146,8 +148,8 @@ def _convert_ineffective(migration: Migration, name: str, setting: OldSetting) -
             setting.value,
             "left out",
             "the command is fixed, and what is before it belongs to exec_prefix, which is no shell command",
-            "Set c.GPUSlurmSpawner.exec_prefix, and wrapper_dir if it does not pass on the environment: "
-            "docs/howto/sudo.md.",
+            "Set c.GPUSlurmSpawner.exec_prefix, and wrapper_dir if it does not pass on the environment: see "
+            f"{_SUDO_GUIDE}.",
         )
     else:
         todo = row.instead if row.instead.startswith("Set ") else ""
@@ -169,7 +171,7 @@ def _convert_template(migration: Migration) -> None:
         migration.settings["batch_script"] = _with_variables(template)
         now = "c.GPUSlurmSpawner.batch_script"
         why = f"it cannot be expressed by typed fields: {'; '.join(dict.fromkeys(template.reasons))}"
-        todo = "Read in docs/howto/migrate-from-batchspawner.md what becomes of a template."
+        todo = 'Read in the guide "Move from batchspawner and wrapspawner" what becomes of a template.'
         migration.note(Kind.MOVED, where, template.text, now, why, todo)
         return
     for variable, value in template.constants.items():
@@ -276,7 +278,7 @@ def _convert_exec_prefix(migration: Migration) -> None:
         return
     if setting is None:
         was, now = "sudo -E -u {username}", "sudo -n -E -u {username}"
-        todo = "Without -E, and with fixed scripts: docs/howto/sudo.md."
+        todo = f"Without -E, and with fixed scripts: see {_SUDO_GUIDE}."
         migration.note(Kind.CHANGED, "exec_prefix", was, now, "the default never asks for a password", todo)
         return
     text = str(setting.value)
@@ -330,8 +332,8 @@ def _convert_ssh(migration: Migration, setting: OldSetting, words: Sequence[str]
         now = "squeue, scontrol and sinfo on the hub's machine"
         why = "one question is for the servers of all users, and this ssh signs in as one of them"
         todo = (
-            "Set query_prefix to an ssh that signs in as an account of the hub's own (docs/howto/hub-without-slurm.md) "
-            "or install Slurm's commands on the hub's machine."
+            f"Set query_prefix to an ssh that signs in as an account of the hub's own (see {_LOGIN_NODE_GUIDE}), or "
+            "install Slurm's commands on the hub's machine."
         )
     else:
         now = migration.settings["query_prefix"] = shlex.join(login)

@@ -421,7 +421,8 @@ def _check_runs(answer: Answer) -> None:
     raise failure(EXTEND, answer.stderr, where=EXTEND_PREFIX) or ConfigError(
         f"The script `extend` does not run: {last_line(answer.stderr or answer.stdout)}.",
         where=EXTEND_PREFIX,
-        hint="Install config/wrappers/extend in wrapper_dir, and run it as an account that is not root.",
+        hint="`gpuspawner files DIR --wrappers` writes it; wrapper_dir is DIR/wrappers. Run it as an account that is "
+        "not root.",
     )
 
 

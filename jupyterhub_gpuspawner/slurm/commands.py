@@ -247,7 +247,7 @@ def _signal_group(process: Process, number: signal.Signals) -> None:
 
 # Running commands as the user: ``exec_prefix`` as words, and the standard input of the wrapper scripts.
 #
-# The scripts of ``config/wrappers`` take everything on standard input and no argument.
+# The scripts of ``gpuspawner files --wrappers`` take everything on standard input and no argument.
 
 _JINJA = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _FIELD = re.compile(r"\{([^{}]*)\}")
@@ -372,7 +372,7 @@ def check_commands(settings: CommandSettings) -> None:
 
 
 SUBMIT, TRIAL, CANCEL, LOG = "submit", "trial", "cancel", "log"
-"""Names of the scripts of ``config/wrappers``, which ``wrapper_dir`` holds."""
+"""Names of scripts, which ``wrapper_dir`` holds."""
 
 
 def submission(script: str, environment: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """Error messages of Slurm's commands and of sudo, mapped to messages of this package. Pure.
 
-Sources: Slurm 22.05, 24.11 and 26.05 as recorded in ``tests/data/slurm-outputs``, slurm_errno.c, sudo(8) and sudo-rs.
+Sources: Slurm 22.05, 24.11 and 26.05 as recorded on clusters, slurm_errno.c, sudo(8) and sudo-rs.
 """
 
 from __future__ import annotations

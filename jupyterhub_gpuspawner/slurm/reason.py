@@ -1,7 +1,7 @@
 """Slurm's job reasons: a sentence and advice for participants, a hint for admins, and whether waiting helps. Pure.
 
-Sources: squeue(1), "JOB REASON CODES"; reasons recorded on clusters of 22.05 to 26.05 (``tests/data``). The names of
-limits are parsed by their grammar: scope, kind, measure, and what the limit applies to.
+Sources: squeue(1), "JOB REASON CODES"; reasons recorded on clusters of 22.05 to 26.05. The names of limits
+are parsed by their grammar: scope, kind, measure, and what the limit applies to.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parsing shared by all of Slurm's answers: fields, absent values, times. Pure.
 
-Written against the recorded answers of Slurm 22.05, 24.11 and 26.05 in ``tests/data/slurm-outputs``.
+Written against the recorded answers of Slurm 22.05, 24.11 and 26.05.
 """
 
 from __future__ import annotations

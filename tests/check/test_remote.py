@@ -72,7 +72,7 @@ def test_a_login_node_that_cannot_be_reached(tmp_path: Path, said: str, told: st
         tmp_path,
         f"{GOOD}c.GPUSlurmSpawner.query_prefix = '{ssh} login'\n"
         f"c.GPUSlurmSpawner.exec_prefix = '{ssh} login sudo -n -u {{username}}'\n"
-        "c.GPUSlurmSpawner.wrapper_dir = '/usr/local/libexec/gpuspawner'\n",
+        "c.GPUSlurmSpawner.wrapper_dir = '/etc/jupyterhub/wrappers'\n",
         "check",
     )
 
@@ -90,5 +90,6 @@ def test_ssh_without_the_scripts_loses_the_jobs_environment(tmp_path: Path) -> N
 
     assert (
         "WRONG exec_prefix: ssh does not pass on the environment, so jobs would have no token and none of JupyterHub's "
-        "variables. Install config/wrappers on the login node and set wrapper_dir. [ssh-loses-environment]"
+        "variables. Install the scripts that `gpuspawner files DIR --wrappers` writes on the login node, and set "
+        "wrapper_dir. [ssh-loses-environment]"
     ) in checked.stdout.splitlines()

@@ -63,6 +63,7 @@ def cluster() -> ClusterSnapshot:
 def of_config(folder: Path) -> str:
     """`config/`, with its folders where they are here, for people whose accounts need not exist here."""
     settings = (ROOT / "config" / "jupyterhub_config.py").read_text().replace("/etc/jupyterhub/", f"{ROOT}/config/")
+    settings = settings.replace('"notebookusers"', '"users"')
     database = f"c.JupyterHub.db_url = 'sqlite:///{folder}/hub.sqlite'\n"
     return f"{settings}{database}c.GPUSlurmSpawner.req_homedir = '/home/{{username}}'\n"
 

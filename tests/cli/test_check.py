@@ -230,8 +230,8 @@ SCRIPTS = {
     "another script": (
         "exit 0",
         1,
-        "WRONG extend: extend_prefix: The script `extend` does not run: no message. Install config/wrappers/extend in "
-        "wrapper_dir, and run it as an account that is not root. [extend-fails]",
+        "WRONG extend: extend_prefix: The script `extend` does not run: no message. `gpuspawner files DIR --wrappers` "
+        "writes it; wrapper_dir is DIR/wrappers. Run it as an account that is not root. [extend-fails]",
     ),
     "sudo that refuses": (
         "echo 'sudo: a password is required' >&2; exit 1",

@@ -37,7 +37,7 @@ c.GPUProfilesSpawner.profiles_dir = os.path.join(os.path.dirname(os.path.abspath
 c.GPUSlurmSpawner.exec_prefix = "sudo -E -u {username}"
 """
 PROFILES = """\
-# Written by gpuspawner migrate. The reference lists all fields: Profile fields.
+# Written by gpuspawner migrate. The reference "Profile fields" lists all.
 
 - display_name: Notebook server
   slug: server

@@ -6,14 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from jinja2 import Environment, StrictUndefined
 
 from jupyterhub_gpuspawner.check.finding import Severity
+from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.profiles.files import Rights
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.check.sites import of_configuration
+from tests.cli.runner import cli_runner
 
 CONFIG = Path(__file__).parents[2] / "config"
 ROLE = CONFIG / "ansible" / "roles" / "gpuspawner"
@@ -31,9 +32,7 @@ def variables() -> dict[str, Any]:
 
 def environment() -> Environment:
     """Jinja2 as Ansible uses it."""
-    made = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 - no HTML
-    made.globals["lookup"] = lambda _kind, path: Path(path).read_text().rstrip("\n")
-    return made
+    return Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 - no HTML
 
 
 def rendered(template: str) -> str:
@@ -54,7 +53,7 @@ def test_every_file_that_is_copied_is_there() -> None:
     tasks = yaml.safe_load((ROLE / "tasks" / "main.yml").read_text())
     named = {task["ansible.builtin.template"]["src"] for task in tasks if "ansible.builtin.template" in task}
     known = variables()
-    copied = [known["gpuspawner_profiles"], known["gpuspawner_courses"], f"{known['gpuspawner_config']}/wrappers/"]
+    copied = [known["gpuspawner_profiles"], known["gpuspawner_courses"]]
 
     assert named == set(TEMPLATES)
     assert [path for path in copied if not any(Path(path).iterdir())] == []
@@ -68,10 +67,21 @@ def test_this_package_is_not_taken_from_an_index() -> None:
     assert [name for name in named if "/" not in name] == []
 
 
-@pytest.mark.parametrize("name", ["sudoers", "jupyterhub.service", "jupyterhub-proxy.service"])
-def test_unit_and_sudoers_are_those_of_config(name: str) -> None:
-    """With the defaults, nothing in them is replaced by anything else."""
-    assert rendered(f"{name}.j2") == (CONFIG / name).read_text()
+def test_what_it_copies_on_the_hubs_machine_is_what_it_lets_gpuspawner_write_there(
+    tmp_path: Path,
+) -> None:
+    """The command of the role runs, and its files are those that later tasks install."""
+    tasks = yaml.safe_load((ROLE / "tasks" / "main.yml").read_text())
+    copies = [task["ansible.builtin.copy"] for task in tasks if "ansible.builtin.copy" in task]
+    (argv,) = (task["ansible.builtin.command"]["argv"] for task in tasks if task.get("register") == "written_files")
+    words = [environment().from_string(word).render(variables()) for word in argv]
+    result = cli_runner().invoke(main, [word.replace("/etc/jupyterhub", str(tmp_path)) for word in words[1:]])
+
+    assert (words[0], result.exit_code) == ("/opt/jupyterhub/bin/gpuspawner", 0)
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.iterdir()} == {
+        "wrappers",
+        *(copy["src"].removeprefix("/etc/jupyterhub/") for copy in copies if copy.get("remote_src")),
+    }
 
 
 def test_the_configuration_loads_and_sets_what_there_is(tmp_path: Path) -> None:

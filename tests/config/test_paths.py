@@ -15,7 +15,7 @@ MADE = {
     "/etc/jupyterhub": CONFIG,
     "/etc/jupyterhub/jupyterhub_config.py": CONFIG / "jupyterhub_config.py",
     "/etc/sudoers.d/jupyterhub": CONFIG / "sudoers",
-    "/usr/local/libexec/gpuspawner": CONFIG / "wrappers",
+    "/etc/jupyterhub/wrappers": CONFIG / "wrappers",
 }
 """What of config is copied where; the tutorial names each of these places."""
 SYSTEM = {
@@ -26,7 +26,7 @@ SYSTEM = {
     "/opt/jupyterhub/bin",
     "/var/lib/jupyterhub",
 }
-"""Other places; the tutorial names them, too."""
+"""Other places of an installed hub."""
 
 
 def source(path: str) -> Path | None:
@@ -38,7 +38,7 @@ def source(path: str) -> Path | None:
     return None
 
 
-@pytest.mark.parametrize("place", sorted([*MADE, *SYSTEM]))
+@pytest.mark.parametrize("place", sorted(MADE))
 def test_the_tutorial_names_each_place(place: str) -> None:
     """An admin who follows it has them all."""
     assert place in TUTORIAL
@@ -46,7 +46,7 @@ def test_the_tutorial_names_each_place(place: str) -> None:
 
 @pytest.mark.parametrize("name", ["jupyterhub.service", "jupyterhub-proxy.service", "jupyterhub_config.py", "sudoers"])
 def test_every_path_in_an_example_is_of_something_that_is_there(name: str) -> None:
-    """Each is a copy of something in config, or one of the places that the tutorial names."""
+    """Each is a copy of something in config, or another place that there is."""
     named = set(PATH.findall((CONFIG / name).read_text("utf-8")))
     unknown = {
         path
@@ -63,7 +63,7 @@ def test_every_script_that_sudo_allows_is_one_of_the_wrappers() -> None:
     text = (CONFIG / "sudoers").read_text("utf-8")
     allowed = set(re.findall(r"^#?Cmnd_Alias +\w+ += (\S+) \"\"$", text, re.MULTILINE))
 
-    assert allowed == {f"/usr/local/libexec/gpuspawner/{path.name}" for path in (CONFIG / "wrappers").iterdir()} - {
-        "/usr/local/libexec/gpuspawner/query",
-        "/usr/local/libexec/gpuspawner/twin",
+    assert allowed == {f"/etc/jupyterhub/wrappers/{path.name}" for path in (CONFIG / "wrappers").iterdir()} - {
+        "/etc/jupyterhub/wrappers/query",
+        "/etc/jupyterhub/wrappers/twin",
     }

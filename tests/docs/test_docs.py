@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
@@ -252,16 +250,8 @@ def test_the_schema_of_courses_accepts_every_example(text: str) -> None:
     assert [validator.is_valid(each) for each in (example, {**example, "setup": "sh"}, without)] == [True, False, False]
 
 
-def test_the_systemd_unit_of_the_tutorial_is_the_one_in_config(tmp_path: Path) -> None:
-    """They are the same, and systemd understands every line; its program is not installed here."""
-    unit = (ROOT / "config" / "jupyterhub.service").read_text("utf-8")
-    (shown,) = (block["text"] for block in _FENCE.finditer(TUTORIAL.read_text("utf-8")) if block["kind"] == "ini")
-    assert shown == unit[unit.index("[Unit]") :]
-    assert verified(["jupyterhub.service"], tmp_path) == (0, "")
-
-
 def test_hub_and_proxy_fit_each_other(tmp_path: Path) -> None:
-    """systemd understands both units; their address, their API's and their token are those that the guide sets."""
+    """Their address, their API's and their token are those that the guide sets."""
     unit = (ROOT / "config" / "jupyterhub-proxy.service").read_text("utf-8")
     options = dict(re.findall(r"--([\w-]+) (\S+)", unit[unit.index("\nExecStart=") :]))
     guide = section(*PROXY.split("#"))
@@ -278,19 +268,48 @@ def test_hub_and_proxy_fit_each_other(tmp_path: Path) -> None:
     assert f'c.JupyterHub.bind_url = "http://{options["ip"]}:{options["port"]}"' in TUTORIAL.read_text("utf-8")
     assert set(re.findall(r"(?m)^EnvironmentFile=-?(.+)$", unit + hub)) == {"/etc/jupyterhub/proxy.env"}
     assert "/etc/jupyterhub/proxy.env" in guide
-    assert verified(["jupyterhub.service", "jupyterhub-proxy.service"], tmp_path) == (0, "")
 
 
-def verified(names: list[str], folder: Path) -> tuple[int, str]:
-    """What systemd says about units of config; their programs are not installed here."""
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not installed")
-    for name in names:
-        unit = (ROOT / "config" / name).read_text("utf-8")
-        (folder / name).write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit), "utf-8")
-    command = ["systemd-analyze", "verify", *(str(folder / name) for name in names)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+# --- what the package says of guides and files ------------------------------------------------------
+
+_OF_REPOSITORY = re.compile(rf"(?<![\w./~-])(?:{'config|docs|docker|scripts|tests|benchmarks'})/\w")
+_QUOTED_TITLE = re.compile(r'\b(?:guide|tutorial|page|reference)\s+(?:#\s+)?"([A-Z][^"]*)"')
+
+
+def _texts_of_the_package() -> Iterator[tuple[Path, str]]:
+    """The text of each file that a wheel has; a string that is written in pieces is one."""
+    for folder in (ROOT / "jupyterhub_gpuspawner", ROOT / "config"):
+        for path in sorted(folder.rglob("*")):
+            if (
+                path.is_file()
+                and "__pycache__" not in path.parts
+                and path.suffix not in {".png", ".ico", ".woff2", ".pyc"}
+            ):
+                yield path, re.sub(r'["\']\n\s*f?["\']', "", path.read_text("utf-8", errors="replace"))
+
+
+def test_no_text_of_the_package_names_a_folder_of_the_repository() -> None:
+    """Who installed a wheel has none: a hint names a command, a guide's title, or says what to do."""
+    assert [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path, text in _texts_of_the_package()
+        for line in text.splitlines()
+        if _OF_REPOSITORY.search(line)
+    ] == []
+
+
+def test_every_title_that_the_package_names_is_that_of_a_page() -> None:
+    """Guides, tutorials and the pages of the reference, which is made from the code."""
+    pages = [path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts]
+    titles = {match[1] for text in (*pages, *rendered().values()) if (match := re.search(r"(?m)^# (.+)$", text))}
+    named = {
+        " ".join(re.sub(r"\n#? *", " ", title).split())
+        for _, text in _texts_of_the_package()
+        for title in _QUOTED_TITLE.findall(text)
+    }
+
+    assert len(named) > 5
+    assert named - titles == set()
 
 
 # --- the generated reference -----------------------------------------------------------------------

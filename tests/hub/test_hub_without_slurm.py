@@ -1,7 +1,7 @@
 """A hub whose machine has no Slurm, no munge and no accounts of users, in front of a cluster that it reaches by ssh.
 
-The login node has a real sshd with the files of config/ssh, real sudo and a real Slurm. The hub's machine is a network
-namespace and a mount namespace of this host; see tests/fixtures/login_node.py for what that leaves out.
+The login node has a real sshd with the files of `gpuspawner files --ssh`, real sudo and a real Slurm. The hub's machine
+is a network namespace and a mount namespace of this host; see tests/fixtures/login_node.py for what that leaves out.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def test_a_login_node_that_goes_away_takes_no_server_along(hub: HubProcess, mach
 
 @pytest.mark.nightly
 def test_fifty_submissions_share_a_connection(machines: LoginNode) -> None:
-    """Within the limits that config/ssh sets, all at once as far as the hub lets them."""
+    """Within the limits of the shipped files, all at once as far as the hub lets them."""
     log = machines.folder / "sshd.log"
     before = log.read_text().count("Accepted publickey")
 

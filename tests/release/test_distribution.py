@@ -97,8 +97,10 @@ def run(environment: Path, folder: Path, *argv: str) -> str:
 
 
 def test_the_wheel_has_every_file_of_the_package(dist: Path) -> None:
-    """Templates, static files, the demo's machines and profiles and ``py.typed`` included; and nothing else."""
-    assert files(dist / f"{NAME}-py3-none-any.whl") == source_files(PACKAGE)
+    """Templates, static files, the demo's machines and profiles and ``py.typed``, with what an admin installs."""
+    config = {f"{PACKAGE}/{name}" for name in source_files("config")}
+
+    assert files(dist / f"{NAME}-py3-none-any.whl") == source_files(PACKAGE) | config
 
 
 def test_the_source_distribution_has_what_guides_and_scripts_name(dist: Path) -> None:
@@ -123,13 +125,17 @@ def test_the_source_distribution_builds_the_same_wheel(dist: Path, tmp_path: Pat
 
 
 def test_the_installed_wheel_works_without_the_clone(environment: Path, tmp_path: Path) -> None:
-    """The command, the three spawners by their entry points, and a batch script with the launcher in it."""
+    """The command, both spawners by their entry points, a batch script, and the files that an admin installs."""
     (tmp_path / "jupyterhub_config.py").write_text(CONFIG)
     version = run(environment, tmp_path, "gpuspawner", "--version")
     file, spawners = json.loads(run(environment, tmp_path, "python", "-c", LOAD))
     script = run(environment, tmp_path, "gpuspawner", "show", "one-gpu", "--user", "ada")
+    run(environment, tmp_path, "gpuspawner", "files", "etc", "--systemd", "--wrappers")
+    unit = (tmp_path / "etc" / "jupyterhub.service").read_text()
 
     assert version == f"gpuspawner, version {__version__}\n"
     assert Path(file).is_relative_to(environment)
     assert spawners == ["GPUProfilesSpawner", "GPUSlurmSpawner"]
     assert "\n#SBATCH --gres=gpu:1\n" in script
+    assert f"\nExecStart={environment}/bin/jupyterhub -f {tmp_path}/etc/jupyterhub_config.py\n" in unit
+    assert (tmp_path / "etc" / "wrappers" / "submit").stat().st_mode & 0o777 == 0o755

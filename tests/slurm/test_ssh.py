@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.slurm.login_node import (
     reason_of,
 )
 
-SCRIPT = "/usr/local/libexec/gpuspawner/submit"
+SCRIPT = "/etc/jupyterhub/wrappers/submit"
 HOSTILE = (
     "ada;id",
     "ada$(id)",

@@ -207,17 +207,17 @@ class SlurmSettings(SlurmSpawner):
         config=True,
         help="""Prefix that runs a command as the server's user. It is split into words and never passed to a shell.
         Empty if jobs belong to the hub's own account. It is used for `sbatch --parsable`, `sbatch --test-only` and
-        `scancel`, and, if the hub runs as root, for `tail` of a log. With `wrapper_dir`, set it to `sudo -n -u
-        {username}` and copy config/sudoers. Without `wrapper_dir` it must preserve the environment, which contains the
-        job's token: sudo needs `-E`, and SETENV in the sudoers file. A hub that runs as root may use `runuser -u
-        {username} --`.""",
+        `scancel`, and, if the hub runs as root, for `tail` of a log. With `wrapper_dir`, set it to
+        `sudo -n -u {username}`; `gpuspawner files DIR --sudoers` writes the rules for sudo. Without `wrapper_dir` it
+        must preserve the environment, which contains the job's token: sudo needs `-E`, and SETENV in the sudoers file.
+        A hub that runs as root may use `runuser -u {username} --`.""",
     )
     wrapper_dir = Unicode(
         "",
         config=True,
-        help="""Folder of the scripts from config/wrappers: `submit`, `trial`, `cancel` and `log`. They run as the
-        server's user in place of sbatch and scancel, and read the end of a log. With a prefix that begins with ssh, it
-        is a folder of the login node. They take only standard input, so that
+        help="""Folder of the scripts `submit`, `trial`, `cancel`, `log` and others, which `gpuspawner files DIR
+        --wrappers` writes. They run as the server's user in place of sbatch and scancel, and read the end of a log.
+        With a prefix that begins with ssh, it is a folder of the login node. They take only standard input, so that
         sudo can allow exactly these scripts, without `-E`. Empty: run sbatch and scancel directly.""",
     )
     query_prefix = Unicode(

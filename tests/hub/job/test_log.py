@@ -104,7 +104,7 @@ async def test_a_download_is_bounded_and_without_secrets(tmp_path: Path) -> None
 class Wrapped:
     """A hub whose wrapper script ``log`` takes a job's id; Slurm has a job 7 with this log, or none."""
 
-    wrapper_dir = "/usr/local/libexec/gpuspawner"
+    wrapper_dir = "/etc/jupyterhub/wrappers"
     job_id = ""
 
     def __init__(self, path: str) -> None:

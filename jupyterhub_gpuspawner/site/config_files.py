@@ -1,0 +1,243 @@
+"""The files that an admin installs beside a hub, and how they are written with the paths of this installation.
+
+Each of them works as it is shipped, with example paths and names. :func:`files_of` replaces these by an installation's
+own; what only the admin knows stays on lines marked ``SITE``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from jupyterhub_gpuspawner import __version__
+from jupyterhub_gpuspawner.errors import ConfigError
+
+_IN_PACKAGE = Path(__file__).parents[1] / "config"
+SHIPPED = _IN_PACKAGE if _IN_PACKAGE.is_dir() else Path(__file__).parents[2] / "config"
+"""The folder of the files: in a wheel part of the package, in a checkout beside it."""
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "wrappers": ("wrappers",),
+    "sudoers": ("sudoers",),
+    "ssh": ("ssh",),
+    "systemd": ("jupyterhub.service", "jupyterhub-proxy.service"),
+    "webserver": ("webserver",),
+    "profiles": ("jupyterhub_config.py", "profiles", "courses"),
+    "ansible": ("ansible", "profiles", "courses"),
+}
+"""Files and folders by the option of ``gpuspawner files`` that writes them."""
+_IN_WRAPPER_DIR = re.compile(r"(?:wrappers|ssh)/(?P<name>[a-z]+)")
+"""The scripts, and the gate of ssh, which runs them; ``ssh_config`` and other files of ssh have an underscore."""
+_PRIVATE = {"sudoers": 0o440, "ssh/authorized_keys": 0o600}
+_SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]*", re.ASCII)
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?", re.ASCII)
+_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class HubInstallation:
+    """What the files say of the machine that they are written for; all paths are absolute."""
+
+    folder: Path
+    """Of the hub's configuration."""
+    wrapper_dir: Path
+    """Of the scripts for sudo."""
+    bin_dir: Path
+    """Of ``jupyterhub`` and ``gpuspawner``."""
+    account: str = "jupyterhub"
+    """The hub's."""
+    group: str = "notebookusers"
+    """Of those who may use the hub."""
+    hub_ip: str = "10.0.0.10"
+    """The hub's address in the cluster's network."""
+    python: Path = Path("/usr/bin/python3")
+    """Which runs the scripts; 3.8 or newer."""
+    proxy: Path = Path("/usr/local/bin/configurable-http-proxy")
+    node: Path = Path("/usr/bin/node")
+    slurm_bin_dir: Path = Path("/usr/bin")
+    slurm_conf: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("folder", "wrapper_dir", "bin_dir", "python", "proxy", "node", "slurm_bin_dir"):
+            if _PLAIN_PATH.fullmatch(str(getattr(self, name))) is None:
+                raise ConfigError(
+                    f"{name}: {str(getattr(self, name))!r} is not a path for sudoers, systemd and scripts",
+                    hint="Use an absolute path of letters, digits and . _ + - alone.",
+                )
+        if self.slurm_conf and _PLAIN_PATH.fullmatch(self.slurm_conf) is None:
+            raise ConfigError(f"SLURM_CONF: {self.slurm_conf!r} is not a path that can be written into the scripts")
+        for name in ("account", "group"):
+            if _PLAIN_NAME.fullmatch(getattr(self, name)) is None:
+                raise ConfigError(f"{name}: {getattr(self, name)!r} is not a name of one")
+        if _ADDRESS.fullmatch(self.hub_ip) is None:
+            raise ConfigError(f"hub_ip: {self.hub_ip!r} is neither an address nor a host name")
+
+    @property
+    def search_path(self) -> str:
+        """``PATH`` of the services: the hub's own folder, then those of the proxy, node and Slurm."""
+        folders = (self.bin_dir, self.proxy.parent, self.node.parent, self.slurm_bin_dir)
+        own = [str(folder) for folder in folders if str(folder) not in _SYSTEM_PATH]
+        return ":".join(dict.fromkeys([*own, *_SYSTEM_PATH]))
+
+
+class Change(Enum):
+    """What became of a file."""
+
+    WRITTEN = "wrote"
+    UNCHANGED = "unchanged"
+    KEPT = "kept"
+    """It is there with another content, and was not to be replaced."""
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file to be written."""
+
+    path: Path
+    text: str
+    mode: int
+
+    def write(self, *, replace: bool) -> Change:
+        """Write it, unless it is there with another content and is not to be replaced."""
+        try:
+            status = self.path.lstat()
+        except FileNotFoundError:
+            status = None
+        if status is not None and stat.S_ISREG(status.st_mode) and self.path.read_bytes() == self.text.encode():
+            if stat.S_IMODE(status.st_mode) == self.mode:
+                return Change.UNCHANGED
+        elif status is not None and not replace:
+            return Change.KEPT
+        make_folder(self.path.parent)
+        new = self.path.with_name(f".{self.path.name}.new")
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(self.text.encode())
+        new.chmod(self.mode)
+        new.replace(self.path)
+        return Change.WRITTEN
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that everybody may enter, with those above it; one that is there stays as it is."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir()
+        folder.chmod(0o755)
+
+
+def this_installation(
+    folder: Path,
+    *,
+    wrapper_dir: Path | None = None,
+    account: str = "",
+    group: str = "",
+    hub_ip: str = "",
+    slurm_bin_dir: Path | None = None,
+) -> HubInstallation:
+    """The installation that this code is part of, as far as it can be found out; the rest as in the examples."""
+    folder = Path.cwd() / folder  # not resolved: a link may be meant
+    bin_dir = Path(sys.executable).parent
+    search = f"{bin_dir}:{os.environ.get('PATH', os.defpath)}:{':'.join(_SYSTEM_PATH)}"
+    sbatch = shutil.which("sbatch", path=search)
+    example = HubInstallation(folder, folder / "wrappers", bin_dir)
+    return HubInstallation(
+        folder,
+        Path.cwd() / wrapper_dir if wrapper_dir else example.wrapper_dir,
+        bin_dir,
+        account=account or example.account,
+        group=group or example.group,
+        hub_ip=hub_ip or example.hub_ip,
+        python=_python_of_scripts(example.python),
+        proxy=Path(shutil.which("configurable-http-proxy", path=search) or example.proxy),
+        node=Path(shutil.which("node", path=search) or example.node),
+        slurm_bin_dir=Path.cwd() / slurm_bin_dir
+        if slurm_bin_dir
+        else (Path(sbatch).parent if sbatch else example.slurm_bin_dir),
+        slurm_conf=os.environ.get("SLURM_CONF", ""),
+    )
+
+
+def _python_of_scripts(system: Path) -> Path:
+    """The system's Python if it is new enough for the scripts, else the one that runs this."""
+    new_enough = [str(system), "-I", "-c", "import sys; sys.exit(sys.version_info < (3, 8))"]
+    try:
+        done = subprocess.run(new_enough, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Path(sys.executable)
+    return system if done.returncode == 0 else Path(sys.executable)
+
+
+def shipped_text(name: str) -> str:
+    """A file as it is shipped, by its path in the folder of all."""
+    return (SHIPPED / name).read_text("utf-8")
+
+
+def files_of(groups: Iterable[str], installation: HubInstallation) -> list[ConfigFile]:
+    """The files of these groups, with the paths of an installation."""
+    names = sorted({name for group in groups for top in GROUPS[group] for name in _names_below(top)})
+    return [_file(name, installation) for name in names]
+
+
+def _names_below(top: str) -> Iterator[str]:
+    path = SHIPPED / top
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file() and "__pycache__" not in file.parts:
+            yield file.relative_to(SHIPPED).as_posix()
+
+
+def _file(name: str, installation: HubInstallation) -> ConfigFile:
+    text = shipped_text(name)
+    script = _IN_WRAPPER_DIR.fullmatch(name) if text.startswith("#!") else None
+    path = installation.wrapper_dir / script["name"] if script else installation.folder / name
+    values = dict(_values(name, installation))
+    examples = "|".join(map(re.escape, values))  # at once: a path of the site may look like an example
+    text = re.sub(examples, lambda match: values[match[0]], text)
+    return ConfigFile(path, text, 0o755 if script else _PRIVATE.get(name, 0o644))
+
+
+def _values(name: str, installation: HubInstallation) -> Iterator[tuple[str, str]]:
+    """Examples in a file, each with what replaces it."""
+    account, folder = installation.account, str(installation.folder)
+    if name.startswith("ansible/"):  # it runs `gpuspawner files` on the hub's machine, with variables of its own
+        yield "-0.1.0-", f"-{__version__}-"
+        return
+    yield "/etc/jupyterhub/wrappers", str(installation.wrapper_dir)
+    yield "/etc/jupyterhub", folder
+    yield "10.0.0.10", installation.hub_ip
+    yield "notebookusers", installation.group
+    if name.startswith("wrappers/") or name == "ssh/gate":
+        yield "#!/usr/bin/python3 -I\n", f"#!{installation.python} -I\n"
+        yield from _of_slurm(installation)
+    elif name == "sudoers":
+        yield "HUB = jupyterhub\n", f"HUB = {account}\n"
+    elif name.startswith("ssh/"):
+        yield "User jupyterhub\n", f"User {account}\n"
+        yield "~jupyterhub/", f"~{account}/"
+        yield "jupyterhub@hub", f"{account}@hub"
+    elif name.endswith(".service"):
+        yield "User=jupyterhub\nGroup=jupyterhub\n", f"User={account}\nGroup={account}\n"
+        yield "PATH=/opt/jupyterhub/bin:/usr/local/bin:/usr/bin:/bin\n", f"PATH={installation.search_path}\n"
+        yield "/opt/jupyterhub/bin/", f"{installation.bin_dir}/"
+        yield "/usr/local/bin/configurable-http-proxy", str(installation.proxy)
+    elif name == "jupyterhub_config.py" and str(installation.slurm_bin_dir) not in _SYSTEM_PATH:
+        yield 'slurm_bin_dir = ""', f'slurm_bin_dir = "{installation.slurm_bin_dir}"'
+
+
+def _of_slurm(installation: HubInstallation) -> Iterator[tuple[str, str]]:
+    folder = installation.slurm_bin_dir
+    for program in ("sbatch", "scancel", "scontrol"):
+        yield f'"/usr/bin/{program}"', f'"{folder / program}"'
+    yield 'SLURM = "/usr/bin"', f'SLURM = "{folder}"'
+    if str(folder) not in _SYSTEM_PATH:
+        yield 'PROGRAMS = "', f'PROGRAMS = "{folder}:{folder.parent}/sbin:'
+    if installation.slurm_conf:
+        yield '"LANG": "C.UTF-8"}  # SITE', f'"LANG": "C.UTF-8", "SLURM_CONF": "{installation.slurm_conf}"}}  # SITE'

@@ -1,0 +1,298 @@
+"""``gpuspawner files`` writes what an admin installs, with the paths of this installation, and keeps what differs."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.site.config_files import GROUPS, SHIPPED, HubInstallation, files_of
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Call
+
+SITE = HubInstallation(
+    folder=Path("/srv/hub"),
+    wrapper_dir=Path("/srv/hub/wrappers"),
+    bin_dir=Path("/sw/hub/bin"),
+    account="hub",
+    group="people",
+    hub_ip="192.0.2.7",
+    python=Path("/sw/bin/python3.12"),
+    proxy=Path("/sw/node/bin/configurable-http-proxy"),
+    node=Path("/sw/node/bin/node"),
+    slurm_bin_dir=Path("/opt/slurm/bin"),
+    slurm_conf="/etc/slurm/own.conf",
+)
+"""An installation that has nothing where the examples have it."""
+OF_SCRIPT = {"#!/sw/bin/python3.12 -I"}
+OF_SLURM = OF_SCRIPT | {
+    'ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "SLURM_CONF": "/etc/slurm/own.conf"}  # SITE: '
+    "SLURM_CONF, if not the usual; SLURM_CLUSTERS for -M"
+}
+SCONTROL = {'SCONTROL = "/opt/slurm/bin/scontrol"  # SITE'}
+SBATCH = {'SBATCH = "/opt/slurm/bin/sbatch"  # SITE'}
+CHANGED = {
+    "wrappers/submit": OF_SLURM | SBATCH,
+    "wrappers/trial": OF_SLURM | SBATCH,
+    "wrappers/cancel": OF_SLURM | {'SCANCEL = "/opt/slurm/bin/scancel"  # SITE'},
+    "wrappers/log": OF_SLURM | SCONTROL,
+    "wrappers/extend": OF_SLURM | SCONTROL,
+    "wrappers/query": OF_SLURM | {'SLURM = "/opt/slurm/bin"  # SITE: the folder of Slurm\'s commands'},
+    "wrappers/twin": OF_SCRIPT
+    | {
+        'PROGRAMS = "/opt/slurm/bin:/opt/slurm/sbin:/usr/sbin:/usr/local/sbin:/usr/bin:/bin"  # SITE: Slurm\'s '
+        "folders, which are searched after PATH"
+    },
+    "wrappers/gate": OF_SCRIPT | {'SCRIPTS = "/srv/hub/wrappers"  # SITE: c.GPUSlurmSpawner.wrapper_dir'},
+    "sudoers": {
+        '#     c.GPUSlurmSpawner.wrapper_dir = "/srv/hub/wrappers"',
+        "User_Alias  HUB = hub",
+        "Runas_Alias NOTEBOOKUSERS = %people, !#0",
+        'Cmnd_Alias  SUBMIT = /srv/hub/wrappers/submit ""',
+        'Cmnd_Alias  TRIAL  = /srv/hub/wrappers/trial ""',
+        'Cmnd_Alias  CANCEL = /srv/hub/wrappers/cancel ""',
+        'Cmnd_Alias  JOBLOG = /srv/hub/wrappers/log ""',
+        '#Cmnd_Alias EXTEND = /srv/hub/wrappers/extend ""',
+    },
+    "ssh/authorized_keys": {
+        "# ~hub/.ssh/authorized_keys on the login node. SITE: the hub's address, and its public key.",
+        'restrict,from="192.0.2.7",command="/srv/hub/wrappers/gate" ssh-ed25519 AAAA... hub@hub',
+    },
+    "ssh/ssh_config": {
+        "# How the hub reaches a login node: /srv/hub/ssh/ssh_config, used by `ssh -F /srv/hub/ssh/ssh_config login`.",
+        "    User hub",
+        "    IdentityFile /srv/hub/ssh/id_ed25519",
+        "    UserKnownHostsFile /srv/hub/ssh/known_hosts",
+    },
+    "ssh/sshd_config": {"Match User hub", "    ForceCommand /srv/hub/wrappers/gate"},
+    "jupyterhub.service": {
+        "User=hub",
+        "Group=hub",
+        "Environment=PATH=/sw/hub/bin:/sw/node/bin:/opt/slurm/bin:/usr/local/bin:/usr/bin:/bin",
+        "EnvironmentFile=-/srv/hub/proxy.env",
+        "ExecStart=/sw/hub/bin/jupyterhub -f /srv/hub/jupyterhub_config.py",
+    },
+    "jupyterhub-proxy.service": {
+        "EnvironmentFile=/srv/hub/proxy.env",
+        "Environment=PATH=/sw/hub/bin:/sw/node/bin:/opt/slurm/bin:/usr/local/bin:/usr/bin:/bin",
+        "ExecStart=/sw/node/bin/configurable-http-proxy \\",
+        "    --error-target http://192.0.2.7:8081/hub/error",
+    },
+    "webserver/apache.conf": set[str](),
+    "webserver/nginx.conf": set[str](),
+    "jupyterhub_config.py": {
+        'c.GPUProfilesSpawner.profiles_dir = "/srv/hub/profiles"  # SITE',
+        'c.GPUProfilesSpawner.courses_dir = "/srv/hub/courses"  # SITE',
+        'c.JupyterHub.hub_ip = "192.0.2.7"  # SITE',
+        "# `gpuspawner files /srv/hub --wrappers --sudoers` writes the scripts and the file for sudo that allows "
+        "exactly",
+        'c.GPUSlurmSpawner.wrapper_dir = "/srv/hub/wrappers"',
+        'c.GPUSlurmSpawner.slurm_bin_dir = "/opt/slurm/bin"  # SITE',
+        'c.LocalAuthenticator.allowed_groups = {"people"}  # SITE',
+    },
+    "profiles/course.yaml": set[str](),
+    "profiles/site.yaml": set[str](),
+    "courses/deep-learning.yaml": set[str](),
+}
+"""For each file its lines that differ from those that are shipped."""
+MODES = {"sudoers": 0o440, "ssh/authorized_keys": 0o600}
+
+
+def shipped(name: str) -> str:
+    return (SHIPPED / ("ssh/gate" if name == "wrappers/gate" else name)).read_text("utf-8")
+
+
+def listing(folder: Path) -> dict[str, str]:
+    """The mode of each file of a folder."""
+    return {
+        path.relative_to(folder).as_posix(): f"{stat.S_IMODE(path.stat().st_mode):04o}"
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_every_file_has_the_paths_of_the_installation() -> None:
+    """What differs from the files as they are shipped, line by line; scripts can be run by every user."""
+    files = {file.path.relative_to(SITE.folder).as_posix(): file for file in files_of(GROUPS, SITE)}
+    own = {name: file for name, file in files.items() if not name.startswith("ansible/")}
+    changed = {
+        name: {
+            line[2:]
+            for line in difflib.ndiff(shipped(name).splitlines(), file.text.splitlines())
+            if line.startswith("+ ")
+        }
+        for name, file in own.items()
+    }
+
+    assert changed == CHANGED
+    assert {name: file.mode for name, file in own.items()} == {
+        name: 0o755 if name.startswith("wrappers/") else MODES.get(name, 0o644) for name in CHANGED
+    }
+
+
+def test_the_ansible_role_is_written_as_it_is_and_names_this_version() -> None:
+    """It runs this command on the hub's machine, whose paths are not those of the machine that runs Ansible."""
+    for file in files_of(["ansible"], SITE):
+        name = file.path.relative_to(SITE.folder).as_posix()
+        assert (file.text, file.mode) == (shipped(name), 0o644)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_option_writes_its_group_alone(gpuspawner: Call, tmp_path: Path, group: str) -> None:
+    """And each file that is written is one that is shipped."""
+    result = gpuspawner("files", tmp_path, f"--{group}")
+    expected = {
+        f"wrappers/{path.name}" if path.name == "gate" else path.relative_to(SHIPPED).as_posix()
+        for top in GROUPS[group]
+        for path in ((SHIPPED / top).rglob("*") if (SHIPPED / top).is_dir() else [SHIPPED / top])
+        if path.is_file()
+    }
+
+    assert (result.exit_code, set(listing(tmp_path))) == (0, expected)
+
+
+def test_without_an_option_everything_is_written(gpuspawner: Call, tmp_path: Path) -> None:
+    """All that is shipped."""
+    gpuspawner("files", tmp_path)
+
+    assert len(listing(tmp_path)) == len([path for path in SHIPPED.rglob("*") if path.is_file()])
+
+
+def test_it_says_what_it_wrote_and_what_to_do_next(
+    gpuspawner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line for each file and each step; a second time nothing is left to write."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    tmp_path.chmod(0o700)
+    hub = tmp_path / "hub"
+    names = ["sudoers", "wrappers/cancel", "wrappers/extend", "wrappers/log", "wrappers/query", "wrappers/submit"]
+    names += ["wrappers/trial", "wrappers/twin"]
+    lines = [f"{hub}/{name} (mode {'0440' if name == 'sudoers' else '0755'})" for name in names]
+    first = gpuspawner("files", hub, "--wrappers", "--sudoers").stdout.splitlines()
+    second = gpuspawner("files", hub, "--wrappers", "--sudoers").stdout.splitlines()
+    steps = first[len(names) :]
+
+    assert first[: len(names)] == [f"wrote {line}" for line in lines]
+    assert second == [*(f"unchanged {line}" for line in lines), *steps]
+    assert [step for step in steps if "chmod a+x" not in step or step.endswith(f" {tmp_path}")] == [
+        "Next:",
+        "- Adapt the lines marked SITE in these files.",
+        f"- Let the scripts belong to root, who alone may change them: chown -R root:root {hub}/wrappers",
+        f"- Let every user enter the folder of the scripts: chmod a+x {tmp_path}",
+        f"- install -o root -g root -m 440 {hub}/sudoers /etc/sudoers.d/jupyterhub && visudo -c",
+    ]
+
+
+def test_a_file_that_differs_is_kept_unless_it_is_to_be_replaced(gpuspawner: Call, tmp_path: Path) -> None:
+    """The others are written, and the status says that something was kept."""
+    gpuspawner("files", tmp_path, "--wrappers")
+    own = tmp_path / "wrappers" / "extend"
+    text = own.read_text()
+    own.write_text(text.replace("LIMIT = 1440", "LIMIT = 60"))
+    (tmp_path / "wrappers" / "log").unlink()
+    kept = gpuspawner("files", tmp_path, "--wrappers")
+    kept_text = own.read_text()
+    replaced = gpuspawner("files", tmp_path, "--wrappers", "--force")
+
+    assert (kept.exit_code, kept_text) == (1, text.replace("LIMIT = 1440", "LIMIT = 60"))
+    assert [line for line in kept.stdout.splitlines() if re.match("(wrote|kept) ", line)] == [
+        f"kept {own} (mode 0755): it differs; --force replaces it",
+        f"wrote {tmp_path}/wrappers/log (mode 0755)",
+    ]
+    assert (replaced.exit_code, own.read_text()) == (0, text)
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(gpuspawner: Call, tmp_path: Path) -> None:
+    """As with any other content, only by ``--force``."""
+    target = tmp_path / "target"
+    target.write_text("its own")
+    (tmp_path / "sudoers").symlink_to(target)
+    kept = gpuspawner("files", tmp_path, "--sudoers")
+    gpuspawner("files", tmp_path, "--sudoers", "--force")
+
+    assert (kept.exit_code, target.read_text(), (tmp_path / "sudoers").is_symlink()) == (1, "its own", False)
+
+
+def test_the_scripts_have_what_is_found_here(gpuspawner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm's commands, slurm.conf, the proxy and this Python's folder."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("sbatch", "configurable-http-proxy", "node"):
+        (programs / name).write_text("#!/bin/sh\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("SLURM_CONF", "/srv/slurm.conf")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    gpuspawner("files", tmp_path, "--wrappers", "--systemd")
+    unit = (tmp_path / "jupyterhub-proxy.service").read_text()
+
+    assert f'"{programs}/sbatch"' in (tmp_path / "wrappers" / "submit").read_text()
+    assert '"SLURM_CONF": "/srv/slurm.conf"}' in (tmp_path / "wrappers" / "submit").read_text()
+    assert f"\nExecStart={programs}/configurable-http-proxy " in unit
+    assert f"\nEnvironment=PATH={tmp_path}:{programs}:/usr/local/bin:/usr/bin:/bin\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("--account", "a b"), "account: 'a b' is not a name of one"),
+        (("--group", "%wheel"), "group: '%wheel' is not a name of one"),
+        (("--hub-ip", "10.0.0.10/8"), "hub_ip: '10.0.0.10/8' is neither an address nor a host name"),
+        (
+            ("--wrapper-dir", "/srv/a b"),
+            "wrapper_dir: '/srv/a b' is not a path for sudoers, systemd and scripts Use an absolute path of letters, "
+            "digits and . _ + - alone.",
+        ),
+    ],
+)
+def test_what_sudo_or_systemd_would_read_otherwise_is_refused(
+    gpuspawner: Call, tmp_path: Path, words: tuple[str, str], fault: str
+) -> None:
+    """Before anything is written."""
+    result = gpuspawner("files", tmp_path, *words)
+
+    assert (result.exit_code, result.stderr) == (1, f"gpuspawner: {fault}\n")
+    assert listing(tmp_path) == {}
+
+
+def test_sudo_understands_the_rules(tmp_path: Path) -> None:
+    """Those of a site, with the lines for ``extend``, too."""
+    visudo = shutil.which("visudo", path=f"{os.environ['PATH']}:/usr/sbin")
+    if visudo is None:
+        pytest.skip("sudo is not installed")
+    (file,) = files_of(["sudoers"], SITE)
+    rules = tmp_path / "sudoers"
+    rules.write_text(re.sub(r"(?m)^#(Cmnd_Alias|Defaults|HUB)", r"\1", file.text))
+    done = subprocess.run([visudo, "-cf", str(rules)], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (0, f"{rules}: parsed OK\n")
+
+
+def test_systemd_understands_the_units(gpuspawner: Call, tmp_path: Path) -> None:
+    """Of this installation; a program that is not here has a stand-in."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    gpuspawner("files", tmp_path, "--systemd")
+    units = sorted(tmp_path.glob("*.service"))
+    for unit in units:
+        unit.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text()))
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+
+    assert len(units) == 2
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_a_path_for_slurm_conf_is_one() -> None:
+    """It stands in the scripts as text of Python."""
+    with pytest.raises(ConfigError, match="SLURM_CONF"):
+        HubInstallation(Path("/a"), Path("/b"), Path("/c"), slurm_conf='/etc/a"; b')
