@@ -1,7 +1,8 @@
 """Whatever 0.1.0 stored, sent or accepted is read today, as ``docs/deprecation.md`` promises.
 
 ``stored.py`` has made the files of ``tests/data/release-0.1``, and has the values that they stand for. Somebody who
-renames a column, a field or a setting has to add a step that reads the former name.
+renames a column, a field or a setting has to add a step that reads the former name. Only until 0.1.0 is released may
+the files be written anew instead: ``python -m tests.release.stored``.
 """
 
 from __future__ import annotations
