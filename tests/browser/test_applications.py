@@ -1,6 +1,7 @@
 """Applications through the hub: opened as JupyterLab is, with their placement on the home page.
 
-VS Code and Streamlit are installed and tried by ``scripts/try-applications``; elsewhere they are skipped.
+VS Code and Streamlit are skipped where they are not installed: ``code-server``, and ``uvicorn`` of an environment with
+Streamlit, are looked for in PATH, GPUSPAWNER_CODE_SERVER and GPUSPAWNER_UVICORN.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ PANEL = str(Path(sys.executable).parent / "panel")
 UVICORN = os.environ.get("GPUSPAWNER_UVICORN") or shutil.which("uvicorn")
 """The uvicorn of an environment with Streamlit."""
 CODE_SERVER = os.environ.get("GPUSPAWNER_CODE_SERVER") or shutil.which("code-server")
-HINT = "is not installed; scripts/try-applications installs and tries it"
+HINT = "is not installed"
 
 
 @pytest.fixture(scope="module")

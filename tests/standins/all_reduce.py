@@ -1,7 +1,6 @@
 """A sum over all ranks of a run by plain sockets: the stand-in for ``torch.distributed.all_reduce`` with Gloo.
 
-Like that it finds the other ranks by MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE alone. scripts/try-frameworks runs
-the real one.
+Like that it finds the other ranks by MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE alone.
 """
 
 from __future__ import annotations
