@@ -7,10 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -29,20 +30,26 @@ def rpcs(slurm: PrivateSlurm) -> Counter[str]:
     return Counter({kind: int(count) for kind, count in counts if not kind.startswith(OF_DAEMONS)})
 
 
-@pytest.fixture
-def client(slurm_cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> SlurmClient:
-    """The hub's client of the demo's cluster."""
-    monkeypatch.setenv("SLURM_CONF", str(slurm_cluster.conf))
-    return SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir))
+@pytest.fixture(scope="module")
+def slurm(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
+    """A Slurm that no hub asks: it counts what these tests ask alone."""
+    with PrivateSlurm(DEMO_CLUSTER, public_folder / "cost") as slurm:
+        yield slurm
 
 
 @pytest.fixture
-def waiting(slurm_cluster: PrivateSlurm) -> Iterator[list[str]]:
+def client(slurm: PrivateSlurm) -> SlurmClient:
+    """The hub's client of this cluster."""
+    return SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
+
+
+@pytest.fixture
+def waiting(slurm: PrivateSlurm) -> Iterator[list[str]]:
     """Twenty pending jobs."""
     submit = ("sbatch", "--parsable", "--hold", "--partition=batch", "--output=/dev/null", "--wrap=true")
-    jobs = [slurm_cluster.run(*submit) for _ in range(20)]
+    jobs = [slurm.run(*submit) for _ in range(20)]
     yield jobs
-    slurm_cluster.run("scancel", *jobs)
+    slurm.run("scancel", *jobs)
 
 
 class Questions:
@@ -80,26 +87,21 @@ async def cost(slurm: PrivateSlurm, client: SlurmClient, jobs: list[str], *, que
     return after - before
 
 
-async def least_cost(slurm: PrivateSlurm, client: SlurmClient, jobs: list[str], *, questions: int) -> Counter[str]:
-    """The lowest of three costs: jobs and hubs of earlier tests may still be ending, and ask this Slurm, too."""
-    return min([await cost(slurm, client, jobs, questions=questions) for _ in range(3)], key=Counter.total)
-
-
 async def test_twenty_who_wait_cost_what_one_costs(
-    slurm_cluster: PrivateSlurm, client: SlurmClient, waiting: list[str]
+    slurm: PrivateSlurm, client: SlurmClient, waiting: list[str]
 ) -> None:
     """Ten queries cause twenty RPCs, for one job and for twenty: one for the jobs, and one that squeue adds.
 
     From Slurm 24.05 on nine of those for twenty jobs are for the states alone, to which squeue adds none.
     """
-    one = await least_cost(slurm_cluster, client, waiting[:1], questions=10)
-    twenty = await least_cost(slurm_cluster, client, waiting, questions=10)
+    one = await cost(slurm, client, waiting[:1], questions=10)
+    twenty = await cost(slurm, client, waiting, questions=10)
 
     assert (sum(one.values()), sum(twenty.values())) == (20, 11 if twenty["REQUEST_JOB_STATE"] else 20)
     assert sum(one.values()) / 10 / ACTIVE_INTERVAL <= 1.0, "RPCs in a second"
 
 
-async def test_at_rest_only_the_long_interval_is_paid(slurm_cluster: PrivateSlurm, client: SlurmClient) -> None:
+async def test_at_rest_only_the_long_interval_is_paid(slurm: PrivateSlurm, client: SlurmClient) -> None:
     """Running jobs cause at most 400 RPCs an hour; a quarter of an hour is simulated with a faster clock."""
     passed = 0.0
 
@@ -109,18 +111,18 @@ async def test_at_rest_only_the_long_interval_is_paid(slurm_cluster: PrivateSlur
         passed += seconds
 
     run = ("sbatch", "--parsable", "--partition=batch", "--mem=10M", "--output=/dev/null", "--wrap=sleep 300")
-    jobs = [slurm_cluster.run(*run) for _ in range(3)]
+    jobs = [slurm.run(*run) for _ in range(3)]
     watcher = JobWatcher(client, sleep=sleep)
     try:
         for watch in [watcher.watch(job) for job in jobs]:
             while watch.status is None or watch.status.phase is not Phase.RUNNING:
                 await watch.changed()
-        began, before = passed, rpcs(slurm_cluster)
+        began, before = passed, rpcs(slurm)
         while passed - began < 900:  # noqa: ASYNC110 - the watcher does not report when it sleeps
             await asyncio.sleep(0.01)
-        spent = sum((rpcs(slurm_cluster) - before).values())
+        spent = sum((rpcs(slurm) - before).values())
     finally:
         await watcher.aclose()
-        slurm_cluster.run("scancel", *jobs)
+        slurm.run("scancel", *jobs)
 
     assert 25 <= spent <= 100
