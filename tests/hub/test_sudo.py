@@ -22,6 +22,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER
 from tests.fixtures.hubs import IN_THE_END
 from tests.fixtures.site import PYTHON, AccountHub, Site
 from tests.hub.visitor import Visitor
@@ -71,21 +72,23 @@ slurm.VISIBILITY_SECONDS = 0.0  # for how long it is taken as known that Slurm s
 
 
 def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, site: Site) -> None:
-    """The job gets its complete environment; the hub itself runs as its own account."""
+    """Server and log are the person's, the environment is complete, and the hub itself runs as its own account."""
     assert hub.process is not None
 
     hub.spawn(site.person, {"profile": "one"})
     variables = requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()
     process = requests.get(f"{hub.url}/user/{site.person}/process", timeout=10).json()
     account = pwd.getpwnam(site.person)
+    log = Path(account.pw_dir) / LOG_FOLDER / f"jupyterhub-{variables['SLURM_JOB_ID']}.log"
 
     assert psutil.Process(hub.process.pid).username() == site.account
-    assert (process["uid"], process["folder"]) == (account.pw_uid, account.pw_dir)
-    assert (variables["HOME"], variables["USER"], variables["JUPYTERHUB_USER"]) == (
-        account.pw_dir,
-        site.person,
-        site.person,
-    )
+    assert process == {"uid": account.pw_uid, "gid": account.pw_gid, "folder": account.pw_dir}
+    assert {name: variables[name] for name in ("HOME", "SHELL", "USER", "LOGNAME", "JUPYTERHUB_USER")} == {
+        "HOME": account.pw_dir,
+        "SHELL": account.pw_shell,
+        **dict.fromkeys(("USER", "LOGNAME", "JUPYTERHUB_USER"), site.person),
+    }
+    assert log.stat().st_uid == account.pw_uid
     assert len(variables["JUPYTERHUB_API_TOKEN"]) >= 32
     assert sorted(name for name in variables if name.startswith("SUDO")) == []
     assert variables["JUPYTERHUB_API_TOKEN"] not in hub.log.read_text()
@@ -399,6 +402,7 @@ def test_a_start_that_could_not_be_watched_is_refused_and_its_page_says_why(hub:
     assert f"/{site.person}/" not in queue
 
 
+@pytest.mark.nightly
 def test_a_running_server_is_kept_whatever_slurm_shows(hub: HubProcess, site: Site) -> None:
     """PrivateData is set while servers run: the hub learns nothing of them, also after a restart."""
 

@@ -95,23 +95,6 @@ def test_two_users_jobs_on_one_node_get_different_gpus(
     assert {node for node, _, _ in by_slurm.values()} == {"g1"}
 
 
-def test_a_server_runs_as_its_user_at_home(hub: HubProcess, servers: dict[str, dict[str, str]]) -> None:
-    """The server has the user's account, group, home folder and HOME, and the job's log belongs to the user."""
-    for user, variables in servers.items():
-        account = pwd.getpwnam(user)
-        process = requests.get(f"{hub.url}/user/{user}/process", timeout=10).json()
-        log = Path(account.pw_dir) / LOG_FOLDER / f"jupyterhub-{variables['SLURM_JOB_ID']}.log"
-
-        assert process == {"uid": account.pw_uid, "gid": account.pw_gid, "folder": account.pw_dir}
-        assert {name: variables[name] for name in ("USER", "LOGNAME", "HOME", "SHELL")} == {
-            "USER": user,
-            "LOGNAME": user,
-            "HOME": account.pw_dir,
-            "SHELL": account.pw_shell,
-        }
-        assert log.stat().st_uid == account.pw_uid
-
-
 def test_a_servers_token_is_in_nobody_elses_reach(
     hub: HubProcess, servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm, public_folder: Path
 ) -> None:
@@ -165,6 +148,7 @@ def test_a_servers_log_is_shown_to_its_user(
     assert "of somebody else" not in linked.text
 
 
+@pytest.mark.nightly
 def test_jupyterlab_runs_as_a_real_user(hub: HubProcess, two_users: tuple[str, str]) -> None:
     """A real JupyterLab server runs in a job of the user."""
     user = two_users[0]
