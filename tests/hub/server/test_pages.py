@@ -26,9 +26,11 @@ def test_nobody_stops_deletes_or_reads_another_ones_server(light_hub: HubProcess
     light_hub.spawn("dora", LIGHT)
     eric = Visitor(light_hub, "eric")
     answers = [eric.click(f"/hub/gpuspawner/{what}").status_code for what in ("stop/dora", "delete/dora/lab")]
+    log, left = eric.look("/hub/gpuspawner/log/dora").status, light_hub.server("dora") or {}
+    light_hub.end("dora")
 
-    assert [*answers, eric.look("/hub/gpuspawner/log/dora").status] == [404, 404, 404]
-    assert (light_hub.server("dora") or {}).get("ready")
+    assert [*answers, log] == [404, 404, 404]
+    assert left["ready"]
 
 
 def test_what_another_site_asks_for_is_refused(light_hub: HubProcess) -> None:
@@ -36,9 +38,12 @@ def test_what_another_site_asks_for_is_refused(light_hub: HubProcess) -> None:
     light_hub.spawn("clea", LIGHT, server="lab")
     clea = Visitor(light_hub, "clea")
     pages = [f"{light_hub.url}/hub/gpuspawner/{what}/clea/lab" for what in ("stop", "delete")]
+    answers = [clea.session.post(page, timeout=30).status_code for page in pages]
+    left = light_hub.server("clea", "lab") or {}
+    light_hub.end("clea", "lab")
 
-    assert [clea.session.post(page, timeout=30).status_code for page in pages] == [403, 403]
-    assert (light_hub.server("clea", "lab") or {}).get("ready")
+    assert answers == [403, 403]
+    assert left["ready"]
 
 
 def test_how_a_server_ended_is_told_until_the_next_start(light_hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
