@@ -52,6 +52,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "MIG devices": ("m1", {"partition": "gpu", "gpus": 1, "gpu_type": "1g.10gb", "cpus": 2, "memory": "4G"}, []),
     "a drained node": ("c1,c2", {"partition": "batch", "cpus": 8, "memory": "2G"}, []),
 }
+OF_THE_GATE = ("memory is tight", "whole nodes, by an option of sbatch", "a drained node")
 
 
 @contextmanager
@@ -128,7 +129,13 @@ def check(config: Path, slurm: PrivateSlurm) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize(("nodes", "asked", "helps"), SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize(
+    ("nodes", "asked", "helps"),
+    [
+        pytest.param(*shape, id=name, marks=() if name in OF_THE_GATE else pytest.mark.nightly)
+        for name, shape in SHAPES.items()
+    ],
+)
 def test_as_many_fit_as_slurm_starts(
     tmp_path: Path, slurm_cluster: PrivateSlurm, nodes: str, asked: dict[str, Any], helps: list[str]
 ) -> None:

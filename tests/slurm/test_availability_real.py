@@ -166,7 +166,7 @@ class WithMemory(PrivateSlurm):
         self.conf.write_text(conf + own)
 
 
-@pytest.mark.parametrize("default", DEFAULTS)
+@pytest.mark.parametrize("default", ["", *(pytest.param(words, marks=pytest.mark.nightly) for words in DEFAULTS[1:])])
 async def test_memory_of_jobs_that_ask_for_none(needs_slurm: None, public_folder: Path, default: str) -> None:
     """A job without a memory request gets the partition's or cluster's default, or the whole node: Slurm agrees."""
     folder = public_folder / f"memory{DEFAULTS.index(default)}"

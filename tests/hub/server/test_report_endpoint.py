@@ -173,7 +173,7 @@ def test_the_last_report_before_the_server_answers_counts_and_no_placement_after
         assert answer_at(hub, started.user) == "server"
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_later_report_of_another_port_is_an_alarm_and_leads_there(
     hub: HubProcess, started: Started, version: int
 ) -> None:
@@ -314,7 +314,9 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(started: Started)
     assert sent < 20 << 20  # the kernel's buffers; the hub itself has read no more than a report's limit
 
 
-@pytest.mark.parametrize("head", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize(
+    "head", ["Content-Length: 1000", pytest.param("Transfer-Encoding: chunked", marks=pytest.mark.nightly)]
+)
 def test_a_body_that_does_not_come_is_not_waited_for(started: Started, head: str) -> None:
     """Half of a body, then nothing: the connection is closed. The server's next report is accepted."""
     address = (started.hub.url.removeprefix("http://").split(":")[0], started.hub.ports[1])
