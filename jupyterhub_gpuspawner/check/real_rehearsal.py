@@ -124,7 +124,9 @@ async def real_rehearsal(
     if not plan.requests or course is None:
         why = next((remark.text for remark in plan.remarks if not remark.hint), "")
         raise ConfigError(f"course {name} cannot be rehearsed. {why}".strip())
-    requests, later = zip(*(_without_later_reservation(each, inputs.snapshots) for each in plan.requests), strict=True)
+    requests, later = zip(
+        *(_without_later_reservation(request, inputs.snapshots) for request in plan.requests), strict=True
+    )
     plan = replace(plan, requests=requests)
     targets = tuple(targets_of(plan, tuple(only) or plan.asked_as, inputs.snapshots, nodes=nodes))
     if not targets:

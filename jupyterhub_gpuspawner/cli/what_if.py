@@ -156,6 +156,6 @@ def _cells(job: JobOutcome) -> Iterator[str]:
 
 
 def _total(name: str, site: SiteOutcome) -> str:
-    known = sum(job.beside is not None for job in site.jobs)
-    beside = f", {site.beside} of {known} with their cores beside their GPUs" if known else ""
+    with_gpus = sum(job.beside is not None for job in site.jobs)
+    beside = f", {site.beside} of {with_gpus} with their cores beside their GPUs" if with_gpus else ""
     return f"{name.capitalize()}: {site.running} of {len(site.jobs)} run{beside}"

@@ -335,7 +335,9 @@ def plan_of(
     if not offered or (name and own is None):
         return _with(plan, problems)
     nodes = own.nodes if own is not None else ()
-    hidden = snapshot.hidden(nodes or [name for each in offered for name in snapshot.partition_by_name[each].nodes])
+    hidden = snapshot.hidden(
+        nodes or [node for partition in offered for node in snapshot.partition_by_name[partition].nodes]
+    )
     if hidden:
         what = f"reservation {name}" if nodes else f"partition {' or '.join(offered)}"
         text = (

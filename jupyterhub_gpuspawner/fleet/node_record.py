@@ -228,8 +228,8 @@ def _completed(new: NodeTopology, before: NodeTopology) -> NodeTopology:
     """The view with what was known of GPUs for which the driver did not answer, which then have no UUID."""
     gpus: list[Gpu] = []
     for gpu in new.gpus:
-        known = [other for other in before.gpus if other.pci == gpu.pci] if gpu.pci and not gpu.uuid else []
-        gpus += [replace(other, fault=gpu.fault) for other in known] or [gpu]
+        same = [other for other in before.gpus if other.pci == gpu.pci] if gpu.pci and not gpu.uuid else []
+        gpus += [replace(other, fault=gpu.fault) for other in same] or [gpu]
     if len(gpus) == len(new.gpus):
         return replace(new, gpus=tuple(gpus))
     return replace(new, gpus=tuple(gpus), links=(), nics=(), nic_links=(), nic_numa=())  # with its MIG devices

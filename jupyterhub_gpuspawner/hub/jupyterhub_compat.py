@@ -49,9 +49,6 @@ _SpawnException: type[web.HTTPError] | None = getattr(jupyterhub.spawner, "Spawn
 START_SERVERS = "start:servers" if "start:servers" in scope_definitions else "servers"
 """The scope for starting servers: JupyterHub 5 has none that does not also include the others for servers."""
 
-LOGS_REFUSALS_AS_UNHANDLED = _SpawnException is None
-"""JupyterHub 5 logs every exception of a start as unhandled, with a traceback."""
-
 CONSTRUCTOR_ARGUMENTS = (
     "user",
     "orm_spawner",

@@ -54,7 +54,7 @@ def cases(records: Iterable[SessionRecord], node: str) -> Counter[Case]:
         if record.node == node and record.allocated_at is not None and record.asked_cpus and record.nodes in (None, 1)
     ]
     there.sort(key=lambda record: record.allocated_at or 0.0)
-    found: Counter[Case] = Counter()
+    counts: Counter[Case] = Counter()
     running: list[SessionRecord] = []
     for record in there:
         running = [
@@ -62,8 +62,8 @@ def cases(records: Iterable[SessionRecord], node: str) -> Counter[Case]:
         ]
         running.append(record)
         if record.asked_gpus or record.asked_shards:
-            found[tuple(map(_request, running))] += 1
-    return found
+            counts[tuple(map(_request, running))] += 1
+    return counts
 
 
 def _request(record: SessionRecord) -> Resources:

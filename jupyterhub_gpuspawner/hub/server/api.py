@@ -48,8 +48,6 @@ from jupyterhub_gpuspawner.hub.web.handlers import (
 
 REQUESTS = RateLimit(burst=20, per_minute=20)
 """For each server, whoever asks."""
-PATIENCE = 2.0
-"""Seconds for which GET waits for Slurm."""
 
 
 def staff_for(handler: BaseHandler, spawner: Spawner) -> str:
@@ -116,7 +114,7 @@ class MoreTimeHandler(_RunningServerHandler):
     async def get(self, user_name: str, server_name: str = "") -> None:
         """By how much it can be extended now: `possible`, `seconds`, `uses_left`, `reason`, `words`, ..."""
         spawner = self.spawner_of(user_name, server_name)
-        await refresh_more_time([spawner], patience=PATIENCE)
+        await refresh_more_time([spawner])
         self.write(more_time_document(server_of(spawner)))
 
     @permitted
@@ -131,7 +129,7 @@ class MoreTimeHandler(_RunningServerHandler):
         except GPUSpawnerError as error:
             self.refuse(error)
             return
-        await refresh_more_time([spawner], patience=PATIENCE)
+        await refresh_more_time([spawner])
         self.write({**more_time_document(server_of(spawner)), "extended": done.seconds})
 
     def _minutes(self) -> int | None:
@@ -320,7 +318,7 @@ class SessionHandler(_OwnServer):
     async def get(self) -> None:
         """Its end, GPUs, more time and messages: the session document, version 1."""
         spawner = self.own_spawner()
-        await refresh_more_time([spawner], patience=PATIENCE)
+        await refresh_more_time([spawner])
         user: Any = self.current_user
         book = course_book(user.settings)
         notices, saves = lab_minutes(spawner)

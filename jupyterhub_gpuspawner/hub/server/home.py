@@ -106,8 +106,6 @@ class DeletePage(BaseHandler):
 
 UNUSED_LINK = "link"
 """Query parameter: the choice of a link that was not used, since a server was there, as a query of the form."""
-PATIENCE = 2.0
-"""Seconds for which the page waits for Slurm."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ class HomePage(HomeHandler):
 
     async def _show(self) -> None:
         self._link = await self._unused_link(self.current_user)
-        await refresh_more_time(self.current_user.all_spawners(), patience=PATIENCE)
+        await refresh_more_time(self.current_user.all_spawners())
         await cast("Awaitable[None]", super().get())
 
     @web.authenticated

@@ -155,9 +155,6 @@ def _runs_since(since: datetime, *, now: float) -> str:
 #
 # Both work without JavaScript; their forms carry JupyterHub's ``_xsrf``.
 
-PATIENCE = 2.0
-"""Seconds for which a page waits for Slurm."""
-
 
 class KeepPage(BaseHandler):
     """Keeps a server that is idle. It has no page of its own: the button is on the home page."""
@@ -213,7 +210,7 @@ class ExtendPage(BaseHandler):
         return int(text)
 
     async def _show(self, user: Any, spawner: Spawner, *, fault: str = "") -> None:
-        await refresh_more_time([spawner], patience=PATIENCE)
+        await refresh_more_time([spawner])
         card = server_card(server_of(spawner))
         html = await self.render_template(
             "extend.html",

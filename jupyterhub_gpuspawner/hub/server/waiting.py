@@ -62,8 +62,6 @@ AT_MOST = 2
 """Alternatives that a page shows."""
 MAX_AGE = 90.0
 """Seconds; an older snapshot no longer says what is free now. While servers wait there is a new one every minute."""
-SWITCH_PATIENCE = 2.0
-"""Seconds to wait for a new one, before a place is given up."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
     except (ConfigError, RequestError):  # logged where the profiles are read; its profile is no longer offered
         return ()
     if fresh:
-        await site.snapshots(patience=SWITCH_PATIENCE, first=SWITCH_PATIENCE)
+        await site.snapshots()
     latest = {name: connection.cluster.latest for name, connection in site.connections.items()}
     oldest = time.time() - MAX_AGE
     recent = {name: view if view is not None and view.taken_at >= oldest else None for name, view in latest.items()}

@@ -134,13 +134,13 @@ class Clusters(Dict):
     def validate(self, obj: Any, value: Any) -> dict[str, dict[str, Any]]:
         """Return the dict; raises TraitError, also for a name that is no setting. Values are not checked here."""
         clusters: dict[Any, Any] = super().validate(obj, value) or {}
-        known = sorted(set(type(obj).class_trait_names(config=True)) - OF_THE_HUB)
+        names = sorted(set(type(obj).class_trait_names(config=True)) - OF_THE_HUB)
         for name, settings in clusters.items():
             if not (isinstance(name, str) and _CLUSTER.fullmatch(name)) or not isinstance(settings, dict):
                 raise TraitError(f"{self.name}: {name!r}: {settings!r} must be {self.bounds}.")
             for setting in settings:
-                if setting not in known:
-                    similar = get_close_matches(str(setting), known, 1)
+                if setting not in names:
+                    similar = get_close_matches(str(setting), names, 1)
                     advice = f"; did you mean {similar[0]}?" if similar else ""
                     raise TraitError(f"{self.name}: {name}: {setting!r} is no setting of a cluster{advice}")
         return clusters

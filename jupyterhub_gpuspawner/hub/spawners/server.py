@@ -281,10 +281,14 @@ async def updated_server(spawner: Any, *, patience: float) -> Server:
     return server_of(spawner)
 
 
-async def refresh_more_time(spawners: Iterable[Any], *, patience: float) -> None:
-    """Bring :attr:`Server.more_time` of these servers up to date; takes ``patience`` seconds at most."""
+MORE_TIME_SECONDS = 2.0
+"""Seconds for which a page waits for Slurm."""
+
+
+async def refresh_more_time(spawners: Iterable[Any]) -> None:
+    """Bring :attr:`Server.more_time` of these servers up to date; takes :data:`MORE_TIME_SECONDS` at most."""
     running = [job_spawner(spawner) for spawner in spawners if spawner.ready]
-    await asyncio.gather(*(ours.extension.refresh(patience) for ours in running if ours is not None))
+    await asyncio.gather(*(ours.extension.refresh(MORE_TIME_SECONDS) for ours in running if ours is not None))
 
 
 async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "") -> Extended:

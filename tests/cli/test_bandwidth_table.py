@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from jupyterhub_gpuspawner.cli.bandwidth import rows, table
 from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, Copies, MeasuredGpu
-from jupyterhub_gpuspawner.measure.table import rows, table
 
 MADE_UP = Bandwidth.model_validate_json(
     (Path(__file__).parents[1] / "data" / "bandwidth" / "made-up.json").read_bytes()
