@@ -10,6 +10,7 @@ import asyncio
 import json
 import sqlite3
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
@@ -18,6 +19,7 @@ from enum import Enum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import yaml
 from click import Option
@@ -659,7 +661,7 @@ def main(folder: Path) -> None:
     courses = tuple(Course.model_validate(course) for course in COURSES.values())
     if missing := left_out((*values, *more, *courses, *chosen)):
         sys.exit(f"No value sets {', '.join(missing)}.")
-    with TemporaryDirectory() as temporary:
+    with TemporaryDirectory() as temporary, patch.object(time, "time", return_value=NOW):
         for name, text in files(Path(temporary)).items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

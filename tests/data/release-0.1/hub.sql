@@ -14,7 +14,7 @@ CREATE TABLE gpuspawner_course_people (
 	at FLOAT NOT NULL, 
 	PRIMARY KEY (course, user)
 );
-INSERT INTO "gpuspawner_course_people" VALUES('deep','eve','ida',1.79563767882664322857e+09);
+INSERT INTO "gpuspawner_course_people" VALUES('deep','eve','ida',1795600000.0);
 CREATE TABLE gpuspawner_course_starts (
 	course VARCHAR(64) NOT NULL, 
 	session VARCHAR(32) NOT NULL, 
@@ -94,7 +94,7 @@ CREATE TABLE gpuspawner_starts (
 	made_at FLOAT NOT NULL, 
 	PRIMARY KEY (start_id)
 );
-INSERT INTO "gpuspawner_starts" VALUES('0a1b2c3d-11111111','ada','lab',1.79563767880368256569e+09);
+INSERT INTO "gpuspawner_starts" VALUES('0a1b2c3d-11111111','ada','lab',1795600000.0);
 CREATE INDEX ix_gpuspawner_fleet_grants_at ON gpuspawner_fleet_grants (at);
 CREATE INDEX ix_gpuspawner_course_actions_course ON gpuspawner_course_actions (course);
 COMMIT;
