@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.profile import SLUG
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule, as_rule
 from jupyterhub_gpuspawner.profiles.schema import (
@@ -534,9 +535,14 @@ def calendar(slug: str, course: Course, *, hub: str, now: datetime) -> str:
     """The course's dates as iCalendar (RFC 5545): one event for each.
 
     ``hub`` names the hub, so that two hubs' events are not taken for the same; ``now`` is the time of the file. An
-    event keeps its UID when its times change, so that a calendar replaces it.
+    event keeps its UID when its times change, so that a calendar replaces it. Raises ConfigError.
     """
-    from icalendar import Calendar, Event  # takes long, and no hub needs it
+    try:
+        from icalendar import Calendar, Event  # takes long, and no hub needs it
+    except ImportError:
+        raise ConfigError(
+            "a calendar needs icalendar.", hint="pip install icalendar, which is the extra `calendar` of this package."
+        ) from None
 
     document = Calendar()
     document.add("prodid", "-//jupyterhub-gpuspawner//courses//EN")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -331,12 +332,12 @@ c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
     )
 
 
-def test_the_calendar_needs_no_slurm(tmp_path: Path) -> None:
-    """It is printed for a file that calendars import."""
-    courses = tmp_path / "courses"
+def printed_calendar(folder: Path) -> Result:
+    """What ``gpuspawner course calendar`` does for the example course."""
+    courses = folder / "courses"
     courses.mkdir()
     (courses / "deep.yaml").write_text(DEEP_LEARNING)
-    config = tmp_path / "jupyterhub_config.py"
+    config = folder / "jupyterhub_config.py"
     config.write_text(
         f"""
 c.GPUSlurmSpawner.hub_name = "site"
@@ -344,7 +345,26 @@ c.GPUProfilesSpawner.courses_dir = {str(courses)!r}
 c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
 """
     )
-    told = cli_runner().invoke(main, ["course", "calendar", "deep", "--config", str(config)])
+    return cli_runner().invoke(main, ["course", "calendar", "deep", "--config", str(config)])
+
+
+def test_without_icalendar_the_calendar_names_what_is_to_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an extra of this package."""
+    monkeypatch.setitem(sys.modules, "icalendar", None)
+    result = printed_calendar(tmp_path)
+
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "gpuspawner: a calendar needs icalendar. pip install icalendar, which is the extra `calendar` of this "
+        "package.\n",
+    )
+
+
+def test_the_calendar_needs_no_slurm(tmp_path: Path) -> None:
+    """It is printed for a file that calendars import."""
+    told = printed_calendar(tmp_path)
 
     assert (told.exit_code, told.stderr) == (0, "")
     assert [line for line in told.stdout.splitlines() if line.startswith("UID:")] == [
