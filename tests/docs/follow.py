@@ -1,10 +1,10 @@
-"""Follows both tutorials and the guide about the proxy on a fresh machine: ``python -m tests.docs.follow FOLDER``.
+"""Follows the tutorials and the guide about the proxy on a fresh machine: ``python -m tests.docs.follow FOLDER ENV``.
 
 It runs as root, in namespaces of its own.
 
-The machine has a Slurm, an account ``ada`` with a password, and this clone's environment in place of what the page
-installs by pip and npm. Its folders that the page writes to are overlays, so that nothing remains. Then each block of
-the pages is done in its order: configuration is written where the page says, the unit is run as systemd would, and each
+The machine has a Slurm, an account ``ada`` with a password, and the virtual environment ENV in place of what the page
+installs by pip and npm. Its folders that the page writes to are overlays, so that nothing remains. Each block of the
+pages is done in its order: configuration is written where the page says, the unit is run as systemd would, and each
 command is run as it stands there. The output is a JSON document with the commands, what the pages show and what they
 said. FOLDER is an empty folder that every user may enter.
 """
@@ -293,8 +293,9 @@ class Reader:
         )
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, environment: Path) -> None:
     """Make this host a machine named jupyter. All of it ends with the namespaces."""
+    proxy = shutil.which("configurable-http-proxy")
     quietly = ["hostname jupyter", "ip link set lo up", f"mount -t tmpfs -o mode=755 none {folder}"]
     for number, path in enumerate(OVERLAID):
         work = f"{folder}/overlay{number}"
@@ -302,8 +303,8 @@ def prepare(folder: Path) -> None:
         options = f"lowerdir={path},upperdir={work}/upper,workdir={work}/work"
         quietly.append(f"mount -t overlay overlay -o {options} {path}")
     quietly += [
-        f"mkdir -p {INSTALLED} && mount --bind {Path(sys.executable).parent.parent} {INSTALLED}",
-        f"ln -sfn {INSTALLED}/bin/configurable-http-proxy /usr/local/bin/configurable-http-proxy",
+        f"mkdir -p {INSTALLED} && mount --bind {environment} {INSTALLED}",
+        f"ln -sfn {os.path.realpath(proxy or '')} /usr/local/bin/configurable-http-proxy",
         "echo 127.0.0.1 jupyter >>/etc/hosts",
         "ip addr add 10.0.0.10/32 dev lo",
     ]
@@ -311,7 +312,6 @@ def prepare(folder: Path) -> None:
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{line}: {done.stderr.strip()}")
-    shutil.copytree(ROOT / "config", folder / "clone" / "config")
 
 
 def cluster(folder: Path) -> PrivateSlurm:
@@ -327,21 +327,21 @@ def cluster(folder: Path) -> PrivateSlurm:
     return slurm
 
 
-def main(folder: Path) -> None:
-    """Follow the pages in a clone, restart the hub while a notebook runs, stop it, and print what was seen.
+def main(folder: Path, environment: Path) -> None:
+    """Follow the pages, restart the hub while a notebook runs, stop it, and print what was seen.
 
     The last restart comes after the guide about a proxy with a service of its own, while a WebSocket is open.
     """
     subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
-    prepare(folder)
+    prepare(folder, environment)
     with cluster(folder) as slurm:
-        clone, root = folder / "clone", folder / "root"
+        root = folder / "root"
         root.mkdir()
         first = Reader("tutorial/first-hub.md", root, root / "jupyterhub_config.py")
         first.follow()
         first.hub.stop()
 
-        own = Reader("tutorial/hub-without-root.md", clone, Path("/etc/jupyterhub/jupyterhub_config.py"))
+        own = Reader("tutorial/hub-without-root.md", root, Path("/etc/jupyterhub/jupyterhub_config.py"))
         own.config.parent.mkdir()
         own.config.write_text("c.Spawner.http_timeout = 120  # this machine may be busy\n")
         own.follow()
@@ -352,7 +352,7 @@ def main(folder: Path) -> None:
         )
         kept = own.started() == since
 
-        proxy = Reader(PROXY, clone, own.config)
+        proxy = Reader(PROXY, root, own.config)
         unit = own.unit.with_name("jupyterhub-proxy.service")
         proxy.stand_ins = {
             "systemctl daemon-reload": lambda _: None,
@@ -383,4 +383,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = os.environ.get("GPUSPAWNER_ENVIRONMENT", sys.prefix)
+"""The Python environment of the hub; scripts/release names one in which a wheel is installed."""
 NAMESPACES = ("unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--propagation", "private")
 OVERLAY = """
 mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work &&
@@ -36,7 +38,7 @@ def followed(needs_slurm: None, site_folder: Path) -> dict[str, Any]:
     tried = subprocess.run([*NAMESPACES, "sh", "-c", OVERLAY], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         pytest.skip(f"no overlays in namespaces here: {tried.stderr.strip()}")
-    command = [*NAMESPACES, sys.executable, "-m", "tests.docs.follow", str(site_folder)]
+    command = [*NAMESPACES, sys.executable, "-m", "tests.docs.follow", str(site_folder), ENVIRONMENT]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout)
