@@ -591,13 +591,13 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
     async def _end_job(self, *, now: bool) -> None:
         self.watch.stopping = True
         self.log.info("Stopping %s: cancelling job %s", self._log_name, self._log_job)
-        username = self._username or self.user.name
+        username, job_id = self._username or self.user.name, self.job_id
         cancel = self.cancellation(username, self.watch.identity, trusted_until=self.watch.trusted_until)
         try:
-            await cancel(self.job_id)
-        except GPUSpawnerError:  # JupyterHub forgets the server all the same
+            await cancel(job_id)
+        except GPUSpawnerError:  # JupyterHub forgets the server all the same, and may have done so meanwhile
             self.explained.stop_unconfirmed()
-            in_background(submission.cancel_surely(self.job_id, cancel))
+            in_background(submission.cancel_surely(job_id, cancel))
             return
         if not now:
             await self.explained.keep_log_of_stop()

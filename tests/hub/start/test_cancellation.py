@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.submission import Cancellation
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 
@@ -79,3 +82,25 @@ async def test_a_number_that_sbatch_gave_just_now_is_the_starts_own(silent: bool
     await cancellation(strangers, trusted_until=None)("7")
 
     assert (slurm.cancelled, strangers.cancelled) == (["7"], [])
+
+
+async def test_a_stop_that_slurm_did_not_hear_is_repeated_for_its_job_after_the_server_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """JupyterHub may have cleared the state, and with it the job's id, while the first request waited for an answer."""
+    asked, repeated = list[str](), asyncio.Event()
+    spawner = GPUSlurmSpawner(user=SimpleNamespace(name="ann"))
+    spawner.watch.job_id = "7"
+
+    async def cancel(job_id: str) -> None:
+        asked.append(job_id)
+        if len(asked) == 1:
+            spawner.watch.job_id = ""
+            raise SlurmUnavailable("squeue got no answer.")
+        repeated.set()
+
+    monkeypatch.setattr(spawner, "cancellation", lambda *_, **__: cancel)
+    await spawner.stop_server(now=True)
+    await asyncio.wait_for(repeated.wait(), 60)
+
+    assert asked == ["7", "7"]
