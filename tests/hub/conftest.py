@@ -73,6 +73,7 @@ def light_hub(
     of_users = {
         "mel": {"ip": "0.0.0.0"},
         "ida": {"ip": "127.0.0.1"},
+        "dora": {"http_timeout": 3600},
         "fil": {"log_dir": f"{public_folder}/full"},
     }
     lines = f"{CONFIG}\nof_users = {of_users!r}\nc.GPUSlurmSpawner.slurm_bin_dir = {str(commands_folder)!r}"

@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -113,11 +112,9 @@ DIES_AT_THE_DOOR = f"""
 
 
 def test_a_server_that_listens_and_dies_before_it_answers_is_told_at_once(odd_site: OddSite) -> None:
-    """The start fails before http_timeout, here two minutes, for which the hub itself would wait for an answer."""
+    """The start fails before http_timeout, here an hour, for which the hub itself would wait for an answer."""
     offer(odd_site.hub, "dies", DIES_AT_THE_DOOR)
     start(odd_site.hub, "dora", "dies")
-    began = time.monotonic()
     odd_site.hub.wait("dora", ready=False)
 
-    assert time.monotonic() - began < 110
     assert "exit code 9" in why_it_ended(odd_site.hub, "dora")
