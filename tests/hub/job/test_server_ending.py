@@ -246,7 +246,7 @@ def test_each_fault_that_a_job_can_report_has_a_sentence_of_its_own(fault: str) 
     assert "{node}" not in f"{shown}"
     assert "{subject}" not in f"{shown}"
     assert shown.advice
-    assert shown.sentence != words_of(Ending(start_failed("eclipse"))).sentence
+    assert shown.sentence != words_of(replace(ending, cause=start_failed("eclipse"))).sentence
 
 
 def test_a_server_that_ended_without_a_word_says_how() -> None:
