@@ -13,8 +13,9 @@ import click
 from jupyterhub import orm
 from sqlalchemy import select
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, since, utc
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, since
 from jupyterhub_gpuspawner.cli.records import DATABASE, file_of
+from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
@@ -51,11 +51,6 @@ def since(_context: click.Context, _option: click.Parameter, value: str | None) 
         raise click.BadParameter(
             f"{value!r} is not a time: use for example 90min, 12h, 30d, 4w or 2026-03-02."
         ) from None
-
-
-def utc(at: float | None) -> str | None:
-    """Seconds since the epoch in ISO 8601, as documents have times."""
-    return None if at is None else datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
 
 
 def choice_of(profile: str, options: Sequence[str]) -> dict[str, object]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table, utc
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table
+from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_user
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from jupyterhub_gpuspawner.words import duration, people, some
 
@@ -93,9 +93,9 @@ class Estimate:
         """Its JSON form: times in ISO 8601, UTC."""
         return {
             "kind": self.kind.value,
-            "earliest": _iso(self.earliest),
-            "likely": _iso(self.likely),
-            "latest": _iso(self.latest),
+            "earliest": utc(self.earliest),
+            "likely": utc(self.likely),
+            "latest": utc(self.latest),
             "words": self.words(now),
             "span": self.span(now),
         }
@@ -145,10 +145,6 @@ def _rounded(seconds: float, *, up: bool) -> float:
     seconds = max(seconds, 0.0)
     step = next((step for limit, step in _STEPS if seconds <= limit), 6 * 3600)
     return step * (math.ceil(seconds / step) if up else seconds // step)
-
-
-def _iso(moment: float | None) -> str | None:
-    return None if moment is None else datetime.fromtimestamp(round(moment), timezone.utc).isoformat()
 
 
 # What past waits were, as parts of what Slurm had planned.
@@ -308,3 +304,12 @@ def _reliefs(before: QueueView, after: QueueView, job_id: str) -> Sequence[tuple
         (ChangeCause.ENDED_EARLY, early),
         (ChangeCause.LEFT_QUEUE, {before.people[job] for job in left} - {own}),
     )
+
+
+@overload
+def utc(moment: float) -> str: ...
+@overload
+def utc(moment: float | None) -> str | None: ...
+def utc(moment: float | None) -> str | None:
+    """Seconds since the epoch as documents have times: ISO 8601, UTC, in full seconds."""
+    return None if moment is None else datetime.fromtimestamp(round(moment), timezone.utc).isoformat()

@@ -20,11 +20,11 @@ from jupyterhub.spawner import Spawner
 
 from jupyterhub_gpuspawner.cluster.availability import STALE
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.database import StoredState
-from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.words import uses
 from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST, operator_prefix
@@ -124,7 +124,7 @@ class MoreTime:
         """Its JSON form."""
         return {
             "seconds": self.seconds,
-            "until": parse_time(self.ends_at).isoformat() if self.ends_at is not None else None,
+            "until": utc(self.ends_at),
             "uses_left": self.uses_left,
             "reason": self.reason.value if self.reason is not None else None,
             "message": "" if self.possible else self.words,

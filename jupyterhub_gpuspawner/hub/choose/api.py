@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import datetime, timezone
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -21,7 +20,7 @@ from tornado import web
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected, starts_now
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected, starts_now, utc
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import (
     ProfileStatus,
@@ -294,9 +293,9 @@ def profiles_document(
     """The document of these statuses, without the profiles that the form does not show, either."""
     clusters = silence.clusters if silence is not None else {}
     return ProfilesDocument(
-        taken_at=None if snapshot is None else _iso(snapshot.taken_at),
+        taken_at=utc(snapshot.taken_at) if snapshot is not None else None,
         silent=silence is not None,
-        silent_clusters={name: None if at is None else _iso(at) for name, at in clusters.items()},
+        silent_clusters={name: utc(at) for name, at in clusters.items()},
         profiles=tuple(_offered(status, now) for status in statuses if status.is_shown),
     )
 
@@ -318,7 +317,7 @@ def _offered(status: ProfileStatus, now: float) -> OfferedProfile:
             option: {choice: Prospect(**prospect(start, now)) for choice, start in choices.items()}
             for option, choices in status.choices.items()
         },
-        taken_at=_iso(status.snapshot.taken_at) if status.snapshot is not None else None,
+        taken_at=utc(status.snapshot.taken_at) if status.snapshot is not None else None,
         options_schema=options_schema(profile) if allowed else None,
     )
 
@@ -334,14 +333,10 @@ def prospect(availability: Availability, now: float) -> dict[str, Any]:
     return {
         "chance": availability.chance.value,
         "sentence": availability.sentence,
-        "starts_at": _iso(estimate.likely) if estimate.likely is not None else None,
+        "starts_at": utc(estimate.likely),
         "estimate": estimate.document(now),
         "field": availability.field,
     }
-
-
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class OfUser(RESTHandler):

@@ -14,6 +14,7 @@ from typing import Any
 
 from tornado import web
 
+from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome, course_actions, session_name
@@ -174,7 +175,7 @@ def _person(participant: Participant, start: CourseStart | None, active: float |
         node=placement.node if placement is not None else "",
         started_at=placement.started_at if placement is not None else None,
         ends_at=placement.ends_at if placement is not None else None,
-        last_activity=_iso(active) if active is not None else None,
+        last_activity=utc(active),
         stage=start.stage.value if start is not None else "",
         fault=participant.why,
     )
@@ -185,10 +186,6 @@ def _session(session: CourseDate | None) -> CourseSession | None:
         return None
     start, end = (moment.isoformat(timespec="seconds") for moment in (session.start, session.end))
     return CourseSession(session.name, start, end, session.reservation)
-
-
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 LONGEST_PAUSE = 60.0

@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
+from jupyterhub_gpuspawner.words import some
 
 # Who takes a course and who teaches it, among the users and groups of this hub.
 
@@ -84,12 +85,6 @@ def _as_users(names: Iterable[str], hub: HubPeople) -> tuple[tuple[str, ...], tu
 def with_added(file: CourseFile, added: Sequence[str]) -> CourseFile:
     """The course's file with people who were added to its roster."""
     return replace(file, listed=tuple(dict.fromkeys((*file.listed, *added)))) if added else file
-
-
-def some(names: Sequence[str]) -> str:
-    """The first of ``names``, and the number of the others."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
 
 
 PATIENCE = 3.0
@@ -359,7 +354,7 @@ def with_people(
     on_roster = frozenset(course.people)
     unknown = tuple(name for name in status.unknown if name in on_roster)
     if unknown:
-        faults.append(UNKNOWN.format(names=some(unknown)))
+        faults.append(UNKNOWN.format(names=some(unknown, at_most=NAMED)))
     return replace(course, faults=tuple(faults), unknown=unknown)
 
 
@@ -387,7 +382,7 @@ def enrolled(course: Course, file: CourseFile, hub: HubPeople) -> HubCourse:
         people=taking,
         instructors=teaching,
         instructor_groups=tuple(group for group in instructors.groups if group in hub.groups),
-        faults=tuple(f"{sentence}: {some(names)}." for names, sentence in left_out if names),
+        faults=tuple(f"{sentence}: {some(names, at_most=NAMED)}." for names, sentence in left_out if names),
         sessions=course.dates,
         added=tuple(name for name in added if name in taking),
         takes_additions=hub.add_people,

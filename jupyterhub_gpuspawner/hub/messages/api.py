@@ -12,12 +12,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.hub.course.book import course_audiences
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler, utc
+from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 
 VERSION = 1
 SHOWN = 24 * 60

@@ -17,6 +17,7 @@ from jupyterhub.spawner import Spawner
 from jupyterhub.user import User
 from tornado import web
 
+from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub import words
@@ -35,7 +36,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     refresh_more_time,
     server_of,
 )
-from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import (
     RateLimit,
     RESTHandler,
@@ -43,7 +43,6 @@ from jupyterhub_gpuspawner.hub.web.handlers import (
     permitted,
     server_named,
     server_routes,
-    utc,
 )
 
 REQUESTS = RateLimit(burst=20, per_minute=20)
@@ -174,13 +173,13 @@ def idle_document(server: IdleServer) -> dict[str, Any]:
     return {
         "version": 1,
         "state": verdict.state.value,
-        "since": _iso(verdict.since),
-        "due_at": _iso(verdict.due_at),
+        "since": utc(verdict.since),
+        "due_at": utc(verdict.due_at),
         "action": server.rule.action.value,
         "told": server.is_announced,
         "seen": {
             "gpus": server.gpus,
-            "until": _iso(unused.seen),
+            "until": utc(unused.seen),
             "most": unused.most,
             "held_mib": unused.held_mib,
         }
@@ -199,10 +198,6 @@ def more_time_document(server: Server) -> dict[str, Any]:
         "ends_at": server.placement.ends_at if server.placement is not None else None,
         **(more.document() if more is not None else {}),
     }
-
-
-def _iso(at: float | None) -> str | None:
-    return None if at is None else parse_time(at).isoformat()
 
 
 # ``GET /hub/api/gpuspawner/session``: what a running server may know of itself, for what runs beside it.

@@ -18,6 +18,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.cpulist import count_cpus, parse_cpulist
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.course.book import ServersCourse
@@ -28,7 +29,6 @@ from jupyterhub_gpuspawner.hub.report.server_report import Use, parsed, position
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_title
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.hub.web.handlers import utc
 from jupyterhub_gpuspawner.picture import drawing, usage_chart
 from jupyterhub_gpuspawner.picture.node import table
 from jupyterhub_gpuspawner.placement.network import has_no_nic

@@ -13,11 +13,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from tornado.web import stream_request_body
 
+from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report, parse_usage
 from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of, usage_taker
-from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named, server_routes, utc
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named, server_routes
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, UsageSummary
 

@@ -11,11 +11,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, Estimate
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, Estimate, utc
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
@@ -246,16 +245,16 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     hint = about_job.advice if facts.placement is None else ""
     change = facts.change.words if facts.change is not None and facts.waits else ""
     queue_note = "" if not expects else words.KEPT if facts.queued_until is None else words.KEPT_UNTIL
-    until = _iso(facts.queued_until) if expects else None
+    until = utc(facts.queued_until) if expects else None
     unless = words.UNLESS if estimate.is_conditional(now) else ""
     if facts.kept_until is not None:
-        queue_note, until = words.FOR_LATER_UNTIL, _iso(facts.kept_until)
+        queue_note, until = words.FOR_LATER_UNTIL, utc(facts.kept_until)
     # name, sentence, and what stands for {time} in it
     notes = (("unless", unless, None), ("change", change, None), ("kept", queue_note, until), ("hint", hint, None))
     return {
         "headline": _headline(facts),
         "sentence": "" if is_usual else text[:1].upper() + text[1:],
-        "stages": [{**asdict(stage), "at": _iso(stage.at)} for stage in stages(facts)],
+        "stages": [{**asdict(stage), "at": utc(stage.at)} for stage in stages(facts)],
         "job": words.job_in(facts.job_id, partition, facts.cluster) if facts.job_id else "",
         "job_id": facts.job_id,
         "partition": partition,
@@ -273,7 +272,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "kept_until": until,
         "notes": [{"name": name, "text": note, "at": at} for name, note, at in notes if note],
         "silent": facts.silent,
-        "answered_at": _iso(facts.answered_at) if facts.silent else None,
+        "answered_at": utc(facts.answered_at) if facts.silent else None,
         "answered": (words.NO_ANSWER_YET if facts.answered_at is None else words.LAST_ANSWER) if facts.silent else "",
     }
 
@@ -286,10 +285,6 @@ def _headline(facts: StartFacts) -> str:
     if facts.kept_until is not None:
         return words.WAITING_FOR_SLURM
     return words.WAITING if waits_in_queue(facts) else words.STARTING
-
-
-def _iso(when: float | None) -> str | None:
-    return None if when is None else datetime.fromtimestamp(round(when), timezone.utc).isoformat()
 
 
 def placement_sentence(placement: PlacementDocument) -> str:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import wraps
 from typing import Any
 
@@ -182,8 +181,3 @@ class OpenStreams:
             streams.remove(mine)
             if not streams:
                 self._open.pop(reader, None)
-
-
-def utc(at: float) -> str:
-    """ISO 8601, UTC, in full seconds."""
-    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")

@@ -86,7 +86,7 @@ def test_people_are_in_the_states_of_the_page() -> None:
             profile="course-deep",
             job_id="7",
             node="g1",
-            last_activity="2026-03-02T10:00:00Z",
+            last_activity="2026-03-02T10:00:00+00:00",
         ),
         CoursePerson("dan", "failed", stage="failed", fault="Too many servers."),
         CoursePerson("eve", "failed", fault="The server was started, but the hub cannot reach it."),
