@@ -59,11 +59,9 @@ class Commands(click.Group):
     """The commands by their names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
         return sorted([*COMMANDS, *super().list_commands(ctx)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
         # JupyterHub imports jsonschema, which takes a second to compile a grammar of IRIs that no command needs
@@ -73,7 +71,6 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List them."""
         sentences = {name: command.get_short_help_str(120) for name, command in self.commands.items()}
         sentences |= {name: sentence for name, (_, sentence) in COMMANDS.items()}
         with formatter.section("Commands"):

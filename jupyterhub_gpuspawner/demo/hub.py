@@ -276,5 +276,4 @@ class HubProcess:
 
 
 def server_path(user: str, server: str = "") -> str:
-    """The REST path of a server."""
     return f"/users/{user}/servers/{server}" if server else f"/users/{user}/server"

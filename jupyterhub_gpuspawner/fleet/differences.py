@@ -121,7 +121,6 @@ Fact = tuple[tuple[Kind, str], str]
 
 
 def shape_of(record: NodeRecord) -> Shape:
-    """The shape of a node."""
     gres = sorted(str(gres) for gres in parse_gres(record.gres) if gres.name == "gpu")
     models = Counter(gpu.name for gpu in record.topology.gpus)
     return Shape(",".join(gres), models.most_common(1)[0][0] if models else "")

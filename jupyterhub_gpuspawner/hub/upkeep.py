@@ -67,7 +67,6 @@ class Orphan:
 
     @property
     def job_id(self) -> str:
-        """The job's id."""
         return self.job.job_id
 
 

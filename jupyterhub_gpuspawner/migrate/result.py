@@ -56,7 +56,6 @@ class Difference:
     """Slugs of the profiles that differ; empty: all of them, or it is of the whole hub."""
 
     def document(self) -> dict[str, Any]:
-        """The difference as JSON."""
         return {**asdict(self), "kind": self.kind.value, "profiles": list(self.profiles)}
 
 
@@ -72,7 +71,6 @@ class ConvertedProfile:
 
     @property
     def slug(self) -> str:
-        """The profile's slug."""
         return str(self.document["slug"])
 
 

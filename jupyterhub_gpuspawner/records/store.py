@@ -92,7 +92,6 @@ class SessionStore:
             raise
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     def _open(self) -> None:

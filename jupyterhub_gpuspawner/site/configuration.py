@@ -308,7 +308,6 @@ class ConfiguredValue:
 
     @property
     def name(self) -> str:
-        """The trait's name."""
         return str(self.trait.name)
 
     @property

@@ -414,33 +414,27 @@ class ClusterSnapshot:
 
     @cached_property
     def node_table(self) -> Table[NodeState]:
-        """:attr:`nodes` as a table."""
         return Table.of(NodeState, self.nodes)
 
     @cached_property
     def job_table(self) -> Table[ClusterJob]:
-        """:attr:`jobs` as a table."""
         return Table.of(ClusterJob, self.jobs)
 
     @cached_property
     def node_by_name(self) -> Index[int, NodeState]:
-        """Nodes by Slurm's name."""
         table = self.node_table
         return Index({name: at for at, name in enumerate(table.column("name"))}, table.__getitem__)
 
     @cached_property
     def partition_by_name(self) -> Mapping[str, Partition]:
-        """Partitions by name."""
         return {partition.name: partition for partition in self.partitions}
 
     @cached_property
     def reservation_by_name(self) -> Mapping[str, Reservation]:
-        """Reservations by name."""
         return {reservation.name: reservation for reservation in self.reservations}
 
     @cached_property
     def job_by_id(self) -> Index[int, ClusterJob]:
-        """Jobs by id."""
         table = self.job_table
         return Index({job_id: at for at, job_id in enumerate(table.column("job_id"))}, table.__getitem__)
 

@@ -90,7 +90,6 @@ class Watched:
         return self.status is None or self.absent > 0 or self.hurried > 0
 
     def wake(self) -> None:
-        """Wake everyone who waits."""
         self.change.set()
         self.change = asyncio.Event()
 
@@ -125,7 +124,6 @@ class Watch:
 
     @property
     def job_id(self) -> str:
-        """The job's id."""
         return self._watched.job_id
 
     @property

@@ -71,7 +71,6 @@ class CoursesDocument:
     """What is wrong with the folder of courses; for administrators."""
 
     def to_json(self) -> dict[str, Any]:
-        """The document as JSON."""
         return asdict(self)
 
 
@@ -116,7 +115,6 @@ class CourseDocument:
     """In the order of the roster."""
 
     def to_json(self) -> dict[str, Any]:
-        """The document as JSON."""
         return asdict(self)
 
 
@@ -128,7 +126,6 @@ class OutcomesDocument:
     outcomes: tuple[Outcome, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The document as JSON."""
         return asdict(self)
 
 

@@ -239,7 +239,6 @@ class CourseBook:
         return next((course for course in self._courses if course.slug == slug), None)
 
     def courses_of(self, user: str) -> tuple[HubCourse, ...]:
-        """The courses that a user takes."""
         return tuple(course for course in self._courses if user in course.people)
 
     async def refresh(self, max_age: float = FRESH) -> bool:

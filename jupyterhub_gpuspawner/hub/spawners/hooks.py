@@ -37,15 +37,12 @@ class SiteHooks:
         raise NotImplementedError
 
     async def run_pre_spawn_hook(self) -> None:
-        """Run ``pre_spawn_hook``."""
         await self._run("pre_spawn_hook", super().run_pre_spawn_hook)  # type: ignore[misc]
 
     async def run_auth_state_hook(self, auth_state: Any) -> None:
-        """Run ``auth_state_hook``."""
         await self._run("auth_state_hook", super().run_auth_state_hook, auth_state)  # type: ignore[misc]
 
     async def _run_apply_user_options(self, user_options: Any) -> None:
-        """Run ``apply_user_options``."""
         await self._run("apply_user_options", super()._run_apply_user_options, user_options)  # type: ignore[misc]
 
     async def _run(self, name: str, hook: Callable[..., Any], *arguments: Any) -> None:

@@ -428,7 +428,6 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         return status
 
     async def stop_server(self, *, now: bool) -> None:
-        """Stop the server."""
         if self.child_spawner is None:
             await super().stop_server(now=now)
         else:
@@ -443,7 +442,6 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             yield event
 
     async def get_url(self) -> str:
-        """Return the URL of the server."""
         if self.child_spawner is None:
             return await super().get_url()
         return str(await maybe_future(self.child_spawner.get_url()))

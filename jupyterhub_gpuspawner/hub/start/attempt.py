@@ -56,7 +56,6 @@ class Moment:
 
     @classmethod
     def now(cls) -> Moment:
-        """This moment."""
         return cls(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), _boot())
 
     def ago(self, seconds: float = 0.0) -> Moment:
