@@ -234,7 +234,7 @@ def fatal(error: GPUSpawnerError, path: Path) -> tuple[Finding, ...]:
 def _unconfigured(path: Path, text: str) -> Finding:
     fix = (
         "Write these lines into it, with a partition of yours that has GPUs, and run `gpuspawner check` again. "
-        "`gpuspawner files DIR --profiles` writes example profiles, as files for the folder "
+        "`gpuspawner files DIR --profiles` writes a longer configuration, with example profiles for "
         f"c.GPUProfilesSpawner.profiles_dir.\n\n{FIRST_LINES}"
     )
     return UNCONFIGURED.error(str(path), text, fix)

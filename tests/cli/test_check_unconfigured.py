@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 PROGRAMS = Path(sys.executable).parent
 WRITE = (
     "Write these lines into it, with a partition of yours that has GPUs, and run `gpuspawner check` again. "
-    "`gpuspawner files DIR --profiles` writes example profiles, as files for the folder "
+    "`gpuspawner files DIR --profiles` writes a longer configuration, with example profiles for "
     f"c.GPUProfilesSpawner.profiles_dir.\n\n{FIRST_LINES}"
 )
 NO_PROFILE = {
