@@ -20,7 +20,7 @@ BATCH_SECTIONS = ("SlurmSpawner", "UserEnvMixin", "BatchSpawnerRegexStates", "Ba
 WRAPPER_SECTIONS = ("DockerProfilesSpawner", "ProfilesSpawner", "OptionsFormSpawner", "WrapSpawner")
 FORM_SECTIONS = ("SbatchForm", "SlurmAPI")
 """SlurmFormSpawner's classes beside the spawner."""
-OURS = ("GPUSlurmSpawner", "GPUProfilesSpawner", "GPULocalSpawner")
+OURS = ("GPUSlurmSpawner", "GPUProfilesSpawner")
 _GENERAL = ("Spawner", "LoggingConfigurable", "Configurable", "HasTraits", "HasDescriptors", "object")
 
 

@@ -593,7 +593,7 @@ TYPED = {
 }
 """batchspawner's name, without ``req_``, and the name in this package."""
 _ITS_OWN = ("start_timeout", "queue_timeout", "default_url")
-_LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner", "GPULocalSpawner")
+_LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner")
 _SCHEMA = ("slurm", "placement", "allow", "profile_options", "display_name", "slug")
 
 

@@ -95,7 +95,7 @@ class Ending:
     printed: str = ""
     """What sbatch printed when it refused the job."""
     quoted: Words = NO_WORDS
-    """Words in the place of the cause's own: those of an error, of the form, or stored by version 0.1."""
+    """Words in the place of the cause's own: those of an error or of the form."""
     log: str = ""
     """The path of the job's log on the node."""
     lines: str = ""
@@ -103,7 +103,7 @@ class Ending:
     profile: str = ""
     """The profile's display name, which its card shows; empty where there was none."""
     slug: str = ""
-    """The profile's slug; empty where there was none, and in endings of version 0.1."""
+    """The profile's slug; empty where there was none."""
 
     @property
     def stopped(self) -> bool:
@@ -152,19 +152,9 @@ def stored_ending(state: Mapping[str, Any]) -> Ending | None:
     if not isinstance(document, dict):
         return None
     try:
-        return _ENDING.validate_json(json.dumps(_without_sentences(document)), strict=True)
+        return _ENDING.validate_json(json.dumps(document), strict=True)
     except ValidationError:
         return None
-
-
-def _without_sentences(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document of an ending; version 0.1 stored sentences, not always a cause, and whether the server had run."""
-    if not document.get("what"):
-        return document
-    texts = {"sentence": document["what"], "advice": document.get("advice", ""), "hint": document.get("hint", "")}
-    ran = Kind.UNKNOWN if document.get("served") else Kind.START_FAILED
-    cause = {"kind": (Kind.STOPPED_BY_USER if document.get("stopped") else ran).value}
-    return {"cause": cause, **document, "quoted": texts}
 
 
 # What is said of an ending. A new cause has its words here; what else they name is a field of :class:`Ending`.

@@ -35,12 +35,7 @@ REASONS_AT_MOST = 20
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 
 
-_STORED_STAGES = {stage.value: stage for stage in Stage} | {
-    "submission": Stage.SUBMITTED,
-    "queue": Stage.QUEUED,
-    "start": Stage.ALLOCATED,
-}
-"""The stages by the words that are stored for them, by this version and by earlier ones."""
+_STORED_STAGES = {stage.value: stage for stage in Stage}
 
 
 @dataclass(frozen=True)
@@ -262,8 +257,8 @@ def new_attempt(mark: str, *, start_timeout: float, queue_timeout: float | None)
 def stored_attempt(state: Mapping[str, Any], now: Moment, *, start_timeout: float) -> Attempt:
     """The attempt in a spawner's state, in a hub that has just started.
 
-    An earlier version of this package stored one deadline of the whole start (``start_by``). Such an attempt gets
-    ``start_timeout``, and its job counts as pending since it was ``queued``, until Slurm reports otherwise.
+    Where its stage cannot be read, it gets ``start_timeout``, and its job counts as pending since it was ``queued``,
+    until Slurm reports otherwise.
     """
     reached, latest, reasons = state.get("reached"), state.get("latest_start"), state.get("reasons")
     attempt = Attempt(
@@ -276,7 +271,7 @@ def stored_attempt(state: Mapping[str, Any], now: Moment, *, start_timeout: floa
         latest=float(latest) if isinstance(latest, (int, float)) else None,
         reasons=dict.fromkeys(map(str, reasons if isinstance(reasons, list) else ())),
     )
-    if "clock" not in state and not _is_number(state.get("start_by")):
+    if "clock" not in state:
         return attempt
     queued_at = attempt.reached.get(Stage.QUEUED)
     attempt.stage, attempt.restored_at = Stage.QUEUED, now.ago()

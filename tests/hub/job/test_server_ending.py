@@ -563,33 +563,6 @@ def test_what_is_stored_has_bounds() -> None:
     }
 
 
-OF_0_1 = {
-    "one that ended": (
-        {"what": "The job failed.", "advice": "See the log.", "served": True, "at": 1.5, "job_id": "7", "lines": "x"},
-        Ending(Cause(Kind.UNKNOWN), 1.5, job_id="7", lines="x", quoted=Words("The job failed.", "See the log.")),
-    ),
-    "with a cause": (
-        {"what": "The job failed.", "served": True, "cause": {"kind": "failed"}},
-        Ending(Cause(Kind.FAILED), quoted=Words("The job failed.")),
-    ),
-    "one that did not start": (
-        {"what": "No.", "hint": "Check it.", "profile": "K80"},
-        Ending(Cause(Kind.START_FAILED), profile="K80", quoted=Words("No.", hint="Check it.")),
-    ),
-    "one that a person stopped": (
-        {"what": "K80 was stopped at {time}.", "stopped": True, "at": 1.5},
-        Ending(Cause(Kind.STOPPED_BY_USER), 1.5, quoted=Words("K80 was stopped at {time}.")),
-    ),
-}
-
-
-@pytest.mark.parametrize(("document", "ending"), OF_0_1.values(), ids=OF_0_1.keys())
-def test_what_version_0_1_stored_is_shown_as_it_was(document: dict[str, Any], ending: Ending) -> None:
-    """Sentences, and whether the server had run."""
-    assert stored_ending({"ending": document}) == ending
-    assert words_of(ending).sentence == document["what"]
-
-
 @pytest.mark.parametrize(
     "document",
     [
@@ -597,11 +570,10 @@ def test_what_version_0_1_stored_is_shown_as_it_was(document: dict[str, Any], en
         {},
         [],
         "text",
-        {"what": ""},
-        {"what": 7},
-        {"what": "x", "log": 7},
-        {"what": "x", "at": "noon"},
-        {"what": "x", "cause": {"kind": "bored"}},
+        {"log": "x"},
+        {"cause": {"kind": "failed"}, "log": 7},
+        {"cause": {"kind": "failed"}, "at": "noon"},
+        {"cause": {"kind": "bored"}},
         {"cause": {"kind": "failed"}, "job": {"job_id": "7", "phase": "asleep"}},
     ],
 )

@@ -226,16 +226,12 @@ WAITING = Attempt(stage=Stage.QUEUED, since=NOW, start_timeout=600.0, restored_a
 CLOCK = QUEUED.to_state()["clock"]
 RESTORED: dict[str, tuple[dict[str, Any], Attempt]] = {
     "batchspawner's": ({}, UNKNOWN),
-    "an older version's": (
-        {"start_by": 1_000_300, "start_by_boot": ["this", 5300.0], "reached": {"queued": NOW.wall - 20}},
+    "one whose stage cannot be read": (
+        {"clock": "noon", "reached": {"queued": NOW.wall - 20}},
         replace(WAITING, since=Moment(NOW.wall - 20), reached={Stage.QUEUED: NOW.wall - 20}),
     ),
-    "one with earlier names of the stages": (
-        {"clock": {**CLOCK, "stage": "start"}},
-        replace(QUEUED, stage=Stage.ALLOCATED, restored_at=NOW),
-    ),
-    "one that stored no times": ({"start_by": 1_000_300}, WAITING),
-    "one with a damaged deadline": ({"start_by": "noon", "reached": []}, UNKNOWN),
+    "one that stored no times": ({"clock": {}}, WAITING),
+    "one with damaged times": ({"reached": []}, UNKNOWN),
     "one with a damaged time": ({"reached": {"queued": "noon"}}, UNKNOWN),
     "a stage that is none": ({"clock": {**CLOCK, "stage": "asleep"}}, WAITING),
     "time-outs that are none": ({"clock": {**CLOCK, "timeouts": ["long"]}}, WAITING),
@@ -243,7 +239,7 @@ RESTORED: dict[str, tuple[dict[str, Any], Attempt]] = {
 
 
 @pytest.mark.parametrize(("state", "attempt"), RESTORED.values(), ids=RESTORED.keys())
-def test_a_start_of_another_version_is_taken_up(state: dict[str, Any], attempt: Attempt) -> None:
+def test_a_start_whose_state_cannot_be_read_is_taken_up(state: dict[str, Any], attempt: Attempt) -> None:
     """As one that waits, without a limit of the queue, until Slurm says that its job runs."""
     assert stored_attempt(state, NOW, start_timeout=600.0) == attempt
 
