@@ -13,14 +13,14 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import IO, Protocol
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.login_node import (
@@ -44,6 +44,9 @@ Observer = Callable[[str, float, int | None], None]
 #
 # A hub that is not root may not signal what sudo runs, and the user it runs as may stop it (SIGSTOP). Such a process
 # stays until that user continues it: its pipes are closed, its id is recorded for the caller, and the log says so.
+#
+# Not asyncio.create_subprocess_exec: before Python 3.12.4 it waits for ever if its tasks are cancelled while the pipes
+# are connected. JupyterHub cancels all tasks when it shuts down, and such a hub ended only when it was killed.
 
 _GRACE = 0.3
 """Seconds between SIGTERM and SIGKILL."""
@@ -107,17 +110,9 @@ async def run(
     ``leftovers`` contains the ids of processes that should have ended, for as long as they exist. Raises
     TimedOut, SlurmOutputError beyond the limit, OSError if ``argv[0]`` cannot be run.
     """
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=PIPE if stdin else DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=dict(environment),
-        cwd="/",
-        start_new_session=True,
-    )
+    process = _process(argv, environment, stdin)
     stderr: list[str] = []
-    exchange = asyncio.ensure_future(_exchange(process, name, stdin, limit, stderr))
+    exchange = asyncio.ensure_future(_exchange(process, name, limit, stderr))
     try:
         # not wait_for: before Python 3.12 it may swallow a cancellation that comes with the result
         done, _ = await asyncio.wait({exchange}, timeout=timeout)
@@ -125,58 +120,82 @@ async def run(
             raise TimedOut(name, timeout, "".join(stderr))
         return exchange.result()
     finally:
-        if not exchange.done() or process.returncode is None:
+        if not exchange.done() or process.poll() is None:
             await _end(process, exchange, name, leftovers if leftovers is not None else set())
 
 
-async def _exchange(process: Process, name: str, stdin: str, limit: int, stderr: list[str]) -> Answer:
-    """Write its input and read its output; ``stderr`` gets its messages as they come, for one that does not end."""
+def _process(argv: Sequence[str], environment: Mapping[str, str], stdin: str) -> subprocess.Popen[bytes]:
+    """Start it; its input is a file in memory, which it may read or not, and as slowly as it likes."""
+    with open(os.memfd_create("stdin") if stdin else os.devnull, "r+b", buffering=0) as file:  # noqa: PTH123
+        if stdin:
+            file.write(stdin.encode(errors="surrogateescape"))
+            file.seek(0)
+        return subprocess.Popen(
+            argv,
+            bufsize=0,
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            cwd="/",
+            start_new_session=True,
+        )
 
-    async def feed() -> None:
-        if process.stdin is not None:
-            with suppress(BrokenPipeError, ConnectionResetError):
-                process.stdin.write(stdin.encode(errors="surrogateescape"))
-                await process.stdin.drain()
-            process.stdin.close()
-            with suppress(BrokenPipeError, ConnectionResetError):  # else Python logs it as never retrieved
-                await process.stdin.wait_closed()
 
+async def _exchange(process: subprocess.Popen[bytes], name: str, limit: int, stderr: list[str]) -> Answer:
+    """Read its output until it ends; ``stderr`` gets its messages as they come, for one that does not end."""
     stdout: list[str] = []
-    await asyncio.gather(feed(), _read(process.stdout, limit, name, stdout), _read(process.stderr, limit, name, stderr))
-    return Answer(name, await process.wait(), "".join(stdout), "".join(stderr))
+    streams = ((process.stdout, stdout), (process.stderr, stderr))
+    reading = [asyncio.ensure_future(_read(pipe, limit, name, parts)) for pipe, parts in streams]
+    try:
+        await asyncio.gather(*reading)
+    finally:
+        for task in reading:
+            task.cancel()
+    await _until(lambda: process.poll() is not None)
+    return Answer(name, process.returncode, "".join(stdout), "".join(stderr))
 
 
-async def _read(stream: asyncio.StreamReader | None, limit: int, name: str, parts: list[str]) -> None:
+async def _read(pipe: IO[bytes] | None, limit: int, name: str, parts: list[str]) -> None:
     """Append the text, decoded as it comes: one character beyond Latin-1 in 16 MiB would take 50 ms at the end."""
+    stream, loop = asyncio.StreamReader(), asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), pipe)
     decoder, size = getincrementaldecoder("utf-8")("replace"), 0
-    while stream is not None and (chunk := await stream.read(_CHUNK)):
-        parts.append(decoder.decode(chunk))
-        size += len(chunk)
-        if size > limit:
-            raise SlurmOutputError(f"{name} printed more than {limit} bytes.", raw=parts[0][:200])
-    parts.append(decoder.decode(b"", final=True))
+    try:
+        while chunk := await stream.read(_CHUNK):
+            parts.append(decoder.decode(chunk))
+            size += len(chunk)
+            if size > limit:
+                raise SlurmOutputError(f"{name} printed more than {limit} bytes.", raw=parts[0][:200])
+        parts.append(decoder.decode(b"", final=True))
+    finally:
+        transport.close()  # a process that was lost may hold the pipe's other end open for ever
 
 
-async def _end(process: Process, exchange: asyncio.Future[Answer], name: str, leftovers: set[int]) -> None:
+async def _end(
+    process: subprocess.Popen[bytes], exchange: asyncio.Future[Answer], name: str, leftovers: set[int]
+) -> None:
     reaping = asyncio.ensure_future(_reap(process, exchange, name, leftovers))
     _reaping.add(reaping)
     reaping.add_done_callback(_reaping.discard)
     await asyncio.wait({reaping}, timeout=_PATIENCE)  # a second cancellation leaves it running
 
 
-async def _reap(process: Process, exchange: asyncio.Future[Answer], name: str, leftovers: set[int]) -> None:
+async def _reap(
+    process: subprocess.Popen[bytes], exchange: asyncio.Future[Answer], name: str, leftovers: set[int]
+) -> None:
     exchange.cancel()
     _signal_group(process, signal.SIGTERM)
     _signal_group(process, signal.SIGCONT)
-    await _until(lambda: process.returncode is not None, patience=_GRACE)
-    everyone = _with_descendants(process.pid) if process.returncode is None else {}
+    await _until(lambda: process.poll() is not None, patience=_GRACE)
+    everyone = _with_descendants(process.pid) if process.poll() is None else {}
     _signal_group(process, signal.SIGKILL)
     for pid in everyone:  # sudo may have given its command a session, and so a group, of its own
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
     def ended() -> bool:
-        return process.returncode is not None and not _left(everyone)
+        return process.poll() is not None and not _left(everyone)
 
     await _until(ended, patience=_STUCK)
     if not ended():
@@ -188,23 +207,18 @@ async def _reap(process: Process, exchange: asyncio.Future[Answer], name: str, l
             name,
             ", ".join(map(str, sorted(stuck))),
         )
-    # a pipe held open by a lost child would stay open for ever; asyncio has no public method to close it
-    with suppress(PermissionError):  # closing also tries to kill the process
-        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
-    if process.stdin is not None:  # a command that read nothing of its input: else Python logs that as never retrieved
-        closed = asyncio.ensure_future(process.stdin.wait_closed())
-        await asyncio.wait({closed}, timeout=_GRACE)
-        if closed.done() and not closed.cancelled():
-            closed.exception()
     await asyncio.wait({exchange})
     if not exchange.cancelled():
         exchange.exception()  # retrieved; the caller raises its own
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()  # nobody has read it, if the exchange was cancelled before it began
     await _until(ended, tick=_SLOW_TICK)
     leftovers -= set(everyone)
 
 
 async def _until(true: Callable[[], bool], *, patience: float = math.inf, tick: float = _TICK) -> None:
-    """Wait until ``true()``; Process.wait() also waits for the pipes in some versions of Python."""
+    """Wait until ``true()``, for ``patience`` seconds at most."""
     deadline = time.monotonic() + patience
     while not true() and time.monotonic() < deadline:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(tick)
@@ -239,7 +253,7 @@ def _started(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _signal_group(process: Process, number: signal.Signals) -> None:
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     # start_new_session made the process the leader of a group with its own number
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

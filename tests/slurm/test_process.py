@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.slurm.commands import Answer, run
 
 if TYPE_CHECKING:
@@ -174,6 +175,21 @@ async def test_second_cancellation_leaves_no_process_either(children: Children) 
     deadline = time.monotonic() + 10
     while children() and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
+    assert children() == []
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_hub_that_shuts_down_is_not_held_by_a_command(children: Children, turns: int) -> None:
+    """JupyterHub cancels all tasks, also those that asyncio has made, at any moment of the command's start."""
+    command = asyncio.create_task(run(("sleep", "100"), name="squeue", environment=ENVIRONMENT, timeout=60))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    async with timeout(20):
+        await asyncio.wait(tasks)
+    assert command.cancelled()
     assert children() == []
 
 
