@@ -184,7 +184,6 @@ async def _end(
 async def _reap(
     process: subprocess.Popen[bytes], exchange: asyncio.Future[Answer], name: str, leftovers: set[int]
 ) -> None:
-    exchange.cancel()
     _signal_group(process, signal.SIGTERM)
     _signal_group(process, signal.SIGCONT)
     await _until(lambda: process.poll() is not None, patience=_GRACE)
@@ -207,6 +206,7 @@ async def _reap(
             name,
             ", ".join(map(str, sorted(stuck))),
         )
+    exchange.cancel()  # not before: a command that prints while it ends would get SIGPIPE
     await asyncio.wait({exchange})
     if not exchange.cancelled():
         exchange.exception()  # retrieved; the caller raises its own
