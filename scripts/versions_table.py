@@ -10,9 +10,9 @@ Usage:
 
 COMMIT is what ``commit`` printed before the run, VERSIONS a file with what ``here`` printed, JUNIT what pytest's
 ``--junitxml`` wrote, OUTPUT what it printed. The results are in docs/explanation/versions.json; a new result replaces
-the one with the same name and part. A result has the commit that was tested and pytest's last line, from which the
-table's counts are read; JUnit's number of tests stands beside it, so that a result that was edited by hand contradicts
-itself.
+the one with the same name and part, and all of that name of other commits. A result has the commit that was tested and
+pytest's last line, from which the table's counts are read; JUnit's number of tests stands beside it, so that a result
+that was edited by hand contradicts itself.
 """
 
 from __future__ import annotations
@@ -107,17 +107,16 @@ def outcome(junit: Path, output: str) -> Row:
 
 
 def kept(rows: list[Row], new: Row) -> list[Row]:
-    """The rows with a new one, which replaces that of the same name and part, in the order of the names."""
+    """The rows with a new one, in the order of the names; all rows of an environment are of one commit."""
 
     def key(row: Row) -> tuple[str, list[int], str]:
         name, _, version = row["name"].partition("-")
         return name, [int(part) for part in re.findall(r"\d+", version)], row.get("part", "")
 
-    # what could be had after all replaces the note that it could not, and the other way round
     replaced = [
         row
         for row in rows
-        if row["name"] == new["name"] and ("absent" in row or "absent" in new or row["part"] == new["part"])
+        if row["name"] == new["name"] and (row.get("commit") != new.get("commit") or row.get("part") == new.get("part"))
     ]
     return sorted([*(row for row in rows if row not in replaced), new], key=key)
 
