@@ -39,6 +39,8 @@ _PRIVATE = {"sudoers": 0o440, "ssh/authorized_keys": 0o600}
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]*", re.ASCII)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?", re.ASCII)
+_SUDOERS_ALIAS = re.compile(r"[A-Z][A-Z0-9_]*")
+"""Aliases, and the word ALL (sudoers(5)); a group is safe from it, since % stands before its name."""
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]*", re.ASCII)
 
 
@@ -77,6 +79,12 @@ class HubInstallation:
         for name in ("account", "group"):
             if _PLAIN_NAME.fullmatch(getattr(self, name)) is None:
                 raise ConfigError(f"{name}: {getattr(self, name)!r} is not a name of one")
+        if _SUDOERS_ALIAS.fullmatch(self.account) is not None:
+            meaning = "every account" if self.account == "ALL" else "an alias"
+            raise ConfigError(
+                f"account: {self.account!r} means {meaning} in sudoers",
+                hint="Use an account whose name has a lower-case letter, such as jupyterhub.",
+            )
         if _ADDRESS.fullmatch(self.hub_ip) is None:
             raise ConfigError(f"hub_ip: {self.hub_ip!r} is neither an address nor a host name")
 

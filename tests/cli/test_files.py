@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import shutil
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -246,6 +248,16 @@ def test_the_scripts_have_what_is_found_here(gpuspawner: Call, tmp_path: Path, m
     ("words", "fault"),
     [
         (("--account", "a b"), "account: 'a b' is not a name of one"),
+        (
+            ("--account", "ALL"),
+            "account: 'ALL' means every account in sudoers Use an account whose name has a lower-case letter, such as "
+            "jupyterhub.",
+        ),
+        (
+            ("--account", "GPU_HUB1"),
+            "account: 'GPU_HUB1' means an alias in sudoers Use an account whose name has a lower-case letter, such as "
+            "jupyterhub.",
+        ),
         (("--group", "%wheel"), "group: '%wheel' is not a name of one"),
         (("--hub-ip", "10.0.0.10/8"), "hub_ip: '10.0.0.10/8' is neither an address nor a host name"),
         (
@@ -276,6 +288,22 @@ def test_sudo_understands_the_rules(tmp_path: Path) -> None:
     done = subprocess.run([visudo, "-cf", str(rules)], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (0, f"{rules}: parsed OK\n")
+
+
+@pytest.mark.parametrize("group", ["ALL", "GPU_USERS"])
+def test_sudo_reads_a_group_of_upper_case_letters_as_a_group(tmp_path: Path, group: str) -> None:
+    """Unlike an account's, its name cannot be taken for an alias."""
+    cvtsudoers = shutil.which("cvtsudoers")
+    if cvtsudoers is None:
+        pytest.skip("sudo is not installed, or older than 1.8.24")
+    (file,) = files_of(["sudoers"], replace(SITE, group=group))
+    rules = tmp_path / "sudoers"
+    rules.write_text(file.text)
+    done = subprocess.run([cvtsudoers, "-f", "json", str(rules)], capture_output=True, text=True, check=True)
+    read = json.loads(done.stdout)
+
+    assert read["User_Aliases"] == {"HUB": [{"username": "hub"}]}
+    assert read["Runas_Aliases"] == {"NOTEBOOKUSERS": [{"usergroup": group}, {"userid": 0, "negated": True}]}
 
 
 def test_systemd_understands_the_units(gpuspawner: Call, tmp_path: Path) -> None:
