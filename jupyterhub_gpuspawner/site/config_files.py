@@ -6,6 +6,7 @@ own; what only the admin knows stays on lines marked ``SITE``.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -114,23 +115,31 @@ class ConfigFile:
     mode: int
 
     def write(self, *, replace: bool) -> Change:
-        """Write it, unless it is there with another content and is not to be replaced."""
+        """Write it, unless it is there with another content and is not to be replaced.
+
+        A file of the right content that belongs to another account than root and the caller is written anew.
+        """
         try:
             status = self.path.lstat()
         except FileNotFoundError:
             status = None
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "a folder is in this file's place; remove it", str(self.path))
         if status is not None and stat.S_ISREG(status.st_mode) and self.path.read_bytes() == self.text.encode():
-            if stat.S_IMODE(status.st_mode) == self.mode:
+            if stat.S_IMODE(status.st_mode) == self.mode and status.st_uid in (0, os.geteuid()):
                 return Change.UNCHANGED
         elif status is not None and not replace:
             return Change.KEPT
         make_folder(self.path.parent)
         new = self.path.with_name(f".{self.path.name}.new")
         new.unlink(missing_ok=True)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(self.text.encode())
-        new.chmod(self.mode)
-        new.replace(self.path)
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(self.text.encode())
+                os.fchmod(file.fileno(), self.mode)
+            new.replace(self.path)
+        finally:
+            new.unlink(missing_ok=True)
         return Change.WRITTEN
 
 
@@ -139,7 +148,11 @@ def make_folder(folder: Path) -> None:
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir()
-        folder.chmod(0o755)
+        made = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # a link may be there by now
+        try:
+            os.fchmod(made, 0o755)
+        finally:
+            os.close(made)
 
 
 def this_installation(

@@ -225,6 +225,32 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(gpuspawner: 
     assert (kept.exit_code, target.read_text(), (tmp_path / "sudoers").is_symlink()) == (1, "its own", False)
 
 
+def test_a_file_of_another_account_is_written_anew_as_roots(gpuspawner: Call, tmp_path: Path) -> None:
+    """Its content is right, and its owner could change it after that."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    gpuspawner("files", tmp_path, "--wrappers")
+    script = tmp_path / "wrappers" / "submit"
+    os.chown(script, 65534, -1)
+    result = gpuspawner("files", tmp_path, "--wrappers")
+
+    assert [line for line in result.stdout.splitlines() if line.startswith("wrote")] == [f"wrote {script} (mode 0755)"]
+    assert (result.exit_code, script.stat().st_uid) == (0, 0)
+
+
+@pytest.mark.parametrize("words", [(), ("--force",)])
+def test_a_folder_in_the_place_of_a_file_is_an_error(gpuspawner: Call, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """It stays, and nothing is left beside it."""
+    (tmp_path / "sudoers").mkdir()
+    result = gpuspawner("files", tmp_path, "--sudoers", *words)
+
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"Error: {tmp_path}/sudoers: a folder is in this file's place; remove it\n",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["sudoers"]
+
+
 def test_the_scripts_have_what_is_found_here(gpuspawner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm's commands, slurm.conf, the proxy and this Python's folder."""
     programs = tmp_path / "programs"
