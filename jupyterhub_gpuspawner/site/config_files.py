@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from ipaddress import IPv6Address
 from pathlib import Path
 
 from jupyterhub_gpuspawner import __version__
@@ -38,11 +39,11 @@ _IN_WRAPPER_DIR = re.compile(r"(?:wrappers|ssh)/(?P<name>[a-z]+)")
 """The scripts, and the gate of ssh, which runs them; ``ssh_config`` and other files of ssh have an underscore."""
 _PRIVATE = {"sudoers": 0o440, "ssh/authorized_keys": 0o600}
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
-_PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]*", re.ASCII)
+_PLAIN_PATH = re.compile(r"(?:/+(?!\.\.(?:/|$))[A-Za-z0-9._+-]+)+", re.ASCII)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?", re.ASCII)
 _SUDOERS_ALIAS = re.compile(r"[A-Z][A-Z0-9_]*")
 """Aliases, and the word ALL (sudoers(5)); a group is safe from it, since % stands before its name."""
-_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]*", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class HubInstallation:
             if _PLAIN_PATH.fullmatch(str(getattr(self, name))) is None:
                 raise ConfigError(
                     f"{name}: {str(getattr(self, name))!r} is not a path for sudoers, systemd and scripts",
-                    hint="Use an absolute path of letters, digits and . _ + - alone.",
+                    hint="Use an absolute path of letters, digits and . _ + - alone, without '..'.",
                 )
         if self.slurm_conf and _PLAIN_PATH.fullmatch(self.slurm_conf) is None:
             raise ConfigError(f"SLURM_CONF: {self.slurm_conf!r} is not a path that can be written into the scripts")
@@ -86,7 +87,7 @@ class HubInstallation:
                 f"account: {self.account!r} means {meaning} in sudoers",
                 hint="Use an account whose name has a lower-case letter, such as jupyterhub.",
             )
-        if _ADDRESS.fullmatch(self.hub_ip) is None:
+        if _HOST.fullmatch(self.hub_ip) is None and not _is_ipv6(self.hub_ip):
             raise ConfigError(f"hub_ip: {self.hub_ip!r} is neither an address nor a host name")
 
     @property
@@ -95,6 +96,14 @@ class HubInstallation:
         folders = (self.bin_dir, self.proxy.parent, self.node.parent, self.slurm_bin_dir)
         own = [str(folder) for folder in folders if str(folder) not in _SYSTEM_PATH]
         return ":".join(dict.fromkeys([*own, *_SYSTEM_PATH]))
+
+
+def _is_ipv6(text: str) -> bool:
+    """Whether it is an address of IPv6, without a zone: ``%`` means something else to systemd."""
+    try:
+        return IPv6Address(text).scope_id is None
+    except ValueError:
+        return False
 
 
 class Change(Enum):
@@ -165,26 +174,30 @@ def this_installation(
     slurm_bin_dir: Path | None = None,
 ) -> HubInstallation:
     """The installation that this code is part of, as far as it can be found out; the rest as in the examples."""
-    folder = Path.cwd() / folder  # not resolved: a link may be meant
-    bin_dir = Path(sys.executable).parent
+    folder = _absolute(folder)
+    bin_dir = _absolute(Path(sys.executable).parent)
     search = f"{bin_dir}:{os.environ.get('PATH', os.defpath)}:{':'.join(_SYSTEM_PATH)}"
     sbatch = shutil.which("sbatch", path=search)
     example = HubInstallation(folder, folder / "wrappers", bin_dir)
     return HubInstallation(
         folder,
-        Path.cwd() / wrapper_dir if wrapper_dir else example.wrapper_dir,
+        _absolute(wrapper_dir) if wrapper_dir else example.wrapper_dir,
         bin_dir,
         account=account or example.account,
         group=group or example.group,
         hub_ip=hub_ip or example.hub_ip,
         python=_python_of_scripts(example.python),
-        proxy=Path(shutil.which("configurable-http-proxy", path=search) or example.proxy),
-        node=Path(shutil.which("node", path=search) or example.node),
-        slurm_bin_dir=Path.cwd() / slurm_bin_dir
-        if slurm_bin_dir
-        else (Path(sbatch).parent if sbatch else example.slurm_bin_dir),
+        proxy=_absolute(Path(shutil.which("configurable-http-proxy", path=search) or example.proxy)),
+        node=_absolute(Path(shutil.which("node", path=search) or example.node)),
+        slurm_bin_dir=_absolute(slurm_bin_dir or (Path(sbatch).parent if sbatch else example.slurm_bin_dir)),
         slurm_conf=os.environ.get("SLURM_CONF", ""),
     )
+
+
+def _absolute(path: Path) -> Path:
+    """The path from / without ``..``; otherwise a link in it may be meant, and is kept."""
+    path = Path.cwd() / path
+    return path.resolve() if ".." in path.parts else path
 
 
 def _python_of_scripts(system: Path) -> Path:
@@ -247,6 +260,8 @@ def _values(name: str, installation: HubInstallation) -> Iterator[tuple[str, str
     elif name.endswith(".service"):
         yield "User=jupyterhub\nGroup=jupyterhub\n", f"User={account}\nGroup={account}\n"
         yield "PATH=/opt/jupyterhub/bin:/usr/local/bin:/usr/bin:/bin\n", f"PATH={installation.search_path}\n"
+        host = f"[{installation.hub_ip}]" if ":" in installation.hub_ip else installation.hub_ip
+        yield "http://10.0.0.10:", f"http://{host}:"
         yield "/opt/jupyterhub/bin/", f"{installation.bin_dir}/"
         yield "/usr/local/bin/configurable-http-proxy", str(installation.proxy)
     elif name == "jupyterhub_config.py" and str(installation.slurm_bin_dir) not in _SYSTEM_PATH:

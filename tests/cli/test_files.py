@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -251,6 +251,37 @@ def test_a_folder_in_the_place_of_a_file_is_an_error(gpuspawner: Call, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["sudoers"]
 
 
+def test_an_address_of_ipv6_is_in_brackets_in_a_url_alone() -> None:
+    """The proxy's unit has the only URL; sshd and JupyterHub want the bare address."""
+    files = {file.path.name: file.text for file in files_of(GROUPS, replace(SITE, hub_ip="fd00::10"))}
+
+    assert {name: re.findall(r"\S*fd00::10\S*", text) for name, text in files.items() if "fd00" in text} == {
+        "authorized_keys": ['restrict,from="fd00::10",command="/srv/hub/wrappers/gate"'],
+        "jupyterhub-proxy.service": ["http://[fd00::10]:8081/hub/error"],
+        "jupyterhub_config.py": ['"fd00::10"'],
+    }
+
+
+def test_a_path_is_written_without_two_dots(gpuspawner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system would follow it, also after a link."""
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real/deep")
+    monkeypatch.chdir(tmp_path)
+    gpuspawner("files", "link/../hub", "--sudoers", "--wrapper-dir", "link/../scripts")
+    rules = (tmp_path / "real" / "hub" / "sudoers").read_text()
+
+    assert re.findall(r"(\S+)/submit", rules) == [f"{tmp_path}/real/scripts"]
+
+
+@pytest.mark.parametrize("name", ["folder", "wrapper_dir", "bin_dir", "python", "proxy", "node", "slurm_bin_dir"])
+def test_an_installation_has_no_path_with_two_dots(name: str) -> None:
+    """sudo and systemd would not take it apart as the shell does."""
+    path: dict[str, Any] = {name: Path("/srv/../etc")}
+
+    with pytest.raises(ConfigError, match=f"^{name}: '/srv/../etc' is not a path"):
+        replace(SITE, **path)
+
+
 def test_the_scripts_have_what_is_found_here(gpuspawner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm's commands, slurm.conf, the proxy and this Python's folder."""
     programs = tmp_path / "programs"
@@ -285,11 +316,14 @@ def test_the_scripts_have_what_is_found_here(gpuspawner: Call, tmp_path: Path, m
             "jupyterhub.",
         ),
         (("--group", "%wheel"), "group: '%wheel' is not a name of one"),
-        (("--hub-ip", "10.0.0.10/8"), "hub_ip: '10.0.0.10/8' is neither an address nor a host name"),
+        *(
+            (("--hub-ip", value), f"hub_ip: {value!r} is neither an address nor a host name")
+            for value in ("10.0.0.10/8", "10.0.0.10:8081", "[fd00::10]", "fe80::1%eth0")
+        ),
         (
             ("--wrapper-dir", "/srv/a b"),
             "wrapper_dir: '/srv/a b' is not a path for sudoers, systemd and scripts Use an absolute path of letters, "
-            "digits and . _ + - alone.",
+            "digits and . _ + - alone, without '..'.",
         ),
     ],
 )
