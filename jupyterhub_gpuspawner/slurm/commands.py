@@ -412,7 +412,6 @@ class _Share:
     turns: asyncio.Semaphore
     leftovers: set[int] = field(default_factory=set)
     """Ids of processes that could not be ended."""
-    callers: int = 0
 
 
 class Installation:
@@ -452,6 +451,7 @@ class Installation:
         self._observe = observe or _unobserved
         self._turns = asyncio.Semaphore(limit)
         self._share = max(1, limit // 2)
+        # kept for good, one for each user: a process may be found stuck when its caller is long gone
         self._shares: dict[tuple[str, ...], _Share] = {}
         self._own_leftovers: set[int] = set()
         self._environment = {**_base_environment(bin_dir, slurm_conf), **(environment or {})}
@@ -571,15 +571,9 @@ class Installation:
             yield self._own_leftovers
             return
         share = self._shares.setdefault(prefix, _Share(asyncio.Semaphore(self._share)))
-        share.callers += 1
-        try:
-            async with share.turns:
-                self._refuse_after(share.leftovers)
-                yield share.leftovers
-        finally:
-            share.callers -= 1
-            if not share.callers and not share.leftovers:
-                self._shares.pop(prefix, None)
+        async with share.turns:
+            self._refuse_after(share.leftovers)
+            yield share.leftovers
 
     def _refuse_after(self, leftovers: set[int]) -> None:
         if len(leftovers) >= self._share:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
+from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.slurm.client import QosLimits, SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Phase
@@ -650,3 +652,52 @@ async def test_hidden_associations_are_not_taken_for_missing_ones(
 
     with pytest.raises(NotPermitted, match="PrivateData hides the associations"):
         await slurm.client().accounting_names()
+
+
+async def test_what_cannot_be_killed_counts_though_its_caller_gave_up_waiting(
+    slurm: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user whose command hangs gets no other until it ends, also if the caller was cancelled a second time."""
+    started, signals = tmp_path / "pid", list[int]()
+    slurm.add("scancel", f"echo $$ > {started}.new; mv {started}.new {started}; exec sleep 100")
+    slurm.add("sbatch", "true")
+    installation = Installation(bin_dir=str(slurm.folder), limit=2, timeout=60)
+
+    def refuse(_process: int, number: int) -> None:
+        signals.append(number)
+        raise PermissionError  # what a hub that is not root gets for a process of sudo's
+
+    async def until(true: Callable[[], bool]) -> None:
+        async with timeout(30):
+            while not true():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def refusal() -> SlurmUnavailable | None:
+        try:
+            await installation.run("sbatch", prefix=("env",))
+        except SlurmUnavailable as error:
+            return error
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", refuse)
+        patch.setattr(os, "killpg", refuse)
+        command = asyncio.create_task(installation.run("scancel", prefix=("env",)))
+        await until(started.exists)
+        command.cancel()
+        await until(lambda: bool(signals))
+        command.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await command
+        async with timeout(30):
+            while (error := await refusal()) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    pid = int(started.read_text())
+    assert (error.message, error.hint) == (
+        "1 commands are hanging and cannot be killed; no others are run until one of them ends.",
+        f"Check these processes on the hub's machine: {pid}.",
+    )
+    os.kill(pid, signal.SIGKILL)
+    async with timeout(30):
+        while await refusal() is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
