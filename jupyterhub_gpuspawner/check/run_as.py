@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.site.config_files import shipped_text
+from jupyterhub_gpuspawner.site.config_files import how_to_close, is_open, open_folders, shipped_text
 from jupyterhub_gpuspawner.site.people import has_account
 from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.commands import (
@@ -36,7 +36,10 @@ MISSING = Code(
     "wrapper_dir, or a script in it, does not exist or cannot be run. sudo then asks for a password, since its rules "
     "name scripts that are not there.",
 )
-OPEN = Code("wrapper-writable", "Somebody other than root can change a script that runs as the hub's users.")
+OPEN = Code(
+    "wrapper-writable",
+    "Somebody other than root can change a script that runs as the hub's users, or rename a folder above it.",
+)
 OTHER = Code("wrapper-differs", "A script is not that of this version, beyond its lines marked SITE.")
 SCRIPTS = (SUBMIT, TRIAL, CANCEL, LOG)
 _OF_THE_SITE = frozenset(("SBATCH", "SCANCEL", "SCONTROL", "SLURM", "ENVIRONMENT", "HUB", "LIMIT"))
@@ -66,9 +69,11 @@ async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
     elif status is not None and not stat.S_ISDIR(status.st_mode):
         yield MISSING.error(where, f"{folder} is not a folder.", f"Remove it; as root, run {files_command(folder)}.")
     else:
-        scripts = (finding for name in names for finding in _of_script(where, folder / name))
-        for finding in (*_of_owner(where, folder, status), *scripts):
-            yield finding
+        for path, each in open_folders(folder).items():
+            yield _open(where, path, each, "" if path == folder else ", or choose another folder for the scripts")
+        for name in names:
+            for finding in _of_script(where, folder / name):
+                yield finding
 
 
 def _is_of_here(prefix: str) -> bool:
@@ -96,7 +101,8 @@ def _of_script(where: str, path: Path) -> Iterator[Finding]:
     if status.st_mode & 0o555 != 0o555:
         text = f"{path} cannot be run by every user (mode {stat.S_IMODE(status.st_mode):04o})."
         yield MISSING.error(where, text, f"Run chmod 755 {path}.")
-    yield from _of_owner(where, path, status)
+    if is_open(status):
+        yield _open(where, path, status)
     try:
         text = path.read_text("utf-8")
     except (OSError, ValueError):
@@ -109,17 +115,13 @@ def _of_script(where: str, path: Path) -> Iterator[Finding]:
         )
 
 
-def _of_owner(where: str, path: Path, status: os.stat_result | None) -> Iterator[Finding]:
-    if status is None:
-        return
-    group_writes = status.st_mode & stat.S_IWGRP and status.st_gid != 0
-    if status.st_uid != 0 or group_writes or status.st_mode & stat.S_IWOTH:
-        yield OPEN.error(
-            where,
-            f"{path} can be changed by others than root (owner {status.st_uid}, mode "
-            f"{stat.S_IMODE(status.st_mode):04o}), who could run anything as every user of the hub.",
-            f"Run chown root:root {path} and chmod 755 {path}.",
-        )
+def _open(where: str, path: Path, status: os.stat_result, otherwise: str = "") -> Finding:
+    return OPEN.error(
+        where,
+        f"{path} can be changed by others than root (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}), "
+        "who could run anything as every user of the hub.",
+        f"Run {how_to_close(path, status)}{otherwise}.",
+    )
 
 
 def _status(path: Path) -> tuple[bool, os.stat_result | None]:

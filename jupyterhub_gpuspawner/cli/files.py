@@ -15,6 +15,8 @@ from jupyterhub_gpuspawner.site.config_files import (
     ConfigFile,
     HubInstallation,
     files_of,
+    how_to_close,
+    open_folders,
     this_installation,
 )
 
@@ -85,9 +87,21 @@ def files(
     for file, change in zip(written, changes, strict=True):
         why = ": it differs; --force replaces it" if change is Change.KEPT else ""
         click.echo(f"{change.value} {file.path} (mode {file.mode:04o}){why}")
+    for path, status in _open_folders(installation).items():
+        text = f"others than root{'' if os.geteuid() == 0 else ' and this account'} can replace what is below"
+        fix = f"Run {how_to_close(path, status)}, or choose another folder."
+        click.echo(
+            f"gpuspawner: {path}: {text} (owner {status.st_uid}, mode {status.st_mode & 0o7777:04o}). {fix}", err=True
+        )
     click.echo("\n".join(["Next:", *(f"- {step}" for step in _next_steps(chosen, installation, written))]))
     if Change.KEPT in changes:
         raise SystemExit(EXIT_CONFIG)
+
+
+def _open_folders(installation: HubInstallation) -> dict[Path, os.stat_result]:
+    """Those by which others can replace the files, or the scripts that the files name."""
+    owners = (0, os.geteuid())
+    return open_folders(installation.folder, owners) | open_folders(installation.wrapper_dir, owners)
 
 
 def _next_steps(groups: Sequence[str], installation: HubInstallation, written: Sequence[ConfigFile]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv6Address
@@ -162,6 +162,37 @@ def make_folder(folder: Path) -> None:
             os.fchmod(made, 0o755)
         finally:
             os.close(made)
+
+
+def is_open(status: os.stat_result, owners: Collection[int] = (0,)) -> bool:
+    """Whether others than these accounts (user ids) can change a file or folder; the group root is not one of them."""
+    by_group = status.st_mode & stat.S_IWGRP and status.st_gid != 0
+    return status.st_uid not in owners or bool(by_group or status.st_mode & stat.S_IWOTH)
+
+
+def open_folders(folder: Path, owners: Collection[int] = (0,)) -> dict[Path, os.stat_result]:
+    """The folders, of this one and those above, by which others than these accounts (user ids) can replace its files.
+
+    Whoever can change a folder can rename what is in it, except where it is sticky (unlink(2), EPERM). The way to a
+    link counts, and that to where it leads. What this account may not look at is left out.
+    """
+    ends = [Path(os.path.realpath(each)) for each in (folder, *folder.parents)]  # resolve() raises for a link to itself
+    found = {}
+    for path in sorted({way for end in ends for way in (end, *end.parents)}):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        sticky = path != ends[0] and status.st_mode & stat.S_ISVTX and status.st_uid in owners
+        if is_open(status, owners) and not sticky:
+            found[path] = status
+    return found
+
+
+def how_to_close(path: Path, status: os.stat_result) -> str:
+    """The commands after which root alone can change a file or folder."""
+    commands = {f"chown root:root {path}": status.st_uid != 0, f"chmod go-w {path}": status.st_mode & 0o022}
+    return " and ".join(command for command, needed in commands.items() if needed)
 
 
 def this_installation(

@@ -126,6 +126,14 @@ def older(folder: Path) -> None:
     script.write_text(script.read_text().replace("{0,9}", "{0,8}"))
 
 
+def below_a_folder_of_another_account(folder: Path) -> None:
+    """The scripts are root's, as they should be."""
+    (folder / "hub").mkdir()
+    shutil.copytree(folder / "libexec", folder / "hub" / "wrappers")
+    os.chown(folder / "hub", 65534, 65534)
+    (folder / "hub").chmod(0o775)
+
+
 def written(name: str, mode: int) -> Callable[[Path], None]:
     """A file with a secret."""
 
@@ -329,9 +337,16 @@ MISTAKES = {
     "others may write to a script": HubMistake(
         SUDO + SCRIPTS,
         "WRONG c.GPUSlurmSpawner.wrapper_dir: FOLDER/libexec/submit can be changed by others than root (owner 0, "
-        "mode 0757), who could run anything as every user of the hub. Run chown root:root FOLDER/libexec/submit and "
-        "chmod 755 FOLDER/libexec/submit. [wrapper-writable]",
+        "mode 0757), who could run anything as every user of the hub. Run chmod go-w FOLDER/libexec/submit. "
+        "[wrapper-writable]",
         lambda folder: (folder / "libexec" / "submit").chmod(0o757),
+    ),
+    "another account may rename a folder above the scripts": HubMistake(
+        f"{SUDO}c.GPUSlurmSpawner.wrapper_dir = 'FOLDER/hub/wrappers'",
+        "WRONG c.GPUSlurmSpawner.wrapper_dir: FOLDER/hub can be changed by others than root (owner 65534, mode 0775), "
+        "who could run anything as every user of the hub. Run chown root:root FOLDER/hub and chmod go-w FOLDER/hub, or "
+        "choose another folder for the scripts. [wrapper-writable]",
+        below_a_folder_of_another_account,
     ),
     "a script is of another version": HubMistake(
         SUDO + SCRIPTS,

@@ -251,6 +251,33 @@ def test_a_folder_in_the_place_of_a_file_is_an_error(gpuspawner: Call, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["sudoers"]
 
 
+def test_it_warns_of_folders_by_which_others_can_replace_the_files(
+    gpuspawner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that others can write to, unless sticky, or that they own; also on the way to a link. The caller may."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    everybodys, sticky, anothers = (tmp_path / name for name in ("everybodys", "everybodys/sticky", "anothers"))
+    (sticky / "hub").mkdir(parents=True)
+    anothers.mkdir()
+    everybodys.chmod(0o777)
+    sticky.chmod(0o1777)
+    os.chown(anothers, 65534, -1)
+    (anothers / "link").symlink_to(sticky / "hub")
+    asked = ("files", anothers / "link", "--sudoers")
+    of_root = gpuspawner(*asked).stderr.splitlines()
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    of_owner = gpuspawner(*asked).stderr.splitlines()
+
+    assert of_root == [
+        f"gpuspawner: {anothers}: others than root can replace what is below (owner 65534, mode 0755). Run chown "
+        f"root:root {anothers}, or choose another folder.",
+        f"gpuspawner: {everybodys}: others than root can replace what is below (owner 0, mode 0777). Run chmod go-w "
+        f"{everybodys}, or choose another folder.",
+    ]
+    assert of_owner == [of_root[1].replace("than root", "than root and this account")]
+
+
 def test_an_address_of_ipv6_is_in_brackets_in_a_url_alone() -> None:
     """The proxy's unit has the only URL; sshd and JupyterHub want the bare address."""
     files = {file.path.name: file.text for file in files_of(GROUPS, replace(SITE, hub_ip="fd00::10"))}
