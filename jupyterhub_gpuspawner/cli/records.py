@@ -15,9 +15,10 @@ import click
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table
 from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_user
+from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_idle_times
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT
+from jupyterhub_gpuspawner.hub.start.submission import forget_starts
 from jupyterhub_gpuspawner.records.export import export as write
 from jupyterhub_gpuspawner.records.export import read_key
 from jupyterhub_gpuspawner.records.record import SessionRecord
@@ -188,15 +189,17 @@ def report(*, output: Path, since: float | None, course: str, database: Path | N
 @DATABASE
 @CONFIG
 def forget(*, user: str, database: Path | None, config: Path) -> None:
-    """Delete all records of USER, so that nothing of them is left in the file, and USER's idle times.
+    """Delete all records of USER, so that nothing of them is left in the file, and USER's idle times and starts.
 
-    Idle times are in the hub's database. Exit code 1 if one of both cannot be deleted; the other is all the same. Files
-    that were exported, event logs and backups are out of reach.
+    Idle times and starts are in the hub's database. Exit code 1 if the file or the database cannot be reached; what the
+    other one has is deleted all the same. Stop USER's servers before: without the record of its start, a job that the
+    hub loses runs until its time limit. Files that were exported, event logs and backups are out of reach.
     """
     faults: list[GPUSpawnerError] = []
-    for what, delete in (("session", _forget_sessions), ("idle time", _forget_idle_times)):
+    for delete in (_forget_sessions, _forget_in_database):
         try:
-            click.echo(f"{counted(delete(config, database, user), what)} of {user} deleted.")
+            for what, number in delete(config, database, user).items():
+                click.echo(f"{counted(number, what)} of {user} deleted.")
         except GPUSpawnerError as error:
             faults.append(error)
     for fault in faults[:-1]:
@@ -206,22 +209,22 @@ def forget(*, user: str, database: Path | None, config: Path) -> None:
     click.echo("Exported files, event logs and backups are out of reach.")
 
 
-def _forget_sessions(config: Path, database: Path | None, user: str) -> int:
-    """Delete them from the file of records, and return how many there were; 0 where no records are kept.
+def _forget_sessions(config: Path, database: Path | None, user: str) -> dict[str, int]:
+    """Delete them from the file of records, and return how many there were; none where no records are kept.
 
     Raises ConfigError and StoreError.
     """
     path = file_of(config, database)
     if database is None and not path.is_file() and not GPUSessions(config=load_site(config).config).enabled:
-        return 0
+        return {"session": 0}
     with closing(_open(config, path)) as store:
-        return store.forget(user)
+        return {"session": store.forget(user)}
 
 
-def _forget_idle_times(config: Path, _database: Path | None, user: str) -> int:
-    """Delete them from the hub's database, and return how many there were; raises ConfigError."""
-    with load_site(config).database("idle times cannot be deleted") as connection:
-        return forget_user(connection, user)
+def _forget_in_database(config: Path, _database: Path | None, user: str) -> dict[str, int]:
+    """Delete idle times and starts from the hub's database, and return how many there were; raises ConfigError."""
+    with load_site(config).database("idle times and starts cannot be deleted") as connection:
+        return {"idle time": forget_idle_times(connection, user), "start": forget_starts(connection, user)}
 
 
 # ``gpuspawner idle``: whom the idle policy would have stopped, and how many GPU-hours that would have freed.

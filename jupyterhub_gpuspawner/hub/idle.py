@@ -23,7 +23,6 @@ from sqlalchemy import (
     Table,
     Unicode,
     bindparam,
-    delete,
     func,
     insert,
     inspect,
@@ -37,7 +36,7 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.report.server_report import LATE, Use
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, delete_older, transaction
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, delete_older, delete_rows_of, transaction
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import SAMPLES, PlacementDocument
 
@@ -301,13 +300,9 @@ def due_since(connection: Connection, since: float) -> Sequence[IdleTime]:
     return [_time(row) for row in connection.execute(wanted).mappings()]
 
 
-def forget_user(connection: Connection, user: str) -> int:
+def forget_idle_times(connection: Connection, user: str) -> int:
     """Delete all times of a user, and return how many there were. Raises SQLAlchemyError."""
-    if not inspect(connection).has_table(_TABLE.name):
-        return 0
-    number = connection.execute(delete(_TABLE).where(_TABLE.c.user == user)).rowcount
-    connection.commit()
-    return number
+    return delete_rows_of(user, _TABLE.c.user, connection)
 
 
 def _values(row: IdleTime) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import closing
 from dataclasses import replace
@@ -14,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes, due_since
+from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.cli.runner import cli_runner
 from tests.fixtures.databases import session_of, with_tables
@@ -76,11 +78,13 @@ def test_a_report_is_for_all_or_for_a_course(config: Path) -> None:
 
 
 def test_a_user_is_forgotten(config: Path) -> None:
-    """With the idle times in the hub's database; the command says what it cannot reach."""
+    """With the idle times and starts in the hub's database; the command says what it cannot reach."""
     idle = [IdleTime(user, "", "k80", "12", 2, 0.0, 9e9, due_at=1.0) for user in ("ada", "ben")]
     engine = with_tables(create_engine(f"sqlite:///{config.parent / 'jupyterhub.sqlite'}"))
     with Session(engine) as session:
         IdleTimes(session).write(idle)
+        for start, user in (("0a-1", "ada"), ("0a-2", "ada"), ("0a-3", "ben")):
+            asyncio.run(StartRecords(session).add(start, RecordedStart(user, "")))
     config.write_text(f"{config.read_text()}c.JupyterHub.db_url = '{config.parent / 'jupyterhub.sqlite'}'\n")
     done = run(config, "forget", "ada")
 
@@ -89,6 +93,7 @@ def test_a_user_is_forgotten(config: Path) -> None:
         [
             "1 session of ada deleted.",
             "1 idle time of ada deleted.",
+            "2 starts of ada deleted.",
             "Exported files, event logs and backups are out of reach.",
         ],
     )
@@ -96,10 +101,12 @@ def test_a_user_is_forgotten(config: Path) -> None:
     assert (left.stdout, left.stderr) == ("", "There are no such sessions.\n")
     with engine.connect() as connection:
         assert [each.user for each in due_since(connection, 0.0)] == ["ben"]
+    with Session(engine) as session:
+        assert StartRecords(session).find(["0a-1", "0a-2", "0a-3"]) == {"0a-3": RecordedStart("ben", "")}
     engine.dispose()
 
 
-def test_idle_times_that_cannot_be_deleted_are_an_error(config: Path) -> None:
+def test_a_database_that_is_not_there_is_an_error(config: Path) -> None:
     """The sessions are deleted all the same."""
     config.write_text(f"{config.read_text()}c.JupyterHub.db_url = '{config.parent / 'none.sqlite'}'\n")
     done = run(config, "forget", "ada")

@@ -114,6 +114,18 @@ def delete_older(session: Session, column: Column[Any], seconds: float) -> None:
         session.execute(delete(column.table).where(column < time.time() - seconds))
 
 
+def delete_rows_of(user: str, column: Column[Any], connection: Connection) -> int:
+    """Delete the rows of which this column names a user, and return how many; 0 where the table was never made.
+
+    Raises SQLAlchemyError.
+    """
+    if not inspect(connection).has_table(column.table.name):
+        return 0
+    number = connection.execute(delete(column.table).where(column == user)).rowcount
+    connection.commit()
+    return number
+
+
 def in_batches(names: Iterable[Name]) -> Iterator[list[Name]]:
     """Names or numbers in order, for queries: databases limit the number of parameters."""
     ordered = sorted(names)

@@ -19,14 +19,22 @@ from dataclasses import dataclass
 from itertools import count
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
+from sqlalchemy import Column, Connection, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, TO_START, transaction, written
+from jupyterhub_gpuspawner.hub.site.database import (
+    SECONDS,
+    TABLES,
+    TO_START,
+    delete_older,
+    delete_rows_of,
+    transaction,
+    written,
+)
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
 from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -341,8 +349,15 @@ class StartRecords:
 
     def forget_old(self) -> None:
         """Delete records older than :data:`RETENTION_SECONDS`; raises SQLAlchemyError."""
-        with transaction(self._session):
-            self._session.execute(delete(_TABLE).where(_TABLE.c.made_at < time.time() - RETENTION_SECONDS))
+        delete_older(self._session, _TABLE.c.made_at, RETENTION_SECONDS)
+
+
+def forget_starts(connection: Connection, user: str) -> int:
+    """Delete all records of a user's starts, and return how many there were. Raises SQLAlchemyError.
+
+    A job that still runs is then left alone if the hub ever loses its server.
+    """
+    return delete_rows_of(user, _TABLE.c.user_name, connection)
 
 
 # ``scancel`` of one start's job, never of another job that got the same id later.
