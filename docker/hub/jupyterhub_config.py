@@ -1,6 +1,6 @@
 """The hub of docker/hub: config/jupyterhub_config.py with the SITE lines that follow from being in a container.
 
-What belongs to the site is in the folder HUB_ETC: profiles, courses, ssh_config, and site.py, which is read last.
+What belongs to the site is in the folder HUB_ETC: profiles, courses, the files of ssh, and site.py, which is read last.
 """
 
 import os
@@ -21,7 +21,7 @@ for setting in ("profiles_dir", "courses_dir"):
 
 as_user = "sudo -n -u {username}"
 if os.environ.get("HUB_WAY", "ssh") == "ssh":
-    login_node = f"ssh -F {etc / 'ssh_config'} login"
+    login_node = f"ssh -F {etc / 'ssh' / 'ssh_config'} login"
     c.GPUSlurmSpawner.query_prefix = login_node
     c.GPUSlurmSpawner.exec_prefix = f"{login_node} {as_user}"
 else:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jupyterhub_gpuspawner.site.config_files import HubInstallation, files_of
 from jupyterhub_gpuspawner.site.configuration import load_site
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def test_the_container_gets_no_key_that_would_act_as_everybody() -> None:
         assert [volume for volume in volumes if re.search(r"\.key|/etc/munge|jwt", volume)] == []
 
 
-SSH = "ssh -F {etc}/ssh_config login"
+SSH = "ssh -F {ssh_config} login"
 WAYS = {
     "ssh": (SSH, f"{SSH} sudo -n -u {{{{username}}}}"),
     "munge": ("", "sudo -n -u {{username}}"),
@@ -48,7 +49,9 @@ WAYS = {
 def test_the_configuration_loads(
     way: str, prefixes: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hub would start with it, and the site's own file has the last word."""
+    """The hub would start with it, with ssh_config where `gpuspawner files` writes it; the site's file is the last."""
+    here = HubInstallation(tmp_path, wrapper_dir=tmp_path / "wrappers", bin_dir=Path("/opt/jupyterhub/bin"))
+    (ssh_config,) = (file.path for file in files_of(["ssh"], here) if file.path.name == "ssh_config")
     (tmp_path / "profiles").mkdir()
     (tmp_path / "courses").mkdir()
     (tmp_path / "site.py").write_text("c.GPUSlurmSpawner.req_partition = 'mine'\n")
@@ -59,7 +62,7 @@ def test_the_configuration_loads(
     site.spawner("nobody").check()
 
     assert (slurm.get("query_prefix", ""), slurm.exec_prefix) == tuple(
-        prefix.format(etc=tmp_path) for prefix in prefixes
+        prefix.format(ssh_config=ssh_config) for prefix in prefixes
     )
     assert (slurm.req_partition, slurm.hub_name, site.config.JupyterHub.hub_ip) == ("mine", "jupyter", "10.0.0.10")
     assert site.config.GPUProfilesSpawner.profiles_dir == str(tmp_path / "profiles")

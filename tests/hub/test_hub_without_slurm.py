@@ -94,7 +94,7 @@ def hub(machines: LoginNode, site_folder: Path, public_command: str) -> Iterator
     """A hub there with the configuration of docker/hub, in another time zone than the login node."""
     needs_proxy()
     folder = site_folder / "hub-elsewhere"
-    etc = machines.ssh_config.parent  # /etc/jupyterhub of the image
+    etc = machines.ssh_config.parents[1]  # /etc/jupyterhub of the image
     for name in ("profiles", "courses"):
         (etc / name).mkdir()
     folder.mkdir()
