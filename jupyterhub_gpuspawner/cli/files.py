@@ -112,9 +112,21 @@ def _next_steps(groups: Sequence[str], installation: HubInstallation, written: S
     if "wrappers" in groups:
         if os.geteuid() != 0:
             yield f"Let the scripts belong to root, who alone may change them: chown -R root:root {wrapper_dir}"
-        for parent in (wrapper_dir, *wrapper_dir.parents):
-            if not parent.stat().st_mode & 0o001:
-                yield f"Let every user enter the folder of the scripts: chmod a+x {parent}"
+        for parent in _closed(wrapper_dir, *wrapper_dir.parents):
+            yield f"Let every user enter the folder of the scripts: chmod a+x {parent}"
+    if "systemd" in groups:
+        for parent in _closed(*(parent for program in installation.programs_of_proxy for parent in program.parents)):
+            yield (
+                "Install Node.js and configurable-http-proxy where the proxy's service, which has an account of its "
+                f"own, can run them, or let every user enter their folder: chmod a+x {parent}"
+            )
     for group in groups:
         if group in _STEPS:
             yield _STEPS[group].format(folder=folder, wrapper_dir=wrapper_dir)
+
+
+def _closed(*folders: Path) -> Iterator[Path]:
+    """Those of them that not every user may enter."""
+    for folder in dict.fromkeys(folders):
+        if folder.is_dir() and not folder.stat().st_mode & 0o001:
+            yield folder

@@ -97,6 +97,11 @@ class HubInstallation:
         own = [str(folder) for folder in folders if str(folder) not in _SYSTEM_PATH]
         return ":".join(dict.fromkeys([*own, *_SYSTEM_PATH]))
 
+    @property
+    def programs_of_proxy(self) -> tuple[Path, ...]:
+        """What the proxy's service runs, under each of its paths: npm and others install links."""
+        return tuple(path for program in (self.node, self.proxy) for path in (program, program.resolve()))
+
 
 def _is_ipv6(text: str) -> bool:
     """Whether it is an address of IPv6, without a zone: ``%`` means something else to systemd."""
@@ -295,6 +300,8 @@ def _values(name: str, installation: HubInstallation) -> Iterator[tuple[str, str
         yield "http://10.0.0.10:", f"http://{host}:"
         yield "/opt/jupyterhub/bin/", f"{installation.bin_dir}/"
         yield "/usr/local/bin/configurable-http-proxy", str(installation.proxy)
+        if any(path.is_relative_to(home) for path in installation.programs_of_proxy for home in ("/home", "/root")):
+            yield "ProtectHome=yes\n", "# Node.js or the proxy is below /home or /root.\nProtectHome=read-only\n"
     elif name == "jupyterhub_config.py" and str(installation.slurm_bin_dir) not in _SYSTEM_PATH:
         yield 'slurm_bin_dir = ""', f'slurm_bin_dir = "{installation.slurm_bin_dir}"'
 

@@ -278,6 +278,44 @@ def test_it_warns_of_folders_by_which_others_can_replace_the_files(
     assert of_owner == [of_root[1].replace("than root", "than root and this account")]
 
 
+@pytest.mark.parametrize(
+    ("node", "proxy", "protection"),
+    [
+        ("/usr/bin/node", "/usr/local/bin/configurable-http-proxy", "yes"),
+        ("/home/ada/node/bin/node", "/usr/local/bin/configurable-http-proxy", "read-only"),
+        ("/usr/bin/node", "/root/.npm/bin/configurable-http-proxy", "read-only"),
+    ],
+)
+def test_the_proxys_unit_hides_homes_unless_its_programs_are_there(node: str, proxy: str, protection: str) -> None:
+    """With ``yes`` the service would not find them (systemd.exec(5))."""
+    texts = {
+        file.path.name: file.text for file in files_of(["systemd"], replace(SITE, node=Path(node), proxy=Path(proxy)))
+    }
+
+    assert re.findall(r"(?m)^ProtectHome=(.*)", texts["jupyterhub-proxy.service"]) == [protection]
+
+
+def test_it_says_that_the_proxys_service_cannot_enter_the_folder_of_node(
+    gpuspawner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be behind a link."""
+    for folder in ("bin", "closed"):
+        (tmp_path / folder).mkdir(mode=0o700)
+    (tmp_path / "bin").chmod(0o755)
+    for name in ("configurable-http-proxy", "node"):
+        (tmp_path / "closed" / name).write_text("#!/bin/sh\n")
+        (tmp_path / "closed" / name).chmod(0o755)
+        (tmp_path / "bin" / name).symlink_to(tmp_path / "closed" / name)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    steps = gpuspawner("files", tmp_path / "hub", "--systemd").stdout.splitlines()
+
+    assert [step for step in steps if step.endswith(("/closed", "/bin"))] == [
+        "- Install Node.js and configurable-http-proxy where the proxy's service, which has an account of its own, can "
+        f"run them, or let every user enter their folder: chmod a+x {tmp_path}/closed"
+    ]
+
+
 def test_an_address_of_ipv6_is_in_brackets_in_a_url_alone() -> None:
     """The proxy's unit has the only URL; sshd and JupyterHub want the bare address."""
     files = {file.path.name: file.text for file in files_of(GROUPS, replace(SITE, hub_ip="fd00::10"))}
