@@ -18,6 +18,7 @@ from tests.cli.runner import cli_runner
 
 CONFIG = Path(__file__).parents[2] / "config"
 ROLE = CONFIG / "ansible" / "roles" / "gpuspawner"
+WRITES = ("copy", "file", "template")
 TEMPLATES = sorted(path.name for path in (ROLE / "templates").iterdir())
 
 
@@ -81,6 +82,22 @@ def test_what_it_copies_on_the_hubs_machine_is_what_it_lets_gpuspawner_write_the
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.iterdir()} == {
         "wrappers",
         *(copy["src"].removeprefix("/etc/jupyterhub/") for copy in copies if copy.get("remote_src")),
+    }
+
+
+def test_users_reach_the_scripts_and_read_no_secret() -> None:
+    """Every mode that the role sets: sudo runs the scripts below the first folder as the users."""
+    tasks = yaml.safe_load((ROLE / "tasks" / "main.yml").read_text())
+    written = [task[name] for task in tasks for name in task if name in {f"ansible.builtin.{way}" for way in WRITES}]
+
+    assert {file.get("path", file.get("dest")): (file["owner"], file["mode"]) for file in written} == {
+        "/etc/jupyterhub": ("root", "0755"),
+        "/etc/sudoers.d/jupyterhub": ("root", "0440"),
+        "/etc/jupyterhub/jupyterhub_config.py": ("root", "0640"),
+        "{{ item.dest }}/": ("root", "0640"),
+        "/etc/systemd/system/jupyterhub.service": ("root", "0644"),
+        "/etc/jupyterhub/proxy.env": ("root", "0600"),
+        "/etc/systemd/system/jupyterhub-proxy.service": ("root", "0644"),
     }
 
 
