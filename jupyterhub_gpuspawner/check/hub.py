@@ -27,6 +27,11 @@ NO_CERTIFICATE = Code(
 NO_GROUP = Code(
     "unix-group-missing", "Members of a group may sign in or are admins, and the hub's machine has no such group."
 )
+NOBODY = Code(
+    "sign-in-nobody",
+    "The authenticator is PAM's and no setting allows anybody (`allow_all`, `allowed_users`, `allowed_groups`, ...): "
+    "JupyterHub lets nobody in, not even admins.",
+)
 _OF_PROXY = "--ssl-"
 
 
@@ -49,8 +54,6 @@ async def check_hub_settings(context: Context) -> AsyncIterator[Finding]:
             "it is https, and there is no certificate: the proxy speaks http alone at that address.",
             "Set ssl_key and ssl_cert, or write http:// where a web server in front of the hub has the certificate.",
         )
-    for finding in _groups(context):
-        yield finding
 
 
 def _url_for_address(name: str, value: str) -> Finding:
@@ -64,14 +67,30 @@ def _url_for_address(name: str, value: str) -> Finding:
     return URL_FOR_ADDRESS.error(f"c.JupyterHub.{name}", text, f"Write {host!r}, or set c.JupyterHub.{url} to the URL.")
 
 
-def _groups(context: Context) -> Iterator[Finding]:
-    """Groups in the settings of PAM's authenticator that the machine does not have."""
+@names_no_cluster
+async def check_sign_in(context: Context) -> AsyncIterator[Finding]:
+    """Look at who may sign in by accounts of the hub's machine."""
     try:
-        authenticator = configuration.application(context.site.config).authenticator_class
+        app = configuration.application(context.site.config)
+        authenticator = app.authenticator_class
+        # only an authenticator of JupyterHub's own is made: any other may do anything, and allow people in its own way
+        lets_nobody_in = authenticator is PAMAuthenticator and not authenticator(parent=app).any_allow_config
     except (ConfigError, TraitError, ImportError):  # which the check of names reports
         return
-    if not issubclass(authenticator, PAMAuthenticator):
-        return
+    if lets_nobody_in:
+        yield NOBODY.error(
+            "c.Authenticator",
+            "nobody may sign in, not even admins: since version 5 JupyterHub lets in only whom a setting allows.",
+            "Set c.Authenticator.allow_all = True for everyone who has an account, or allowed_users, or "
+            "c.LocalAuthenticator.allowed_groups.",
+        )
+    if issubclass(authenticator, PAMAuthenticator):
+        for finding in _groups(context, authenticator):
+            yield finding
+
+
+def _groups(context: Context, authenticator: type[PAMAuthenticator]) -> Iterator[Finding]:
+    """Groups in the settings of PAM's authenticator that the machine does not have."""
     for setting in configuration.configured_values(context.site.config, authenticator):
         if setting.name not in ("allowed_groups", "admin_groups"):
             continue

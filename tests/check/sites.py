@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 HEAD = """
 c.JupyterHub.spawner_class = "gpu-profiles"
 c.JupyterHub.cleanup_servers = False
+c.Authenticator.allow_all = True
 c.GPUSlurmSpawner.slurm_bin_dir = "/no/such/folder"
 c.GPUSlurmSpawner.req_homedir = "/home/{username}"
 """

@@ -28,6 +28,7 @@ HERE = (
     settings.check_settings,
     settings.check_names,
     hub.check_hub_settings,
+    hub.check_sign_in,
     hub.check_servers,
     machine.check_environment,
     machine.check_secrets,
@@ -47,6 +48,7 @@ c.GPUSlurmSpawner.exec_prefix = ""
 c.GPUSlurmSpawner.slurm_bin_dir = "FOLDER/slurm"
 c.JupyterHub.db_url = "sqlite:///FOLDER/hub.sqlite"
 c.JupyterHub.cleanup_servers = False
+c.Authenticator.allow_all = True
 """
 ELSEWHERE = ClusterSnapshot(
     nodes=(NodeState("g1", address="192.0.2.11", states=frozenset({"IDLE"})),),
@@ -238,6 +240,12 @@ MISTAKES = {
         "c.JupyterHub.authenticator_class = 'pam'\nc.PAMAuthenticator.allowed_groups = {'no-such-group', 'root'}",
         "warn  c.PAMAuthenticator.allowed_groups: this machine has no group no-such-group, so nobody may sign in by "
         "it. Write the group's name as `getent group` prints it. [unix-group-missing]",
+    ),
+    "no setting allows anybody": HubMistake(
+        "del c.Authenticator['allow_all']\nc.Authenticator.admin_users = {'ada'}",
+        "WRONG c.Authenticator: nobody may sign in, not even admins: since version 5 JupyterHub lets in only whom a "
+        "setting allows. Set c.Authenticator.allow_all = True for everyone who has an account, or allowed_users, or "
+        "c.LocalAuthenticator.allowed_groups. [sign-in-nobody]",
     ),
     "a group of nobody's has the admins": HubMistake(
         "c.JupyterHub.authenticator_class = 'pam'\nc.PAMAuthenticator.admin_groups = {'no-such-group'}",

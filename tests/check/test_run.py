@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity
 from jupyterhub_gpuspawner.check.run import findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
-from tests.check.sites import RecordedClient, context, found_in
+from tests.check.sites import HEAD, RecordedClient, context, found_in
 from tests.cli.runner import run
 from tests.cli.test_check import ONE_ACCOUNT
 
@@ -45,8 +45,8 @@ def test_a_cluster_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
         command = tmp_path / name
         command.write_text(f"#!/bin/sh\necho '{text}'\n")
         command.chmod(0o755)
-    lines = f"c.JupyterHub.spawner_class = 'gpu-profiles'\nc.JupyterHub.cleanup_servers = False\n{PROFILE}{ONE_ACCOUNT}"
-    checked = run(tmp_path, f"{lines}c.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n", "check", "--json")
+    lines = f"{HEAD}{PROFILE}{ONE_ACCOUNT}c.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n"
+    checked = run(tmp_path, lines, "check", "--json")
     found = json.loads(checked.stdout)["findings"]
 
     assert checked.exit_code == 1

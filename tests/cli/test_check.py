@@ -21,6 +21,7 @@ c.GPUProfilesSpawner.profiles = [
     {"display_name": "Here", "kind": "local"},
 ]
 c.JupyterHub.load_groups = {"course": ["ada"]}
+c.Authenticator.allow_all = True
 """
 ONE_ACCOUNT = "c.GPUSlurmSpawner.exec_prefix = ''\nc.GPUSlurmSpawner.req_homedir = '/tmp'\n"
 NO_SLURM = "c.GPUSlurmSpawner.slurm_bin_dir = '/no/such/folder'\n"
@@ -212,7 +213,7 @@ def test_an_older_spawner_is_migrated(tmp_path: Path) -> None:
 
 def test_a_hub_without_profiles(tmp_path: Path) -> None:
     """`gpu-slurm` without profiles is checked, too."""
-    lines = f"c.JupyterHub.spawner_class = 'gpu-slurm'\n{NO_SLURM}"
+    lines = f"c.JupyterHub.spawner_class = 'gpu-slurm'\nc.Authenticator.allow_all = True\n{NO_SLURM}"
 
     assert run(tmp_path, lines, "check").exit_code == 3
     assert run(tmp_path, f"{lines}c.GPUSlurmSpawner.req_runtime = 'soon'\n", "check").stderr.startswith(

@@ -227,6 +227,7 @@ def test_a_folder_of_profiles_that_is_empty_yet_keeps_no_hub_from_starting(tmp_p
 
 SITE = """
 c.JupyterHub.spawner_class = "gpu-profiles"
+c.Authenticator.allow_all = True
 c.GPUSlurmSpawner.slurm_bin_dir = "/no/such/folder"
 c.SlurmSpawner.req_queue = "gpu"
 c.ProfilesSpawner.child_config = {"req_queue": "gpu"}
