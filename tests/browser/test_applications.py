@@ -1,12 +1,10 @@
 """Applications through the hub: opened as JupyterLab is, with their placement on the home page.
 
-VS Code and Streamlit are skipped where they are not installed: ``code-server``, and ``uvicorn`` of an environment with
-Streamlit, are looked for in PATH, GPUSPAWNER_CODE_SERVER and GPUSPAWNER_UVICORN.
+VS Code and Streamlit are skipped where PATH has no ``code-server``, or no ``streamlit`` with ``uvicorn`` beside it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -50,9 +48,9 @@ import streamlit as st
 app = st.App(Path(__file__).with_name("results.py"))
 """
 PANEL = str(Path(sys.executable).parent / "panel")
-UVICORN = os.environ.get("GPUSPAWNER_UVICORN") or shutil.which("uvicorn")
-"""The uvicorn of an environment with Streamlit."""
-CODE_SERVER = os.environ.get("GPUSPAWNER_CODE_SERVER") or shutil.which("code-server")
+STREAMLIT = shutil.which("streamlit")
+UVICORN = STREAMLIT and shutil.which("uvicorn", path=Path(STREAMLIT).parent)
+CODE_SERVER = shutil.which("code-server")
 HINT = "is not installed"
 
 
