@@ -78,7 +78,6 @@ echo "Slurmctld(primary) at head is UP"
 """
 SUDO = "c.GPUSlurmSpawner.exec_prefix = 'sudo -n -u {username}'\n"
 SCRIPTS = "c.GPUSlurmSpawner.wrapper_dir = 'FOLDER/libexec'\n"
-AS_ROOT = "this check runs as root"
 
 
 def commands(folder: Path, *, sudo: str = 'shift 3; exec "$@"', ahead: int = 0) -> None:

@@ -10,7 +10,6 @@ from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, Copies, MeasuredG
 MADE_UP = Bandwidth.model_validate_json(
     (Path(__file__).parents[1] / "data" / "bandwidth" / "made-up.json").read_bytes()
 )
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_table() -> None:

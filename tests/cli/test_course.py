@@ -30,7 +30,6 @@ from tests.cli.runner import cli_runner
 from tests.courses.test_course import DEEP_LEARNING
 from tests.standins.course_hub import about_noon, configuration
 
-GIB = 1024
 PEOPLE = 60
 SHAPES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "GPUs are tight": ("g1,d1", {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G"}, []),

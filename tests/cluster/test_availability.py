@@ -179,7 +179,6 @@ def test_shares_of_gpus_on_a_real_cluster(version: str) -> None:
     )
 
 
-WHOLE = "a job of partition gpu with GPU shards cannot have a whole node of several GPUs"
 EXCESS = "GPU shards are more than the 4 of a GPU, and a job gets those of one"
 
 

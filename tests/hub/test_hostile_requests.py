@@ -110,9 +110,6 @@ def trial(hub: HubProcess, visitor: Visitor, options: Any) -> requests.Response:
     return _post(hub, "/gpuspawner/trial/ann", {"user_options": options})
 
 
-ADDRESSES = ("api/gpuspawner/placement/ann/", "api/gpuspawner/profiles/", "gpuspawner/log/ann/", "spawn-pending/ann/")
-
-
 def other_address(hub: HubProcess, visitor: Visitor, part: str) -> requests.Response:
     """Request pages and API endpoints that have a name in their path."""
     text = quote(part, safe="", errors="replace")

@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 
-MONDAY, TUESDAY, WEDNESDAY = date(2026, 3, 2), date(2026, 3, 3), date(2026, 3, 4)
+TUESDAY, WEDNESDAY = date(2026, 3, 3), date(2026, 3, 4)
 
 
 def _rule(reservation: object) -> ReservationRule:

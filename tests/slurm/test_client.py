@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRIPT = "#!/bin/sh\nsrun echo 'a b'\n"
-HUB = "/data/hub"
 
 
 class StandIns:

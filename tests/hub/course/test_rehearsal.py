@@ -70,7 +70,6 @@ def script(*options: str) -> str:
 WIDE, NARROW = (ChosenProfile(slug=slug) for slug in ("wide", "narrow"))
 ONE = ("--partition=gpu", "--gres=gpu:k80:1", "--mem=1000", "--time=120", "--no-requeue", "--job-name=jupyterhub")
 TWO = site([node("g1", K80), node("g2", K80)], [partition("gpu", "g[1-2]")], gres_conf=NEAR)
-IN_SPARE = "--reservation=spare"
 
 
 def on_clusters(*names: str, people: int) -> SessionPlan:

@@ -110,7 +110,7 @@ def test_division_is_sound(granted: set[int], gpus: list[set[int]]) -> None:
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 DATA = Path(__file__).parents[2] / "data" / "machines"
-K80, DGX1, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket", "dgx1", "a100-mig"))
+K80, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket", "a100-mig"))
 DGX1V = load(str(DATA / "dgx1v.json"))
 
 
