@@ -391,8 +391,8 @@ async def test_address_of_a_cloud_node_is_that_of_its_last_boot(
     addresses = [await client.address("g1")]
     (tmp_path / "address").write_text("10.1.2.4")
     addresses.append(await client.address("g1"))
-    minute_later = time.monotonic() + 60
-    monkeypatch.setattr(time, "monotonic", lambda: minute_later)
+    monotonic = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + 60)  # it goes on, since the event loop has it, too
     addresses.append(await client.address("g1"))
 
     assert addresses == ["10.1.2.3", "10.1.2.3", "10.1.2.4"]
