@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import signal
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +28,7 @@ def test_the_hub_is_told_the_placement_at_once_and_the_port_when_it_is_listened_
         told = announce(REPORT, LaunchPlan(), hub.environ)
         at_once = [parse_report(request.body) for request in hub.requests]
         with socket.create_server(("127.0.0.1", told.port)):
-            ends_at = time.monotonic() + 60
-            while len(hub.requests) < 2 and time.monotonic() < ends_at:
-                time.sleep(0.02)
+            wait_until(lambda: len(hub.requests) >= 2, "the port is reported")
 
     assert told == Announcement(told.port, f"http://127.0.0.1:{told.port}/user/ada/")
     assert at_once == [NodeReport(0, REPORT.placement)]
@@ -67,14 +65,13 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: pytest.Monke
     """A resolver has no time-out of its own that could be set."""
 
     def hang(*_: Any) -> None:
-        time.sleep(5)
+        while True:
+            signal.pause()
 
     monkeypatch.setattr(reporting, "attempt", hang)
-    start = time.monotonic()
     nobody = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}
     told = announce(REPORT, LaunchPlan(), nobody, deadline=0.5)
 
-    assert time.monotonic() - start < 10
     assert told.port >= 1024
     assert told.problems == (
         "Reporting to the hub timed out after 0.5 s. The report will be sent again for up to ten minutes.",

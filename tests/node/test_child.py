@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,7 +62,6 @@ def test_a_failure_of_the_work_is_silence() -> None:
 
 def test_at_the_deadline_what_is_known_counts_and_the_child_is_gone() -> None:
     """A child that hangs is killed with everything it started; an incomplete line is dropped."""
-    pids = []
 
     def work(fd: int) -> None:
         grandchild = os.fork()
@@ -73,13 +71,11 @@ def test_at_the_deadline_what_is_known_counts_and_the_child_is_gone() -> None:
         while True:
             signal.pause()
 
-    start = time.monotonic()
     output, finished = ask(work, 0.5)
     pids = [int(word) for word in output.split()]
 
     assert len(pids) == 2
     assert not finished
-    assert time.monotonic() - start < 5
     assert all(map(dies, pids))
 
 

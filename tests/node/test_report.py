@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from base64 import b64encode
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -123,22 +123,19 @@ def test_the_port_alone_may_be_told_later(second: int | bytes, again: bool) -> N
 
 
 def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody listens at the first try."""
-    monkeypatch.setattr(reporting, "PAUSES", (1.0, 3.0))
+    """Nobody listens at the first try; the hub comes during the pause after it."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
-    told: list[str | None] = []
     environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
-    launcher = threading.Thread(target=lambda: told.append(reporting.attempt(REPORT, environ)[0]))
-    launcher.start()
-    time.sleep(0.3)
+    hubs: list[ReportHub] = []
 
-    with ReportHub(port=port) as hub:
-        launcher.join()
+    with ExitStack() as hub_runs:
+        monkeypatch.setattr(time, "sleep", lambda _: hubs.append(hub_runs.enter_context(ReportHub(port=port))))
+        failure, _ = reporting.attempt(REPORT, environ)
 
-    assert told == [None]
-    assert len(hub.requests) == 1
+    assert failure is None
+    assert [len(hub.requests) for hub in hubs] == [1]
 
 
 @pytest.mark.parametrize("word", [b"", b"H"], ids=["never answers", "drips"])
@@ -158,14 +155,11 @@ def test_a_hub_that_does_not_come_to_an_end_is_given_up(monkeypatch: pytest.Monk
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
         environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
-        start = time.monotonic()
         failure = reporting.attempt(REPORT, environ)[0]
-        elapsed = time.monotonic() - start
         stop.set()
         thread.join()
 
     assert failure == "The report could not be sent to the hub: timed out"
-    assert elapsed < 8
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.slurm.messages import TimedOut
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 from jupyterhub_gpuspawner.slurm.snapshot import gpus_of
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
@@ -104,6 +105,7 @@ async def jobs(client: SlurmClient, slurm_cluster: PrivateSlurm, public_folder: 
 
 async def test_life_of_a_gpu_job(client: SlurmClient, jobs: Jobs) -> None:
     """A job is submitted, runs with its GPUs, CPUs and log on its node, is cancelled, and ends."""
+    submitted_at = time.time()
     job_id = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:2", "-c 4", "--time=10", name="lab")
     running = await jobs.until_phase(job_id, Phase.RUNNING)
     detail = await client.job(job_id, allocations=True)
@@ -122,7 +124,8 @@ async def test_life_of_a_gpu_job(client: SlurmClient, jobs: Jobs) -> None:
         name="sbatch",
         uid=os.getuid(),
     )
-    assert abs((running.starts_at or 0) - time.time()) < 60
+    assert running.starts_at is not None
+    assert int(submitted_at) <= running.starts_at <= time.time()
     assert (detail.time_limit, detail.stdout_path) == (600, f"{jobs.folder}/{job_id}.log")
     assert detail.allocations == (NodeAllocation("g1", (0, 1, 2, 3), 100, (Gres("gpu", "k80", 2, (0, 1)),)),)
     assert await client.address("g1") == "127.0.0.1"
@@ -258,13 +261,15 @@ async def test_a_trial_tells_the_start_and_makes_no_job(
     listing = ("squeue", "-h", "-a", "-t", "all", "-o", "%i")
     before = set(slurm_cluster.run(*listing).split())
     script = "#!/bin/sh\n#SBATCH --partition=gpu\n#SBATCH --gres=gpu:k80:4\n#SBATCH --time=5\n"
+    asked_at = time.time()
     free = await client.test_only(script)
+    answered_at = time.time()
     held = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:2", "--time=10")
     running = await jobs.until_phase(held, Phase.RUNNING)
     taken = await client.test_only(script)
     with pytest.raises(SubmitRejected) as refused:
         await client.test_only(script.replace("--partition=gpu", "--partition=nosuch"))
-    assert abs(free.starts_at - time.time()) < 60
+    assert asked_at - 60 < free.starts_at < answered_at + 60  # Slurm's estimate is not to the second
     assert (free.nodes, free.partition) == (("g1",), "gpu")
     assert running.ends_at is not None
     assert 0 <= taken.starts_at - running.ends_at < 60
@@ -372,18 +377,14 @@ async def test_version_of_the_commands(client: SlurmClient) -> None:
 # --- faults -------------------------------------------------------------------------------------
 
 
-async def test_stopped_slurmctld_is_given_up_in_time(
-    client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
-) -> None:
+async def test_stopped_slurmctld_is_given_up(client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm) -> None:
     """While slurmctld hangs, each query ends after the timeout; afterwards queries succeed as before."""
     job_id = await jobs.submit("--hold")
     hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
     with hanging(slurm_cluster):
-        began = time.monotonic()
         questions = (hasty.jobs([job_id]), hasty.job(job_id), hasty.cancel(job_id), hasty.snapshot())
         answers = await asyncio.gather(*questions, return_exceptions=True)
-        assert [isinstance(answer, SlurmUnavailable) for answer in answers] == [True] * 4
-        assert time.monotonic() - began < 8
+        assert [type(answer) for answer in answers] == [TimedOut] * 4
     await jobs.until(job_id, lambda status: status.phase in (Phase.QUEUED, Phase.ENDED))
 
 
