@@ -36,7 +36,7 @@ from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Righ
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import PHASES
-from tests.docs.follow import PROXY, blocks, section
+from tests.docs.follow import PROXY, blocks, commands, section
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {FOLDER / name: text for name, text in rendered().items()}
@@ -54,6 +54,8 @@ TUTORIAL = ROOT / "docs" / "tutorial" / "hub-without-root.md"
 _FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!\\)\]\((?P<target>[^()\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
+_OURS = re.compile(r"(?:^|[ /])gpuspawner (?P<words>.*?)(?: [>|] .*| && .*)?$")
+"""A command of ours, up to where its output goes."""
 
 
 def _name(path: Path) -> str:
@@ -174,22 +176,23 @@ def test_every_setting_named_in_the_text_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", WRITTEN, ids=_name)
 def test_every_command_of_ours_in_the_text_exists_with_its_options(page: Path) -> None:
-    """``gpuspawner ...`` in a block or in the text is an existing command with existing options."""
-    text = page.read_text("utf-8")
-    lines = re.findall(r"^\$ (gpuspawner .*)$", text, re.MULTILINE) + [
-        code for code in _CODE.findall(_prose(page)) if code.startswith("gpuspawner ")
-    ]
-    for line in lines:
+    """``gpuspawner ...`` in a block or in the text is an existing command with existing options.
+
+    A block has the prompt of a user or of root; the command may have a path, and run as another account.
+    """
+    consoles = [text for kind, text in blocks(page.read_text("utf-8")) if kind == "console"]
+    lines = [line for text in consoles for line, _ in commands(text)] + _CODE.findall(_prose(page))
+    for line in filter(None, map(_OURS.search, lines)):
         command: click.Command = gpuspawner
-        words = shlex.split(line.partition(" > ")[0])[1:]
+        words = shlex.split(line["words"])
         while isinstance(command, click.Group) and words:
             inner = command.get_command(click.Context(command), words[0])
             if inner is None:
                 break
             command, words = inner, words[1:]
-        assert command is not gpuspawner, line
+        assert command is not gpuspawner, line[0]
         known = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
-        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, line
+        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, line[0]
 
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "README.md"], ids=_name)
