@@ -101,7 +101,7 @@ def _convert_one(migration: Migration) -> None:
     """A hub of batchspawner alone becomes a hub with one profile."""
     template = migration.template
     fields = typed_fields(dict(migration.requests))
-    slurm = _without_constants({name: value for name, value in fields.items() if value is not None}, template)
+    slurm = _with_gpu_type({name: value for name, value in fields.items() if value is not None}, template)
     document = {"display_name": "Notebook server", "slug": "server", "slurm": slurm}
     migration.profiles.append(ConvertedProfile(document, old_options(template, _old_requests(migration))))
     for name, value in sorted(migration.requests.items()):
@@ -177,10 +177,16 @@ def _without_constants(slurm: dict[str, Any], template: BatchTemplate) -> dict[s
     if not template.typed:
         return slurm
     fixed = {TYPED.get(name, name) for name in template.constants}
-    fields = {name: value for name, value in slurm.items() if name not in fixed}
-    if "gpu_type" in template.constants and fields.get("gpus"):
-        fields["gpu_type"] = template.constants["gpu_type"]
-    return fields
+    if "gres" in fixed:
+        fixed |= {"gpus", "gpu_type", "shards"}
+    return _with_gpu_type({name: value for name, value in slurm.items() if name not in fixed}, template)
+
+
+def _with_gpu_type(slurm: dict[str, Any], template: BatchTemplate) -> dict[str, Any]:
+    """The typed request, with the type of GPU that a template names."""
+    if template.typed and "gpu_type" in template.constants and slurm.get("gpus"):
+        return {**slurm, "gpu_type": template.constants["gpu_type"]}
+    return slurm
 
 
 def _convert_traits(migration: Migration, document: dict[str, Any], where: str) -> None:

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, 
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Kind, Migration
-from jupyterhub_gpuspawner.migrate.template import OPTIONS, BatchTemplate, spelled, swallows_the_script
+from jupyterhub_gpuspawner.migrate.template import BatchTemplate, as_variable, spelled, swallows_the_script
 from jupyterhub_gpuspawner.profiles.profile import TYPED
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
@@ -125,13 +125,11 @@ def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, s
     fields: dict[str, str] = {}
     rest = []
     for name, value in options:
-        setting = f"req_{OPTIONS.get(name, '')}"
-        if name in ("gpus", "gpus-per-node"):  # on one node they are the same
-            setting, value = "req_gres", f"gpu:{value}"  # noqa: PLW2901
-        if name in OPTIONS and value and setting not in existing and setting not in fields:
-            fields[setting] = value
+        own = {f"req_{variable}": said for variable, said in as_variable(name, value).items()}
+        if own and value and own.keys().isdisjoint((*existing, *fields)):
+            fields |= own
         else:
-            rest.append(shlex.quote(spelled(name, value) if len(name) > 1 else f"-{name}{value}"))
+            rest.append(shlex.quote(spelled(name, value)))
     return (fields, " ".join(rest)) if fields else ({}, text)
 
 

@@ -17,6 +17,8 @@ from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
 from jinja2 import Environment, TemplateError, meta
 
+from jupyterhub_gpuspawner.profiles.profile import typed_fields
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
@@ -87,9 +89,11 @@ def why_different(name: str, was: Mapping[str, str]) -> str:
 
 
 def spelled(name: str, value: str | None) -> str:
-    """``--name=value``, or that it is absent."""
+    """``--name=value``, or that it is absent; an option that has no long name as it was."""
     if value is None:
         return "(not given)"
+    if len(name) == 1:
+        return f"-{name}{value}"
     return f"--{name}={value}" if value else f"--{name}"
 
 
@@ -116,6 +120,23 @@ OPTIONS = {
     "time": "runtime",
 }
 """sbatch's option, and batchspawner's variable for it."""
+
+
+def as_variable(name: str, value: str) -> dict[str, str]:
+    """batchspawner's variable that expresses an option, with its value; empty where no field can hold that."""
+    if name in ("gpus", "gpus-per-node"):  # on one node they are the same
+        name, value = "gres", f"gpu:{value}"
+    if name not in OPTIONS:
+        return {}
+    variable = OPTIONS[name]
+    try:
+        if variable != "cluster":  # of several, the admin decides
+            Resources.model_validate(typed_fields({f"req_{variable}": value}))
+    except ValueError:
+        return {}
+    return {variable: value}
+
+
 _ALIASES = {("partition", "queue"), ("gres", "gpus"), ("oversubscribe", "oversubscribe")}
 _REPLACED = frozenset(
     ["chdir", "comment", "error", "export", "get-user-env", "gid", "job-name", "output", "uid", "workdir"]
@@ -234,12 +255,10 @@ def _read_option(template: BatchTemplate, name: str, value: str) -> None:
         template.reasons.append(f"--{name}={text} combines a variable with text")
     elif name == "oversubscribe":
         template.used.add(name)
-    elif variable:
-        template.constants[variable] = value
-    elif len(name) > 1:
-        template.extra.append(spelled(name, value))
+    elif own := as_variable(name, value):
+        template.constants |= own
     else:
-        template.extra.append(f"-{name}{value}")
+        template.extra.append(spelled(name, value))
 
 
 def _read_commands(template: BatchTemplate, body: Sequence[str]) -> None:

@@ -45,6 +45,11 @@ def test_constants_options_and_shell_lines_are_told_apart() -> None:
     )
 
 
+def test_gpus_that_the_template_fixes_are_one_request() -> None:
+    """--gpus may name a type as well, and on one node it is --gres."""
+    assert read_template("#SBATCH --gpus=a100:2\n{cmd}\n").constants == {"gres": "gpu:a100:2"}
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

@@ -210,6 +210,36 @@ def test_options_that_are_fields_become_fields(tmp_path: Path, text: str, slurm:
     assert values == {"partition": "long", **slurm}
 
 
+FIXED = {
+    "by fields": "--partition=gpu --account=a --qos=q --constraint=c --cpus-per-task=3 --mem=4G --time=1:00:00 "
+    "--reservation=r --nodes=2 --gres=gpu:a100:2",
+    "by values that no field can have": "--nodes=1-1 --qos=a,b --cpus-per-task=0",
+    "by options without a field": "--exclude=n1 --licenses=matlab",
+}
+
+
+@pytest.mark.parametrize("spawner", ["batchspawner.SlurmSpawner", "wrapspawner.ProfilesSpawner"])
+@pytest.mark.parametrize("options", FIXED.values(), ids=FIXED.keys())
+def test_a_job_has_the_options_that_the_template_fixes(tmp_path: Path, options: str, spawner: str) -> None:
+    """Whatever hub and profile set, as batchspawner's own script has them; the list says of none that it differs."""
+    traits = {"req_memory": "9G", "req_ngpus": "3", "req_gres": "gpu:k80:4"} if "gres" in options else {}
+    old = tmp_path / "old" / "jupyterhub_config.py"
+    old.parent.mkdir()
+    old.write_text(f"""
+c.JupyterHub.spawner_class = {spawner!r}
+c.SlurmSpawner.batch_script = "#!/bin/bash\\n#SBATCH {options}\\n{{cmd}}\\n"
+c.SlurmSpawner.req_runtime = "9:00:00"
+c.ProfilesSpawner.profiles = [("Server", "server", "batchspawner.SlurmSpawner", {traits!r})]
+""")
+    migration = migrate(old)
+    write_result(migration, tmp_path)
+    was = sbatch_options(rendered(SlurmSpawner, read_old_hub(old).config, **traits))
+    now = new_options(tmp_path, "server")
+
+    assert {name: now.get(name) for name in was} == was
+    assert [each for each in migration.differences if each.where.removeprefix("--") in was] == []
+
+
 SINGLEUSER = ["batchspawner-singleuser", "jupyterhub-singleuser"]
 DECISIONS = {
     "the command of all servers": (f"c.Spawner.cmd = {SINGLEUSER}", {}, ["c.Spawner.cmd"]),
