@@ -161,6 +161,7 @@ def test_a_job_gives_way_to_others_as_its_profile_or_its_user_says() -> None:
     assert submitted(spawner_of({}, profile), {}) == ["--nodes=1", "--nice=100"]
     assert submitted(spawner_of({}, profile), {"profile": "p", "way": 500}) == ["--nodes=1", "--nice=500"]
     assert submitted(spawner_of(own, profile), {"profile": "p", "way": 7}) == ["--nodes=1", "--nice=7"]
+    assert submitted(spawner_of(own, profile), {"profile": "p", "way": 0}) == ["--nodes=1", "--nice=0"]
     with pytest.raises(RequestError, match="from 0 to 500"):
         spawner_of({}, profile).resolve({"profile": "p", "way": -1})
 

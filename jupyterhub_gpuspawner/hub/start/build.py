@@ -222,7 +222,7 @@ def in_batchspawners_names(resources: Resources) -> dict[str, str]:
         "nnodes": str(resources.node_count),
         "memory": format_memory(resources.memory) if resources.memory is not None else "",
         "runtime": resources.time_option or "",
-        **{name: str(value or "") for name, value in resources.plain_options.items()},
+        **{name: "" if value is None else str(value) for name, value in resources.plain_options.items()},
         "gres": resources.gres_option,
         "options": " ".join(resources.options),
     }
