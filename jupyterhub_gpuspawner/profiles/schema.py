@@ -144,7 +144,7 @@ def whole(low: int, high: int = 10**6) -> Checked:
     """A whole number from ``low`` to ``high``; digits in quotes are accepted."""
 
     def read(value: object) -> int:
-        if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
+        if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value):
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise BadValue(f"must be a whole number from {low} to {high}", value)

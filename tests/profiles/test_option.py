@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 
 CHOICES = {"choices": {"small": {"slurm": {"gpus": 1}}, "large": {"default": True, "slurm": {"gpus": 4}}, 8: {}}}
 TEXT = {"unlisted_choice": {"validation_regex": "[1-4]", "validation_message": "one to four", "sets": "slurm.gpus"}}
+WAY = {"unlisted_choice": {"validation_regex": "[0-9]+", "sets": "slurm.nice"}}
 HOURS = {"range": {"min": 1, "max": 8, "step": 0.5, "sets": "slurm.time", "unit": "hours"}}
 MEMORY = {"range": {"min": 4, "max": 64, "step": 4, "sets": "slurm.memory", "unit": "GiB"}}
 CPUS = {"range": {"min": 1, "max": 16, "sets": "slurm.cpus", "default": 2}}
@@ -32,6 +33,7 @@ def _sets(over: Override) -> dict[str, Any]:
         (CHOICES, 8, "8", {}),
         (TEXT, "3", "3", {"gpus": 3}),
         (TEXT, 3, "3", {"gpus": 3}),
+        (WAY, "2147483645", "2147483645", {"nice": 2147483645}),
         ({**CHOICES, **TEXT}, "large", "large", {"gpus": 4}),
         ({**CHOICES, **TEXT}, "2", "2", {"gpus": 2}),
         (HOURS, "2.5", 2.5, {"time": 9000}),
@@ -61,6 +63,8 @@ def test_a_value_within_what_is_allowed_sets_its_field(
         (TEXT, "5", "one to four"),
         (TEXT, "3\n", "one to four"),
         (TEXT, "33", "one to four"),
+        (WAY, "2147483646", "must be a whole number from 0 to 2147483645"),
+        (WAY, "9" * 30, "must be a whole number from 0 to 2147483645"),
         (
             {**TEXT, "unlisted_choice": {"validation_regex": ".*", "sets": "slurm.gpus"}},
             "x",
