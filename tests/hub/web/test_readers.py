@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import COMMAND, offer
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.oldest]
 
@@ -56,7 +55,5 @@ def test_only_who_may_open_a_server_reads_what_it_wrote(hub: HubProcess, slurm_c
         assert "cancelled" in page.text
         return WRITTEN in page.soup.get_text()
 
-    ends_at = time.monotonic() + 30
-    while not reads("ann"):  # the log is read after the end has been noticed
-        assert time.monotonic() < ends_at
+    wait_until(lambda: reads("ann"), "the page has no line of the log")  # which is read after the end was noticed
     assert {name: reads(name) for name in readers} == {"ann": True, "ben": True, "con": False}
