@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.batch.shell import (
 )
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
-from jupyterhub_gpuspawner.slurm.sbatch_options import LONG
+from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, LONG
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 WHERE = "batch_script"
@@ -38,7 +38,7 @@ _REQUESTED = {
 }
 """Variables that a profile may set and a template may omit, with the options that request them."""
 _WITH_VALUE = "chdir comment cpus-per-task error export gres job-name mem ntasks nodes output partition time"
-_NEEDS_VALUE = frozenset([*_WITH_VALUE.split(), *SBATCH_OPTIONS])
+_NEEDS_VALUE = frozenset([*_WITH_VALUE.split(), *SBATCH_OPTIONS]) - FLAGS
 _BRACES = "Write each brace of the shell twice: ${{HOME}}."
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|["']\S*""")
 _WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)

@@ -93,6 +93,7 @@ def test_batchspawners_own_template_is_filled_in() -> None:
         ("#SBATCH --account {account}", None, ["--account is left out: it has no value"]),
         ('#SBATCH --account="{account}"', None, ["--account is left out: it has no value"]),
         ("#SBATCH --exclusive", "#SBATCH --exclusive", []),
+        ("#SBATCH --nice", "#SBATCH --nice", []),
         ('#SBATCH --output="a b.log" -p gpu', '#SBATCH --output="a b.log" -p gpu', []),
         ("#SBATCH --comment=mine", None, ["--comment=mine is left out: the hub uses a job's comment"]),
         ("#SBATCH --comment={tag}", None, []),
