@@ -32,11 +32,11 @@ _LINK = re.compile(r"\]\(([\w/-]+)\.md\)")
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
     """Add a hidden table of contents to each overview page, from its links.
 
-    The first page has one for each of its headings, which the sidebar shows as a group; it has the how-to guides, too.
+    The first page has one for each of its headings, which the sidebar shows as a group.
     """
     if name == "index":
         source[0] += "".join(_contents(links, heading) for heading, links in _groups(source[0]))
-    elif PurePosixPath(name).name == "README" and name != "howto/README":
+    elif PurePosixPath(name).name == "README":
         source[0] += _contents(_LINK.findall(source[0]))
 
 
