@@ -174,6 +174,15 @@ def test_a_jobs_own_deadline_is_told_as_the_end_of_its_place(
     assert datetime.fromisoformat(str(shown["datetime"])) == until
 
 
+@pytest.mark.usefixtures("holder")
+def test_the_home_page_says_who_is_next_if_no_other_page_was_opened(hub: HubProcess) -> None:
+    """It updates the hub's view of the queue itself."""
+    visitor = Visitor(hub, "homely")
+    start(hub, "homely", "crowd")
+    wait_until(lambda: "You are next." in visitor.look("/hub/home").text, hub.log_end, seconds=60)
+    hub.end("homely")
+
+
 def test_starts_for_which_there_is_no_job_yet_count_for_the_limit(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
     """Three wait for sbatch's answer: the form says in words that a fourth has to wait, and keeps the choice."""
     users, visitor = ["first", "second", "third"], Visitor(hub, "fourth")

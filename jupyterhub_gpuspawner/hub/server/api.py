@@ -33,7 +33,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     extend_server,
     keep_server,
     lab_minutes,
-    refresh_more_time,
+    refresh_servers,
     server_of,
 )
 from jupyterhub_gpuspawner.hub.web.handlers import (
@@ -113,7 +113,7 @@ class MoreTimeHandler(_RunningServerHandler):
     async def get(self, user_name: str, server_name: str = "") -> None:
         """By how much it can be extended now: `possible`, `seconds`, `uses_left`, `reason`, `words`, ..."""
         spawner = self.spawner_of(user_name, server_name)
-        await refresh_more_time([spawner])
+        await refresh_servers([spawner])
         self.write(more_time_document(server_of(spawner)))
 
     @permitted
@@ -128,7 +128,7 @@ class MoreTimeHandler(_RunningServerHandler):
         except GPUSpawnerError as error:
             self.refuse(error)
             return
-        await refresh_more_time([spawner])
+        await refresh_servers([spawner])
         self.write({**more_time_document(server_of(spawner)), "extended": done.seconds})
 
     def _minutes(self) -> int | None:
@@ -313,7 +313,7 @@ class SessionHandler(_OwnServer):
     async def get(self) -> None:
         """Its end, GPUs, more time and messages: the session document, version 1."""
         spawner = self.own_spawner()
-        await refresh_more_time([spawner])
+        await refresh_servers([spawner])
         user: Any = self.current_user
         book = course_book(user.settings)
         notices, saves = lab_minutes(spawner)

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
 from jupyterhub_gpuspawner.hub.server.stop import as_query, form_url, parse_choice_query
-from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time, server_of, server_title, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of, server_title, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
 
 # The name of a new server, as its user has typed it on the home page.
@@ -138,12 +138,12 @@ class HomePage(HomeHandler):
 
     @web.authenticated
     async def get(self) -> None:
-        """JupyterHub's, once it is known how far servers can be extended."""
+        """JupyterHub's, once the queue and how far servers can be extended are known."""
         await self._show()
 
     async def _show(self) -> None:
         self._link = await self._unused_link(self.current_user)
-        await refresh_more_time(self.current_user.all_spawners())
+        await refresh_servers(self.current_user.all_spawners())
         await cast("Awaitable[None]", super().get())
 
     @web.authenticated

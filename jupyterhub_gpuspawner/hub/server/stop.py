@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     extend_server,
     keep_server,
     note_stopper,
-    refresh_more_time,
+    refresh_servers,
     server_of,
     server_title,
     stop_record,
@@ -210,7 +210,7 @@ class ExtendPage(BaseHandler):
         return int(text)
 
     async def _show(self, user: Any, spawner: Spawner, *, fault: str = "") -> None:
-        await refresh_more_time([spawner])
+        await refresh_servers([spawner])
         card = server_card(server_of(spawner))
         html = await self.render_template(
             "extend.html",

@@ -42,10 +42,10 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
     contact_of,
     ended_log,
+    refresh_servers,
     running_log,
     server_of,
     server_title,
-    updated_server,
     with_profiles,
 )
 from jupyterhub_gpuspawner.hub.start.progress import document, waits_in_queue
@@ -275,8 +275,6 @@ async def server_log(spawner: Spawner, extent: Extent) -> tuple[str, str]:
     raise web.HTTPError(404, "This server has no log.")
 
 
-_PATIENCE = 0.5
-"""Seconds that a page waits for an update of the queue; it comes without one where Slurm takes longer."""
 _STOPPED = "stopped"
 """Query parameter after *Stop this server*."""
 _OURS = (_STOPPED, GAVE_UP, NOT_FREE)
@@ -311,7 +309,8 @@ def _profile_name(spawner: Any, slug: str) -> str:
 
 async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
     spawner = spaces["spawner"]
-    server = await updated_server(spawner, patience=_PATIENCE)
+    await refresh_servers([spawner])
+    server = server_of(spawner)
     profiles = with_profiles(spawner)
     # not within the moment in which Slurm has not looked at the job yet: it may start at once
     waits = server.waits_in_line and server.start is not None and waits_in_queue(server.start)

@@ -273,22 +273,25 @@ def keeps_ending(spawner: Any) -> bool:
     return isinstance(spawner, GPUSlurmSpawner)
 
 
-async def updated_server(spawner: Any, *, patience: float) -> Server:
-    """As :func:`server_of`, after an update of the queue where the job waits in it: ``patience`` seconds at most."""
-    ours = job_spawner(spawner)
-    if ours is not None:
-        await ours.watch.update_queue(patience)
-    return server_of(spawner)
-
-
+PAGE_PATIENCE_SECONDS = 0.5
+"""Seconds that a page waits for an update of the queue; it comes without one where Slurm takes longer."""
 MORE_TIME_SECONDS = 2.0
-"""Seconds for which a page waits for Slurm."""
+"""Seconds for which a page waits for Slurm's answer about more time."""
 
 
-async def refresh_more_time(spawners: Iterable[Any]) -> None:
-    """Bring :attr:`Server.more_time` of these servers up to date; takes :data:`MORE_TIME_SECONDS` at most."""
-    running = [job_spawner(spawner) for spawner in spawners if spawner.ready]
-    await asyncio.gather(*(ours.extension.refresh(MORE_TIME_SECONDS) for ours in running if ours is not None))
+async def refresh_servers(spawners: Iterable[Any]) -> None:
+    """Update the queue for those that wait in it, and :attr:`Server.more_time` of those that run, for a page.
+
+    Takes :data:`MORE_TIME_SECONDS` at most. Without it a page shows what another one has asked for.
+    """
+    active = [(job_spawner(spawner), spawner.ready) for spawner in spawners if spawner.active]
+    await asyncio.gather(
+        *(
+            ours.extension.refresh(MORE_TIME_SECONDS) if ready else ours.watch.update_queue(PAGE_PATIENCE_SECONDS)
+            for ours, ready in active
+            if ours is not None
+        )
+    )
 
 
 async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "") -> Extended:

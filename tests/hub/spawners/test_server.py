@@ -24,12 +24,12 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     note_stopper,
     other_nodes_of,
     promised_to_waiting,
+    refresh_servers,
     report_taker,
     running_log,
     server_of,
     servers_with_jobs,
     stop_record,
-    updated_server,
     waits_in_queue,
     with_current_end,
     with_profiles,
@@ -148,7 +148,8 @@ async def test_a_server_that_waits_has_its_position_of_now() -> None:
         view = View()
         connection = SimpleNamespace(cluster=view, watcher=SimpleNamespace(last_answer=None))
         spawner = Spawner(job=Job("12", phase), pending="spawn", connection=Mock(return_value=connection))
-        start = (await updated_server(spawner, patience=1.0)).start
+        await refresh_servers([spawner])
+        start = server_of(spawner).start
         positions.append((view.latest is not None, start and start.queue_position))
 
     assert positions == [(True, QueuePosition(2, 2, "gpu", people=1)), (False, None)]
