@@ -281,7 +281,8 @@ FIELDS = {
 }
 """Fields of ``slurm`` by the options of sbatch that they stand for."""
 BESIDE = {"cpus-per-gpu": "cpus", "gpus-per-task": "gpus", "mem-per-cpu": "memory", "mem-per-gpu": "memory"}
-"""Fields that an option contradicts where they are set; without them it is the only way to say what it says."""
+"""Fields that an option contradicts where they are set; without them it is the only way to say what it says. So is an
+option with a value that its field cannot have."""
 SETTINGS = {
     "chdir": "req_homedir",
     "job-name": "job_name",
@@ -314,13 +315,14 @@ def _of_line(where: str, line: str, resources: Resources, context: Context) -> I
         return
     for name, value in options:
         option = f"--{name}={value}" if value else f"--{name}"
-        field = FIELDS.get(name)
+        field, beside = FIELDS.get(name), BESIDE.get(name)
         if (name == "exclusive" and value) or (name == "gres" and not _asks_for_gpus(value)):
             field = None  # of one user or of other devices, for which there is no field
+        elif field is not None and not _can_have(field, value):
+            field, beside = None, field
         if field is not None:
             yield FIELD.warning(where, f"{option} overrides slurm.{field}, {_SHOWN}", f"Set slurm.{field} instead.")
-        elif name in BESIDE and getattr(resources, BESIDE[name]) is not None:
-            beside = BESIDE[name]
+        elif beside is not None and getattr(resources, beside) is not None:
             yield FIELD.warning(
                 where, f"{option} contradicts slurm.{beside}, which is set as well.", f"Remove it, or slurm.{beside}."
             )
@@ -331,6 +333,17 @@ def _of_line(where: str, line: str, resources: Resources, context: Context) -> I
         elif name in SETTINGS:
             setting = context.setting(SETTINGS[name])
             yield SETTING.warning(where, f"{option} overrides {setting}.", f"Remove it, and set {setting} instead.")
+
+
+def _can_have(field: str, value: str) -> bool:
+    """Whether a field can say what its option does: not so for ``--nice=-5`` or ``--qos=a,b``."""
+    if field in ("exclusive", "gpus", "nodes"):  # a flag; gpu_type has the rest; a range of nodes is no use to a server
+        return True
+    try:
+        Resources.model_validate({field: value})
+    except ValueError:
+        return False
+    return True
 
 
 def _asks_for_gpus(gres: str) -> bool:

@@ -37,10 +37,12 @@ FIELDS = {
     "-c4": ("--cpus-per-task=4", "cpus"),
     "--nodes=2": ("--nodes=2", "nodes"),
     "-N 2": ("--nodes=2", "nodes"),
+    "--nodes=1-4": ("--nodes=1-4", "nodes"),
     "--account=a": ("--account=a", "account"),
     "--qos=a": ("--qos=a", "qos"),
     "--reservation=a": ("--reservation=a", "reservation"),
     "-C nvlink": ("--constraint=nvlink", "constraint"),
+    "--nice=50": ("--nice=50", "nice"),
     "--exclusive": ("--exclusive", "exclusive"),
     "--part=hopper": ("--partition=hopper", "partition"),
     "--cpus-per-t 4": ("--cpus-per-task=4", "cpus"),
@@ -78,6 +80,9 @@ BESIDE = {
     "--mem-per-gpu=2G": ('"memory": "4G"', "memory"),
     "--cpus-per-gpu=2": ('"cpus": 4', "cpus"),
     "--gpus-per-task=2": ('"gpus": 1', "gpus"),
+    "--nice": ('"nice": 5', "nice"),
+    "--nice=-5": ('"nice": 5', "nice"),
+    "--qos=a,b": ('"qos": "a"', "qos"),
 }
 
 
