@@ -38,6 +38,7 @@ from jupyterhub_gpuspawner.migrate.template import (
 )
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
 from jupyterhub_gpuspawner.profiles.profile import TYPED, as_document, parse_profile, slug_of, typed_fields
+from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS
 from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 
@@ -299,7 +300,7 @@ def _tidy(profiles: Sequence[ConvertedProfile]) -> None:
         }
         profile.document = {**names, **({"default": True} if at == 0 else {}), **rest}
         slurm = rest.get("slurm", {})
-        for name in ("cpus", "gpus", "shards", "nodes"):
+        for name in NUMBER_FIELDS:
             if str(slurm.get(name, "")).isdigit():
                 slurm[name] = int(slurm[name])
 

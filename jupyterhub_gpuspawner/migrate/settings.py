@@ -126,7 +126,7 @@ def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, s
     rest = []
     for name, value in options:
         own = {f"req_{variable}": said for variable, said in as_variable(name, value).items()}
-        if own and value and own.keys().isdisjoint((*existing, *fields)):
+        if own and own.keys().isdisjoint((*existing, *fields)):
             fields |= own
         else:
             rest.append(shlex.quote(spelled(name, value)))

@@ -18,7 +18,7 @@ from batchspawner.batchspawner import format_template
 from jinja2 import Environment, TemplateError, meta
 
 from jupyterhub_gpuspawner.profiles.profile import typed_fields
-from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
@@ -105,9 +105,8 @@ VARIABLES = frozenset(
 FORM_VARIABLES = frozenset({"gpus", "constraint", "modules", "oversubscribe", "ui", "profile", "feature"})
 """SlurmFormSpawner's further variables."""
 OPTIONS = {
-    "account": "account",
+    **SBATCH_OPTIONS,
     "clusters": "cluster",
-    "constraint": "constraint",
     "cpus-per-task": "nprocs",
     "gpus": "ngpus",
     "gpus-per-node": "ngpus",
@@ -115,18 +114,16 @@ OPTIONS = {
     "mem": "memory",
     "nodes": "nnodes",
     "partition": "partition",
-    "qos": "qos",
-    "reservation": "reservation",
     "time": "runtime",
 }
-"""sbatch's option, and batchspawner's variable for it."""
+"""sbatch's option, and the setting for it, without ``req_``; where batchspawner has a variable, it is that."""
 
 
 def as_variable(name: str, value: str) -> dict[str, str]:
-    """batchspawner's variable that expresses an option, with its value; empty where no field can hold that."""
+    """The setting, without ``req_``, that expresses an option, and its value; empty where no field can hold that."""
     if name in ("gpus", "gpus-per-node"):  # on one node they are the same
         name, value = "gres", f"gpu:{value}"
-    if name not in OPTIONS:
+    if name not in OPTIONS or not value:
         return {}
     variable = OPTIONS[name]
     try:
@@ -239,7 +236,7 @@ def _read_option(template: BatchTemplate, name: str, value: str) -> None:
     if name == "output":
         folder, _, _ = value.rpartition("/")
         template.log_dir = re.sub("@(homedir|username)@", r"{\1}", folder) if "@output@" not in value else None
-    if name in _REPLACED or (not value and name in OPTIONS) or (name, value) == ("ntasks", "1"):
+    if name in _REPLACED or (not value and name in OPTIONS and name not in FLAGS) or (name, value) == ("ntasks", "1"):
         return
     variable = OPTIONS.get(name)
     marked = re.fullmatch(r"@(\w+)@", value)

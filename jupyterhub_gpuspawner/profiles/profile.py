@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, Override, ProfileOption, put_over
-from jupyterhub_gpuspawner.profiles.resources import Environment, Extend, PlacementRules, Resources
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment, Extend, PlacementRules, Resources
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Checked,
@@ -585,13 +585,10 @@ TYPED = {
     "runtime": "time",
     "ngpus": "gpus",
     "nnodes": "nodes",
-    "account": "account",
-    "qos": "qos",
-    "reservation": "reservation",
-    "constraint": "constraint",
+    **{name: name for name in SBATCH_OPTIONS.values()},
     "options": "extra",
 }
-"""batchspawner's name, without ``req_``, and the name in this package."""
+"""The name of a site's default, without ``req_``, and of its field; where batchspawner has a name, it is that."""
 _ITS_OWN = ("start_timeout", "queue_timeout", "default_url")
 _LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner")
 _SCHEMA = ("slurm", "placement", "allow", "profile_options", "display_name", "slug")

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.choose.api import AskedResources, profiles_docume
 from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, ProfileStatus, option_fields, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from tests.snapshots import cluster, node
 
@@ -28,6 +29,7 @@ VARIABLES = [
     "qos",
     "reservation",
     "constraint",
+    "nice",
     "runtime",
     "nprocs",
     "memory",
@@ -175,7 +177,17 @@ FIELDS: dict[str, tuple[st.SearchStrategy[Any], str]] = {
     "time": (st.sampled_from([600, 3600]), "req_runtime"),
     "account": (st.sampled_from(["a", "b"]), "req_account"),
     "constraint": (st.sampled_from(["fast", "slow"]), "req_constraint"),
+    "nice": (st.integers(0, 2), "req_nice"),
 }
+
+
+def test_every_option_of_sbatch_has_a_default_of_the_sites() -> None:
+    """A field of a profile that is one option."""
+    options = {f"req_{field}" for field in SBATCH_OPTIONS.values()}
+
+    assert options - set(GPUProfilesSpawner.class_trait_names(config=True)) == set()
+
+
 SITES = st.one_of(
     st.fixed_dictionaries(
         {}, optional={f"req_{name.removeprefix('req_')}": values.map(str) for values, name in FIELDS.values()}

@@ -188,6 +188,9 @@ IN_OPTIONS = {
     },
     "--time=1:00:00 -C 'old|new' --mem 4G": {"time": "1:00:00", "constraint": "old|new", "memory": "4G"},
     "--exclusive --gres=lscratch:10": {"extra": "--exclusive\n--gres=lscratch:10"},
+    "--nice=50 --switches=1": {"nice": 50, "extra": "--switches=1"},
+    "--nice": {"extra": "--nice"},
+    "--nice=-5 --qos=a,b": {"extra": "--nice=-5 --qos=a,b"},
     "--partition=gpu": {"extra": "--partition=gpu"},
 }
 
@@ -212,9 +215,10 @@ def test_options_that_are_fields_become_fields(tmp_path: Path, text: str, slurm:
 
 FIXED = {
     "by fields": "--partition=gpu --account=a --qos=q --constraint=c --cpus-per-task=3 --mem=4G --time=1:00:00 "
-    "--reservation=r --nodes=2 --gres=gpu:a100:2",
-    "by values that no field can have": "--nodes=1-1 --qos=a,b --cpus-per-task=0",
+    "--reservation=r --nodes=2 --gres=gpu:a100:2 --nice=50",
+    "by values that no field can have": "--nodes=1-1 --qos=a,b --cpus-per-task=0 --nice=-5",
     "by options without a field": "--exclude=n1 --licenses=matlab",
+    "by options without a value": "--nice --exclusive",
 }
 
 

@@ -265,6 +265,9 @@ class SlurmSettings(SlurmSpawner):
     req_constraint = Unicode(
         "", config=True, help="Slurm's `--constraint` if the profile sets none, such as `a100&nvlink`."
     )
+    req_nice = Unicode(
+        "", config=True, help="Slurm's `--nice` if the profile sets none: by how much jobs give way, such as `100`."
+    )
     gpus_option = Enum(
         ("gres", "gpus"),
         "gres",
