@@ -91,3 +91,9 @@ def width_left_over(page: Page) -> int:
     """CSS pixels by which a page is wider than its window; 0 where no horizontal scrolling is needed."""
     excess: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     return excess
+
+
+def well_made(page: Page) -> None:
+    """No serious finding of axe, and no horizontal scrolling."""
+    found = (axe_faults(page), width_left_over(page))
+    assert found == ([], 0), found

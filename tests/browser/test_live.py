@@ -24,13 +24,12 @@ from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import (
     PHONE,
-    axe_faults,
     return_until,
     shoot,
     sign_in,
     sign_in_again,
     small_targets,
-    width_left_over,
+    well_made,
 )
 from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub
 from tests.fixtures.slurm import hanging
@@ -110,12 +109,6 @@ def job_of(hub: HubProcess, user: str, server: str = "") -> str:
     """The job of a running server."""
     placement = hub.api("GET", f"/gpuspawner/placement/{user}/{server}".rstrip("/")).json()
     return str(placement["job_id"])
-
-
-def well_made(page: Page) -> None:
-    """No serious finding of axe, and no horizontal scrolling."""
-    assert axe_faults(page) == []
-    assert width_left_over(page) == 0
 
 
 def api(page: Page, path: str) -> tuple[int, Any]:

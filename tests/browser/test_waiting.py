@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
-from tests.browser.seeing import axe_faults, return_until, shoot, sign_in, width_left_over
+from tests.browser.seeing import return_until, shoot, sign_in, well_made
 from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, LIGHT, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import start
@@ -125,12 +125,6 @@ def shows_its_end(box: Locator) -> bool:
         }"""
     )
     return found
-
-
-def well_made(page: Page) -> None:
-    """No serious finding of axe, and no horizontal scrolling."""
-    assert axe_faults(page) == []
-    assert width_left_over(page) == 0
 
 
 # --- waiting ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,10 +12,19 @@ import pytest
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER
 from tests.fixtures.hubs import start_hub
 from tests.fixtures.slurm import ChangedSlurm
-from tests.hub.test_ends import has_ipv6
 from tests.nightly.sites.main_job import CONFIG, MainJob, Site, profiles
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+
+def has_ipv6() -> bool:
+    """Whether this host has the IPv6 loopback address."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def with_ipv6(conf: str) -> str:
