@@ -36,7 +36,7 @@ def page() -> str:
         f"Three configurations like those of public sites, and what {guide} makes of them. They have the shape of the "
         "real ones; names, paths and numbers are made up."
     )
-    return "\n".join(["# Sites that move in\n", f"{about}\n", *map(_section, ABOUT)])
+    return "\n".join(["# Three converted configurations\n", f"{about}\n", *map(_section, ABOUT)])
 
 
 def _section(name: str) -> str:
