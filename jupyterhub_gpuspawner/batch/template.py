@@ -34,7 +34,10 @@ SHELL = ("prologue", "epilogue")
 """Variables with the admin's own shell lines; every other variable is one printable line."""
 _REQUESTED = {
     "gres": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task", "G"),
-    **{name: (name, *(letter for letter, long in LONG.items() if long == name)) for name in SBATCH_OPTIONS},
+    **{
+        field: (name, *(letter for letter, long in LONG.items() if long == name))
+        for name, field in SBATCH_OPTIONS.items()
+    },
 }
 """Variables that a profile may set and a template may omit, with the options that request them."""
 _WITH_VALUE = "chdir comment cpus-per-task error export gres job-name mem ntasks nodes output partition time"
@@ -190,7 +193,7 @@ def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: 
     for name, options in _REQUESTED.items():
         value = variables.get(name, "")
         if value and not there & set(options):
-            option = f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'
+            option = f"--{options[0]}={value}" if _WORD_VALUE.fullmatch(value) else f'--{options[0]}="{value}"'
             notes.append(f"{option} is added: the profile requests it, and the template does not.")
             yield option
     if policy == "restricted" and variables.get("gres") and "gres-flags" not in there:

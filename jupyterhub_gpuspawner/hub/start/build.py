@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, owner_num
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER, OBSERVE_SECONDS, OWN_LOG_DIR
 from jupyterhub_gpuspawner.profiles.profile import TYPED, Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
-from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, Resources
+from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.slurm import job as jobs
 from jupyterhub_gpuspawner.slurm.job import JobIdentity
 from jupyterhub_gpuspawner.units import format_memory
@@ -215,6 +215,7 @@ def template_variables(settings: JobSettings, request: JobRequest, account: Acco
 
 def in_batchspawners_names(resources: Resources) -> dict[str, str]:
     """What a job requests, as batchspawner's template variables; empty for what it does not."""
+    plain = resources.plain_options
     return {
         "partition": resources.partition or "",
         "nprocs": str(resources.cpus or ""),
@@ -222,7 +223,7 @@ def in_batchspawners_names(resources: Resources) -> dict[str, str]:
         "nnodes": str(resources.node_count),
         "memory": format_memory(resources.memory) if resources.memory is not None else "",
         "runtime": resources.time_option or "",
-        **{name: "" if value is None else str(value) for name, value in resources.plain_options.items()},
+        **{field: "" if plain[name] is None else str(plain[name]) for name, field in SBATCH_OPTIONS.items()},
         "gres": resources.gres_option,
         "options": " ".join(resources.options),
     }
