@@ -26,23 +26,34 @@ COUNTED = re.compile(r"\b[0-9a-f]*\d[0-9a-f.]*\b")
 """Versions, job ids and random parts of names."""
 
 
-@pytest.fixture
-def followed(needs_slurm: None, site_folder: Path) -> dict[str, Any]:
-    """What was seen by somebody who follows the pages; it is skipped if that cannot be done here."""
+def seen_by(module: str, folder: Path, *needed: str) -> dict[str, Any]:
+    """What was seen by somebody who follows the pages of a module; the test is skipped if that cannot be done here."""
     if os.geteuid() != 0:
-        pytest.skip("only root can follow an admin's tutorial")
-    needed = ("sudo", "configurable-http-proxy", "ip", "curl")
+        pytest.skip("only root can follow an admin's pages")
     absent = [name for name in needed if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
     if absent:
         pytest.skip(f"needs {', '.join(absent)}")
     tried = subprocess.run([*NAMESPACES, "sh", "-c", OVERLAY], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         pytest.skip(f"no overlays in namespaces here: {tried.stderr.strip()}")
-    command = [*NAMESPACES, sys.executable, "-m", "tests.docs.follow", str(site_folder), ENVIRONMENT]
+    command = [*NAMESPACES, sys.executable, "-m", module, str(folder), ENVIRONMENT]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout)
     return seen
+
+
+@pytest.fixture
+def followed(needs_slurm: None, site_folder: Path) -> dict[str, Any]:
+    """By somebody who follows the tutorials, and the guide about the proxy."""
+    return seen_by("tests.docs.follow", site_folder, "sudo", "configurable-http-proxy", "ip", "curl")
+
+
+@pytest.fixture
+def followed_by_ssh(needs_slurm: None, site_folder: Path) -> dict[str, Any]:
+    """By somebody who follows the guide to a hub without Slurm."""
+    needed = ("sudo", "configurable-http-proxy", "ip", "ssh", "ssh-keyscan", "sshd")
+    return seen_by("tests.docs.follow_login_node", site_folder, *needed)
 
 
 def plain(text: str) -> str:
@@ -79,3 +90,22 @@ def test_the_tutorials_say_what_happens(followed: dict[str, Any]) -> None:
     ]
     assert len(shown) == 6
     assert (followed["hub"], followed["kept"], followed["connected"]) == ("jupyterhub", True, True)
+
+
+@pytest.mark.nightly
+@pytest.mark.slurm
+@pytest.mark.hub
+@pytest.mark.users
+@pytest.mark.timeout(600)
+def test_the_guide_to_a_hub_without_slurm_says_what_happens(followed_by_ssh: dict[str, Any]) -> None:
+    """No command fails but the two whose refusal the guide shows, and the hub of its unit starts a user's job."""
+    done = [step for step in followed_by_ssh["steps"] if step["said"] is not None]
+    shown = [step for step in done if step["shown"]]
+
+    assert [step["command"].rpartition(" ")[2] for step in done if step["status"] != 0] == [
+        "/etc/jupyterhub/wrappers/cancel",
+        "id",
+    ]
+    assert [plain(str(step["said"])) for step in shown] == [plain(step["shown"]) for step in shown]
+    assert len(shown) == 3
+    assert followed_by_ssh["owner"] == "ada"
