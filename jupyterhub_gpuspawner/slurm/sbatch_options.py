@@ -57,8 +57,8 @@ version wait wait-all-nodes wckey wrap
 OPTIONS = frozenset(_OPTIONS.split())
 """sbatch's long options, of Slurm 22.05 to 26.05 (sbatch(1))."""
 _FLAGS = """
-contiguous exclusive get-user-env hold ignore-pbs nice no-kill no-requeue overcommit oversubscribe parsable quiet reboot
-requeue spread-job test-only use-min-nodes verbose wait
+contiguous exclusive get-user-env hold ignore-pbs nice no-kill no-requeue overcommit oversubscribe parsable propagate
+quiet reboot requeue spread-job test-only use-min-nodes verbose wait
 """
 FLAGS = frozenset(_FLAGS.split())
 """Options that are complete without a value."""

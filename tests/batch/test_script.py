@@ -107,9 +107,15 @@ def _everything() -> str:
     [
         ("--mail-ty=END -p gpu", [("mail-type", "END"), ("partition", "gpu")]),
         ("--no-req --exclusive --mem 4G", [("no-requeue", ""), ("exclusive", ""), ("mem", "4G")]),
+        ("--propagate NONE --propagate=NONE", [("propagate", ""), ("propagate", "NONE")]),
         ("--mem-per=4G", [("mem-per", "4G")]),
     ],
-    ids=["an abbreviation and a letter", "options without a value", "the beginning of two options"],
+    ids=[
+        "an abbreviation and a letter",
+        "options without a value",
+        "a value that only = gives",
+        "the beginning of two options",
+    ],
 )
 def test_a_line_of_options_is_read_as_getopt_reads_it(line: str, options: list[tuple[str, str]]) -> None:
     """sbatch takes the beginning of a long option for the option where only one begins so."""
