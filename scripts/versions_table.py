@@ -3,7 +3,7 @@
 
 Usage:
     scripts/versions_table.py here                           print the versions in this environment as JSON
-    scripts/versions_table.py commit                         print the commit that is checked out
+    scripts/versions_table.py commit                         print the commit that is tested
     scripts/versions_table.py record NAME PART COMMIT VERSIONS JUNIT OUTPUT    keep the result of one run of pytest
     scripts/versions_table.py absent NAME REASON             keep that a version could not be had
     scripts/versions_table.py write                          write the table again
@@ -60,15 +60,19 @@ def here() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit that is checked out, with ``-dirty`` where other files than the results differ from it."""
+    """The last commit of other files than the results, with ``-dirty`` where one of these differs from it.
+
+    So the matrix can be interrupted, and its results so far be committed.
+    """
 
     def git(*words: str) -> str:
         command = ["git", *words]
         return subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True).stdout.strip()
 
-    written = [f":!{name}" for name in (RESULTS.name, TABLE.name, "sites.json", "sites-table.md")]
-    others = git("status", "--porcelain", "--untracked-files=no", "--", ":/", *written)
-    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if others else "")
+    written = [f":!{name}" for name in (RESULTS.name, TABLE.name, "sites.json", "sites-table.md", "load-table.md")]
+    others = (":/", *written)
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *others)
+    return git("log", "-1", "--format=%h", "--abbrev=12", "--", *others) + ("-dirty" if changed else "")
 
 
 def counts(summary: str) -> tuple[int, int, int]:
