@@ -69,8 +69,8 @@ async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
     elif status is not None and not stat.S_ISDIR(status.st_mode):
         yield MISSING.error(where, f"{folder} is not a folder.", f"Remove it; as root, run {files_command(folder)}.")
     else:
-        for path, each in open_folders(folder).items():
-            yield _open(where, path, each, "" if path == folder else ", or choose another folder for the scripts")
+        for path, status in open_folders(folder).items():
+            yield _open(where, path, status, "" if path == folder else ", or choose another folder for the scripts")
         for name in names:
             for finding in _of_script(where, folder / name):
                 yield finding

@@ -125,7 +125,7 @@ def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, s
     fields: dict[str, str] = {}
     rest = []
     for name, value in options:
-        own = {f"req_{variable}": said for variable, said in as_variable(name, value).items()}
+        own = {f"req_{variable}": text for variable, text in as_variable(name, value).items()}
         if own and own.keys().isdisjoint((*existing, *fields)):
             fields |= own
         else:

@@ -162,11 +162,11 @@ def make_folder(folder: Path) -> None:
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir()
-        made = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # a link may be there by now
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # a link may be there by now
         try:
-            os.fchmod(made, 0o755)
+            os.fchmod(descriptor, 0o755)
         finally:
-            os.close(made)
+            os.close(descriptor)
 
 
 def is_open(status: os.stat_result, owners: Collection[int] = (0,)) -> bool:
@@ -181,17 +181,17 @@ def open_folders(folder: Path, owners: Collection[int] = (0,)) -> dict[Path, os.
     Whoever can change a folder can rename what is in it, except where it is sticky (unlink(2), EPERM). The way to a
     link counts, and that to where it leads. What this account may not look at is left out.
     """
-    ends = [Path(os.path.realpath(each)) for each in (folder, *folder.parents)]  # resolve() raises for a link to itself
-    found = {}
-    for path in sorted({way for end in ends for way in (end, *end.parents)}):
+    ends = [Path(os.path.realpath(path)) for path in (folder, *folder.parents)]  # resolve() raises for a link to itself
+    open_ones = {}
+    for path in sorted({parent for end in ends for parent in (end, *end.parents)}):
         try:
             status = path.stat()
         except OSError:
             continue
         sticky = path != ends[0] and status.st_mode & stat.S_ISVTX and status.st_uid in owners
         if is_open(status, owners) and not sticky:
-            found[path] = status
-    return found
+            open_ones[path] = status
+    return open_ones
 
 
 def how_to_close(path: Path, status: os.stat_result) -> str:
