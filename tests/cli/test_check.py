@@ -358,9 +358,10 @@ def test_check_tells_of_each_file_that_may_not_be_read_or_say_what_it_says(tmp_p
 MISSING = "there is no partition gup (available: batch, gpu). Name a partition that exists. [partition-missing]"
 ANYWHERE = """
 c.JupyterHub.spawner_class = "gpu-profiles"
+c.Authenticator.allow_all = True
 c.GPUProfilesSpawner.profiles = [{"display_name": "Any", "slurm": {"partition": None, "time": "8:00:00"}}]
 """
-ALONE = "c.JupyterHub.spawner_class = 'gpu-slurm'"
+ALONE = "c.JupyterHub.spawner_class = 'gpu-slurm'; c.Authenticator.allow_all = True"
 PARTITIONS = {
     "a profile that says none": (GOOD.replace('"partition": "gpu", ', ""), 1, "c.SlurmSpawner.req_partition"),
     "a profile that takes it away": (ANYWHERE, 0, ""),
