@@ -283,13 +283,14 @@ def test_it_warns_of_folders_by_which_others_can_replace_the_files(
     [
         ("/usr/bin/node", "/usr/local/bin/configurable-http-proxy", "yes"),
         ("/home/ada/node/bin/node", "/usr/local/bin/configurable-http-proxy", "read-only"),
-        ("/usr/bin/node", "/root/.npm/bin/configurable-http-proxy", "read-only"),
+        ("/usr/bin/node", "~root/npm/bin/configurable-http-proxy", "read-only"),
     ],
 )
 def test_the_proxys_unit_hides_homes_unless_its_programs_are_there(node: str, proxy: str, protection: str) -> None:
     """With ``yes`` the service would not find them (systemd.exec(5))."""
     texts = {
-        file.path.name: file.text for file in files_of(["systemd"], replace(SITE, node=Path(node), proxy=Path(proxy)))
+        file.path.name: file.text
+        for file in files_of(["systemd"], replace(SITE, node=Path(node), proxy=Path(proxy).expanduser()))
     }
 
     assert re.findall(r"(?m)^ProtectHome=(.*)", texts["jupyterhub-proxy.service"]) == [protection]

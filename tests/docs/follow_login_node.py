@@ -19,12 +19,12 @@ from tests.waiting import wait_until
 GUIDE = "howto/hub-without-slurm.md"
 MACHINE = """
 mount -t tmpfs none /run && mkdir /run/sshd
-mount -t tmpfs -o mode=700 none /root && mkdir -m 700 /root/.ssh
+mount -t tmpfs -o mode=700 none ~root && mkdir -m 700 ~root/.ssh
 echo 10.0.0.10 login.cluster.example >>/etc/hosts
 ssh-keygen -A
-ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
-cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys
-echo StrictHostKeyChecking no >/root/.ssh/config
+ssh-keygen -q -t ed25519 -N '' -f ~root/.ssh/id_ed25519
+cp ~root/.ssh/id_ed25519.pub ~root/.ssh/authorized_keys
+echo StrictHostKeyChecking no >~root/.ssh/config
 printf 'PermitRootLogin yes\\nInclude /etc/ssh/sshd_config.d/*.conf\\n' >/etc/ssh/sshd_config
 """
 """Root may sign in by ssh, as the guide's copy of files takes for granted."""
