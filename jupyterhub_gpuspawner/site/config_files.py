@@ -73,7 +73,7 @@ class HubInstallation:
         for name in ("folder", "wrapper_dir", "bin_dir", "python", "proxy", "node", "slurm_bin_dir"):
             if _PLAIN_PATH.fullmatch(str(getattr(self, name))) is None:
                 raise ConfigError(
-                    f"{name}: {str(getattr(self, name))!r} is not a path for sudoers, systemd and scripts",
+                    f"{name}: {str(getattr(self, name))!r} is not a path for sudoers, systemd and scripts.",
                     hint="Use an absolute path of letters, digits and . _ + - alone, without '..'.",
                 )
         if self.slurm_conf and _PLAIN_PATH.fullmatch(self.slurm_conf) is None:
@@ -84,7 +84,7 @@ class HubInstallation:
         if _SUDOERS_ALIAS.fullmatch(self.account) is not None:
             meaning = "every account" if self.account == "ALL" else "an alias"
             raise ConfigError(
-                f"account: {self.account!r} means {meaning} in sudoers",
+                f"account: {self.account!r} means {meaning} in sudoers.",
                 hint="Use an account whose name has a lower-case letter, such as jupyterhub.",
             )
         if _HOST.fullmatch(self.hub_ip) is None and not _is_ipv6(self.hub_ip):

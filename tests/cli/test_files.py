@@ -373,12 +373,12 @@ def test_the_scripts_have_what_is_found_here(gpuspawner: Call, tmp_path: Path, m
         (("--account", "a b"), "account: 'a b' is not a name of one"),
         (
             ("--account", "ALL"),
-            "account: 'ALL' means every account in sudoers Use an account whose name has a lower-case letter, such as "
+            "account: 'ALL' means every account in sudoers. Use an account whose name has a lower-case letter, such as "
             "jupyterhub.",
         ),
         (
             ("--account", "GPU_HUB1"),
-            "account: 'GPU_HUB1' means an alias in sudoers Use an account whose name has a lower-case letter, such as "
+            "account: 'GPU_HUB1' means an alias in sudoers. Use an account whose name has a lower-case letter, such as "
             "jupyterhub.",
         ),
         (("--group", "%wheel"), "group: '%wheel' is not a name of one"),
@@ -388,7 +388,7 @@ def test_the_scripts_have_what_is_found_here(gpuspawner: Call, tmp_path: Path, m
         ),
         (
             ("--wrapper-dir", "/srv/a b"),
-            "wrapper_dir: '/srv/a b' is not a path for sudoers, systemd and scripts Use an absolute path of letters, "
+            "wrapper_dir: '/srv/a b' is not a path for sudoers, systemd and scripts. Use an absolute path of letters, "
             "digits and . _ + - alone, without '..'.",
         ),
     ],
