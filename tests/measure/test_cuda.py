@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, to_document
-from tests.standins import cuda
+from tests.standins import c_library, cuda
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Measure(Protocol):
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("cuda.bindings", reason="no cuda-bindings (extra gpu)")
-    if cuda.compiler() is None:
+    if c_library.compiler() is None:
         pytest.skip("no C compiler to build the stand-in for CUDA's driver with")
     return cuda.build(tmp_path_factory.mktemp("cuda"))
 

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-from tests.standins import nvml
+from tests.standins import c_library, nvml
 from tests.standins.report_hub import ReportHub
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class AskNvml:
 @pytest.fixture(scope="session")
 def nvml_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the stand-in, for ``LD_LIBRARY_PATH``."""
-    if nvml.compiler() is None:
+    if c_library.compiler() is None:
         pytest.skip("no C compiler to build the stand-in NVML with")
     return nvml.build(tmp_path_factory.mktemp("nvml"))
 

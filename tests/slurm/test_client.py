@@ -527,13 +527,15 @@ async def test_stand_in_squeue_that_hangs_is_given_up(slurm: StandIns) -> None:
         await slurm.client(timeout=0.2).jobs(["7"])
 
 
-async def test_cancelled_question_is_cancelled(slurm: StandIns) -> None:
+async def test_cancelled_question_is_cancelled(slurm: StandIns, tmp_path: Path) -> None:
     """CancelledError passes through the client, which then runs the next command."""
-    slurm.add("squeue", "sleep 100")
+    runs = tmp_path / "runs"
+    slurm.add("squeue", f"touch {runs}; sleep 100")
     slurm.add("scancel", "true")
     client = slurm.client(limit=1)
     task = asyncio.create_task(client.jobs(["7"]))
-    await asyncio.sleep(0.2)
+    while not runs.exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -514,10 +514,15 @@ async def test_one_answer_and_then_silence_give_up_no_start(
         while watch.status is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         with hanging(slurm_cluster):
-            waiting = asyncio.create_task(verdict(watch, sleep=lambda _: asyncio.sleep(0.05)))
+            looks = list[Job | None]()
+            waiting = asyncio.create_task(
+                verdict(watch, on_status=looks.append, sleep=lambda _: asyncio.sleep(0.05)),
+            )
             while not watch.stale:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-            await asyncio.sleep(1.0)
+            looks.clear()
+            while len(looks) < 20:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
             assert (watch.answers, waiting.done()) == (1, False)
         assert (await asyncio.wait_for(waiting, timeout=60)).reason == "PartitionTimeLimit"
         assert watch.answers == 2

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.placement.topology import NumaNode, from_document, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeReport
-from tests.standins import nvml
+from tests.standins import c_library, nvml
 from tests.vm.jobs import BOARDS, JOBS, K80, NIC, RANKS, SOCKETS, Held, Job, Rank
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200), pytest.mark.nightly]
 TOUCHED = 2 * (10 << 20) // 4096
 """Pages that the witness touches."""
 NO_DRIVER = "NVML is not available"
-CAN_BUILD = pytest.mark.skipif(nvml.compiler() is None, reason="no C compiler for the stand-in of NVML")
+CAN_BUILD = pytest.mark.skipif(c_library.compiler() is None, reason="no C compiler for the stand-in of NVML")
 EACH = [pytest.param(job, marks=(CAN_BUILD,) if job.driver else (), id=job.name) for job in JOBS]
 
 
@@ -84,8 +84,8 @@ def truth(boot: Callable[..., list[dict[str, Any]]], tmp_path_factory: pytest.Te
     """The results of all jobs; the machine is booted once."""
     files = tmp_path_factory.mktemp("guest")
     (files / "k80.json").write_text(json.dumps(to_document(K80)))
-    jobs = [job for job in JOBS if not job.driver or nvml.compiler()]
-    if nvml.compiler():
+    jobs = [job for job in JOBS if not job.driver or c_library.compiler()]
+    if c_library.compiler():
         (files / "nvml").mkdir()
         nvml.build(files / "nvml")
         pynvml = find_spec("pynvml")

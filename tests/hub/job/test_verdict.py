@@ -125,7 +125,6 @@ async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> Non
     began = time.time() - 1
 
     assert await why_never(connection, "", request, since=began) == "There is no partition closed (available: batch)."
-    await asyncio.sleep(0.01)
     assert (
         await why_never(connection, "", request, since=time.time()) == "Partition closed does not allow account guests."
     )

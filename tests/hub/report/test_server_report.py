@@ -75,6 +75,11 @@ class Stored(StoredState):
         self.times += 1
 
 
+async def _background_ended() -> None:
+    """Wait until the hub has done what it does after it has answered a report."""
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+
 class Away(StoredState):
     """In a database that may take no changes."""
 
@@ -150,7 +155,7 @@ async def test_the_hub_follows_a_server_to_another_port(port: int, door: Door | 
     server.report.hand_over()
     server.spawner.serve(20001)
     server.report.accept(NodeReport(port, PLACEMENT, door=door))
-    await asyncio.sleep(0.01)
+    await _background_ended()
 
     assert (server.report.port, server.spawner.server.port, server.spawner.proxy.changed) == (port, port, [route])
 
@@ -176,7 +181,7 @@ async def test_the_proxy_follows_a_server_while_the_database_takes_no_changes(
     with pytest.raises(OperationalError):
         server.report.accept(moved)
     db.rollback()
-    await asyncio.sleep(0.01)
+    await _background_ended()
     routes, stored_before = list(server.spawner.proxy.changed), row.server.port
     state.away = False
     server.report.accept(moved)
@@ -195,7 +200,7 @@ async def test_a_first_report_that_comes_late_does_not_take_the_port_away(ready:
     if ready:
         server.spawner.serve(20001)
     server.report.accept(NodeReport(0, PLACEMENT))
-    await asyncio.sleep(0.01)
+    await _background_ended()
 
     assert (server.report.port, server.report.accepted, server.spawner.proxy.changed) == (20001, REPORT, [])
 
@@ -205,7 +210,7 @@ async def test_a_port_that_changes_during_the_start_changes_no_route() -> None:
     server = Server()
     server.report.accept(NodeReport(0, PLACEMENT, door=Door("taken")))
     server.report.accept(NodeReport(20002, PLACEMENT))
-    await asyncio.sleep(0.01)
+    await _background_ended()
 
     assert (server.report.port, server.report.port_taken, server.spawner.proxy.changed) == (20002, True, [])
 

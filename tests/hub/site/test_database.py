@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
-from sqlalchemy import select, text, update
+from sqlalchemy import event, select, text, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import InvalidRequestError, OperationalError
 
@@ -77,8 +77,11 @@ async def test_a_locked_database_is_waited_for_and_the_session_works_afterwards(
 
     assert await takes_changes(hub_database.spawner, 0.05) is False
 
+    failures = list[object]()
+    event.listen(hub_database.session.get_bind(), "handle_error", failures.append)
     waiting = asyncio.ensure_future(takes_changes(hub_database.spawner, 30.0))
-    await asyncio.sleep(0.05)
+    while len(failures) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
     assert not waiting.done()
     hub_database.unlock()
 

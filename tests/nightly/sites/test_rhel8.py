@@ -27,7 +27,7 @@ from tests.nightly.sites.machine_node import (
     usage,
 )
 from tests.nightly.sites.main_job import CONFIG, Site, profiles
-from tests.standins import nvml
+from tests.standins import c_library
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.vm]
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.vm]
 def slurm(needs_slurm: None, site_folder: Path) -> Iterator[MachineSlurm]:
     """The Slurm with the machine."""
     needs_machine()
-    if nvml.compiler() is None:
+    if c_library.compiler() is None:
         pytest.skip("no C compiler for the stand-in of NVML")
     homes = hub_folder(site_folder) / "homes"
     machine = Machine("bullseye", CGROUPS_1, packages=PACKAGES, shares=(homes,), name=NODE)

@@ -34,7 +34,7 @@ from tests.hub.servers import start
 from tests.hub.visitor import Visitor
 from tests.nightly.sites.main_job import CONFIG, MainJob, Site, profiles
 from tests.node.test_sysfs import Tree
-from tests.standins import nvml
+from tests.standins import c_library, nvml
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -179,7 +179,7 @@ def layers(fault: Fault, folder: Path, library: Path) -> Path:
 @pytest.fixture(scope="module")
 def nodes(site_folder: Path) -> Mapping[str, Path]:
     """The folder that is laid over each node."""
-    if nvml.compiler() is None:
+    if c_library.compiler() is None:
         pytest.skip("there is no C compiler")
     needs_layers(site_folder / "attempt")
     (site_folder / "library").mkdir()

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.standins import c_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,16 +23,9 @@ _LINKS = 18
 _SWITCH = "00000000:FE:00.0"
 
 
-def compiler() -> str | None:
-    """The C compiler; None if there is none."""
-    return shutil.which("gcc") or shutil.which("cc")
-
-
 def build(folder: Path) -> Path:
     """Build the library in ``folder``, which can then be used as ``LD_LIBRARY_PATH``."""
-    library = folder / "libnvidia-ml.so.1"
-    command = [str(compiler()), "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library.name}"]
-    subprocess.run([*command, "-o", str(library), str(SOURCE)], check=True, timeout=60)
+    c_library.build(SOURCE, folder / "libnvidia-ml.so.1")
     return folder
 
 
