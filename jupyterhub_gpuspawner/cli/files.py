@@ -80,13 +80,7 @@ def files(
         folder, wrapper_dir=wrapper_dir, account=account, group=group, hub_ip=hub_ip, slurm_bin_dir=slurm_bin_dir
     )
     written = files_of(chosen, installation)
-    try:
-        changes = [file.write(replace=force) for file in written]
-    except OSError as error:
-        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
-    for file, change in zip(written, changes, strict=True):
-        why = ": it differs; --force replaces it" if change is Change.KEPT else ""
-        click.echo(f"{change.value} {file.path} (mode {file.mode:04o}){why}")
+    changes = [_write(file, replace=force) for file in written]
     for path, status in _open_folders(installation).items():
         text = f"others than root{'' if os.geteuid() == 0 else ' and this account'} can replace what is below"
         fix = f"Run {how_to_close(path, status)}, or choose another folder."
@@ -96,6 +90,17 @@ def files(
     click.echo("\n".join(["Next:", *(f"- {step}" for step in _next_steps(chosen, installation, written))]))
     if Change.KEPT in changes:
         raise SystemExit(EXIT_CONFIG)
+
+
+def _write(file: ConfigFile, *, replace: bool) -> Change:
+    """Write a file and say so; raises ClickException."""
+    try:
+        change = file.write(replace=replace)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+    why = ": it differs; --force replaces it" if change is Change.KEPT else ""
+    click.echo(f"{change.value} {file.path} (mode {file.mode:04o}){why}")
+    return change
 
 
 def _open_folders(installation: HubInstallation) -> dict[Path, os.stat_result]:

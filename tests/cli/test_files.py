@@ -251,6 +251,15 @@ def test_a_folder_in_the_place_of_a_file_is_an_error(gpuspawner: Call, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["sudoers"]
 
 
+def test_what_was_written_before_an_error_is_listed(gpuspawner: Call, tmp_path: Path) -> None:
+    """So that an admin knows what is there."""
+    (tmp_path / "sudoers").mkdir()
+    result = gpuspawner("files", tmp_path, "--wrappers", "--sudoers")
+
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [f"wrote {path} (mode 0755)" for path in sorted(tmp_path.glob("wrappers/*"))]
+
+
 def test_it_warns_of_folders_by_which_others_can_replace_the_files(
     gpuspawner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
