@@ -106,7 +106,9 @@ def _meaning(field: FieldInfo) -> str:
 def _field_default(field: FieldInfo) -> str:
     if field.is_required():
         return "" if "default: " in (field.description or "") else "required"
-    value = field.get_default(call_default_factory=True) if field.default is PydanticUndefined else field.default
+    value = field.default
+    if value is PydanticUndefined:
+        value = field.get_default(call_default_factory=True, validated_data={})
     if value is None or value in ((), {}, "") or isinstance(value, BaseModel):
         return ""
     return code(json.dumps(value))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traitlets import Enum, Float, Integer, TraitError
@@ -21,6 +20,7 @@ from jupyterhub_gpuspawner.hub.start.build import launch_plan
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.wire.documents import recover_plan
+from tests.cli.runner import cli_runner
 
 SPAWNERS = (GPUSlurmSpawner, GPUProfilesSpawner)
 
@@ -97,7 +97,7 @@ def test_check_names_the_setting_and_its_bounds(tmp_path: Path) -> None:
         "c.SlurmSpawner.slurm_timeout = 0\n"
         "c.GPUProfilesSpawner.profiles = [('A', {})]\n"
     )
-    checked = CliRunner().invoke(main, ["check", "--config", str(config)])
+    checked = cli_runner().invoke(main, ["check", "--config", str(config)])
 
     assert checked.exit_code == 1
     assert checked.stderr == (

@@ -15,12 +15,12 @@ from jupyterhub.utils import AnyTimeoutError, random_port
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.hub.events.life import Life
-from jupyterhub_gpuspawner.hub.job.ending import ServerEnding
+from jupyterhub_gpuspawner.hub.job.ending import ServerEnding, ending_of
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
-from jupyterhub_gpuspawner.records.record import Stage
+from jupyterhub_gpuspawner.records.record import Stage, start_failed
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.units import NodeAllocation
@@ -100,7 +100,9 @@ async def test_a_place_is_not_given_up_while_slurm_is_silent(monkeypatch: pytest
         await waiting(SilentJob(), start_timeout=300.0, queue_timeout=0.05)
 
     assert answers == []
-    assert vars(given_up.value)["reason"] == "queue_timeout"
+    ending = ending_of(given_up.value)
+    assert ending is not None
+    assert ending.cause == start_failed("queue_timeout")
 
 
 @pytest.mark.parametrize(("phase", "given_up"), [(Phase.STARTING, False), (Phase.RUNNING, True)])
