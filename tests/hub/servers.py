@@ -22,9 +22,12 @@ def start(hub: HubProcess, user: str, profile: str, server: str = "", **options:
 
 
 def stored(hub: HubProcess, user: str) -> dict[str, Any]:
-    """A server's state in the hub's database."""
+    """The state of the user's default server in the hub's database."""
     url = hub.environment.get("GPUSPAWNER_DEMO_DATABASE", f"sqlite:///file:{hub.folder}/hub.sqlite?mode=ro&uri=true")
-    query = "select spawners.state from spawners join users on users.id = spawners.user_id where users.name = :user"
+    query = (
+        "select spawners.state from spawners join users on users.id = spawners.user_id "
+        "where users.name = :user and spawners.name = ''"
+    )
     engine = create_engine(url)
     with engine.connect() as database:
         document = database.execute(text(query), {"user": user}).scalar()
