@@ -486,7 +486,8 @@ def free_ports(count: int) -> list[int]:
     """Unused ports, below the range that the kernel uses for outgoing connections. Raises GPUSpawnerError."""
     with ExitStack() as stack:
         ports: list[int] = []
-        for port in random.sample(range(20000, 32000), 2000):
+        # not by the seed that tests set: those that run side by side would choose the same ports
+        for port in random.SystemRandom().sample(range(20000, 32000), 2000):
             probe = stack.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))

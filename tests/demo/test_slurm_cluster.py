@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import signal
@@ -23,6 +24,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedNode,
     SimulatedPartition,
     SlurmFailed,
+    free_ports,
     missing,
 )
 from tests.waiting import wait_until
@@ -261,3 +263,13 @@ def test_secrets_are_not_for_others(slurm_cluster: PrivateSlurm) -> None:
     """Others can read the configuration, which commands need, but not the key."""
     modes = {name: (slurm_cluster.conf.parent / name).stat().st_mode & 0o777 for name in ("munge.key", "slurm.conf")}
     assert modes == {"munge.key": 0o600, "slurm.conf": 0o644}
+
+
+def test_programs_with_the_same_seed_choose_different_ports() -> None:
+    """Tests that run side by side have one seed, and a port that was free is taken a moment later."""
+    chosen = []
+    for _ in range(2):
+        random.seed(1)
+        chosen.append(free_ports(5))
+
+    assert chosen[0] != chosen[1]
