@@ -196,6 +196,7 @@ variant() {
 
 ROOTS=${GPUSPAWNER_ROOTS:-/var/tmp/gpuspawner-roots}
 ROOT_PACKAGES=slurmctld,slurmd,slurm-client,munge,python3-venv,procps,sudo,ca-certificates,nodejs,iproute2,numactl
+ROOT_PACKAGES+=,gcc,libc6-dev,libfaketime,openssh-client,openssh-server
 
 # suite_with PACKAGE VERSION: print the first Debian suite whose package has a version that begins with VERSION.
 # If there is none, its status is 1, and it prints what the suites have.
@@ -248,7 +249,9 @@ in_root() {
         folder=$1 here=$2
         shift 2
         mkdir -p "$folder$here"
-        mount --bind "$here" "$folder$here" && mount --rbind /dev "$folder/dev" && mount --rbind /sys "$folder/sys" &&
+        # unshare(1) in it needs a root that is a mount point
+        mount --bind "$folder" "$folder" && mount --bind "$here" "$folder$here" &&
+            mount --rbind /dev "$folder/dev" && mount --rbind /sys "$folder/sys" &&
             mount -t proc proc "$folder/proc" && env -u PIP_FIND_LINKS chroot "$folder" \
             /bin/bash -c "cd \"\$0\" && exec \"\$@\"" "$here" "$@"
         exit "$?"  # not exec: as the first process, this shell reaps those whose parents have ended' _ "$folder" "$root" "$@"

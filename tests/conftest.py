@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# a test of text that takes 200 ms on a busy machine is no slow test
-settings.register_profile("unhurried", deadline=None)
-settings.register_profile("repeatable", deadline=None, derandomize=True)  # the same examples each time: scripts/test
+# a test of text that takes 200 ms on a busy machine is no slow test, and the first one of a new Python makes Hypothesis
+# write its tables of characters
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# the same examples each time: scripts/test
+settings.register_profile("repeatable", settings.get_profile("unhurried"), derandomize=True)
 settings.load_profile("unhurried")
 
 pytest.register_assert_rewrite("tests.nightly.sites.main_job")  # its assertions are shared by the sites' modules

@@ -294,10 +294,10 @@ async def test_a_log_dir_that_no_node_has_and_a_check_that_is_interrupted(
     """The folder is named; and when the check is cancelled while a job is pending, the job is cancelled."""
     more = "c.GPUProfilesSpawner.profiles = c.GPUProfilesSpawner.profiles[2:]\n"
     (finding,) = await submitted(
-        tmp_path, cluster, unused_tcp_port, f"{more}c.GPUSlurmSpawner.log_dir = '/no/such/logs'\n"
+        tmp_path, cluster, unused_tcp_port, f"{more}c.GPUSlurmSpawner.log_dir = '/proc/no/such/logs'\n"
     )
     assert (finding.code, finding.severity) == ("log-dir-missing", Severity.ERROR)
-    assert "/no/such/logs does not exist there" in finding.text
+    assert "/proc/no/such/logs does not exist there" in finding.text
 
     held = "c.GPUProfilesSpawner.profiles[0]['slurm']['extra'] = ['--nodelist=c1']\n"
     cluster.run("scontrol", "update", "nodename=c1", "state=drain", "reason=check")

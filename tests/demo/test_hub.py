@@ -29,7 +29,8 @@ def test_the_proxy_of_a_hub_that_was_killed_ends_with_stop(
     """It is in a process group of its own; a process that only has its number is left alone."""
     hub = HubProcess(tmp_path)
     words = [program, "--api-port", str(hub.ports[2] + further)]
-    sleeper = "import time; print(flush=True); time.sleep(600)"
+    # Python's own handler of SIGINT could run too early to end a sleep that has not yet begun
+    sleeper = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print(flush=True); time.sleep(600)"
     with subprocess.Popen(
         [sys.executable, "-S", "-c", sleeper, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as proxy:

@@ -50,7 +50,7 @@ case "$(cat FOLDER/switch 2>/dev/null)" in
     garbage) echo "slurm_load_jobs error: \x07 <html>" ;;
     nothing) ;;
     half) "$real" "$@" | head -c 30 ;;
-    unknown) "$real" "$@" | sed 's/|RUNNING|/|HIBERNATING|/' ;;
+    unknown) "$real" "$@" | sed 's/|RUNNING\\>/|HIBERNATING/' ;;
     refused) echo "squeue: error: Security violation" >&2; exit 1 ;;
     timeout) echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2; exit 1 ;;
     hang) sleep 60 ;;
@@ -168,7 +168,6 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
     assert once_each(outages(hub.log.read_text()[begun:]))
 
 
-@pytest.mark.nightly
 def cancelling(slurm: PrivateSlurm) -> bool:
     """Whether a scancel runs, on this cluster."""
     return any(

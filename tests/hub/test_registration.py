@@ -83,7 +83,7 @@ from jupyterhub.apihandlers import default_handlers
 from jupyterhub.handlers import default_handlers as pages
 paths = [path for path, _ in default_handlers if 'spawner' in path]
 taken = sorted({{path for path, handler, *_ in pages if handler.__module__.startswith('jupyterhub_gpuspawner')}})
-print(json.dumps([paths, taken, any('gpuspawner' in path for path in app.template_paths), [*app.template_vars]]))
+print(json.dumps([paths, taken, {str(TEMPLATES)!r} in app.template_paths, [*app.template_vars]]))
 """
     answer = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
 

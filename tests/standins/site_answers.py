@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Iterable
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
@@ -9,11 +12,22 @@ from jupyterhub_gpuspawner.slurm.twin.site import Site
 
 NOW = 1_795_000_000.0
 """The moment of the answers, in seconds since the epoch."""
+
+
+def _version_here() -> str:
+    """The version of this machine's slurmctld, for a twin of another version says so; 22.05.8 where there is none."""
+    slurmctld = shutil.which("slurmctld", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if slurmctld is None:
+        return "22.05.8"
+    return subprocess.run([slurmctld, "-V"], capture_output=True, text=True, check=True).stdout.split()[-1]
+
+
+VERSION = _version_here()
 CONFIG = {
     "GresTypes": "gpu,shard",
     "SelectType": "select/cons_tres",
     "SelectTypeParameters": "CR_CORE_MEMORY",
-    "SLURM_VERSION": "22.05.8",
+    "SLURM_VERSION": VERSION,
     "PrivateData": "none",
 }
 
@@ -41,9 +55,9 @@ def node(
     return (
         f"NodeName={name} Arch=x86_64 CoresPerSocket={cores} CPUAlloc={used[0]} CPUEfctv={cpus} CPUTot={cpus} "
         f"AvailableFeatures={features} ActiveFeatures={features} Gres={gres} GresDrain=N/A GresUsed={used[2]} "
-        f"NodeAddr={name} NodeHostName={name} Version=22.05.8 RealMemory={memory} AllocMem={used[1]} FreeMem={memory} "
-        f"Sockets={sockets} Boards=1 State={state} ThreadsPerCore={threads} TmpDisk=0 Weight=1 Owner=N/A "
-        f"MCS_label=N/A Partitions=gpu {more}\n"
+        f"NodeAddr={name} NodeHostName={name} Version={VERSION} RealMemory={memory} AllocMem={used[1]} "
+        f"FreeMem={memory} Sockets={sockets} Boards=1 State={state} ThreadsPerCore={threads} TmpDisk=0 Weight=1 "
+        f"Owner=N/A MCS_label=N/A Partitions=gpu {more}\n"
     )
 
 

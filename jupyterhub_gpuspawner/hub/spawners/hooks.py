@@ -6,6 +6,7 @@ that begins in its own code. An HTTPError is a hook's own refusal, and its messa
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
 from collections.abc import Callable
@@ -21,7 +22,9 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 
-_NOT_THE_SITES = tuple(f"{Path(module.__file__ or '').parent}/" for module in (jupyterhub, jupyterhub_gpuspawner))
+_NOT_THE_SITES = tuple(
+    f"{Path(module.__file__ or '').parent}/" for module in (asyncio, jupyterhub, jupyterhub_gpuspawner)
+)  # asyncio has a line of its own in a traceback of Python 3.10
 
 
 class SiteHooks:

@@ -601,7 +601,9 @@ def _reservation(
 ) -> dict[str, Any]:
     record = fields(line)
     start, end = _times(record, at)
-    flags = [flag for flag in words(record.get("Flags")) if flag in _FLAGS]
+    usable = record["ReservationName"] in own
+    # Slurm 24.11 and later let SlurmUser, which the twin's account is, into every reservation that is MAGNETIC
+    flags = [flag for flag in words(record.get("Flags")) if flag in _FLAGS and (usable or flag != "MAGNETIC")]
     cores = [len(parse_cpulist(cores)) for cores in re.findall(r"\bNodeName=\S+ CoreIDs=(\S+)", line)]
     reserved = {
         name: min(gres.count, licenses[name])  # the others are held, and not among the twin's
@@ -618,7 +620,7 @@ def _reservation(
     return {
         "starts": max(0.0, start - at + (_SLACK if start > at else 0.0)),
         "ends": end - at + _SLACK,
-        "own": record["ReservationName"] in own,
+        "own": usable,
         "values": {key: value for key, value in values.items() if value},
     }
 

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.wire.documents import Door, NodeGrant, NodeReport, PlacementDocument, StartFailure
+from tests.fixtures.databases import hub_session
 
 LOG = logging.getLogger("test")
 PLACEMENT = PlacementDocument(job_id="7", node="g1", cpus="0-3")
@@ -165,30 +166,29 @@ async def test_the_proxy_follows_a_server_while_the_database_takes_no_changes(
     tmp_path: Path, port: int, door: Door | None, route: str
 ) -> None:
     """The launcher is not answered, so it reports again; what it reported is stored then, the address included."""
-    db = orm.new_session_factory(f"sqlite:///{tmp_path}/hub.sqlite")()
-    user = orm.User(name="ann")
-    row = orm.Spawner(name="lab", user=user, server=orm.Server(ip="g1", port=20001))
-    db.add_all([user, row])
-    db.commit()
-    server = Server()
-    server.spawner.orm_spawner = row
-    server.report = ServerReport(server.spawner, state := Away(server.spawner, server="ann:lab", log=LOG))
-    server.report.accept(REPORT)
-    server.report.hand_over()
-    server.spawner.server, server.spawner.pending = objects.Server(orm_server=row.server), None
-    moved = NodeReport(port, PLACEMENT, door=door)
-    state.away = True
-    with pytest.raises(OperationalError):
+    with hub_session(f"sqlite:///{tmp_path}/hub.sqlite") as db:
+        user = orm.User(name="ann")
+        row = orm.Spawner(name="lab", user=user, server=orm.Server(ip="g1", port=20001))
+        db.add_all([user, row])
+        db.commit()
+        server = Server()
+        server.spawner.orm_spawner = row
+        server.report = ServerReport(server.spawner, state := Away(server.spawner, server="ann:lab", log=LOG))
+        server.report.accept(REPORT)
+        server.report.hand_over()
+        server.spawner.server, server.spawner.pending = objects.Server(orm_server=row.server), None
+        moved = NodeReport(port, PLACEMENT, door=door)
+        state.away = True
+        with pytest.raises(OperationalError):
+            server.report.accept(moved)
+        db.rollback()
+        await _background_ended()
+        routes, stored_before = list(server.spawner.proxy.changed), row.server.port
+        state.away = False
         server.report.accept(moved)
-    db.rollback()
-    await _background_ended()
-    routes, stored_before = list(server.spawner.proxy.changed), row.server.port
-    state.away = False
-    server.report.accept(moved)
-    db.expire_all()
+        db.expire_all()
 
-    assert (routes, stored_before, row.server.port, row.state) == ([route], 20001, port, {"port": port})
-    db.close()
+        assert (routes, stored_before, row.server.port, row.state) == ([route], 20001, port, {"port": port})
 
 
 @pytest.mark.parametrize("ready", [True, False])
