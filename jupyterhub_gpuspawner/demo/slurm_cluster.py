@@ -486,8 +486,11 @@ def free_ports(count: int) -> list[int]:
     """Unused ports, below the range that the kernel uses for outgoing connections. Raises GPUSpawnerError."""
     with ExitStack() as stack:
         ports: list[int] = []
-        # not by the seed that tests set: those that run side by side would choose the same ports
-        for port in random.SystemRandom().sample(range(20000, 32000), 2000):
+        # Each process begins with ports of its own, for what it chooses is taken only a second later; and not by the
+        # seed that tests set, which is the same in all that run side by side.
+        own = range(20000 + os.getpid() % 100 * 120, 32000)[:120]
+        order = random.SystemRandom()
+        for port in [*order.sample(own, len(own)), *order.sample(range(20000, 32000), 2000)]:
             probe = stack.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))
