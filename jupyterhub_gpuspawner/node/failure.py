@@ -70,16 +70,16 @@ def send(failure: StartFailure, environ: Mapping[str, str]) -> None:
 
 def last_line() -> str:
     """The last line in the job's log that is neither Slurm's nor ours; empty if it cannot be read in time."""
+    stderr = f"/proc/{os.getpid()}/fd/2"  # the file itself: its path may name another one in this mount namespace
 
     def read(say: Say) -> None:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as log:
+        with open(os.open(stderr, os.O_RDONLY | os.O_NONBLOCK), "rb") as log:
             about = os.fstat(log.fileno())
             if stat.S_ISREG(about.st_mode):
                 log.seek(max(0, about.st_size - TAIL))
                 say(line=last_of(log.read(TAIL).decode("utf-8", "replace")))
 
     try:
-        path = os.readlink("/proc/self/fd/2")
         documents, _ = child.ask_documents(read, READ_SECONDS)
     except OSError:
         return ""
@@ -99,8 +99,9 @@ def last_of(text: str) -> str:
 def faulty_folder(environ: Mapping[str, str], *, seconds: float = WRITE_SECONDS) -> tuple[StartFailure | None, str]:
     """Write a byte to the user's home, the log's folder and that for temporary files, in a child process.
 
-    Returns the first fault, and a sentence with the system's word for it. That slurmd could open the log shows that its
-    folder can be written; it may be full. Raises OSError if no process can be had.
+    Returns the first fault, and a sentence with the system's word for it. The log's folder has no other fault than to
+    be full: slurmd has opened the log there, perhaps by a path that this job does not see. Raises OSError if no
+    process can be had.
     """
     folders = {"tmp": environ.get("TMPDIR") or "/tmp", "log": _log_folder(), "home": environ.get("HOME", "")}
     names = {path: name for name, path in folders.items() if path}  # of several names for one folder the last
@@ -109,7 +110,7 @@ def faulty_folder(environ: Mapping[str, str], *, seconds: float = WRITE_SECONDS)
         for path in reversed(names):
             say(path=path)
             fault = _fault_of_write(path)
-            if fault is not None:
+            if fault in _FULL or (fault is not None and names[path] != "log"):
                 say(path=path, code=fault)
                 return
 
@@ -121,8 +122,6 @@ def faulty_folder(environ: Mapping[str, str], *, seconds: float = WRITE_SECONDS)
     name = names[path]
     if code is None:
         return StartFailure(f"{name}_silent", path), f"A byte could not be written to {path} within {seconds:g} s."
-    if code not in _FULL and name == "log":
-        return None, ""
     how = "full" if code in _FULL else "unwritable"
     return StartFailure(f"{name}_{how}", path), f"{path} cannot be written: {os.strerror(code)}."
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -203,6 +204,17 @@ def test_a_server_that_fails_reports_the_last_line_of_its_log(tmp_path: Path) ->
     assert [report.failure for report in of_own] == [None, failure]
 
 
+def test_the_log_is_read_though_its_path_is_that_of_another_file(tmp_path: Path) -> None:
+    """In the job's own mount namespace."""
+    (tmp_path / "other").write_text("another job's\n")
+    _, reports, _ = run(
+        tmp_path, script({"setup": LICENSE}, COMMAND, ""), mounts="mount --bind other job.log || exit 9; "
+    )
+
+    line = "The license server lic1 does not answer. Ask Bob."
+    assert [report.failure for report in reports] == [StartFailure("setup", line=line)]
+
+
 def test_a_script_of_the_sites_own_that_fails_before_the_server_says_so(tmp_path: Path) -> None:
     """With its last line; one that ends without an error has run its server."""
     names: Any = {"launcher": launcher_archive(), "plan": LaunchPlan(), "command": COMMAND, "tag": "t"}
@@ -244,6 +256,26 @@ def test_a_log_and_a_temporary_folder_that_are_full_are_faults_of_their_own(tmp_
     _, reports, log = run(tmp_path, script({}, COMMAND, ""), mounts=mounts, TMPDIR=str(tmp_path / "small"))
 
     assert [report.failure for report in reports] == [StartFailure("tmp_full", str(tmp_path / "small"))], log
+
+
+def test_a_log_whose_folder_the_job_does_not_see_hides_no_other_fault(tmp_path: Path) -> None:
+    """In a mount namespace of the job's own, the path of the log may be that of another one."""
+    logs, missing = tmp_path / "logs", str(tmp_path / "missing")
+    logs.mkdir()
+    stderr = os.dup(2)
+    with (logs / "job.log").open("w") as log:
+        shutil.rmtree(logs)
+        os.dup2(log.fileno(), 2)
+    try:
+        failure = faulty_folder({"HOME": str(tmp_path), "TMPDIR": missing})
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+    assert failure == (
+        StartFailure("tmp_unwritable", missing),
+        f"{missing} cannot be written: No such file or directory.",
+    )
 
 
 def test_a_folder_that_hangs_does_not_hang_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
