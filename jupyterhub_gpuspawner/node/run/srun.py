@@ -384,10 +384,13 @@ def gpus_of_step(job: Job, nodes: Sequence[Node], bindings: Sequence[str]) -> li
     )
 
 
-def command(
-    options: Options, job: Job, nodes: Sequence[Node], *, hosts: str, bindings: Sequence[str] = ()
-) -> list[str]:
-    """The command line of srun. ``hosts``: a file with a line for each rank, used if their numbers per node differ.
+def node_of_each_rank(nodes: Sequence[Node]) -> list[str]:
+    """The names of the nodes, in the order of the ranks."""
+    return [node.name for node in nodes for _ in range(node.ranks)]
+
+
+def command(options: Options, job: Job, nodes: Sequence[Node], *, bindings: Sequence[str] = ()) -> list[str]:
+    """The command line of srun.
 
     ``--overlap`` shares the job's resources with the batch step and other steps. A rank that fails ends the others.
     ``bindings``: what Slurm binds by the user's own choice; where that is not the CPUs, the ranks bind themselves.
@@ -399,7 +402,8 @@ def command(
         words += [f"--nodes={len(nodes)}", f"--ntasks-per-node={nodes[0].ranks}", "--distribution=block"]
         words += [f"--nodelist={','.join(node.name for node in nodes)}"] if len(nodes) < len(job.nodes) else []
     else:
-        words += ["--distribution=arbitrary", f"--nodelist={hosts}"]
+        # srun's own short form, host*2, counts once against --ntasks
+        words += ["--distribution=arbitrary", f"--nodelist={','.join(node_of_each_rank(nodes))}"]
     if any(node.cpus is not None and node.ranks > node.cpus for node in nodes):
         words.append("--overcommit")
     words += gpus_of_step(job, nodes, bindings)

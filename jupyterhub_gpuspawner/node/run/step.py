@@ -14,7 +14,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -222,16 +221,12 @@ def run(options: Options, environ: Mapping[str, str], *, archive: bytes, plan: s
         beat=options.limit / 4,
     )
     surroundings = srun.environment(environ, job, spec=spec.dumps(), archive=archive)
-    node_of = [node.name for node in nodes for _ in range(node.ranks)]
-    with tempfile.NamedTemporaryFile("w", prefix="gpuspawner-hosts-", delete=True) as hosts:
-        hosts.writelines(f"{name}\n" for name in node_of)
-        hosts.flush()
-        words = srun.command(options, job, nodes, hosts=hosts.name, bindings=kinds)
-        if options.verbose:
-            shown = words[: words.index("/bin/sh")]
-            say(f"{shlex.join(shown)} {shlex.join(options.command)}")
-        output = Output(labelled="--label" in words)
-        return _Step(words, surroundings, spec.token, Ranks(node_of, options.limit), output).run()
+    words = srun.command(options, job, nodes, bindings=kinds)
+    if options.verbose:
+        shown = words[: words.index("/bin/sh")]
+        say(f"{shlex.join(shown)} {shlex.join(options.command)}")
+    output = Output(labelled="--label" in words)
+    return _Step(words, surroundings, spec.token, Ranks(srun.node_of_each_rank(nodes), options.limit), output).run()
 
 
 def _master(job: srun.Job, nodes: Sequence[srun.Node]) -> tuple[str, int]:

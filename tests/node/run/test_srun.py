@@ -168,11 +168,11 @@ def test_a_job_with_too_little(mine: Job, options: Options, fault: str) -> None:
             "--ntasks=8 --nodes=2 --ntasks-per-node=4 --distribution=block --nodelist=g1,g2 --gpu-bind=single:1 "
             "--mpi=pmix",
         ),
-        (UNEVEN, Options(PYTHON), "--ntasks=6 --distribution=arbitrary --nodelist=/run/hosts --label"),
+        (UNEVEN, Options(PYTHON), "--ntasks=6 --distribution=arbitrary --nodelist=g1,g1,g1,g1,g2,g2 --label"),
         (
             job("g", (4, 2), in_all=True),
             Options(PYTHON),
-            "--ntasks=6 --distribution=arbitrary --nodelist=/run/hosts --gpus-per-task=1 --label",
+            "--ntasks=6 --distribution=arbitrary --nodelist=g1,g1,g1,g1,g2,g2 --gpus-per-task=1 --label",
         ),
         (
             job("g", (4,) * 4, in_all=True),
@@ -197,8 +197,8 @@ def test_a_job_with_too_little(mine: Job, options: Options, fault: str) -> None:
     ],
 )
 def test_the_command_line(mine: Job, options: Options, words: str) -> None:
-    """srun gets a list of hosts only if numbers of ranks differ, and options only for what it does not do by itself."""
-    line = command(options, mine, layout(mine, options), hosts="/run/hosts")
+    """srun gets the node of each rank if their numbers differ, and options only for what it does not do by itself."""
+    line = command(options, mine, layout(mine, options))
     first = "srun --cpu-bind=none --overlap --export=ALL --kill-on-bad-exit=1 --input=none"
     assert line[: line.index("/bin/sh")] == f"{first} {words}".split()
     assert line[-3:] == ["gpuspawner-run", *options.command]
@@ -229,7 +229,7 @@ def test_what_slurm_binds_by_the_user_s_choice(
 ) -> None:
     """By an option, or by a variable; what Slurm has set for the batch step is nobody's choice."""
     assert keeps(options, environ) == kept
-    line = command(options, FOUR, layout(FOUR, options), hosts="/run/hosts", bindings=kept)
+    line = command(options, FOUR, layout(FOUR, options), bindings=kept)
     assert line[:2] == ["srun", "--overlap" if "cpu" in kept else "--cpu-bind=none"]
 
 
