@@ -213,6 +213,18 @@ async def test_a_magnetic_reservation_serves_its_own_people_without_being_named(
     assert (answers.running, answers.notes) == (runs, ())
 
 
+async def test_a_magnetic_reservation_of_others_that_one_request_names_attracts_no_other(slurm: Installation) -> None:
+    """Slurm decides whether the request may use it; the twin does not know the site's accounts."""
+    of = site(
+        [node("g1")],
+        [partition("gpu", "g1")],
+        reservations=reservation("class", "g1", begins_in=-60, ends_in=7200, flags="MAGNETIC,SPEC_NODES"),
+    )
+    plain = "-c 1; --mem=10; --time=10"
+    answers = await ask(slurm, of, f"--reservation=class; {plain}", plain)
+    assert [bool(answer.allocations) for answer in answers.answers] == [True, False]
+
+
 @pytest.mark.parametrize(("cpus", "held"), [(16, 10), (8, 5)])
 def test_a_job_holds_as_many_cpus_as_slurm_counts(cpus: int, held: int) -> None:
     """Its numbers are those of threads, of which Slurm may count those of a core as one CPU."""

@@ -190,9 +190,11 @@ def question_of(
         options, unknown = _arguments(request)
         arguments.append(options)
         notes += [f"Option --{name} is not known here and is left out of the count." for name in unknown]
-    own = {name for options in arguments for name in words(options.get("reservation"))}
+    named = {name for options in arguments for name in words(options.get("reservation"))}
     accounts = {value for request in requests for name, value in _all_options(request) if name == "account"}
-    own |= {record["ReservationName"] for record in map(fields, reservations) if _attracts(record, users, accounts)}
+    attracting = {
+        record["ReservationName"] for record in map(fields, reservations) if _attracts(record, users, accounts)
+    }
     groups, jobs = _in_arrays(arguments)
     # a plugin changes features by a reboot, which Slurm would do for the job
     features = "AvailableFeatures" if present(config.get("NodeFeaturesPlugins")) else "ActiveFeatures"
@@ -204,7 +206,9 @@ def question_of(
         "drained": host_list(drained),
         "suspended": _holders([job for job in held if job.suspended], in_service),
         "held": _holders([job for job in held if not job.suspended], in_service),
-        "reservations": [_reservation(line, at, own, nodes, licenses) for line in sorted(reservations, key=_overlaps)],
+        "reservations": [
+            _reservation(line, at, named, attracting, nodes, licenses) for line in sorted(reservations, key=_overlaps)
+        ],
         "requests": groups,
         "seconds": seconds,
     }
@@ -595,15 +599,16 @@ _SLACK = 60.0
 def _reservation(
     line: str,
     at: float,
-    own: Collection[str],
+    named: Collection[str],
+    attracting: Collection[str],
     nodes: Mapping[str, Mapping[str, str]],
     licenses: Mapping[str, int],
 ) -> dict[str, Any]:
     record = fields(line)
     start, end = _times(record, at)
-    usable = record["ReservationName"] in own
+    attracts = record["ReservationName"] in attracting
     # Slurm 24.11 and later let SlurmUser, which the twin's account is, into every reservation that is MAGNETIC
-    flags = [flag for flag in words(record.get("Flags")) if flag in _FLAGS and (usable or flag != "MAGNETIC")]
+    flags = [flag for flag in words(record.get("Flags")) if flag in _FLAGS and (attracts or flag != "MAGNETIC")]
     cores = [len(parse_cpulist(cores)) for cores in re.findall(r"\bNodeName=\S+ CoreIDs=(\S+)", line)]
     reserved = {
         name: min(gres.count, licenses[name])  # the others are held, and not among the twin's
@@ -620,7 +625,7 @@ def _reservation(
     return {
         "starts": max(0.0, start - at + (_SLACK if start > at else 0.0)),
         "ends": end - at + _SLACK,
-        "own": usable,
+        "own": attracts or record["ReservationName"] in named,
         "values": {key: value for key, value in values.items() if value},
     }
 
