@@ -393,8 +393,8 @@ class PrivateSlurm:
         self.conf.write_text(slurm_conf(self.cluster, layout))
         (layout.folder / "gres.conf").write_text(gres_conf(self.cluster, layout))
         # no cgroups: without this line a newer slurmd creates some; 22.05 does not know the value
-        cgroups = "CgroupPlugin=disabled\n" if _version() >= (23, 2) else ""
-        (layout.folder / "cgroup.conf").write_text(cgroups)
+        is_newer = tuple(map(int, slurm_version().split(".")[:2])) >= (23, 2)
+        (layout.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n" if is_newer else "")
         for node in self.cluster.nodes:
             machine = MACHINES / f"{node.machine}.json"
             if machine.exists():
@@ -516,13 +516,13 @@ def _account() -> str:
         return str(os.getuid())
 
 
-def _version() -> tuple[int, int]:
-    """Slurm's version, such as (22, 5)."""
+def slurm_version() -> str:
+    """The version of this machine's Slurm, such as ``22.05.8``. Raises SlurmFailed."""
     output = subprocess.run([str(_program("slurmctld")), "-V"], capture_output=True, text=True, timeout=30, check=False)
-    version = re.search(r"(\d+)\.(\d+)", output.stdout)
+    version = re.search(r"\d+\.\d+\S*", output.stdout)
     if version is None:
         raise SlurmFailed(f"slurmctld -V said {output.stdout or output.stderr!r}, which contains no version.")
-    return int(version[1]), int(version[2])
+    return version[0]
 
 
 def serve(folder: Path) -> None:

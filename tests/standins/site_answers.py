@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterable
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
+from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed, slurm_version
 from jupyterhub_gpuspawner.slurm.twin.site import Site
 
 NOW = 1_795_000_000.0
 """The moment of the answers, in seconds since the epoch."""
-
-
-def _version_here() -> str:
-    """The version of this machine's slurmctld, for a twin of another version says so; 22.05.8 where there is none."""
-    slurmctld = shutil.which("slurmctld", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if slurmctld is None:
-        return "22.05.8"
-    return subprocess.run([slurmctld, "-V"], capture_output=True, text=True, check=True).stdout.split()[-1]
-
-
-VERSION = _version_here()
+try:
+    VERSION = slurm_version()  # a twin of another version than the site's says so
+except SlurmFailed:  # there is no Slurm
+    VERSION = "22.05.8"
 CONFIG = {
     "GresTypes": "gpu,shard",
     "SelectType": "select/cons_tres",
