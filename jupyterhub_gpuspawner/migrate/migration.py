@@ -106,7 +106,7 @@ def _convert_one(migration: Migration) -> None:
     document = {"display_name": "Notebook server", "slug": "server", "slurm": slurm}
     migration.profiles.append(ConvertedProfile(document, old_options(template, _old_requests(migration))))
     for name, value in sorted(migration.requests.items()):
-        now = f"profile server: slurm.{TYPED.get(name[4:], 'gpus')}"
+        now = f"profile server: {', '.join(f'slurm.{field}' for field in typed_fields({name: value}))}"
         migration.moved(source_of(migration, name), value, now)
 
 

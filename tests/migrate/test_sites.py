@@ -213,6 +213,27 @@ def test_options_that_are_fields_become_fields(tmp_path: Path, text: str, slurm:
     assert values == {"partition": "long", **slurm}
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "fields"),
+    [
+        ("req_memory", "4G", "slurm.memory"),
+        ("req_gres", "gpu:a100:2", "slurm.gpus, slurm.gpu_type"),
+        ("req_gres", "lscratch:10", "slurm.extra"),
+    ],
+)
+def test_the_list_names_the_fields_that_a_request_has_become(
+    tmp_path: Path, name: str, value: str, fields: str
+) -> None:
+    """A line of gres may be several of them."""
+    old = tmp_path / "old.py"
+    spawner = "c.JupyterHub.spawner_class = 'batchspawner.SlurmSpawner'"
+    old.write_text(f"{spawner}\nc.SlurmSpawner.{name} = {value!r}\n{BY_TEMPLATE}\n")
+
+    differences = migrate(old).differences
+    moved = [difference.now for difference in differences if difference.where == f"c.SlurmSpawner.{name}"]
+    assert moved == [f"profile server: {fields}"]
+
+
 FIXED = {
     "by fields": "--partition=gpu --account=a --qos=q --constraint=c --cpus-per-task=3 --mem=4G --time=1:00:00 "
     "--reservation=r --nodes=2 --gres=gpu:a100:2 --nice=50",
