@@ -75,7 +75,7 @@ def _cluster() -> tuple[str, str, str, str]:
 
 
 def _job(job_id: str, partition: str, node: str, gres: str, cpus: int, moment: int) -> str:
-    told = {
+    fields = {
         **dict.fromkeys((*CLUSTER.slurms, *CLUSTER.owners), "(null)"),
         "JobID": job_id,
         "Partition": partition,
@@ -90,8 +90,8 @@ def _job(job_id: str, partition: str, node: str, gres: str, cpus: int, moment: i
         "TimeLimit": "1:00:00",
         "EndTime" if node else "StartTime": str(moment),
     }
-    own = f"|{MARK}|".join(told[name] for name in CLUSTER.owners)
-    return f"{'|'.join(told[name] for name in CLUSTER.slurms)}|{MARK}|{own}|{MARK}\n"
+    own = f"|{MARK}|".join(fields[name] for name in CLUSTER.owners)
+    return f"{'|'.join(fields[name] for name in CLUSTER.slurms)}|{MARK}|{own}|{MARK}\n"
 
 
 @lru_cache
@@ -103,36 +103,42 @@ def text() -> tuple[str, str, str, str]:
 def read() -> ClusterSnapshot:
     """The work of the thread: parse and index."""
     nodes, partitions, reservations, jobs = text()
-    found = ClusterSnapshot(
+    snapshot = ClusterSnapshot(
         parse_nodes(nodes),
         parse_partitions(partitions),
         parse_reservations(reservations),
         parse_jobs(jobs, MARK),
         taken_at=NOW,
     )
-    capacity_of(found).warm()
-    return found
+    capacity_of(snapshot).warm()
+    return snapshot
 
 
 @lru_cache
 def profiles() -> tuple[Profile, ...]:
     """Thirty profiles."""
-    asked: list[dict[str, Any]] = [
+    requests: list[dict[str, Any]] = [
         {"partition": f"part{kind}", "gpus": gpus, "cpus": cpus, "memory": "64G"}
         for kind, gpus, cpus in product(range(4), (1, 4), (8, 48))
     ]
-    asked += [{"partition": "all", "gpus": 1, "gpu_type": kind} for kind in TYPES]
-    asked += [{"partition": "all", "gpus": 8, "nodes": 4}, {"partition": "all", "exclusive": True, "nodes": 16}]
-    asked += [{"partition": "all", "cpus": 64, "memory": 0}, {"cpus": 2}]
-    asked += [{"partition": "part3", "gpus": 1, "constraint": "rack7|rack9"}, {"partition": "all", "constraint": "k80"}]
-    asked += [{"partition": "part3", "gpus": 2, "reservation": "course"}, {"reservation": "later", "partition": "all"}]
-    asked += [{"partition": "all", "gpus": 9}, {"partition": "part1", "time": "9-0"}]
+    requests += [{"partition": "all", "gpus": 1, "gpu_type": kind} for kind in TYPES]
+    requests += [{"partition": "all", "gpus": 8, "nodes": 4}, {"partition": "all", "exclusive": True, "nodes": 16}]
+    requests += [{"partition": "all", "cpus": 64, "memory": 0}, {"cpus": 2}]
+    requests += [
+        {"partition": "part3", "gpus": 1, "constraint": "rack7|rack9"},
+        {"partition": "all", "constraint": "k80"},
+    ]
+    requests += [
+        {"partition": "part3", "gpus": 2, "reservation": "course"},
+        {"reservation": "later", "partition": "all"},
+    ]
+    requests += [{"partition": "all", "gpus": 9}, {"partition": "part1", "time": "9-0"}]
     return parse_profiles(
-        [{"display_name": f"Profile {number}", "slurm": each} for number, each in enumerate(asked[:PROFILES])]
+        [{"display_name": f"Profile {number}", "slurm": request} for number, request in enumerate(requests[:PROFILES])]
     )
 
 
-def look(snapshot: ClusterSnapshot) -> tuple[ProfileStatus, ...]:
+def statuses_of(snapshot: ClusterSnapshot) -> tuple[ProfileStatus, ...]:
     """The work for one visitor of the page."""
     now = datetime.fromtimestamp(NOW + 10).astimezone()
     return profile_statuses(profiles(), username="alice", groups=("ml",), clusters={"": ClusterNow(snapshot)}, now=now)
@@ -142,10 +148,10 @@ def look(snapshot: ClusterSnapshot) -> tuple[ProfileStatus, ...]:
 def test_statuses_of_an_indexed_snapshot(benchmark: Any) -> None:
     """Every visitor but the first one after a new snapshot."""
     snapshot = read()
-    found = look(snapshot)
-    assert {each.availability.chance.value for each in found if each.availability} == {"now", "later", "never"}
-    assert len(found) == PROFILES
-    benchmark.pedantic(look, args=(snapshot,), rounds=20, warmup_rounds=1)
+    statuses = statuses_of(snapshot)
+    assert {status.availability.chance.value for status in statuses if status.availability} == {"now", "later", "never"}
+    assert len(statuses) == PROFILES
+    benchmark.pedantic(statuses_of, args=(snapshot,), rounds=20, warmup_rounds=1)
     assert benchmark.stats.stats.min <= STATUSES
 
 
@@ -170,21 +176,21 @@ def test_statuses_with_choices(benchmark: Any) -> None:
 
     past = {f"part{n}": waits for n in range(4)}
 
-    def look_at_choices() -> tuple[ProfileStatus, ...]:
+    def statuses_with_choices() -> tuple[ProfileStatus, ...]:
         return profile_statuses(
             offered, username="alice", groups=(), clusters={"": ClusterNow(snapshot, past=past)}, now=now
         )
 
-    found = look_at_choices()
-    assert sum(len(own) for status in found for own in status.choices.values()) == CHOICES_AT_MOST
-    benchmark.pedantic(look_at_choices, rounds=20, warmup_rounds=1)
+    statuses = statuses_with_choices()
+    assert sum(len(own) for status in statuses for own in status.choices.values()) == CHOICES_AT_MOST
+    benchmark.pedantic(statuses_with_choices, rounds=20, warmup_rounds=1)
     assert benchmark.stats.stats.min <= CHOICES
 
 
 @pytest.mark.benchmark(timer=time.process_time)
 def test_first_statuses_of_a_snapshot(benchmark: Any) -> None:
     """The first visitor after a new snapshot, for whom constraints and reservations must be evaluated."""
-    benchmark.pedantic(look, setup=lambda: ((read(),), {}), rounds=3)
+    benchmark.pedantic(statuses_of, setup=lambda: ((read(),), {}), rounds=3)
     assert benchmark.stats.stats.min <= FIRST
 
 

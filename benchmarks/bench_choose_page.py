@@ -29,12 +29,12 @@ CONFIG = """
 import sys, time
 from dataclasses import replace
 sys.path.insert(0, {folder!r})
-from bench_choose_page import made_snapshot
+from bench_choose_page import synthetic_snapshot
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 
 async def ask():
-    return made_snapshot({nodes}, time.time())
+    return synthetic_snapshot({nodes}, time.time())
 
 class Bench(GPUSlurmSpawner):
     view = ClusterView(ask)
@@ -47,7 +47,7 @@ c.GPUProfilesSpawner.slurm_spawner_class = Bench
 """
 
 
-def made_snapshot(nodes: int, now: float):
+def synthetic_snapshot(nodes: int, now: float):
     """A cluster of ``nodes`` nodes in four partitions; nine of ten are allocated, and 1,000 jobs are pending."""
     from jupyterhub_gpuspawner.slurm.job import Phase
     from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
@@ -147,8 +147,10 @@ def measure(nodes: int, count: int, requested: int) -> tuple[list[float], int, i
                 page = session.get(f"{hub.url}/hub/spawn", timeout=60)
                 page.raise_for_status()
             soup = BeautifulSoup(page.text, "html.parser")
-            own = [str(each.get("href") or each.get("src")) for each in soup.select("link, script")]
-            files = [session.get(f"{hub.url}{each}", timeout=60).content for each in own if "/gpuspawner/" in each]
+            own = [str(element.get("href") or element.get("src")) for element in soup.select("link, script")]
+            files = [
+                session.get(f"{hub.url}{address}", timeout=60).content for address in own if "/gpuspawner/" in address
+            ]
             log = hub.log.read_text()
     times = [float(ms) for ms in re.findall(r"200 GET /hub/spawn \(ann@[^)]*\) ([0-9.]+)ms", log)][-requested:]
     return times, len(page.content) + sum(map(len, files)), len(soup.select("[name=profile]"))
@@ -161,12 +163,12 @@ def main() -> int:
     parser.add_argument("--profiles", type=int, default=30)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--check", action="store_true")
-    given = parser.parse_args()
-    times, size, shown = measure(given.nodes, given.profiles, given.requests)
+    options = parser.parse_args()
+    times, size, shown = measure(options.nodes, options.profiles, options.requests)
     p95 = statistics.quantiles(times, n=20)[-1]
-    print(f"{given.nodes} nodes, {shown} profiles, {len(times)} requests")
+    print(f"{options.nodes} nodes, {shown} profiles, {len(times)} requests")
     print(f"median {statistics.median(times):.1f} ms, p95 {p95:.1f} ms, slowest {max(times):.1f} ms; {size} bytes")
-    return int(given.check and (p95 > P95_MS or size > PAGE_BYTES))
+    return int(options.check and (p95 > P95_MS or size > PAGE_BYTES))
 
 
 if __name__ == "__main__":

@@ -60,40 +60,46 @@ def cluster() -> tuple[ClusterSnapshot, dict[str, list[NodeAllocation]], list[Se
             jobs.append(ClusterJob(job_id, Phase.RUNNING, user=user, **held))
             allocations[job_id] = [NodeAllocation(name, gres=(Gres("gpu", "a100", len(indices), indices),))]
         servers.append(ServedJob(str(2 * n), f"user{n}", "", name, (0, 1)))
-    asked = {"user": "ada", "partitions": ("gpu",), "reason": "Priority", "gpus": (Gres("gpu", "a100", 1),)}
-    jobs += [ClusterJob(str(10_000 + n), Phase.QUEUED, priority=1 + n % 7, **asked) for n in range(WAITING)]
+    pending = {"user": "ada", "partitions": ("gpu",), "reason": "Priority", "gpus": (Gres("gpu", "a100", 1),)}
+    jobs += [ClusterJob(str(10_000 + n), Phase.QUEUED, priority=1 + n % 7, **pending) for n in range(WAITING)]
     names = tuple(node.name for node in nodes)
     snapshot = ClusterSnapshot(tuple(nodes), (Partition("gpu", nodes=names),), jobs=tuple(jobs), taken_at=TAKEN_AT)
     return snapshot, allocations, servers
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[ClusterSnapshot, dict[str, list[NodeAllocation]], list[ServedJob]]:
+def survey_arguments() -> tuple[ClusterSnapshot, dict[str, list[NodeAllocation]], list[ServedJob]]:
     return cluster()
 
 
 @pytest.mark.benchmark(timer=time.process_time)
-def test_map(benchmark: Any, made: Any) -> None:
+def test_map(benchmark: Any, survey_arguments: Any) -> None:
     """The map of a snapshot."""
-    snapshot, allocations, servers = made
+    snapshot, allocations, servers = survey_arguments
     snapshot.jobs_by_node, snapshot.nodes_by_partition  # noqa: B018 - made once for all pages
-    found = benchmark.pedantic(survey, args=(snapshot, allocations, servers), rounds=10, warmup_rounds=1)
-    assert (found.totals.gpus_free, found.totals.gpus_used, found.totals.gpus_out) == (2850, 4750, 400)
+    cluster_map = benchmark.pedantic(survey, args=(snapshot, allocations, servers), rounds=10, warmup_rounds=1)
+    assert (cluster_map.totals.gpus_free, cluster_map.totals.gpus_used, cluster_map.totals.gpus_out) == (
+        2850,
+        4750,
+        400,
+    )
     assert benchmark.stats.stats.min <= MAP_BAR
 
 
 @pytest.mark.benchmark(timer=time.process_time)
-def test_page(benchmark: Any, made: Any) -> None:
+def test_page(benchmark: Any, survey_arguments: Any) -> None:
     """The rows of the map as HTML."""
-    found = survey(*made)
+    cluster_map = survey(*survey_arguments)
     template = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES)).get_template("cluster_rows.html")
-    asked = {"text": "", "partition": "", "use": ""}
+    filters = {"text": "", "partition": "", "use": ""}
     everyone = frozenset((f"user{n}", "") for n in range(NODES))
     rights = Rights(log=everyone, stop=everyone)
 
     def render() -> str:
         return template.render(
-            sections=sections(found, now=found.taken_at, rights=rights), asked=asked, gpuspawner=PageTools()
+            sections=sections(cluster_map, now=cluster_map.taken_at, rights=rights),
+            asked=filters,
+            gpuspawner=PageTools(),
         )
 
     size = len(benchmark.pedantic(render, rounds=10, warmup_rounds=1).encode())
@@ -103,10 +109,12 @@ def test_page(benchmark: Any, made: Any) -> None:
 
 
 @pytest.mark.benchmark(timer=time.process_time)
-def test_document(benchmark: Any, made: Any) -> None:
+def test_document(benchmark: Any, survey_arguments: Any) -> None:
     """The map as JSON."""
-    found = survey(*made)
-    text = benchmark.pedantic(lambda: json.dumps(found.to_json(), separators=(",", ":")), rounds=10, warmup_rounds=1)
+    cluster_map = survey(*survey_arguments)
+    text = benchmark.pedantic(
+        lambda: json.dumps(cluster_map.to_json(), separators=(",", ":")), rounds=10, warmup_rounds=1
+    )
     print(f"\n{NODES} nodes: {len(text):,} bytes of JSON")
     assert len(text) <= JSON_BYTES
     assert benchmark.stats.stats.min <= JSON_BAR

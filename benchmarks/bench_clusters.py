@@ -33,7 +33,7 @@ from tests.waiting import wait_until
 TABLE = Path(__file__).parents[1] / "docs" / "explanation" / "clusters-table.md"
 NAMES = ("juniper", "cedar")
 WAITING_SECONDS, IDLE_SECONDS = 20.0, 50.0
-SETTLED_SECONDS = 2.0
+QUERY_SECONDS = 2.0
 """After which all commands of one question have been answered."""
 COLUMNS = ("RPCs of one view of the form", "RPCs per second, {waiting} waiting", "RPCs per hour, {idle} idle")
 
@@ -46,7 +46,7 @@ def count(slurm: PrivateSlurm) -> int:
 def next_answer(slurm: PrivateSlurm, before: int) -> int:
     """The RPCs of this slurmctld when the hub has asked more than before, and has its answer."""
     wait_until(lambda: count(slurm) > before, "the hub asks nothing", seconds=120)
-    time.sleep(SETTLED_SECONDS)
+    time.sleep(QUERY_SECONDS)
     return count(slurm)
 
 
@@ -102,7 +102,7 @@ def measure(slurms: Mapping[str, PrivateSlurm], folder: Path, *, waiting: int, i
             hub.end(user)
         for user in [user for name in slurms for user in start(hub, name, "light", idle)]:
             hub.wait(user, ready=True)
-        time.sleep(POLL_SECONDS + SETTLED_SECONDS)  # what the servers' reports say of nodes has been compared
+        time.sleep(POLL_SECONDS + QUERY_SECONDS)  # what the servers' reports say of nodes has been compared
         idled = [per_second * 3600 for per_second in rates(slurms, IDLE_SECONDS)]
         hub.stop()
     for slurm in slurms.values():

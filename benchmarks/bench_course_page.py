@@ -59,8 +59,8 @@ def view(failed: int = 20) -> CourseView:
         )
         for number, user in enumerate(people)
     ]
-    found = HubCourse("large", CourseFile("large"), people=people)
-    return course_view(found, participants_of(found, servers, now=NOW), now=NOW)
+    course = HubCourse("large", CourseFile("large"), people=people)
+    return course_view(course, participants_of(course, servers, now=NOW), now=NOW)
 
 
 def feed(views: list[CourseView]) -> CourseFeed:
@@ -70,13 +70,13 @@ def feed(views: list[CourseView]) -> CourseFeed:
     head = environment.get_template("course_head.html")
     tile: Any = environment.get_template("course_tiles.html").make_module(tools)
 
-    async def look() -> CourseView:
+    async def next_view() -> CourseView:
         return views.pop(0)
 
-    def tiles(made: Sequence[Tile]) -> Sequence[str]:
-        return [str(tile.tile(each)) for each in made]
+    def tiles(course_tiles: Sequence[Tile]) -> Sequence[str]:
+        return [str(tile.tile(course_tile)) for course_tile in course_tiles]
 
-    return CourseFeed(look, head=lambda shown: head.render(view=shown, **tools), tiles=tiles)
+    return CourseFeed(next_view, head=lambda shown: head.render(view=shown, **tools), tiles=tiles)
 
 
 @pytest.mark.benchmark(timer=time.process_time)
@@ -91,8 +91,8 @@ def test_view(benchmark: Any) -> None:
 def test_page(benchmark: Any) -> None:
     """All tiles as HTML."""
     shown = view()
-    made = benchmark.pedantic(lambda: asyncio.run(feed([shown]).recent()), rounds=10, warmup_rounds=1)
-    size = len("".join(made.tiles.values()).encode())
+    snapshot = benchmark.pedantic(lambda: asyncio.run(feed([shown]).recent()), rounds=10, warmup_rounds=1)
+    size = len("".join(snapshot.tiles.values()).encode())
     print(f"\n{PEOPLE} participants: {size:,} bytes of HTML")
     assert size <= PAGE_BYTES
     assert benchmark.stats.stats.min <= PAGE_BAR
@@ -104,13 +104,13 @@ def test_changes(benchmark: Any) -> None:
     before, after = view(20), view(30)
 
     def set_up() -> tuple[tuple[CourseFeed, str], dict[str, Any]]:
-        made = feed([before, replace(after, title="later")])
-        version = asyncio.run(made.recent()).version
-        made.expire()
-        return (made, version), {}
+        course_feed = feed([before, replace(after, title="later")])
+        version = asyncio.run(course_feed.recent()).version
+        course_feed.expire()
+        return (course_feed, version), {}
 
-    def change(made: CourseFeed, version: str) -> str:
-        return asyncio.run(made.recent()).event_since(version)
+    def change(course_feed: CourseFeed, version: str) -> str:
+        return asyncio.run(course_feed.recent()).event_since(version)
 
     size = len(benchmark.pedantic(change, setup=set_up, rounds=10).encode())
     print(f"\n10 of {PEOPLE} changed: {size:,} bytes of JSON")

@@ -112,9 +112,12 @@ def main() -> int:
             for kind, (plan, more_environ) in cases.items():
                 if more_environ and python != sys.executable:
                     continue  # it may have no pynvml
-                given = environ | more_environ
+                case_environ = environ | more_environ
                 command = [python, str(archive), "--plan", plan.dumps(), "--", "/bin/true"]
-                pairs = [(timed([python, "-c", "pass"], given), timed(command, given)) for _ in range(options.runs)]
+                pairs = [
+                    (timed([python, "-c", "pass"], case_environ), timed(command, case_environ))
+                    for _ in range(options.runs)
+                ]
                 bare, launch = (statistics.median(column) for column in zip(*pairs, strict=True))
                 more = statistics.median(b - a for a, b in pairs)
                 worst = max(worst, more)

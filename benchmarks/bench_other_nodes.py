@@ -88,8 +88,8 @@ def run(slurm: PrivateSlurm, folder: Path, nodes: int, *, reporting: bool) -> tu
     file.write_text(script(plan, output, reporting=reporting))
     Hub.reports.clear()
     before = rpcs(slurm)
-    asked = (f"--nodes={nodes}", "--ntasks-per-node=1", "--gres=gpu:4", "--cpus-per-task=24", "--mem=1000")
-    slurm.run("sbatch", "--parsable", *asked, f"--output={output}.log", str(file))
+    request = (f"--nodes={nodes}", "--ntasks-per-node=1", "--gres=gpu:4", "--cpus-per-task=24", "--mem=1000")
+    slurm.run("sbatch", "--parsable", *request, f"--output={output}.log", str(file))
     while not Path(f"{output}.end").exists():
         time.sleep(0.1)
     time.sleep(1.5)

@@ -33,7 +33,7 @@ from tests.standins.report_hub import ReportHub  # noqa: E402
 CORE, MIB = 0.001, 20.0
 REPORTED = 130.0
 """Seconds after which the process has stopped watching the server's port, and has sent its first summary."""
-LOOK = 0.5
+READING_SECONDS = 0.5
 """Seconds between two readings of the process's CPU clock."""
 IDLE = 20e-6
 """CPU seconds of a reading below which the process did nothing."""
@@ -81,11 +81,11 @@ class Cost:
 
     def table(self, interval: float) -> str:
         """The page of the documentation."""
-        share, each = f"{100 * self.share:.3f} %", self.samples or (0.0,)
+        share, samples = f"{100 * self.share:.3f} %", self.samples or (0.0,)
         rows = (
             ("start, once", 1, self.start, ""),
-            ("samples", len(self.samples), sum(self.samples), f"{1000 * median(each):.1f} ms each"),
-            ("summaries sent", len(self.sending), sum(self.sending), _each(self.sending)),
+            ("samples", len(self.samples), sum(self.samples), f"{1000 * median(samples):.1f} ms each"),
+            ("summaries sent", len(self.sending), sum(self.sending), _median_ms(self.sending)),
         )
         lines = [
             "# What sampling costs, in figures",
@@ -104,7 +104,7 @@ class Cost:
         return "\n".join(lines)
 
 
-def _each(spent: tuple[float, ...]) -> str:
+def _median_ms(spent: tuple[float, ...]) -> str:
     return f"{1000 * median(spent):.1f} ms each" if spent else ""
 
 
@@ -114,7 +114,7 @@ def watched(process: psutil.Process, hub: ReportHub, seconds: float) -> tuple[li
     ends_at, before, sent = time.monotonic() + seconds, time.clock_gettime(clock), _sent(hub)
     spent, burst, of_summary = ([], []), 0.0, False
     while time.monotonic() < ends_at:
-        time.sleep(LOOK)
+        time.sleep(READING_SECONDS)
         now, sent_now = time.clock_gettime(clock), _sent(hub)
         used, before = now - before, now
         of_summary, sent = of_summary or sent_now > sent, sent_now
@@ -127,7 +127,7 @@ def watched(process: psutil.Process, hub: ReportHub, seconds: float) -> tuple[li
 
 
 def _sent(hub: ReportHub) -> int:
-    return sum(each.path.endswith("/usage") for each in hub.requests)
+    return sum(request.path.endswith("/usage") for request in hub.requests)
 
 
 def measure(seconds: float, interval: float) -> Cost:

@@ -94,8 +94,8 @@ async def _costs(client: SlurmClient, *, tick: bool) -> list[Cost]:
     view, costs = ClusterView(client.snapshot), list[Cost]()
     for _ in range(TURNS):
         costs.append(await _cost(view, tick=tick))
-        told = f", {costs[-1].held * 1000:.0f} ms held" if tick else ""
-        print(f"\n  {costs[-1].cpu:.2f} s of processor time{told}, {costs[-1].wall:.2f} s in all", end="")
+        held_text = f", {costs[-1].held * 1000:.0f} ms held" if tick else ""
+        print(f"\n  {costs[-1].cpu:.2f} s of processor time{held_text}, {costs[-1].wall:.2f} s in all", end="")
     return costs
 
 

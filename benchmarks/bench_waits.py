@@ -53,7 +53,7 @@ from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Table, free_gp
 
 FASTER = 20.0
 """Minutes that a minute counts as."""
-LOOK_SECONDS = 3.0
+SNAPSHOT_SECONDS = 3.0
 """Real seconds between two snapshots: a minute, as the hub's while somebody waits."""
 FRESH_SECONDS = 0.75
 """Real seconds that a snapshot is used for clicks: a quarter of a minute, as the form's."""
@@ -220,34 +220,40 @@ class Hub:
         """Promises of "now" that took over a minute although GPUs were free then."""
         self._learned_at = 0.0
 
-    def see(self, seen: Observation) -> None:
+    def see(self, observation: Observation) -> None:
         """Say what follows from an observation; of a start that came, compare it with what was said."""
-        if seen.at - self._learned_at > LEARN_SECONDS:
-            self._learned_at = seen.at
-            waiting = (outcomes(start.promises, None, seen.at) for start in self.open.values())
+        if observation.at - self._learned_at > LEARN_SECONDS:
+            self._learned_at = observation.at
+            waiting = (outcomes(start.promises, None, observation.at) for start in self.open.values())
             LEARNED.learn(learned(chain(*self.came.values(), *waiting)))
-        if seen.event is Event.CLICK:
-            self.open[seen.job_id] = Start([])
-            estimate = starts_now() if seen.kind is Kind.NOW else UNKNOWN
-            if seen.kind is Kind.EXPECTED:  # without a plan: a job is about to end
-                planned = seen.planned if seen.planned is not None else seen.at
-                estimate = expected(planned, now=seen.at, past=LEARNED.asked.get(seen.pattern))
+        if observation.event is Event.CLICK:
+            self.open[observation.job_id] = Start([])
+            estimate = starts_now() if observation.kind is Kind.NOW else UNKNOWN
+            if observation.kind is Kind.EXPECTED:  # without a plan: a job is about to end
+                planned = observation.planned if observation.planned is not None else observation.at
+                estimate = expected(planned, now=observation.at, past=LEARNED.asked.get(observation.pattern))
             if estimate is not UNKNOWN:
-                promise = Promise(seen.at, PromiseMoment.CLICK, estimate, seen.pattern)
-                self.open[seen.job_id].promises.append(promise)
-        elif seen.event is Event.PENDING:
-            start = self.open[seen.job_id]
-            start.free = seen.free if start.free is None else start.free
-            job = Job(seen.job_id, Phase.QUEUED, reason=seen.reason, partition=seen.pattern, starts_at=seen.planned)
-            estimate = expected_start(job, None, now=seen.at)
-            promised = start.wait.follow(seen.job_id, estimate, None, seen.pattern, now=seen.at)
+                promise = Promise(observation.at, PromiseMoment.CLICK, estimate, observation.pattern)
+                self.open[observation.job_id].promises.append(promise)
+        elif observation.event is Event.PENDING:
+            start = self.open[observation.job_id]
+            start.free = observation.free if start.free is None else start.free
+            job = Job(
+                observation.job_id,
+                Phase.QUEUED,
+                reason=observation.reason,
+                partition=observation.pattern,
+                starts_at=observation.planned,
+            )
+            estimate = expected_start(job, None, now=observation.at)
+            promised = start.wait.follow(observation.job_id, estimate, None, observation.pattern, now=observation.at)
             start.promises += [promised] if promised is not None else []
         else:
-            start = self.open.pop(seen.job_id)
-            for outcome in outcomes(start.promises, seen.at, None):
-                self.came[seen.pattern].append(outcome)
+            start = self.open.pop(observation.job_id)
+            for outcome in outcomes(start.promises, observation.at, None):
+                self.came[observation.pattern].append(outcome)
                 late_now = outcome.promise.estimate.kind is Kind.NOW and outcome.result == "late"
-                self.broken[seen.pattern] += bool(late_now and start.free)
+                self.broken[observation.pattern] += bool(late_now and start.free)
 
 
 class Bench:
@@ -260,26 +266,26 @@ class Bench:
         self.record = record
         self.gpus: dict[str, int] = {}
         """By the id of a job that has not been seen to start: how many it requests."""
-        self.asked_at: dict[str, float] = {}
+        self.submitted_at: dict[str, float] = {}
         self.load: list[float] = []
         """Of the machine, in each minute."""
         self._latest: ClusterSnapshot | None = None
-        self._taken = 0.0
+        self._latest_at = 0.0
         self._asking = asyncio.Lock()
 
-    def see(self, seen: Observation) -> None:
+    def see(self, observation: Observation) -> None:
         """Have the hub see this, and record it."""
-        self.hub.see(seen)
+        self.hub.see(observation)
         if self.record is not None:
-            self.record.write(f"{OBSERVATIONS.dump_json(seen).decode()}\n")
+            self.record.write(f"{OBSERVATIONS.dump_json(observation).decode()}\n")
 
     async def snapshot(self, age: float) -> ClusterSnapshot:
         """The cluster as it was at most so many real seconds ago."""
         async with self._asking:
-            while self._latest is None or time.monotonic() - self._taken > age:
-                taken = time.monotonic()
+            while self._latest is None or time.monotonic() - self._latest_at > age:
+                queried_at = time.monotonic()
                 try:
-                    self._latest, self._taken = self.clock.snapshot(await self.client.snapshot()), taken
+                    self._latest, self._latest_at = self.clock.snapshot(await self.client.snapshot()), queried_at
                 except GPUSpawnerError as error:  # a machine under load
                     print(f"Slurm is asked again: {error}", flush=True)
                     await asyncio.sleep(1)
@@ -289,14 +295,14 @@ class Bench:
         """Somebody asks for a server: what the form says is noted, and the job is submitted."""
         person, estimate, now = f"person{number}", UNKNOWN, self.clock.now()
         if wish.person:
-            found = await self.snapshot(FRESH_SECONDS)
+            snapshot = await self.snapshot(FRESH_SECONDS)
             # the same fields that the hub's requests have
             request = Resources.model_construct(
                 nodes=1, exclusive=False, partition=pattern, gpus=wish.gpus, cpus=1, memory=10,
                 time=round(wish.limit * 60 * FASTER),
             )  # fmt: skip
             now = self.clock.now()
-            estimate = availability(request, found, now=now, person=person).estimate
+            estimate = availability(request, snapshot, now=now, person=person).estimate
         script = "\n".join(
             [
                 "#!/bin/sh",
@@ -308,21 +314,22 @@ class Bench:
         )
         job_id = await self.client.submit(script)
         if wish.person:
-            self.gpus[job_id], self.asked_at[job_id] = wish.gpus, self.clock.now()
+            self.gpus[job_id], self.submitted_at[job_id] = wish.gpus, self.clock.now()
             self.see(Observation(Event.CLICK, pattern, job_id, now, kind=estimate.kind, planned=estimate.planned))
 
     async def follow(self) -> None:
         """Look at the cluster as the hub does while somebody waits."""
-        found, now = await self.snapshot(LOOK_SECONDS / 2), self.clock.now()
+        snapshot, now = await self.snapshot(SNAPSHOT_SECONDS / 2), self.clock.now()
         for job_id in list(self.gpus):
-            job = found.job_by_id.get(job_id)
+            job = snapshot.job_by_id.get(job_id)
             if job is None:  # submitted since, or so short that it was never seen
-                await self._look_up(job_id, now)
+                await self._query_job(job_id, now)
             elif job.phase is Phase.QUEUED:
                 watched = Job(job_id, job.phase, reason=job.reason, partition=job.partition, starts_at=job.starts_at)
-                planned = planned_start(watched, queue_position(found, job_id))
+                planned = planned_start(watched, queue_position(snapshot, job_id))
                 free = max(
-                    free_gpus_of(gpus_of(node.gres), node.gres_used).total() for node in found.nodes_of(job.partition)
+                    free_gpus_of(gpus_of(node.gres), node.gres_used).total()
+                    for node in snapshot.nodes_of(job.partition)
                 )
                 self.see(
                     Observation(
@@ -333,9 +340,9 @@ class Bench:
             elif job.starts_at is not None:
                 self._started(job_id, job.partition, job.starts_at)
 
-    async def _look_up(self, job_id: str, now: float) -> None:
+    async def _query_job(self, job_id: str, now: float) -> None:
         """Ask about a job that is in no snapshot although it should be."""
-        if now - self.asked_at[job_id] > 10 * FASTER:
+        if now - self.submitted_at[job_id] > 10 * FASTER:
             detail = await self.client.job(job_id)
             if detail is not None and detail.starts_at is not None:
                 self._started(job_id, detail.partition, self.clock.of(detail.starts_at))
@@ -350,16 +357,16 @@ class Bench:
             asyncio.ensure_future(self._clicks(pattern, list(wishes(starts, random.Random(f"{seed} {pattern}")))))
             for pattern, (_, wishes) in PATTERNS.items()
         ]
-        begun = told = time.monotonic()
+        begun = status_at = time.monotonic()
         while self.gpus or not all(task.done() for task in clicks):
             await self.follow()
-            await asyncio.sleep(LOOK_SECONDS)
-            if time.monotonic() - told > 60:
-                told = time.monotonic()
+            await asyncio.sleep(SNAPSHOT_SECONDS)
+            if time.monotonic() - status_at > 60:
+                status_at = time.monotonic()
                 self.load.append(os.getloadavg()[0])
                 counts = {pattern: len(of) for pattern, of in self.hub.came.items()}
                 print(
-                    f"{told - begun:.0f} s, load {self.load[-1]:.1f}: {len(self.gpus)} wait; kept so far {counts}",
+                    f"{status_at - begun:.0f} s, load {self.load[-1]:.1f}: {len(self.gpus)} wait; kept so far {counts}",
                     flush=True,
                 )
         await asyncio.gather(*clicks)
@@ -380,8 +387,8 @@ def in_minutes(seconds: float | None) -> str:
 def row(hub: Hub, pattern: str) -> str:
     """A line of the table."""
     came = hub.came[pattern]
-    found = accuracy(came)
-    if found is None:
+    overall = accuracy(came)
+    if overall is None:
         return f"| {PATTERNS[pattern][0]} | 0 | - | - | - | - | - | - |"
     now = [outcome for outcome in came if outcome.promise.estimate.kind is Kind.NOW]
     clicks = accuracy([outcome for outcome in came if outcome.promise.moment is PromiseMoment.CLICK])
@@ -393,12 +400,12 @@ def row(hub: Hub, pattern: str) -> str:
     ]
     cells = (
         PATTERNS[pattern][0],
-        f"{found.number:,}",
-        f"{100 * found.within:.0f} %",
+        f"{overall.number:,}",
+        f"{100 * overall.within:.0f} %",
         f"{100 * clicks.within:.0f} %" if clicks is not None else "-",
         in_minutes(median(ranges) if ranges else None),
-        in_minutes(found.error),
-        in_minutes(found.slurm_error),
+        in_minutes(overall.error),
+        in_minutes(overall.slurm_error),
         f"{late} of {len(now)}, {hub.broken[pattern]} with free GPUs",
     )
     return f"| {' | '.join(cells)} |"

@@ -68,7 +68,7 @@ def described(name: str, memory_mib: int) -> SimulatedNode:
 def guide() -> None:
     """Print what the guides' commands print: a good day, one with too little memory, and one with too few nodes."""
     nodes = [described(f"a{n}", 128_000) for n in range(1, 14)] + [described(f"b{n}", 64_000) for n in range(1, 14)]
-    names = tuple(each.name for each in nodes)
+    names = tuple(simulated_node.name for simulated_node in nodes)
     cluster = ClusterDescription(tuple(nodes), (SimulatedPartition("gpu", names, default=True),))
     os.environ["TZ"] = "Europe/Brussels"
     time.tzset()

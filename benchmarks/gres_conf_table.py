@@ -99,8 +99,8 @@ class Machine:
     def node(self, variant: str) -> SimulatedNode:
         """The node whose gres.conf is this variant."""
         lines = gres_conf(self.topology, numa_node_as_socket=self.by_numa_node, threads_per_core=1).lines
-        kept = {"files": "file", "cores": "file cores", "links": "file cores links"}[variant].split()
-        lines = tuple(GresLine(**{field: getattr(line, field) for field in kept}) for line in lines)
+        fields = {"files": "file", "cores": "file cores", "links": "file cores links"}[variant].split()
+        lines = tuple(GresLine(**{field: getattr(line, field) for field in fields}) for line in lines)
         return SimulatedNode(
             variant,
             machine="",
@@ -131,7 +131,7 @@ class Grant:
 def machine(name: str) -> Machine:
     """Load a machine by its name in :data:`MACHINES`."""
     stem, _, by = name.partition(" by ")
-    topology = load(str(next(path for each in FOLDERS if (path := each / f"{stem}.json").exists())))
+    topology = load(str(next(path for folder in FOLDERS if (path := folder / f"{stem}.json").exists())))
     if stem in TWO_PACKAGES:
         cpus = {node.id: node.cpus for node in topology.numa_nodes}
         packages = tuple(tuple(itertools.chain(*(cpus[number] for number in nodes))) for nodes in TWO_PACKAGES[stem])
@@ -185,16 +185,16 @@ class Node:
                 timeout=300,
                 check=False,
             )
-            found = re.search(r"Granted job allocation (\d+)", done.stderr)
-            if found:
+            match = re.search(r"Granted job allocation (\d+)", done.stderr)
+            if match:
                 break
             time.sleep(0.2 * attempt)
         else:
             raise RuntimeError(done.stderr)
-        detail = DETAIL.search(self.slurm.run("scontrol", "show", "job", "-d", found[1]))
+        detail = DETAIL.search(self.slurm.run("scontrol", "show", "job", "-d", match[1]))
         if detail is None:
-            raise RuntimeError(f"scontrol does not name the GPUs of job {found[1]}")
-        return found[1], parse_gres(detail[2])[0].indices, parse_cpulist(detail[1])
+            raise RuntimeError(f"scontrol does not name the GPUs of job {match[1]}")
+        return match[1], parse_gres(detail[2])[0].indices, parse_cpulist(detail[1])
 
     def cancel(self, jobs: Sequence[str]) -> None:
         """Cancel jobs, and wait until Slurm has their resources back."""
@@ -208,10 +208,10 @@ def grants(node: Node, of: Machine, gpus_option: str) -> Iterator[Grant]:
     """What Slurm grants in each state to jobs that ask for GPUs with this option."""
     topology, size = of.topology, of.cores_per_socket
     home = [socket_of(topology, position, of.sockets) for position in range(len(topology.gpus))]
-    taken: dict[str, tuple[int, ...]] = {}
+    cores_by_job: dict[str, tuple[int, ...]] = {}
     for free, wanted in states(len(topology.gpus)):
         node.free(free)
-        busy = [cpu for job in node.fillers.values() for cpu in taken.setdefault(job, _cores(node.slurm, job))]
+        busy = [cpu for job in node.fillers.values() for cpu in cores_by_job.setdefault(job, _cores(node.slurm, job))]
         room = [size - sum(cpu // size == number for cpu in busy) for number in range(len(of.sockets))]
         fits = any(sum(home[gpu] == n for gpu in free) >= wanted and room[n] >= CORES for n in range(len(room)))
         job, gpus, cores = node.submit(gpus_option, wanted, CORES)
@@ -219,7 +219,7 @@ def grants(node: Node, of: Machine, gpus_option: str) -> Iterator[Grant]:
         chosen = choose(topology, granted=sorted(free), count=wanted)
         best = chosen.ring_gbps or 0.0
         got = choose(topology, granted=gpus, count=wanted).ring_gbps or 0.0
-        words = [format_cpulist(each) for each in (free, gpus, chosen.gpus)]
+        words = [format_cpulist(indices) for indices in (free, gpus, chosen.gpus)]
         miss = "{}: {} instead of {} ({:.0f} %)".format(*words, 100 * (1 - got / best)) if got < best else ""
         of_gpus, of_cores = {home[gpu] for gpu in gpus}, {cpu // size for cpu in cores}
         yield Grant(100 * (1 - got / best), fits, len(of_gpus) == 1, len(of_gpus | of_cores) == 1, miss)
@@ -249,18 +249,18 @@ def measure(of: Machine, missed: dict[str, list[str]], misaligned: list[str]) ->
     ):
         filled = {node.name: Node(slurm, node.name, len(of.topology.gpus)) for node in nodes}
         for number, (name, words, gpus_option) in enumerate(rows):
-            found = list(grants(filled[name], of, gpus_option))
-            fits = [grant for grant in found if grant.fits]
+            node_grants = list(grants(filled[name], of, gpus_option))
+            fits = [grant for grant in node_grants if grant.fits]
             if gpus_option == BY_NODE:
-                missed[of.name] = [grant.miss for grant in found if grant.miss]
+                missed[of.name] = [grant.miss for grant in node_grants if grant.miss]
             apart = sum(not grant.all_together for grant in fits)
             if not of.by_numa_node and apart > (MISALIGNED if name == "files" else 0):
                 misaligned.append(f"{of.name}, {words}: {apart} of {len(fits)}")
             yield [
                 of.name if number == 0 else "",
                 words,
-                f"{sum(grant.loss < 0.5 for grant in found)} of {len(found)}",
-                f"{mean(grant.loss for grant in found):.0f} / {max(grant.loss for grant in found):.0f}",
+                f"{sum(grant.loss < 0.5 for grant in node_grants)} of {len(node_grants)}",
+                f"{mean(grant.loss for grant in node_grants):.0f} / {max(grant.loss for grant in node_grants):.0f}",
                 f"{sum(grant.gpus_together for grant in fits)} of {len(fits)}",
                 f"{sum(grant.all_together for grant in fits)} of {len(fits)}",
             ]

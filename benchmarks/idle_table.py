@@ -54,8 +54,8 @@ class Curve:
 
 def curve(what: str, *parts: tuple[int, GpuUse | tuple[GpuUse, ...] | None], **more: object) -> Curve:
     """A curve of one GPU, or of several."""
-    made = tuple((minutes, (use,) if isinstance(use, GpuUse) else use) for minutes, use in parts)
-    return Curve(what, made, **more)  # type: ignore[arg-type]
+    curve_parts = tuple((minutes, (use,) if isinstance(use, GpuUse) else use) for minutes, use in parts)
+    return Curve(what, curve_parts, **more)  # type: ignore[arg-type]
 
 
 CURVES = (
@@ -96,7 +96,7 @@ CURVES = (
 class Outcome:
     """What became of a server, in minutes from its start."""
 
-    told: tuple[int, ...] = ()
+    warnings: tuple[int, ...] = ()
     """When its user was warned."""
     due: int | None = None
     """When it was due for the first time."""
@@ -107,19 +107,19 @@ class Outcome:
 
 def summaries(of: Curve) -> tuple[Use, ...]:
     """The summaries that the hub gets, by its clock; the server starts at 0."""
-    found, at = [], 0
+    uses, at = [], 0
     for minutes, gpus in of.parts:
         for _ in range(0, minutes, 5):
             at += 5
             if gpus is not None:
                 summary = UsageSummary("1", 300.0, 10, 30.0, gpus=gpus, cores_max=of.cores)
-                found.append(Use(at * MINUTE, summary))
-    return tuple(found)
+                uses.append(Use(at * MINUTE, summary))
+    return tuple(uses)
 
 
 def replay(of: Curve) -> Outcome:
     """Look at a server each minute until it is stopped or the curve is over, as the hub does."""
-    uses, told, due, warned = summaries(of), [], None, 0
+    uses, warnings, due, warned = summaries(of), [], None, 0
     server = IdleServer("1", gpus=bool(of.placement.gpus))
     for minute in range(1, sum(minutes for minutes, _ in of.parts) + 1):
         now = minute * MINUTE
@@ -134,7 +134,7 @@ def replay(of: Curve) -> Outcome:
             session_ended=of.session[1] * MINUTE if of.session is not None and of.session[1] <= minute else 0.0,
         )
         if server.is_announced and server.verdict.warnings > warned and server.verdict.state is not State.DUE:
-            told.append(minute)
+            warnings.append(minute)
         warned = server.verdict.warnings if server.is_announced else 0
         if minute in of.keeps and server.is_announced and server.keeps_left:
             server = server.prolonged(now)
@@ -142,8 +142,8 @@ def replay(of: Curve) -> Outcome:
         if server.verdict.state is State.DUE and due is None:
             due = minute
         if server.verdict.state is State.DUE and of.rule.action.value == "stop":
-            return Outcome(tuple(told), due, stopped=True, state=server.verdict.state)
-    return Outcome(tuple(told), due, state=server.verdict.state)
+            return Outcome(tuple(warnings), due, stopped=True, state=server.verdict.state)
+    return Outcome(tuple(warnings), due, state=server.verdict.state)
 
 
 def clock(minutes: int) -> str:
@@ -153,11 +153,11 @@ def clock(minutes: int) -> str:
 
 def row(of: Curve) -> str:
     """A line of the table."""
-    found = replay(of)
-    told = ", ".join(map(clock, found.told)) or "-"
-    end = clock(found.due) if found.due is not None else f"no: {found.state.value}"
-    end = f"no; reported at {end}" if found.due is not None and not found.stopped else end
-    return f"| {of.what} | {told} | {end} |"
+    outcome = replay(of)
+    warning_times = ", ".join(map(clock, outcome.warnings)) or "-"
+    end = clock(outcome.due) if outcome.due is not None else f"no: {outcome.state.value}"
+    end = f"no; reported at {end}" if outcome.due is not None and not outcome.stopped else end
+    return f"| {of.what} | {warning_times} | {end} |"
 
 
 def main() -> None:

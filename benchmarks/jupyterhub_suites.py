@@ -117,10 +117,10 @@ def pytest_sessionfinish() -> None:
 def outcomes(suite: str, *, with_ours: bool) -> dict[str, bool]:
     """Whether each test of a suite passes."""
     with tempfile.TemporaryDirectory() as folder:
-        found = Path(folder) / "outcomes.json"
+        file = Path(folder) / "outcomes.json"
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # configurable-http-proxy is there
         root = str(Path(__file__).resolve().parents[1])
-        environment = {"PATH": path, "PYTHONPATH": root, OUTCOMES: str(found), WITH_OURS: "1" if with_ours else ""}
+        environment = {"PATH": path, "PYTHONPATH": root, OUTCOMES: str(file), WITH_OURS: "1" if with_ours else ""}
         command = (sys.executable, "-m", "pytest", *OPTIONS, "--rootdir", folder, "-p", "benchmarks.jupyterhub_suites")
         subprocess.run(
             (*command, "--pyargs", f"jupyterhub.tests.{suite}"),
@@ -129,7 +129,7 @@ def outcomes(suite: str, *, with_ours: bool) -> dict[str, bool]:
             stdout=subprocess.DEVNULL,
             check=False,
         )
-        result: dict[str, bool] = json.loads(found.read_text())
+        result: dict[str, bool] = json.loads(file.read_text())
         return result
 
 
@@ -153,9 +153,9 @@ def main() -> int:
     explained = {name for names in REASONS.values() for name in names}
     lines += ["", "| what fails, and with how many arguments | why that is right |", "| --- | --- |"]
     for reason, names in REASONS.items():
-        told = [f"`{name}` ({len(failed[name])})" for name in names if name in failed]
-        if told:
-            lines.append(f"| {', '.join(told)} | {reason} |")
+        failures = [f"`{name}` ({len(failed[name])})" for name in names if name in failed]
+        if failures:
+            lines.append(f"| {', '.join(failures)} | {reason} |")
     unexplained = sorted(set(failed) - explained)
     lines += [f"| `{name}` | not explained |" for name in unexplained]
     PAGE.write_text("# JupyterHub's own tests with this package\n\n" + "\n".join(lines) + "\n")

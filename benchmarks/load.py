@@ -38,7 +38,7 @@ from pathlib import Path
 from side_by_side import phases
 from side_by_side.cluster import cancel_all, cluster_for, step_aside
 from side_by_side.floor import plain_sbatch
-from side_by_side.hubs import Place
+from side_by_side.hubs import Testbed
 from side_by_side.phases import Measured
 from side_by_side.report import Results, aims, bars, plot, table
 from side_by_side.systems import OURS, SYSTEMS, System
@@ -94,79 +94,81 @@ def folders(database: Path | None) -> Iterator[tuple[Path, Path]]:
     machine from its disk. Here they would: a commit that takes 1 ms at rest takes 100 while 30 jobs start.
     """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    made = [Path(tempfile.mkdtemp(prefix="gpuspawner-load-", dir=parent)) for parent in (memory, database or memory)]
-    for folder in made:
+    directories = [
+        Path(tempfile.mkdtemp(prefix="gpuspawner-load-", dir=parent)) for parent in (memory, database or memory)
+    ]
+    for folder in directories:
         folder.chmod(0o755)
     try:
-        yield made[0], made[1]
+        yield directories[0], directories[1]
     finally:
-        for folder in made:
+        for folder in directories:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-async def measure(place: Place, system: System, asked: argparse.Namespace) -> tuple[Measured, list[float]]:
+async def measure(testbed: Testbed, system: System, arguments: argparse.Namespace) -> tuple[Measured, list[float]]:
     """Run all phases of one system; for ours, plain sbatch as well."""
     measured, floor = Measured(system.key), list[float]()
-    say(f"{system.title}: {asked.users} users click")
-    await phases.start(place, system, measured, users=asked.users, rest=asked.rest, timeout=TIMEOUT)
+    say(f"{system.title}: {arguments.users} users click")
+    await phases.start(testbed, system, measured, users=arguments.users, rest=arguments.rest, timeout=TIMEOUT)
     if measured.scripts:
         say("plain sbatch of the same scripts")
-        path = f"{place.environment}:{os.environ['PATH']}"
-        floor = await plain_sbatch(place, measured.scripts, path=path, timeout=TIMEOUT)
-        await cancel_all(place.slurm)
-    if asked.waiting:
-        steps = asked.waiting if system is OURS else asked.waiting[:1]
+        path = f"{testbed.environment}:{os.environ['PATH']}"
+        floor = await plain_sbatch(testbed, measured.scripts, path=path, timeout=TIMEOUT)
+        await cancel_all(testbed.slurm)
+    if arguments.waiting:
+        steps = arguments.waiting if system is OURS else arguments.waiting[:1]
         say(f"{system.title}: {' and '.join(map(str, steps))} users wait")
-        await phases.waiting(place, system, measured, steps=steps, seconds=10.0)
-    if asked.crowd and system is OURS:
-        say(f"{system.title}: {asked.crowd} users click on a full cluster")
-        await phases.crowd(place, system, measured, users=asked.crowd, streams=asked.streams, timeout=TIMEOUT)
-    if asked.held and system is OURS:
-        say(f"{system.title}: {asked.held} servers at rest")
-        await phases.held(place, system, measured, servers=asked.held, seconds=60.0)
+        await phases.waiting(testbed, system, measured, steps=steps, seconds=10.0)
+    if arguments.crowd and system is OURS:
+        say(f"{system.title}: {arguments.crowd} users click on a full cluster")
+        await phases.crowd(testbed, system, measured, users=arguments.crowd, streams=arguments.streams, timeout=TIMEOUT)
+    if arguments.held and system is OURS:
+        say(f"{system.title}: {arguments.held} servers at rest")
+        await phases.held(testbed, system, measured, servers=arguments.held, seconds=60.0)
     return measured, floor
 
 
-async def run(asked: argparse.Namespace, folder: Path, databases: Path) -> Results:
+async def run(arguments: argparse.Namespace, folder: Path, databases: Path) -> Results:
     """Run the whole benchmark."""
-    systems = [system for system in SYSTEMS if not asked.only or system.key in asked.only]
-    with PrivateSlurm(cluster_for(asked.users), folder / "slurm") as slurm:
+    systems = [system for system in SYSTEMS if not arguments.only or system.key in arguments.only]
+    with PrivateSlurm(cluster_for(arguments.users), folder / "slurm") as slurm:
         step_aside(slurm)
         words = slurm.run("sinfo", "--version").split()[1]
         old = tuple(map(int, words.split(".")[:2])) < (23, 2)
-        place = Place(slurm, folder, databases, environment(folder / "env"), old=old, users=asked.users)
-        found, floor = [], list[float]()
+        testbed = Testbed(slurm, folder, databases, environment(folder / "env"), old=old, users=arguments.users)
+        measurements, floor = [], list[float]()
         for system in systems:
-            measured, plain = await measure(place, system, asked)
-            found.append(measured)
+            measured, plain = await measure(testbed, system, arguments)
+            measurements.append(measured)
             floor = plain or floor
     packages = ("jupyterhub", "batchspawner", "wrapspawner", "jupyterhub-moss", "slurmformspawner")
     versions = ", ".join(f"{name} {version(name)}" for name in packages if find_spec(name.replace("-", "_")))
     about = f"{os.cpu_count()} cores, Python {platform.python_version()}, Slurm {words}, {versions}"
-    return Results(tuple(found), tuple(floor), about)
+    return Results(tuple(measurements), tuple(floor), about)
 
 
 def main() -> int:
     """Print the tables of results and limits; exit with status 1 if a limit is exceeded."""
-    asked = options()
-    with folders(asked.database) as (folder, databases):
-        results = asyncio.run(run(asked, folder, databases))
-        if asked.keep:
-            shutil.copytree(folder, asked.keep, ignore=shutil.ignore_patterns("slurm", "env", "bin"))
+    arguments = options()
+    with folders(arguments.database) as (folder, databases):
+        results = asyncio.run(run(arguments, folder, databases))
+        if arguments.keep:
+            shutil.copytree(folder, arguments.keep, ignore=shutil.ignore_patterns("slurm", "env", "bin"))
     text = f"{table(results)}\n{aims(results)}\n({results.about})\n"
     print(text)
-    if asked.json:
+    if arguments.json:
         figures = {
             "about": results.about,
-            "systems": [each.as_json() for each in results.measured],
+            "systems": [measurement.as_json() for measurement in results.measured],
             "plain sbatch": results.floor,
             "aims": [{"what": what, "most": most, "was": was} for what, most, was in bars(results)],
         }
-        asked.json.write_text(json.dumps(figures, indent=1) + "\n")
-    if asked.table:
-        asked.table.write_text(f"{TITLE}\n{text}")
-    if asked.plot:
-        asked.plot.write_text(plot(results))
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if arguments.table:
+        arguments.table.write_text(f"{TITLE}\n{text}")
+    if arguments.plot:
+        arguments.plot.write_text(plot(results))
     return 1 if any(was > most for _, most, was in bars(results)) else 0
 
 

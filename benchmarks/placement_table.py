@@ -53,7 +53,7 @@ def pair_scores(machine: NodeTopology, free: Free, count: int) -> Iterator[Free]
     """The best set of the partition with the greatest sum of pair scores."""
 
     def score(some: Padded) -> int:
-        real = [each for each in some if each is not None]
+        real = [gpu for gpu in some if gpu is not None]
         return sum(pair(a, b) for a, b in itertools.combinations(real, 2))
 
     def pair(a: int, b: int) -> int:
@@ -70,8 +70,8 @@ def pair_scores(machine: NodeTopology, free: Free, count: int) -> Iterator[Free]
             if 0 < others.count(None) < padding:
                 continue
             rest = list(left[1:])
-            for each in others:
-                rest.remove(each)
+            for gpu in others:
+                rest.remove(gpu)
             for more in partitions(tuple(rest)):
                 yield [(left[0], *others), *more]
 
@@ -79,7 +79,7 @@ def pair_scores(machine: NodeTopology, free: Free, count: int) -> Iterator[Free]
     best = max(partitions((*free, *[None] * padding)), key=lambda some: sum(map(score, some)))
     chosen = max(best, key=score)
     if None not in chosen:
-        yield tuple(each for each in chosen if each is not None)
+        yield tuple(gpu for gpu in chosen if gpu is not None)
 
 
 POLICIES: dict[str, Callable[[NodeTopology, Free, int], Iterator[Free]]] = {
@@ -110,7 +110,7 @@ def rows(name: str) -> Iterator[list[str]]:
                 got = [worth(tuple(sorted(some))) for some in policy(machine, free, count)]
                 failed += not got
                 for n in (0, 1) if got else ():
-                    losses[n].append(100 * (1 - mean(each[n] for each in got) / best[free][n]))
+                    losses[n].append(100 * (1 - mean(bandwidths[n] for bandwidths in got) / best[free][n]))
             cells += [f"{mean(loss):.0f} / {max(loss):.0f}" for loss in losses]
         yield [*cells, str(failed)]
 

@@ -176,14 +176,14 @@ class Trial:
     def _fewest(self) -> int:
         """The fewest sockets that have as many free GPUs and cores as the job requests."""
         wanted = self.resources.gpus or (1 if self.resources.shards else 0)
-        taken = {index for part in self.others for gres in part.gres for index in gres.indices}
+        busy_gpus = {index for part in self.others for gres in part.gres for index in gres.indices}
         size = self.kind.cores * self.kind.threads
         busy = Counter(cpu // size for part in self.others for cpu in part.cpu_ids)
         for socket in range(SOCKETS):
             free = [
                 gpu
                 for gpu, kind in enumerate(self.kind.types)
-                if self.kind.socket(gpu) == socket and gpu not in taken and self.resources.gpu_type in (None, kind)
+                if self.kind.socket(gpu) == socket and gpu not in busy_gpus and self.resources.gpu_type in (None, kind)
             ]
             if len(free) >= wanted and size - busy[socket] >= (self.resources.cpus or 1):
                 return 1
@@ -273,8 +273,8 @@ async def trials(kind: Kind) -> tuple[list[Trial], str]:
         if (name := group.name(request, form)) not in by_node and group.name(request, 0) in by_node
     ]
     if waiting:
-        again = await what_runs(site, [*fillers, *waiting], at=time.time(), slurm=Installation(), timeout=SECONDS)
-        by_node |= {part.node: answer for answer in again.answers[len(fillers) :] for part in answer.allocations}
+        retry = await what_runs(site, [*fillers, *waiting], at=time.time(), slurm=Installation(), timeout=SECONDS)
+        by_node |= {part.node: answer for answer in retry.answers[len(fillers) :] for part in answer.allocations}
     return [
         Trial(
             kind,

@@ -26,16 +26,16 @@ def mirror(sources: Path = Path("/etc/apt")) -> str:
     files = [sources / "sources.list", *sorted((sources / "sources.list.d").glob("*"))]
     for file in files:
         with contextlib.suppress(OSError):
-            for found in re.finditer(r"^(?:URIs:|deb(?: \[.*?\])?) +(\S+)", file.read_text("utf-8"), re.MULTILINE):
-                if found[1].rstrip("/").endswith("/debian"):
-                    return found[1].rstrip("/")
+            for match in re.finditer(r"^(?:URIs:|deb(?: \[.*?\])?) +(\S+)", file.read_text("utf-8"), re.MULTILINE):
+                if match[1].rstrip("/").endswith("/debian"):
+                    return match[1].rstrip("/")
     return DEFAULT
 
 
 def version(package: str, listing: str) -> str | None:
     """The version of a package in the text of a ``Packages`` file; None if it is not in it."""
-    found = re.search(rf"^Package: {re.escape(package)}\n(?:\S.*\n| .*\n)*?Version: (\S+)$", listing, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(rf"^Package: {re.escape(package)}\n(?:\S.*\n| .*\n)*?Version: (\S+)$", listing, re.MULTILINE)
+    return match[1] if match else None
 
 
 def listing(address: str, suite: str) -> str:
@@ -56,9 +56,9 @@ def main(package: str, address: str) -> int:
             sys.stderr.write(f"{address} {suite}: {error}\n")
             continue
         read += 1
-        found = version(package, text)
-        if found is not None:
-            sys.stdout.write(f"{suite} {found}\n")
+        package_version = version(package, text)
+        if package_version is not None:
+            sys.stdout.write(f"{suite} {package_version}\n")
     return 0 if read else 1
 
 

@@ -47,8 +47,8 @@ def module_of(name: str) -> Path:
 
 def names() -> list[str]:
     """The names of all sites; the one to compare the others with comes first."""
-    found = [path.stem.removeprefix("test_").replace("_", "-") for path in SITES.glob("test_*.py")]
-    return sorted(found, key=lambda name: (name != "plain", name))
+    sites = [path.stem.removeprefix("test_").replace("_", "-") for path in SITES.glob("test_*.py")]
+    return sorted(sites, key=lambda name: (name != "plain", name))
 
 
 def title(name: str) -> str:
@@ -67,11 +67,11 @@ def outcome(case: ET.Element) -> str:
 
 def outcomes(junit: Path) -> dict[str, str]:
     """How each test ended, by its name; a test with an error in its set-up and its end has failed once."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for case in ET.parse(junit).getroot().iter("testcase"):  # noqa: S314 - pytest wrote it
         name, result = str(case.get("name")).removeprefix("test_"), outcome(case)
-        found[name] = "failed" if found.get(name) == "failed" else result
-    return found
+        results[name] = "failed" if results.get(name) == "failed" else result
+    return results
 
 
 def table(rows: list[Row]) -> str:

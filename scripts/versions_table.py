@@ -50,11 +50,11 @@ Row = dict[str, Any]
 def here() -> dict[str, str]:
     """The versions of the Python that runs this, and of what it would test with."""
     slurm = shutil.which("slurmctld", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    said = subprocess.run([slurm, "-V"], capture_output=True, text=True, check=False).stdout if slurm else ""
+    output = subprocess.run([slurm, "-V"], capture_output=True, text=True, check=False).stdout if slurm else ""
     return {
         "python": platform.python_version(),
         "jupyterhub": importlib.metadata.version("jupyterhub"),
-        "slurm": said.split()[-1] if said else "",
+        "slurm": output.split()[-1] if output else "",
         "database": "Postgres" if os.environ.get(POSTGRES) else "sqlite",
     }
 
@@ -95,7 +95,7 @@ def outcome(junit: Path, output: str) -> Row:
     """What one run of pytest printed last, how many tests JUnit has, and the names of those that failed."""
     cases = list(ET.parse(junit).getroot().iter("testcase"))  # noqa: S314 - pytest wrote it
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    found: Row = {
+    row: Row = {
         "summary": output.strip().splitlines()[-1].strip("= "),
         "tests": len(cases),
         "failures": sorted(f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}" for case in failed),
@@ -106,11 +106,11 @@ def outcome(junit: Path, output: str) -> Row:
         if (started := re.search(r"_placed_reported_and_started\[([\d.]+)\]", str(case.get("name"))))
     }
     if nodes:
-        found["launcher"] = sorted(nodes, key=lambda version: [int(part) for part in version.split(".")])
-    return found
+        row["launcher"] = sorted(nodes, key=lambda version: [int(part) for part in version.split(".")])
+    return row
 
 
-def kept(rows: list[Row], new: Row) -> list[Row]:
+def merged(rows: list[Row], new: Row) -> list[Row]:
     """The rows with a new one, in the order of the names; all rows of an environment are of one commit."""
 
     def key(row: Row) -> tuple[str, list[int], str]:
@@ -184,9 +184,9 @@ def main(words: list[str]) -> None:
             row |= outcome(Path(junit), Path(output).read_text("utf-8"))
             if problem := contradiction(row):
                 sys.exit(f"{problem}. Nothing was kept; run it again.")
-            write(kept(read(), row))
+            write(merged(read(), row))
         case ["absent", name, reason]:
-            write(kept(read(), {"name": name, "date": today, "absent": reason}))
+            write(merged(read(), {"name": name, "date": today, "absent": reason}))
         case ["write"]:
             write(read())
         case _:

@@ -58,9 +58,9 @@ def step_aside(slurm: PrivateSlurm) -> None:
 
 def rpcs(slurm: PrivateSlurm) -> Counter[str]:
     """RPCs of slurmctld since its start, by kind, without those of this query."""
-    said = slurm.run("sdiag").partition("Remote Procedure Call statistics by message type")[2]
-    said = said.partition("Remote Procedure Call statistics by user")[0]
-    counts = Counter({kind: int(count) for kind, count in _RPC.findall(said)})
+    statistics = slurm.run("sdiag").partition("Remote Procedure Call statistics by message type")[2]
+    statistics = statistics.partition("Remote Procedure Call statistics by user")[0]
+    counts = Counter({kind: int(count) for kind, count in _RPC.findall(statistics)})
     del counts[ASKING_ITSELF]
     return counts
 
@@ -71,16 +71,16 @@ def fill(slurm: PrivateSlurm, users: int) -> None:
         slurm.run("salloc", "--no-shell", "-p", "gpu", "-w", f"d{number}", "--gres=gpu:8", "--mem=100M", "-J", "full")
 
 
-async def allocate(slurm: PrivateSlurm, count: int, *, at_once: int = 4) -> list[str]:
+async def allocate(slurm: PrivateSlurm, count: int, *, concurrency: int = 4) -> list[str]:
     """Start ``count`` jobs without a process (salloc(1), ``--no-shell``) and return their ids."""
-    turns = asyncio.Semaphore(at_once)
+    turns = asyncio.Semaphore(concurrency)
 
     async def one() -> str:
         async with turns:
-            said = await asyncio.to_thread(_allocate_one, slurm)
-        found = re.search(r"Granted job allocation (\d+)", said)
-        assert found, said
-        return found[1]
+            stderr = await asyncio.to_thread(_allocate_one, slurm)
+        match = re.search(r"Granted job allocation (\d+)", stderr)
+        assert match, stderr
+        return match[1]
 
     return list(await asyncio.gather(*(one() for _ in range(count))))
 

@@ -12,9 +12,9 @@ from threading import Thread
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 
-from .hubs import Place
+from .hubs import Testbed
 
-AT_ONCE = 8
+CONCURRENCY = 8
 """Number of sbatch commands that run at once, as in the hub."""
 
 
@@ -51,22 +51,22 @@ def _reports() -> Iterator[_Reports]:
             thread.join()
 
 
-async def plain_sbatch(place: Place, scripts: list[str], *, path: str, timeout: float) -> list[float]:
+async def plain_sbatch(testbed: Testbed, scripts: list[str], *, path: str, timeout: float) -> list[float]:
     """Seconds from the first sbatch until each server answered, sorted."""
-    slurm = place.slurm
+    slurm = testbed.slurm
     with _reports() as reports:
         environment = {
             "PATH": path,
             "LANG": "C.UTF-8",
-            "HOME": str(place.folder),
-            "TMPDIR": str(place.scratch),
+            "HOME": str(testbed.folder),
+            "TMPDIR": str(testbed.scratch),
             **slurm.environment,
             "JUPYTERHUB_API_URL": f"http://127.0.0.1:{reports.server_address[1]}/hub/api",
             "JUPYTERHUB_API_TOKEN": "0" * 32,
             "JUPYTERHUB_SERVICE_URL": "http://0.0.0.0:0/user/floor/",
             "JUPYTERHUB_SERVICE_PREFIX": "/user/floor/",
         }
-        turns = asyncio.Semaphore(AT_ONCE)
+        turns = asyncio.Semaphore(CONCURRENCY)
 
         async def submit(script: str) -> None:
             async with turns:

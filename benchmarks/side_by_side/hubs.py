@@ -26,12 +26,12 @@ from .commands import CommandLog
 from .systems import System
 
 CONFIGS = Path(__file__).parent / "configs"
-LOOK = 0.1
+POLL_SECONDS = 0.1
 """Seconds between two checks of which servers are ready."""
 
 
 @dataclass(frozen=True)
-class Place:
+class Testbed:
     """Values shared by all hubs of a run."""
 
     slurm: PrivateSlurm
@@ -53,28 +53,28 @@ class Place:
 
 
 class Hub:
-    """A started hub: ``async with Hub(place, system, "start") as hub:``."""
+    """A started hub: ``async with Hub(testbed, system, "start") as hub:``."""
 
-    def __init__(self, place: Place, system: System, name: str) -> None:
+    def __init__(self, testbed: Testbed, system: System, name: str) -> None:
         self.system = system
-        self.folder = place.folder / f"{system.key}-{name}"
-        self.commands = CommandLog(self.folder / "bin", bin_dir=place.slurm.bin_dir, old=place.old)
-        self.database = database = place.databases / f"{system.key}-{name}.sqlite"
+        self.folder = testbed.folder / f"{system.key}-{name}"
+        self.commands = CommandLog(self.folder / "bin", bin_dir=testbed.slurm.bin_dir, old=testbed.old)
+        self.database = database = testbed.databases / f"{system.key}-{name}.sqlite"
         token = secrets.token_hex(16)
         self.process = HubProcess(
             self.folder,
             token=token,
             config=CONFIGS / system.config,
             environment={
-                **place.slurm.environment,
+                **testbed.slurm.environment,
                 "CONFIGPROXY_AUTH_TOKEN": token,
-                "PATH": f"{self.commands.folder}:{place.environment}:{os.environ['PATH']}",
-                "TMPDIR": str(place.scratch),
+                "PATH": f"{self.commands.folder}:{testbed.environment}:{os.environ['PATH']}",
+                "TMPDIR": str(testbed.scratch),
                 "BENCH_DATABASE": str(database),
                 "BENCH_CONFIGS": str(CONFIGS),
-                "BENCH_ENVIRONMENT": f"{place.environment}/",
+                "BENCH_ENVIRONMENT": f"{testbed.environment}/",
                 "BENCH_PACKAGES": ",".join(system.packages),
-                "BENCH_TOPOLOGY": place.slurm.topology_pattern,
+                "BENCH_TOPOLOGY": testbed.slurm.topology_pattern,
             },
         )
 
@@ -130,12 +130,12 @@ class Hub:
 
     async def until_ready(self, names: set[str], began: float, *, timeout: float) -> dict[str, float]:
         """For each user, seconds from ``began`` (time.monotonic()) until the server was ready, if in time."""
-        found: dict[str, float] = {}
-        while len(found) < len(names) and time.monotonic() - began < timeout:
-            for name in await self.ready() - found.keys():
-                found[name] = time.monotonic() - began
-            await asyncio.sleep(LOOK)
-        return found
+        durations: dict[str, float] = {}
+        while len(durations) < len(names) and time.monotonic() - began < timeout:
+            for name in await self.ready() - durations.keys():
+                durations[name] = time.monotonic() - began
+            await asyncio.sleep(POLL_SECONDS)
+        return durations
 
 
 class Person:
@@ -175,8 +175,8 @@ class Person:
         cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in self.browser.cookies.jar)
         head = f"GET /hub/api/users/{self.name}/server/progress HTTP/1.1\r\nHost: hub\r\nCookie: {cookies}\r\n\r\n"
         writer.write(head.encode())
-        said = await reader.readuntil(b"\r\n\r\n")
-        assert said.startswith(b"HTTP/1.1 200 "), said
+        response = await reader.readuntil(b"\r\n\r\n")
+        assert response.startswith(b"HTTP/1.1 200 "), response
         await reader.readuntil(b"data: ")
 
         async def read_on() -> None:
@@ -195,9 +195,9 @@ class Person:
         return await self.browser.post(path, params={"_xsrf": xsrf}, data=fields, follow_redirects=follow)
 
 
-async def people(hub: Hub, names: list[str], *, at_once: int = 4) -> list[Person]:
+async def people(hub: Hub, names: list[str], *, concurrency: int = 4) -> list[Person]:
     """All users, signed in, with the form open."""
-    turns = asyncio.Semaphore(at_once)
+    turns = asyncio.Semaphore(concurrency)
 
     async def one(name: str) -> Person:
         person = Person(hub, name)

@@ -13,7 +13,7 @@ from typing import Any
 from .cluster import allocate, cancel_all, fill, rpcs
 from .floor import script_of
 from .held import as_held, one_for_all, write_database
-from .hubs import Hub, Person, Place, people
+from .hubs import Hub, Person, Testbed, people
 from .systems import OURS, System
 
 DAEMONS = ("REQUEST_STEP", "REQUEST_COMPLETE", "MESSAGE_", "REQUEST_PING", "REQUEST_JOB_ALLOCATION", "REQUEST_KILL")
@@ -117,9 +117,9 @@ class Measured:
 
     def as_json(self) -> dict[str, Any]:
         """The results as a dict for ``--json``."""
-        found = asdict(self)
-        del found["scripts"], found["state"]
-        return found
+        document = asdict(self)
+        del document["scripts"], document["state"]
+        return document
 
 
 def longest(blocks: list[dict[str, Any]], what: str = "spawner") -> tuple[float, str]:
@@ -128,11 +128,13 @@ def longest(blocks: list[dict[str, Any]], what: str = "spawner") -> tuple[float,
     return (float(worst[what]), str(worst["where"])) if worst and worst[what] else (0.0, "")
 
 
-async def start(place: Place, system: System, measured: Measured, *, users: int, rest: float, timeout: float) -> None:
+async def start(
+    testbed: Testbed, system: System, measured: Measured, *, users: int, rest: float, timeout: float
+) -> None:
     """All users click at once; then, with their servers running, nobody does anything."""
     names = [f"user{number:03d}" for number in range(users)]
-    async with fresh(place, system, "start") as hub:
-        before = rpcs(place.slurm)
+    async with fresh(testbed, system, "start") as hub:
+        before = rpcs(testbed.slurm)
         crowd = await people(hub, names)
         cpu, blocks = hub.cpu(), len(hub.blocks())
         began = time.monotonic()
@@ -146,7 +148,7 @@ async def start(place: Place, system: System, measured: Measured, *, users: int,
             users=users,
             ready=sorted(round(seconds, 2) for seconds in ready.values()),
             commands=dict(sorted(hub.commands.counts().items())),
-            rpcs=from_outside(rpcs(place.slurm) - before),
+            rpcs=from_outside(rpcs(testbed.slurm) - before),
             hub_cpu=round(after[0] - cpu[0], 2),
             commands_cpu=round(after[1] - cpu[1], 2),
             memory=round(hub.memory(), 1),
@@ -163,39 +165,41 @@ async def start(place: Place, system: System, measured: Measured, *, users: int,
         measured.state = next(iter(states.values()), None)
         if system is OURS:
             jobs = [state["job_id"] for state in states.values()]
-            measured.scripts = [await asyncio.to_thread(script_of, place.slurm, job) for job in jobs]
+            measured.scripts = [await asyncio.to_thread(script_of, testbed.slurm, job) for job in jobs]
         if rest:
-            measured.rest.append(await at_rest(place, hub, users=len(ready), seconds=rest))
+            measured.rest.append(await at_rest(testbed, hub, users=len(ready), seconds=rest))
 
 
-async def waiting(place: Place, system: System, measured: Measured, *, steps: list[int], seconds: float) -> None:
+async def waiting(testbed: Testbed, system: System, measured: Measured, *, steps: list[int], seconds: float) -> None:
     """The cluster is full: RPCs while different numbers of users wait."""
-    fill(place.slurm, place.users)
-    async with fresh(place, system, "waiting") as hub:
+    fill(testbed.slurm, testbed.users)
+    async with fresh(testbed, system, "waiting") as hub:
         waits: list[asyncio.Task[str]] = []
         for step in steps:
             names = [f"wait{number:03d}" for number in range(len(waits), step)]
-            submitted = rpcs(place.slurm)["REQUEST_SUBMIT_BATCH_JOB"]
+            submitted = rpcs(testbed.slurm)["REQUEST_SUBMIT_BATCH_JOB"]
             crowd = await people(hub, names)
             waits += [asyncio.create_task(person.click()) for person in crowd]
             for _ in range(600):
-                if rpcs(place.slurm)["REQUEST_SUBMIT_BATCH_JOB"] - submitted >= len(names):
+                if rpcs(testbed.slurm)["REQUEST_SUBMIT_BATCH_JOB"] - submitted >= len(names):
                     break
                 await asyncio.sleep(0.2)
             await asyncio.sleep(3.0)  # the last of them has been asked about
-            measured.waiting.append(await rate(place, hub, users=step, seconds=seconds))
+            measured.waiting.append(await rate(testbed, hub, users=step, seconds=seconds))
         for wait in waits:
             wait.cancel()
 
 
-async def crowd(place: Place, system: System, measured: Measured, *, users: int, streams: int, timeout: float) -> None:
+async def crowd(
+    testbed: Testbed, system: System, measured: Measured, *, users: int, streams: int, timeout: float
+) -> None:
     """The cluster is full: many users click at once while another one opens the home page; then they watch."""
-    fill(place.slurm, place.users)
-    async with fresh(place, system, "crowd") as hub:
+    fill(testbed.slurm, testbed.users)
+    async with fresh(testbed, system, "crowd") as hub:
         names = [f"crowd{number:03d}" for number in range(users)]
         clickers = await people(hub, names)
         visitor = (await people(hub, ["visitor"]))[0]
-        before, blocks, cpu = await queued(place), len(hub.blocks()), hub.cpu()[0]
+        before, blocks, cpu = await queued(testbed), len(hub.blocks()), hub.cpu()[0]
         home: list[float] = []
         visits = asyncio.create_task(visitor.visit_home(home))
         began = time.monotonic()
@@ -203,37 +207,37 @@ async def crowd(place: Place, system: System, measured: Measured, *, users: int,
         submitted = 0
         while submitted < users and time.monotonic() - began < timeout:
             await asyncio.sleep(0.2)
-            submitted = await queued(place) - before
+            submitted = await queued(testbed) - before
         seconds = time.monotonic() - began
-        failures = [said for said in await asyncio.gather(*clicks) if said]
+        failures = [error for error in await asyncio.gather(*clicks) if error]
         visits.cancel()
-        found = hub.blocks(blocks)
+        new_blocks = hub.blocks(blocks)
         measured.crowd = Crowd(
             users=users,
             submitted=submitted,
             seconds=round(seconds, 1),
             failures=failures,
             hub_cpu=round(hub.cpu()[0] - cpu, 2),
-            home=sorted(round(each, 3) for each in home),
-            blocked=longest(found)[0],
-            blocked_cpu=longest(found, "spawner_cpu")[0],
-            blocked_cpu_where=longest(found, "spawner_cpu")[1],
+            home=sorted(round(duration, 3) for duration in home),
+            blocked=longest(new_blocks)[0],
+            blocked_cpu=longest(new_blocks, "spawner_cpu")[0],
+            blocked_cpu_where=longest(new_blocks, "spawner_cpu")[1],
         )
         if streams:
-            measured.streams = await open_streams(place, hub, clickers, streams)
+            measured.streams = await open_streams(testbed, hub, clickers, streams)
 
 
 async def open_streams(
-    place: Place, hub: Hub, watching: list[Person], streams: int, *, seconds: float = 20.0
+    testbed: Testbed, hub: Hub, watching: list[Person], streams: int, *, seconds: float = 20.0
 ) -> Streams:
     """Open so many progress streams of servers that wait; each has sent its first event before it is measured."""
 
     async def resting() -> tuple[float, float]:
-        counted, cpu, began = rpcs(place.slurm), hub.cpu()[0], time.monotonic()
+        counted, cpu, began = rpcs(testbed.slurm), hub.cpu()[0], time.monotonic()
         await asyncio.sleep(seconds)
         passed = time.monotonic() - began
-        asked = sum(from_outside(rpcs(place.slurm) - counted).values())
-        return asked / passed, (hub.cpu()[0] - cpu) / passed
+        rpc_count = sum(from_outside(rpcs(testbed.slurm) - counted).values())
+        return rpc_count / passed, (hub.cpu()[0] - cpu) / passed
 
     rpcs_before, cpu_before = await resting()
     memory = hub.memory()
@@ -251,37 +255,37 @@ async def open_streams(
     )
 
 
-async def queued(place: Place) -> int:
+async def queued(testbed: Testbed) -> int:
     """The number of jobs that Slurm knows, running or pending."""
-    return len((await asyncio.to_thread(place.slurm.run, "squeue", "-h", "-o", "%i")).split())
+    return len((await asyncio.to_thread(testbed.slurm.run, "squeue", "-h", "-o", "%i")).split())
 
 
-async def held(place: Place, system: System, measured: Measured, *, servers: int, seconds: float) -> None:
+async def held(testbed: Testbed, system: System, measured: Measured, *, servers: int, seconds: float) -> None:
     """Many idle servers, found in the database by a hub that has just started."""
     state = measured.state
     if state is None:
         return
-    jobs = await allocate(place.slurm, servers)
+    jobs = await allocate(testbed.slurm, servers)
     async with one_for_all() as port:
-        hub = Hub(place, system, f"held{servers}")
+        hub = Hub(testbed, system, f"held{servers}")
         write_database(hub.database, [as_held(state, job, port) for job in jobs], port=port)
-        async with running(place, hub):
-            measured.rest.append(await at_rest(place, hub, users=servers, seconds=seconds))
+        async with running(testbed, hub):
+            measured.rest.append(await at_rest(testbed, hub, users=servers, seconds=seconds))
 
 
-async def at_rest(place: Place, hub: Hub, *, users: int, seconds: float) -> Rate:
+async def at_rest(testbed: Testbed, hub: Hub, *, users: int, seconds: float) -> Rate:
     """RPCs while nobody does anything."""
     await asyncio.sleep(5.0)  # whatever was hurried is over
-    return await rate(place, hub, users=users, seconds=seconds)
+    return await rate(testbed, hub, users=users, seconds=seconds)
 
 
-async def rate(place: Place, hub: Hub, *, users: int, seconds: float) -> Rate:
+async def rate(testbed: Testbed, hub: Hub, *, users: int, seconds: float) -> Rate:
     """RPCs within about ``seconds``; for ours, which queries periodically, from one squeue to a later one."""
     turns = hub.system is OURS
     if turns:
         await hub.commands.next("squeue", timeout=60.0)
         await asyncio.sleep(0.3)  # it has been answered
-    began, before = time.monotonic(), rpcs(place.slurm)
+    began, before = time.monotonic(), rpcs(testbed.slurm)
     ran, cpu, blocks = hub.commands.counts(), hub.cpu()[0], len(hub.blocks())
     await asyncio.sleep(seconds - 2.0 if turns else seconds)
     if turns:
@@ -292,7 +296,7 @@ async def rate(place: Place, hub: Hub, *, users: int, seconds: float) -> Rate:
     return Rate(
         users=users,
         seconds=round(passed, 2),
-        rpcs=from_outside(rpcs(place.slurm) - before),
+        rpcs=from_outside(rpcs(testbed.slurm) - before),
         commands=dict(hub.commands.counts() - ran),
         hub_cpu=round(hub.cpu()[0] - cpu, 2),
         memory=round(hub.memory(), 1),
@@ -302,17 +306,17 @@ async def rate(place: Place, hub: Hub, *, users: int, seconds: float) -> Rate:
 
 
 @asynccontextmanager
-async def fresh(place: Place, system: System, name: str) -> AsyncIterator[Hub]:
+async def fresh(testbed: Testbed, system: System, name: str) -> AsyncIterator[Hub]:
     """A hub with an empty database; its jobs are cancelled at the end."""
-    async with running(place, Hub(place, system, name)) as hub:
+    async with running(testbed, Hub(testbed, system, name)) as hub:
         yield hub
 
 
 @asynccontextmanager
-async def running(place: Place, hub: Hub) -> AsyncIterator[Hub]:
+async def running(testbed: Testbed, hub: Hub) -> AsyncIterator[Hub]:
     """A started hub; its jobs are cancelled at the end."""
     try:
         async with hub:
             yield hub
     finally:
-        await cancel_all(place.slurm)
+        await cancel_all(testbed.slurm)

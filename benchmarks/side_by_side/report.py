@@ -33,7 +33,7 @@ class Results:
 
 
 def _of(results: Results, key: str) -> Measured | None:
-    return next((each for each in results.measured if each.system == key), None)
+    return next((measurement for measurement in results.measured if measurement.system == key), None)
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -52,17 +52,17 @@ def table(results: Results) -> str:
         "event loop blocked by the spawner, ms",
         "of it processor time, ms",
     ]
-    users = next((each.started.users for each in results.measured if each.started), 0)
+    users = next((measurement.started.users for measurement in results.measured if measurement.started), 0)
     lines = [f"**{users} users click at once**", "", _row(heads), _row(["---"] + ["---:"] * (len(heads) - 1))]
-    for each in results.measured:
-        run = each.started
+    for measurement in results.measured:
+        run = measurement.started
         if run is None:
             continue
         missing = users - len(run.ready)
         lines.append(
             _row(
                 [
-                    TITLES[each.system],
+                    TITLES[measurement.system],
                     _ready(run.ready) + (f" ({missing} never)" if missing else ""),
                     _counts(run.commands),
                     str(sum(run.rpcs.values())),
@@ -111,8 +111,11 @@ def _ready(seconds: Sequence[float], *, digits: int = 1) -> str:
 
 
 def _rates(results: Results, what: str) -> Iterator[str]:
-    found = {each.system: {rate.users: rate for rate in getattr(each, what)} for each in results.measured}
-    columns = sorted({users for rates in found.values() for users in rates})
+    rates_by_system = {
+        measurement.system: {rate.users: rate for rate in getattr(measurement, what)}
+        for measurement in results.measured
+    }
+    columns = sorted({users for rates in rates_by_system.values() for users in rates})
     if not columns:
         return
     if what == "waiting":
@@ -122,7 +125,7 @@ def _rates(results: Results, what: str) -> Iterator[str]:
     yield ""
     yield _row(["", *map(str, columns)])
     yield _row(["---", *["---:"] * len(columns)])
-    for key, rates in found.items():
+    for key, rates in rates_by_system.items():
         if rates:
             yield _row([TITLES[key], *(_rate(rates.get(users), what) for users in columns)])
 
@@ -201,7 +204,11 @@ LEFT, MIDDLE, RIGHT_FROM, RIGHT_TO = 52, 470, 650, 830
 
 def plot(results: Results) -> str:
     """Left: servers ready over time. Right: RPCs per second while users wait."""
-    curves = {each.system: each.started.ready for each in results.measured if each.started and each.started.ready}
+    curves = {
+        measurement.system: measurement.started.ready
+        for measurement in results.measured
+        if measurement.started and measurement.started.ready
+    }
     if results.floor:
         curves["floor"] = list(results.floor)
     parts = [
@@ -257,13 +264,13 @@ def _curves(curves: dict[str, list[float]]) -> Iterator[str]:
 
 
 def _columns(results: Results) -> Iterator[str]:
-    found = [(each.system, rate) for each in results.measured for rate in each.waiting]
-    if not found:
+    rates = [(measurement.system, rate) for measurement in results.measured for rate in measurement.waiting]
+    if not rates:
         return
-    most = max(rate.per_second for _, rate in found)
+    most = max(rate.per_second for _, rate in rates)
     top = 10 ** math.ceil(math.log10(max(most, 10)))
     lowest = 0.1
-    height = (BOTTOM - TOP) / len(found)
+    height = (BOTTOM - TOP) / len(rates)
 
     def x(value: float) -> float:
         share = math.log10(max(value, lowest) / lowest) / math.log10(top / lowest)
@@ -275,7 +282,7 @@ def _columns(results: Results) -> Iterator[str]:
         yield _line(x(mark), TOP, x(mark), BOTTOM)
         yield _text(x(mark), BOTTOM + 18, f"{mark:g}", anchor="middle")
         mark *= 10
-    for number, (key, rate) in enumerate(found):
+    for number, (key, rate) in enumerate(rates):
         up = TOP + height * number + height * 0.2
         width = max(1.0, x(rate.per_second) - RIGHT_FROM)
         shape = f'x="{RIGHT_FROM}" y="{up:.1f}" width="{width:.1f}" height="{height * 0.6:.1f}"'

@@ -32,7 +32,7 @@ def page() -> str:
 def _table(package: str, settings: Iterable[InheritedSetting]) -> str:
     """One table; adjacent settings with the same remark share a row."""
     rows: dict[tuple[str, str], list[str]] = {}
-    for each in settings:
-        rows.setdefault((each.now, each.remark or each.name), []).append(code(each.name))
+    for setting in settings:
+        rows.setdefault((setting.now, setting.remark or setting.name), []).append(code(setting.name))
     lines = [(", ".join(names), now, "" if f"`{remark}`" in names else remark) for (now, remark), names in rows.items()]
     return table((package, "now", "remarks"), lines)

@@ -30,7 +30,7 @@ def page() -> str:
     for words, command in walk("gpuspawner", gpuspawner):
         parts += [f"## {words}\n", f"```text\n{_usage(words, command)}\n```\n", f"{markdown(command.help)}\n"]
         rows = [
-            (code(_spelled(option)), _given(option), option.help or "")
+            (code(_spelled(option)), _default(option), option.help or "")
             for option in command.params
             if isinstance(option, click.Option)
         ]
@@ -69,7 +69,7 @@ def _spelled(option: click.Option) -> str:
     return f"{names} {option.metavar or option.type.name.upper().partition(' ')[0]}"
 
 
-def _given(option: click.Option) -> str:
+def _default(option: click.Option) -> str:
     if option.required:
         return "required"
     if option.secondary_opts:

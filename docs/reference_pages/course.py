@@ -58,18 +58,19 @@ def page() -> str:
 
 def schema() -> str:
     """The JSON Schema (draft 2020-12) of a course's file, as text."""
-    found = Course.model_json_schema()
+    course_schema = Course.model_json_schema()
     for name, short in _SHORT.items():
-        found["$defs"][name] = {"anyOf": [*short, found["$defs"][name]]}
+        course_schema["$defs"][name] = {"anyOf": [*short, course_schema["$defs"][name]]}
     return (
-        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **_with_single(found)}, indent=2) + "\n"
+        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **_with_single(course_schema)}, indent=2)
+        + "\n"
     )
 
 
 def _with_single(part: Any) -> Any:
     """The same without defaults, which are parsed values; one text or profile may stand for a list of them."""
     if isinstance(part, list):
-        return [_with_single(each) for each in part]
+        return [_with_single(element) for element in part]
     if not isinstance(part, dict):
         return part
     items = part.get("items", {}) if part.get("type") == "array" else {}

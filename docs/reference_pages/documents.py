@@ -194,14 +194,14 @@ def _named(pattern: str, method: Callable[..., object]) -> str:
 
 def _inside(cls: type) -> Iterator[type]:
     """The types of a document's fields, of theirs, and so on, each once."""
-    waiting, found = [cls], {cls}
+    waiting, types = [cls], {cls}
     while waiting:
         outer = waiting.pop(0)
         hints = _hints(outer)
         for field in _fields(outer):
             for inner in _dataclasses(hints[field.name]):
-                if inner not in found:
-                    found.add(inner)
+                if inner not in types:
+                    types.add(inner)
                     waiting.append(inner)
                     yield inner
 

@@ -25,7 +25,7 @@ def page() -> str:
     rows = [
         (code(cls.__name__), code(cls.reason), str(cls.status_code), markdown(cls.__doc__)) for cls in error_classes()
     ]
-    rejections = [(code(said), code(field), ours) for said, field, ours in messages._REJECTIONS]
+    rejections = [(code(pattern), code(field), ours) for pattern, field, ours in messages._REJECTIONS]
     silent = [(code(row.pattern), row.ours, row.hint) for row in messages._NO_ANSWER]
     sudo = [(code(row.pattern), row.ours, row.hint) for row in messages._SUDO]
     return "\n".join(

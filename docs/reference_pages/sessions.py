@@ -46,14 +46,14 @@ def page() -> str:
         table(("Column", "Type", "Meaning"), list(_columns())),
         "## Export\n",
         "The columns of an exported table.\n",
-        table(("Column", "Type", "Meaning"), [(code(each.name), each.kind, each.meaning) for each in COLUMNS]),
+        table(("Column", "Type", "Meaning"), [(code(column.name), column.kind, column.meaning) for column in COLUMNS]),
     ]
     return "\n".join(parts)
 
 
 def _type(about: dict[str, Any]) -> str:
-    found = about["type"]
-    return " or ".join(found) if isinstance(found, list) else str(found)
+    json_type = about["type"]
+    return " or ".join(json_type) if isinstance(json_type, list) else str(json_type)
 
 
 def _columns() -> Iterator[tuple[str, str, str]]:

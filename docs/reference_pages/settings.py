@@ -31,7 +31,7 @@ def page() -> str:
         "those of batchspawner see [Move from batchspawner](../howto/migrate-from-batchspawner.md).\n",
     ]
     for cls in CONFIGURED:
-        base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
+        base = next(ancestor for ancestor in cls.__mro__ if not ancestor.__module__.startswith("jupyterhub_gpuspawner"))
         traits = {n: trait for n, trait in cls.class_traits(config=True).items() if getattr(base, n, None) is not trait}
         rows = [
             (
@@ -64,21 +64,21 @@ def _trait_type(trait: TraitType[Any, Any]) -> str:
     if isinstance(trait, Enum):
         return choice(trait.values or ())
     if isinstance(trait, BOUNDED):
-        base = next(each for each in type(trait).__mro__ if each.__module__.startswith("traitlets"))
+        base = next(ancestor for ancestor in type(trait).__mro__ if ancestor.__module__.startswith("traitlets"))
         return f"{base.__name__}, {trait.bounds}"
     return type(trait).__name__
 
 
 def _trait_default(cls: type, name: str, trait: TraitType[Any, Any]) -> str:
     """The default; a computed one is described, so that the page is the same on every machine."""
-    made = [
+    handlers = [
         value
         for base in cls.__mro__
         for value in vars(base).values()
         if isinstance(value, DefaultHandler) and value.trait_name == name
     ]
-    if made:
-        return cell(markdown(inspect.getdoc(made[0].func)) or "computed at startup")
+    if handlers:
+        return cell(markdown(inspect.getdoc(handlers[0].func)) or "computed at startup")
     value = trait.default()
     if isinstance(value, type):
         return code(value.__name__)

@@ -15,8 +15,8 @@ def page() -> str:
         job = jobs.Job("1", phase, state=state, end=jobs.end_of(state))
         end = jobs.ENDS[state].value if state in jobs.ENDS else ""
         rows.append((code(state), phase.value, end, jobs.job_words(job).sentence))
-    reasons = [_reason(name, told) for name, told in reason._REASONS.items()]
-    phrases = [_reason(pattern.pattern, told) for pattern, told in reason._PHRASES]
+    reasons = [_reason(name, meaning) for name, meaning in reason._REASONS.items()]
+    phrases = [_reason(pattern.pattern, meaning) for pattern, meaning in reason._PHRASES]
     limits = [_reason(name, reason.meaning(name)) for name in LIMITS]
     head = ("Reason", "What a participant reads", "For the admin", "Waiting helps")
     return "\n".join(
@@ -52,5 +52,5 @@ LIMITS = (
 """An example of each form."""
 
 
-def _reason(name: str, told: reason.Meaning) -> tuple[str, str, str, str]:
-    return code(name), told.sentence, told.hint, "yes" if told.clears else "no"
+def _reason(name: str, meaning: reason.Meaning) -> tuple[str, str, str, str]:
+    return code(name), meaning.sentence, meaning.hint, "yes" if meaning.clears else "no"

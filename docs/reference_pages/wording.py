@@ -54,26 +54,26 @@ def type_in_words(annotation: Any) -> str:
         return _NAMES[annotation]
     arguments = get_args(annotation)
     if arguments:
-        return _made_of(get_origin(annotation), arguments)
+        return _generic_in_words(get_origin(annotation), arguments)
     name = getattr(annotation, "__name__", str(annotation))
     return f"[{name}](#{anchor(name)})" if issubclass(annotation, BaseModel) else code(name)
 
 
-def _made_of(origin: Any, arguments: Sequence[Any]) -> str:
+def _generic_in_words(origin: Any, arguments: Sequence[Any]) -> str:
     if origin is Annotated:
-        said = _annotated(arguments)
+        words = _annotated(arguments)
     elif origin is Literal:
-        said = choice(arguments)
+        words = choice(arguments)
     elif origin in (Union, UnionType):
         kinds = [one for one in arguments if one is not NoneType and not (one is int and float in arguments)]
-        said = " or ".join(dict.fromkeys(type_in_words(one) for one in kinds))
+        words = " or ".join(dict.fromkeys(type_in_words(one) for one in kinds))
     elif origin is tuple and arguments[-1] is not Ellipsis:
-        said = f"list of {len(arguments)}, each a {type_in_words(arguments[0])}"
+        words = f"list of {len(arguments)}, each a {type_in_words(arguments[0])}"
     elif issubclass(origin, Mapping):
-        said = f"table by {type_in_words(arguments[0])}; each: {type_in_words(arguments[1])}"
+        words = f"table by {type_in_words(arguments[0])}; each: {type_in_words(arguments[1])}"
     else:
-        said = f"list; each: {type_in_words(arguments[0])}"
-    return said
+        words = f"list; each: {type_in_words(arguments[0])}"
+    return words
 
 
 def choice(values: Iterable[object]) -> str:
@@ -83,7 +83,7 @@ def choice(values: Iterable[object]) -> str:
 
 
 def _annotated(arguments: Sequence[Any]) -> str:
-    rule = next((_rule(each) for each in arguments[1:] if isinstance(each, Checked)), "")
+    rule = next((_rule(checked) for checked in arguments[1:] if isinstance(checked, Checked)), "")
     return "text" if rule in ("", TEXT) and arguments[0] is str else rule or type_in_words(arguments[0])
 
 
@@ -101,11 +101,11 @@ def attribute_docs(cls: type) -> dict[str, str]:
     """The docstrings below the attributes of a class, by name (PEP 257 calls them attribute docstrings)."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(body, ast.ClassDef)
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for statement, after in zip(body.body, body.body[1:], strict=False):
         target: ast.expr | None = statement.target if isinstance(statement, ast.AnnAssign) else None
         if isinstance(statement, ast.Assign):  # a member of an enumeration
             (target,) = statement.targets
         if isinstance(target, ast.Name) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            found[target.id] = str(after.value.value)
-    return found
+            docs[target.id] = str(after.value.value)
+    return docs

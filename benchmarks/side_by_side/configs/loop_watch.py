@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 
-LOOK = 0.010
+SAMPLE_SECONDS = 0.010
 NOTED = 0.020
 
 
@@ -30,7 +30,7 @@ class LoopWatch:
         self.parts = tuple(f"/{package}/" for package in packages)
         self.thread = threading.main_thread().ident
         self.began = 0.0
-        self.looks = []
+        self.samples = []
         self.collected = self.collecting = 0.0
         self.schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
 
@@ -44,7 +44,7 @@ class LoopWatch:
             return original(handle)
         waited, cpu = self.waited(), time.thread_time()
         self.collected = 0.0
-        self.looks = []
+        self.samples = []
         self.began = began = time.perf_counter()
         try:
             return original(handle)
@@ -52,7 +52,7 @@ class LoopWatch:
             wall = time.perf_counter() - began
             self.began = 0.0
             if wall > NOTED:
-                self.note(handle, wall, self.waited() - waited, time.thread_time() - cpu, self.looks)
+                self.note(handle, wall, self.waited() - waited, time.thread_time() - cpu, self.samples)
 
     def collection(self, phase, _info):
         """Count the time of a collection, if it runs in a callback."""
@@ -63,10 +63,10 @@ class LoopWatch:
         else:
             self.collected += time.thread_time() - self.collecting
 
-    def note(self, handle, wall, waited, cpu, looks):
+    def note(self, handle, wall, waited, cpu, samples):
         """Write one line."""
-        names = Counter(name for name in looks if name)
-        share = sum(names.values()) / len(looks) if looks else 0.0
+        names = Counter(name for name in samples if name)
+        share = sum(names.values()) / len(samples) if samples else 0.0
         where = names.most_common(1)[0][0] if names else ""
         held = max(wall - waited, 0.0)
         line = {
@@ -77,22 +77,22 @@ class LoopWatch:
             "cpu": round(cpu * 1e3, 1),
             "collected": round(self.collected * 1e3, 1),
             "spawner_cpu": round(share * max(min(cpu, held) - self.collected, 0.0) * 1e3, 1),
-            "looks": len(looks),
+            "looks": len(samples),
             "where": where,
             "callback": repr(handle)[:300],
         }
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def look(self):
+    def sample(self):
         """Sample for ever."""
         while True:
-            time.sleep(LOOK)
+            time.sleep(SAMPLE_SECONDS)
             began = self.began
-            if began and time.perf_counter() - began > LOOK:
+            if began and time.perf_counter() - began > SAMPLE_SECONDS:
                 frame = sys._current_frames().get(self.thread)
                 if self.began == began:
-                    self.looks.append(self.owner(frame))
+                    self.samples.append(self.owner(frame))
 
     def owner(self, frame):
         """The spawner's innermost function on the stack, and its location; empty if there is none."""
@@ -111,4 +111,4 @@ def install(path, packages):
     gc.callbacks.append(watch.collection)
     original = asyncio.Handle._run
     asyncio.Handle._run = lambda handle: watch.run(original, handle)
-    threading.Thread(target=watch.look, daemon=True).start()
+    threading.Thread(target=watch.sample, daemon=True).start()
