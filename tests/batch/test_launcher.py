@@ -59,8 +59,8 @@ def test_what_is_left_out_is_nowhere_missed() -> None:
     """No function of the archive uses a name that its module does not have."""
     for name, source in launcher.members().items():
         module = compile(source, name, "exec", dont_inherit=True)
-        known = {*_names(module, "STORE_NAME"), *dir(builtins), "__file__", "__name__"}
-        missed = {wanted for code in _codes(module) for wanted in _names(code, "LOAD_GLOBAL")} - known
+        names = {*_names(module, "STORE_NAME"), *dir(builtins), "__file__", "__name__"}
+        missed = {wanted for code in _codes(module) for wanted in _names(code, "LOAD_GLOBAL")} - names
         assert (name, set()) == (name, missed)
 
 
@@ -117,7 +117,7 @@ def test_what_has_no_effect_at_run_time_goes(source: str, expected: str) -> None
 
 def _codes(code: CodeType) -> list[CodeType]:
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return [code, *(found for each in inner for found in _codes(each))]
+    return [code, *(descendant for child in inner for descendant in _codes(child))]
 
 
 def _names(code: CodeType, operation: str) -> set[str]:

@@ -47,11 +47,11 @@ def run(
             "wait $!",
         ]
     )
-    given = {"PATH": f"{folder}:{os.environ['PATH']}", "FOLDER": str(folder), "SLURM_JOB_NUM_NODES": str(nodes)}
+    base_environ = {"PATH": f"{folder}:{os.environ['PATH']}", "FOLDER": str(folder), "SLURM_JOB_NUM_NODES": str(nodes)}
     (folder / "script").write_text(script)
     return subprocess.run(
         ["bash", str(folder / "script")],
-        env={**given, **STEP, **environ},
+        env={**base_environ, **STEP, **environ},
         capture_output=True,
         text=True,
         check=False,

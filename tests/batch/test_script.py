@@ -154,12 +154,12 @@ def test_a_script_is_what_a_person_would_have_written(name: str, script: str) ->
 )
 def test_gpus_are_asked_for_by_type_and_count(slurm: dict[str, object], gres: str | None) -> None:
     """Shards too; no GPU is no gres at all."""
-    asked = [line for line in _directives(_render(_request({"slurm": slurm}))) if line.startswith("--gres")]
-    assert asked == ([gres] if gres else [])
+    gres_options = [line for line in _directives(_render(_request({"slurm": slurm}))) if line.startswith("--gres")]
+    assert gres_options == ([gres] if gres else [])
 
 
 @pytest.mark.parametrize(
-    ("slurm", "asked"),
+    ("slurm", "options"),
     [
         ({"gpus": 2}, ["--gpus=2"]),
         ({"gpu_type": "k80"}, ["--gpus=k80:1"]),
@@ -169,20 +169,20 @@ def test_gpus_are_asked_for_by_type_and_count(slurm: dict[str, object], gres: st
         ({"gpus": 0}, []),
     ],
 )
-def test_gpus_may_be_asked_for_the_job_as_a_whole(slurm: dict[str, object], asked: list[str]) -> None:
+def test_gpus_may_be_asked_for_the_job_as_a_whole(slurm: dict[str, object], options: list[str]) -> None:
     """On one node that is the same; on several Slurm might distribute the sum unevenly, and shards have no option."""
     script = _render(_request({"slurm": slurm}), gpus_option="gpus")
-    assert [line for line in _directives(script) if line.startswith(("--gpus", "--gres"))] == asked
+    assert [line for line in _directives(script) if line.startswith(("--gpus", "--gres"))] == options
 
 
 @pytest.mark.parametrize(
-    ("policy", "gpus", "asked"),
+    ("policy", "gpus", "binding"),
     [("best-effort", 1, False), ("restricted", 1, True), ("restricted", 0, False)],
 )
-def test_a_policy_that_only_slurm_can_keep_is_asked_of_slurm(policy: str, gpus: int, asked: bool) -> None:
+def test_a_policy_that_only_slurm_can_keep_is_asked_of_slurm(policy: str, gpus: int, binding: bool) -> None:
     """By binding GPUs to their cores, where there are GPUs."""
     script = _render(_request({"slurm": {"gpus": gpus}, "placement": {"policy": policy}}))
-    assert ("--gres-flags=enforce-binding" in _directives(script)) is asked
+    assert ("--gres-flags=enforce-binding" in _directives(script)) is binding
 
 
 @pytest.mark.parametrize(
@@ -307,14 +307,14 @@ class TestRun:
             epilogue="echo after $status",
         )
         done = self._run(tmp_path, script, SLURM_CPUS_PER_TASK="4")
-        said = done.stdout.splitlines()
-        assert (done.returncode, said[0], said[1], said[3]) == (
+        lines = done.stdout.splitlines()
+        assert (done.returncode, lines[0], lines[1], lines[3]) == (
             7,
             "it's",
             "--plan ['0o700', '0o600', '0o600'] ['--', 'server', 'a b'] 0o27 4",
             "after 7",
         )
-        assert recover_plan(said[2]) == (LaunchPlan(), "")
+        assert recover_plan(lines[2]) == (LaunchPlan(), "")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["job.sh"]
 
     def test_a_module_that_fails_is_named_and_ends_the_job(self, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_batchspawners_own_template_is_filled_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "mended", "notes"),
+    ("line", "replacement", "notes"),
     [
         ("#SBATCH --workdir /x", "#SBATCH --chdir=/x", ["--workdir=/x is replaced by --chdir=/x"]),
         ("#SBATCH --uid ada --mem=1G", "#SBATCH --mem=1G", ["--uid=ada is left out: only root may use it"]),
@@ -102,12 +102,19 @@ def test_batchspawners_own_template_is_filled_in() -> None:
         ("##SBATCH --uid=ada", "##SBATCH --uid=ada", []),
     ],
 )
-def test_what_todays_slurm_does_not_take_is_mended_and_told(line: str, mended: str | None, notes: list[str]) -> None:
+def test_what_todays_slurm_does_not_take_is_mended_and_told(
+    line: str, replacement: str | None, notes: list[str]
+) -> None:
     """One sentence each; everything else stays as it is."""
     rendered = _render(f"#!/bin/bash\n{line}\n{{cmd}}\n")
-    kept = [f"#SBATCH --comment={TAG}", "#SBATCH --nodes=1", "#SBATCH --export=ALL", *([mended] if mended else [])]
-    assert _head(rendered) == ["#!/bin/bash", *kept]
-    assert [note[: len(said)] for note, said in zip(rendered.notes, notes, strict=True)] == notes
+    directives = [
+        f"#SBATCH --comment={TAG}",
+        "#SBATCH --nodes=1",
+        "#SBATCH --export=ALL",
+        *([replacement] if replacement else []),
+    ]
+    assert _head(rendered) == ["#!/bin/bash", *directives]
+    assert [note[: len(beginning)] for note, beginning in zip(rendered.notes, notes, strict=True)] == notes
 
 
 @pytest.mark.parametrize("nodes", ["--nodes=2", "-N 2", "-N2", "--nodes 2"])
@@ -178,7 +185,7 @@ def test_exec_is_told_to_leave_a_folder_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "says"),
+    ("template", "message"),
     [
         (
             "#!/bin/bash\necho\n",
@@ -199,11 +206,11 @@ def test_exec_is_told_to_leave_a_folder_behind() -> None:
         ("{cmd.nothing}", "batch_script: the template cannot be filled in: 'str' object has no attribute 'nothing'."),
     ],
 )
-def test_a_template_that_cannot_be_a_script_is_explained(template: str, says: str) -> None:
+def test_a_template_that_cannot_be_a_script_is_explained(template: str, message: str) -> None:
     """The error names the fault and the valid names."""
     with pytest.raises(ConfigError) as caught:
         _render(template)
-    assert str(caught.value).startswith(says)
+    assert str(caught.value).startswith(message)
 
 
 @given(

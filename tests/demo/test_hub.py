@@ -44,7 +44,7 @@ def test_the_proxy_of_a_hub_that_was_killed_ends_with_stop(
         assert proxy.wait(30) == ended_by
 
 
-FAILS_ONCE_ITS_PORT_IS_TAKEN = """
+FAILING_HUB = """
 import os, pathlib, sys, time
 ports = os.environ["GPUSPAWNER_DEMO_PORTS"]
 with open("tried", "a") as tried:
@@ -56,14 +56,14 @@ sys.exit(f"No hub at {ports}.")
 
 
 @pytest.mark.skipif(shutil.which("configurable-http-proxy") is None, reason="configurable-http-proxy is not installed")
-@pytest.mark.parametrize("taken", ["before the start", "during the start"])
-def test_a_hub_whose_port_was_taken_is_started_with_others(tmp_path: Path, taken: str) -> None:
+@pytest.mark.parametrize("when", ["before the start", "during the start"])
+def test_a_hub_whose_port_was_taken_is_started_with_others(tmp_path: Path, when: str) -> None:
     """Once; a hub that fails though its ports are free is not started again."""
-    hub = HubProcess(tmp_path, prefix=(sys.executable, "-c", FAILS_ONCE_ITS_PORT_IS_TAKEN))
+    hub = HubProcess(tmp_path, prefix=(sys.executable, "-c", FAILING_HUB))
     chosen, tried = hub.ports, tmp_path / "tried"
 
     def take(port: int) -> None:
-        while taken == "during the start" and not (tried.exists() and tried.read_text()):
+        while when == "during the start" and not (tried.exists() and tried.read_text()):
             time.sleep(0.05)
         another.bind(("127.0.0.1", port))
         another.listen()
@@ -72,13 +72,13 @@ def test_a_hub_whose_port_was_taken_is_started_with_others(tmp_path: Path, taken
     with socket.socket() as another:
         thread = threading.Thread(target=take, args=(chosen[2],))
         thread.start()
-        if taken == "before the start":
+        if when == "before the start":
             thread.join()
         with pytest.raises(HubFailed, match=r"No hub at"):
             hub.start()
         thread.join()
 
     starts = [tuple(map(int, line.split(","))) for line in tried.read_text().splitlines()]
-    assert starts == ([hub.ports] if taken == "before the start" else [chosen, hub.ports])
+    assert starts == ([hub.ports] if when == "before the start" else [chosen, hub.ports])
     assert chosen[2] not in hub.ports
     assert hub.url == f"http://127.0.0.1:{hub.ports[0]}"

@@ -45,9 +45,9 @@ def test_its_session_is_on_at_any_hour(tmp_path: Path, hour: int, with_slurm: bo
     (tmp_path / f"{SLUG}.yaml").write_text(course_file(now, with_slurm=with_slurm))
     (file,) = CourseFolder(tmp_path).courses()
     assert file.fault is None
-    found = course_profile(file, ProfileFolder(PROFILES, EVERYTHING).profiles(), now)
+    course = course_profile(file, ProfileFolder(PROFILES, EVERYTHING).profiles(), now)
 
-    assert (found.is_open, found.profile.kind) == (True, "slurm" if with_slurm else "local")
+    assert (course.is_open, course.profile.kind) == (True, "slurm" if with_slurm else "local")
 
 
 # --- the cluster matches its topology files -------------------------------------------------------
@@ -72,5 +72,5 @@ def test_gpus_stand_in_slurms_order(node: SimulatedNode) -> None:
     described = [
         (files[0], tuple(parse_cpulist(group.cores)), len(files) > 1) for group in node.gpus for files in group.devices
     ]
-    found = [(f"nvidia{gpu.minor}", tuple(gpu.cpus), gpu.mig is not None) for gpu in topology(node).gpus]
-    assert described == found
+    devices = [(f"nvidia{gpu.minor}", tuple(gpu.cpus), gpu.mig is not None) for gpu in topology(node).gpus]
+    assert described == devices

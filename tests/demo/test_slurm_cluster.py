@@ -92,8 +92,8 @@ def jobs(idle_cluster: PrivateSlurm, tmp_path: Path) -> Iterator[Jobs]:
 
 def test_the_nodes_are_those_described(slurm_cluster: PrivateSlurm) -> None:
     """Slurm shows each node with its cores, memory, GPUs with the sockets beside them, and features."""
-    said = slurm_cluster.run("sinfo", "--Node", "--noheader", "--format=%N|%R|%z|%m|%G|%f")
-    assert said.splitlines() == [
+    listing = slurm_cluster.run("sinfo", "--Node", "--noheader", "--format=%N|%R|%z|%m|%G|%f")
+    assert listing.splitlines() == [
         "c1|batch|2:20:1|190000|(null)|cpu",
         "c2|batch|2:20:1|190000|(null)|cpu",
         "d1|gpu|2:20:1|512000|gpu:p100:8(S:0-1)|p100,nvlink",
@@ -225,8 +225,8 @@ def test_it_runs_as_an_ordinary_user(two_users: tuple[str, str], public_folder: 
 def test_a_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
     """The message names the daemon and contains the end of its log; nothing is left behind."""
     wrong = ClusterDescription(SMALL.nodes, (SimulatedPartition("batch", ("nobody",), default=True),))
-    said = r"(?s)slurmctld ended with status 1\.\n.*fatal: Invalid node names in partition batch"
-    with pytest.raises(SlurmFailed, match=said), PrivateSlurm(wrong, tmp_path / "slurm"):
+    message = r"(?s)slurmctld ended with status 1\.\n.*fatal: Invalid node names in partition batch"
+    with pytest.raises(SlurmFailed, match=message), PrivateSlurm(wrong, tmp_path / "slurm"):
         pass
     assert list(tmp_path.iterdir()) == []
 

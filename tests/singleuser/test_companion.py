@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.singleuser import gpuspawner_companion as companion
 
 SESSION: dict[str, Any] = {"version": 1, "ends_at": "2026-03-02T17:00:05+00:00", "messages": []}
 EXTENDED = {"version": 1, "possible": False, "extended": 1800}
-KEPT = {"version": 1, "state": "idle", "kept": 1800}
+KEEP_ANSWER = {"version": 1, "state": "idle", "kept": 1800}
 REFUSED = {"status": 409, "message": "This server cannot be extended again.", "reason": "used"}
 AWAY = {"message": "The hub does not answer at the moment. Try again later."}
 
@@ -31,7 +31,7 @@ class FakeHub(web.RequestHandler):
     """Answers as it is told and notes what it was asked."""
 
     answers: ClassVar[dict[str, tuple[int, str]]] = {}
-    asked: ClassVar[list[tuple[str, str, str]]] = []
+    requests: ClassVar[list[tuple[str, str, str]]] = []
 
     async def get(self) -> None:
         self._answer("GET")
@@ -41,7 +41,7 @@ class FakeHub(web.RequestHandler):
 
     def _answer(self, method: str) -> None:
         path = self.request.uri or ""
-        self.asked.append((method, path, self.request.headers.get("Authorization", "")))
+        self.requests.append((method, path, self.request.headers.get("Authorization", "")))
         status, body = self.answers.get(path.rpartition("/")[2], (404, ""))
         self.set_status(status)
         self.finish(body)
@@ -50,7 +50,7 @@ class FakeHub(web.RequestHandler):
 @pytest.fixture
 async def hub_url() -> AsyncIterator[str]:
     """The address of the stand-in's API."""
-    FakeHub.answers, FakeHub.asked = {}, []
+    FakeHub.answers, FakeHub.requests = {}, []
     socket, port = bind_unused_port()
     server = HTTPServer(web.Application([(".*", FakeHub)]))
     server.add_socket(socket)
@@ -114,7 +114,7 @@ ANSWERS: dict[str, tuple[str, str, tuple[int, str] | None, tuple[int, Any]]] = {
     "a session too large": ("GET", "session", (200, json.dumps({**SESSION, "x": "x" * 1_000_000})), (204, None)),
     "more time": ("POST", "extend", (200, json.dumps(EXTENDED)), (200, EXTENDED)),
     "no more time": ("POST", "extend", (409, json.dumps(REFUSED)), (409, REFUSED)),
-    "keeping": ("POST", "keep", (200, json.dumps(KEPT)), (200, KEPT)),
+    "keeping": ("POST", "keep", (200, json.dumps(KEEP_ANSWER)), (200, KEEP_ANSWER)),
     "more time, without words": ("POST", "extend", (502, ""), (502, AWAY)),
 }
 
@@ -136,7 +136,7 @@ async def test_the_hub_is_asked_with_the_servers_own_token(lab: str) -> None:
 
     session = ("GET", "/hub/api/gpuspawner/session", "token the-token")
     extend = ("POST", "/hub/api/gpuspawner/servers/ada%40example.org/two/extend", "token the-token")
-    assert FakeHub.asked == [session, extend, session]
+    assert FakeHub.requests == [session, extend, session]
 
 
 GPU: dict[str, Any] = {"name": "slice 1 of GPU 2"}
@@ -183,11 +183,11 @@ async def test_the_use_of_the_gpus_is_shown_without_the_hub(
     nothing = await fetched(f"{lab}/usage")
     sample = {**SAMPLE, "at": time.time()}
     (tmp_path / "usage.json").write_text(json.dumps(sample))
-    status, found = await fetched(f"{lab}/usage")
+    status, document = await fetched(f"{lab}/usage")
 
     assert nothing == (204, None)
-    assert (status, {**found, "age": 0}) == (200, {**sample, "age": 0})
-    assert FakeHub.asked == []
+    assert (status, {**document, "age": 0}) == (200, {**sample, "age": 0})
+    assert FakeHub.requests == []
 
 
 async def test_the_picture_is_an_image_and_nothing_else(lab: str) -> None:
@@ -210,12 +210,12 @@ async def test_a_hub_that_is_away_is_one_line_in_the_log(
     environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
     server, url = lab_at("/user/ada/", environ, monkeypatch)
     try:
-        found = [await fetched(f"{url}/session") for _ in range(3)]
+        answers = [await fetched(f"{url}/session") for _ in range(3)]
         extended = await fetched(f"{url}/extend", "POST")
     finally:
         server.stop()
 
-    assert found == [(204, None)] * 3
+    assert answers == [(204, None)] * 3
     assert extended == (503, AWAY)
     assert [record.getMessage() for record in caplog.records if record.name == "lab"] == [
         "gpuspawner: the hub does not tell when this session ends (no answer); asking again"

@@ -165,11 +165,11 @@ class Hub(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(json.dumps(SESSION).encode())
             return
-        known = self.headers["Authorization"] == "token secret"
+        signed_in = self.headers["Authorization"] == "token secret"
         user = {"kind": "user", "name": "ada", "scopes": ["access:servers!server=ada/"]}
-        self.send_response(200 if known else 403)
+        self.send_response(200 if signed_in else 403)
         self.end_headers()
-        self.wfile.write(json.dumps(user if known else {}).encode())
+        self.wfile.write(json.dumps(user if signed_in else {}).encode())
 
     def log_message(self, *_: object) -> None:
         """Nothing."""
@@ -226,13 +226,13 @@ def test_an_application_sees_no_token_in_an_address(address: str) -> None:
         timeout=30,
         suppress_origin=True,
     )
-    seen = json.loads(connection.recv())
+    message = json.loads(connection.recv())
     connection.close()
 
-    assert [page["address"], seen["address"]] == ["/known?a=%2F", "/ws/known?a=%2F"]
-    assert [each["headers"]["Referer"] for each in (page, seen)] == ["http://hub/user/ada/?page=2"] * 2
-    assert "secret" not in f"{page['headers']} {seen['headers']}"
-    assert "root" not in f"{page['headers']} {seen['headers']}"
+    assert [page["address"], message["address"]] == ["/known?a=%2F", "/ws/known?a=%2F"]
+    assert [document["headers"]["Referer"] for document in (page, message)] == ["http://hub/user/ada/?page=2"] * 2
+    assert "secret" not in f"{page['headers']} {message['headers']}"
+    assert "root" not in f"{page['headers']} {message['headers']}"
 
 
 @pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])

@@ -53,16 +53,16 @@ async def test_each_command_is_about_the_other_clusters_job_of_the_same_number(
     own = juniper.run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "--comment=own", "--wrap", "true")
     job, second = await client.submit(SCRIPT), await client.submit(SCRIPT)
     trial = await client.test_only(SCRIPT.replace("--hold ", ""))
-    seen = await client.jobs([job, second])
-    again = await client.jobs([job, second])  # by their states alone, where squeue can
+    statuses = await client.jobs([job, second])
+    next_statuses = await client.jobs([job, second])  # by their states alone, where squeue can
     details = await client.job(job)
     snapshot = await client.snapshot()
     config = await client.config()
 
     assert (own, job) == (str(number), str(number))
     assert trial.nodes == ("c1",)
-    assert {job_id: status.tag for job_id, status in seen.items()} == {job: "hub", second: "hub"}
-    assert again == seen
+    assert {job_id: status.tag for job_id, status in statuses.items()} == {job: "hub", second: "hub"}
+    assert next_statuses == statuses
     assert details is not None
     assert details.state == "PENDING"
     assert (config.cluster_name, set(snapshot.job_by_id)) == ("cedar", {job, second})

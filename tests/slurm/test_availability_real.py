@@ -33,7 +33,7 @@ HELD = (
     ("--partition=gpu", "--nodelist=m1", "--gres=gpu:1g.10gb:4", "-c", "2", "--time=15"),
     ("--partition=batch", "--nodelist=c1", "--exclusive", "--time=40"),
 )
-ASKED: list[dict[str, Any]] = [
+REQUESTS: list[dict[str, Any]] = [
     {"partition": "gpu", "gpus": 1, "gpu_type": "k80"},
     {"partition": "gpu", "gpus": 2, "gpu_type": "k80"},
     {"partition": "gpu", "gpus": 2, "gpu_type": "p100"},
@@ -87,29 +87,39 @@ async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
     """For every kind of request the predicted start agrees with sbatch --test-only."""
     snapshot = await busy.snapshot()
     now = time.time()
-    told: dict[str, float | None] = {}
-    said: dict[str, int | None] = {}
-    for asked in ASKED:
-        resources = resolved(time=600, **{"memory": 100, **asked})
-        found = availability(resources, snapshot, now=now)
-        start = found.estimate.latest if found.chance is Chance.LATER else now if found.chance is Chance.NOW else None
-        told[str(asked)] = start and round((start - now) / 60)
+    predictions: dict[str, float | None] = {}
+    answers: dict[str, int | None] = {}
+    for request in REQUESTS:
+        resources = resolved(time=600, **{"memory": 100, **request})
+        prediction = availability(resources, snapshot, now=now)
+        start = (
+            prediction.estimate.latest
+            if prediction.chance is Chance.LATER
+            else now
+            if prediction.chance is Chance.NOW
+            else None
+        )
+        predictions[str(request)] = start and round((start - now) / 60)
         script = "\n".join(
             ["#!/bin/sh", *(f"#SBATCH {option}" for option in options(resources, "best-effort")), "true", ""]
         )
         try:
-            said[str(asked)] = round(((await busy.test_only(script)).starts_at - now) / 60)
+            answers[str(request)] = round(((await busy.test_only(script)).starts_at - now) / 60)
         except SubmitRejected:
-            said[str(asked)] = None
-    assert {asked: (told[asked], said[asked]) for asked in said if not near(told[asked], said[asked])} == {}
-    assert {minutes for minutes in said.values() if minutes} != set()
+            answers[str(request)] = None
+    assert {
+        request: (predictions[request], answers[request])
+        for request in answers
+        if not near(predictions[request], answers[request])
+    } == {}
+    assert {minutes for minutes in answers.values() if minutes} != set()
 
 
 async def test_several_partitions_count_as_their_best_one(busy: SlurmClient, slurm_cluster: PrivateSlurm) -> None:
     """If the predicted start is now, the job starts; 22.05's --test-only considers only the first partition."""
     resources = resolved("gpu,batch", cpus=36, memory=100, time=600)
-    found = availability(resources, await busy.snapshot(), now=time.time())
-    lines = [f"#SBATCH {each}" for each in (*options(resources, "best-effort"), "--output=/dev/null")]
+    prediction = availability(resources, await busy.snapshot(), now=time.time())
+    lines = [f"#SBATCH {option}" for option in (*options(resources, "best-effort"), "--output=/dev/null")]
     script = "\n".join(["#!/bin/sh", *lines, "sleep 300", ""])
     job_id = await busy.submit(script)
     try:
@@ -120,7 +130,7 @@ async def test_several_partitions_count_as_their_best_one(busy: SlurmClient, slu
             status = (await busy.jobs([job_id]))[job_id]
     finally:
         slurm_cluster.run("scancel", job_id)
-    assert (found.chance, found.partition) == (Chance.NOW, "batch")
+    assert (prediction.chance, prediction.partition) == (Chance.NOW, "batch")
     assert (status.state, status.partition) == ("RUNNING", "batch")
 
 
@@ -181,26 +191,30 @@ async def test_memory_of_jobs_that_ask_for_none(needs_slurm: None, public_folder
         while {status.state for status in (await client.jobs(jobs)).values()} != {"RUNNING"}:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         snapshot, now = await client.snapshot(), time.time()
-        told: dict[str, str] = {}
-        said: dict[str, str] = {}
-        for asked in ({"partition": name, **size} for name in ("batch", *OWN) for size in SIZES):
-            resources = resolved(**{"time": 600, **asked})
-            told[str(asked)] = availability(resources, snapshot, now=now).chance.value
+        predictions: dict[str, str] = {}
+        answers: dict[str, str] = {}
+        for request in ({"partition": name, **size} for name in ("batch", *OWN) for size in SIZES):
+            resources = resolved(**{"time": 600, **request})
+            predictions[str(request)] = availability(resources, snapshot, now=now).chance.value
             lines = [f"#SBATCH {option}" for option in options(resources, "none")]
             try:
                 start = (await client.test_only("\n".join(["#!/bin/sh", *lines, "true", ""]))).starts_at
-                said[str(asked)] = "now" if start - now < 60 else "later"
+                answers[str(request)] = "now" if start - now < 60 else "later"
             except SubmitRejected:
-                said[str(asked)] = "never"
+                answers[str(request)] = "never"
             # --test-only does not see that all memory of a node needs more CPUs than it has (MaxMemPerCPU); sbatch does
-            if (told[str(asked)], said[str(asked)]) == ("never", "later"):
+            if (predictions[str(request)], answers[str(request)]) == ("never", "later"):
                 with pytest.raises(SlurmFailed):
                     slurm.run("sbatch", *(word for line in lines for word in line.split()[1:]), "--wrap=true")
-                said[str(asked)] = "never"
-    assert {asked: (told[asked], said[asked]) for asked in said if told[asked] != said[asked]} == {}
-    assert {"now", "later"} <= set(said.values())
+                answers[str(request)] = "never"
+    assert {
+        request: (predictions[request], answers[request])
+        for request in answers
+        if predictions[request] != answers[request]
+    } == {}
+    assert {"now", "later"} <= set(answers.values())
 
 
-def near(told: float | None, said: int | None) -> bool:
+def near(prediction: float | None, answer: int | None) -> bool:
     """Whether both times are equal within a minute, to which Slurm rounds."""
-    return told == said if told is None or said is None else abs(told - said) <= 1
+    return prediction == answer if prediction is None or answer is None else abs(prediction - answer) <= 1

@@ -131,10 +131,10 @@ async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: 
             await question
 
 
-@pytest.mark.parametrize("said", ["", "Submitted", "12a", "٣"])
-async def test_accepted_without_an_id_is_an_odd_answer(slurm: StandIns, said: str) -> None:
+@pytest.mark.parametrize("stdout", ["", "Submitted", "12a", "٣"])
+async def test_accepted_without_an_id_is_an_odd_answer(slurm: StandIns, stdout: str) -> None:
     """Exit code 0 without a job id is a malformed answer, not a rejection."""
-    slurm.add("sbatch", f"echo '{said}'")
+    slurm.add("sbatch", f"echo '{stdout}'")
     with pytest.raises(SlurmOutputError, match="accepted the job but printed no job id"):
         await slurm.client().submit(SCRIPT)
 
@@ -161,8 +161,8 @@ async def test_trial_has_one_argument_and_takes_the_script_from_stdin(
         f"""[ "$*" = "--test-only" ] || exit 97
         cat > {tmp_path}/script; echo "$USER $SLURM_TIME_FORMAT" > {tmp_path}/env; cat {stem}.err >&2""",
     )
-    told = await slurm.client().test_only(SCRIPT, environment={"USER": "alice"})
-    assert (told.nodes, told.cpus, told.partition) == (("g1",), 1, "gpu")
+    trial = await slurm.client().test_only(SCRIPT, environment={"USER": "alice"})
+    assert (trial.nodes, trial.cpus, trial.partition) == (("g1",), 1, "gpu")
     assert ((tmp_path / "script").read_text(), (tmp_path / "env").read_text()) == (SCRIPT, "alice %s\n")
 
 
@@ -183,8 +183,8 @@ async def test_trial_of_a_site_with_wrappers(slurm: StandIns) -> None:
     slurm.add("trial", f'[ "$#" = 0 ] && [ "$(cat)" = "$(printf "#!/bin/sh\\ntrue")" ] || exit 97; cat {stem}.err >&2')
     slurm.add("as", 'shift 2; exec "$@"')
     client = slurm.client(wrapper_dir=str(slurm.folder))
-    told = await client.test_only("#!/bin/sh\ntrue", prefix=(f"{slurm.folder}/as", "-u", "alice"))
-    assert told.nodes == ("d1",)
+    trial = await client.test_only("#!/bin/sh\ntrue", prefix=(f"{slurm.folder}/as", "-u", "alice"))
+    assert trial.nodes == ("d1",)
 
 
 # --- cancel -------------------------------------------------------------------------------------
@@ -237,8 +237,8 @@ async def test_one_squeue_for_all_jobs(slurm: StandIns, tmp_path: Path, version:
     """Known ids are returned, unknown ones are absent; each id is queried once, in order."""
     options, answer = "--local -h -a -t all -j 1,2,999999 -O JobID:|,", recorded(version, "hub", "squeue_j")
     slurm.add("squeue", squeue_of(tmp_path, options, answer))
-    found = await slurm.client().jobs(["999999", "2", "1", "2"])
-    assert {job_id: status.phase for job_id, status in found.items()} == {"1": Phase.RUNNING, "2": Phase.ENDED}
+    statuses = await slurm.client().jobs(["999999", "2", "1", "2"])
+    assert {job_id: status.phase for job_id, status in statuses.items()} == {"1": Phase.RUNNING, "2": Phase.ENDED}
 
 
 async def test_every_question_draws_its_own_mark(slurm: StandIns, tmp_path: Path) -> None:
@@ -279,9 +279,9 @@ async def test_jobs_of_a_tag(slurm: StandIns, tmp_path: Path, version: str) -> N
 async def test_job_in_full(slurm: StandIns, version: str) -> None:
     """``scontrol show job -d -o`` of one id also gives the job's allocation on its node."""
     slurm.answering("scontrol", "'--local show job -d -o 1'", recorded(version, "hub", "job_running"))
-    found = await slurm.client().job("1", allocations=True)
-    assert found is not None
-    assert (found.batch_host, found.stdout_path, [str(g) for g in found.allocations[0].gres]) == (
+    job = await slurm.client().job("1", allocations=True)
+    assert job is not None
+    assert (job.batch_host, job.stdout_path, [str(g) for g in job.allocations[0].gres]) == (
         "g1",
         "/cl/jobs/1.log",
         ["gpu:k80:2"],
@@ -316,21 +316,21 @@ done"""
 
 
 @pytest.mark.parametrize(
-    ("version", "asked"),
+    ("version", "queries"),
     [("24.05", ["whole", "states", "states", "whole"]), ("23.11", ["whole", "whole", "whole"])],
 )
 async def test_of_several_jobs_the_states_alone_are_asked_for_until_one_changes(
-    slurm: StandIns, tmp_path: Path, version: str, asked: list[str]
+    slurm: StandIns, tmp_path: Path, version: str, queries: list[str]
 ) -> None:
     """As far as squeue can: the whole answer costs by the jobs of the cluster."""
     slurm.add("squeue", SQUEUE.format(folder=tmp_path, version=version))
-    client, found = slurm.client(), []
+    client, states = slurm.client(), []
     for state in ("PENDING", "PENDING", "RUNNING"):
         (tmp_path / "state").write_text(state)
-        found.append({job: status.state for job, status in (await client.jobs(["7", "8"])).items()})
+        states.append({job: status.state for job, status in (await client.jobs(["7", "8"])).items()})
 
-    assert found == [{"7": "RUNNING", "8": state} for state in ("PENDING", "PENDING", "RUNNING")]
-    assert (tmp_path / "asked").read_text().split() == asked
+    assert states == [{"7": "RUNNING", "8": state} for state in ("PENDING", "PENDING", "RUNNING")]
+    assert (tmp_path / "asked").read_text().split() == queries
 
 
 async def test_what_one_job_alone_is_asked_for_is_not_forgotten(slurm: StandIns, tmp_path: Path) -> None:
@@ -349,21 +349,21 @@ async def test_what_one_job_alone_is_asked_for_is_not_forgotten(slurm: StandIns,
 
 async def test_observer_is_told_of_each_command(slurm: StandIns) -> None:
     """The observer gets name and exit status, or None without an answer; missing commands are not counted."""
-    told: list[tuple[str, int | None]] = []
+    calls: list[tuple[str, int | None]] = []
     slurm.add("squeue", "exit 0")
     slurm.add("scancel", "exit 9")
     slurm.add("scontrol", "sleep 100")
 
     def observe(command: str, seconds: float, status: int | None) -> None:
         assert seconds >= 0
-        told.append((command, status))
+        calls.append((command, status))
 
     client = slurm.client(observe=observe, timeout=1.0)
     await client.jobs(["7"])
     for failing in (client.cancel("7"), client.job("7"), client.version()):
         with pytest.raises(SlurmUnavailable):
             await failing
-    assert told == [("squeue", 0), ("scancel", 9), ("scontrol", None)]
+    assert calls == [("squeue", 0), ("scancel", 9), ("scontrol", None)]
 
 
 # --- nodes and the cluster ----------------------------------------------------------------------
@@ -406,8 +406,8 @@ async def test_address_is_asked_for_once_by_a_whole_class(slurm: StandIns, tmp_p
         'echo "NodeName=$5 CPUTot=24 NodeAddr=10.0.0.$5 NodeHostName=head State=IDLE"',
     )
     client = slurm.client()
-    found = await asyncio.gather(*(client.address(f"g{n % 2}") for n in range(30)))
-    assert found == [f"10.0.0.g{n % 2}" for n in range(30)]
+    addresses = await asyncio.gather(*(client.address(f"g{n % 2}") for n in range(30)))
+    assert addresses == [f"10.0.0.g{n % 2}" for n in range(30)]
     assert sorted((tmp_path / "asked").read_text().split()) == ["g0", "g1"]
 
     failed = await asyncio.gather(client.address("g3"), client.address("g3"), return_exceptions=True)
@@ -460,16 +460,16 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
     )
     before = time.time()
     client = slurm.client()
-    found = await client.snapshot()
-    assert (await client.snapshot()).memory == found.memory == DefaultMemory(per_cpu_mib=1000)
-    assert [(job.job_id, job.account, job.partition) for job in found.jobs] == [("7", "proj", "gpu")]
-    assert before <= found.taken_at <= time.time()
-    assert (len(found.nodes), found.partition_by_name["hid"].hidden, len(found.reservations)) == (
+    snapshot = await client.snapshot()
+    assert (await client.snapshot()).memory == snapshot.memory == DefaultMemory(per_cpu_mib=1000)
+    assert [(job.job_id, job.account, job.partition) for job in snapshot.jobs] == [("7", "proj", "gpu")]
+    assert before <= snapshot.taken_at <= time.time()
+    assert (len(snapshot.nodes), snapshot.partition_by_name["hid"].hidden, len(snapshot.reservations)) == (
         17 if version == "22.05" else 19,
         True,
         4,
     )
-    assert free_gpus(found, "gpu")[""] == 1
+    assert free_gpus(snapshot, "gpu")[""] == 1
 
 
 @pytest.mark.parametrize(("version", "number"), [("22.05", "22.05.8"), ("24.11", "24.11.5"), ("26.05", "26.05.5")])
@@ -597,9 +597,9 @@ async def test_a_snapshot_has_which_qos_preempt_which(slurm: StandIns, sacctmgr:
     once = f"[ ! -e {slurm.folder}/asked ] || exit 98; touch {slurm.folder}/asked"
     slurm.add("sacctmgr", f'[ "$*" = "-n -P show qos format=Name,Preempt" ] || exit 97; {once}; {sacctmgr}')
     client = slurm.client()
-    found = [(await client.snapshot()).preempted_qos for _ in range(2)]
+    preempted_qos = [(await client.snapshot()).preempted_qos for _ in range(2)]
 
-    assert found == [preempted, preempted]
+    assert preempted_qos == [preempted, preempted]
 
 
 def accounting_of(slurm: StandIns, version: str, *, private: str = "none", storage: str = "slurmdbd") -> None:

@@ -52,10 +52,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("settings", "told"), WRONG.values(), ids=WRONG)
-def test_what_cannot_work_is_refused(settings: Settings, told: str) -> None:
+@pytest.mark.parametrize(("settings", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_work_is_refused(settings: Settings, message: str) -> None:
     """The error names the setting, and what would be right."""
     with pytest.raises(ConfigError) as refused:
         check_commands(settings)
 
-    assert str(refused.value) == told
+    assert str(refused.value) == message

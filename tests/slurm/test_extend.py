@@ -84,13 +84,15 @@ FAILED: dict[str, tuple[str, type[GPUSpawnerError], str]] = {
 }
 
 
-@pytest.mark.parametrize(("lines", "error", "told"), FAILED.values(), ids=FAILED.keys())
-async def test_a_failure_names_the_setting(tmp_path: Path, lines: str, error: type[GPUSpawnerError], told: str) -> None:
+@pytest.mark.parametrize(("lines", "error", "message"), FAILED.values(), ids=FAILED.keys())
+async def test_a_failure_names_the_setting(
+    tmp_path: Path, lines: str, error: type[GPUSpawnerError], message: str
+) -> None:
     """With what Slurm or sudo said, and what an admin can do."""
     with pytest.raises(error) as failed:
         await client(tmp_path, lines).extend("4711", 90, prefix=PREFIX)
 
-    assert str(failed.value) == told
+    assert str(failed.value) == message
 
 
 async def test_a_missing_script_is_named_with_its_setting(tmp_path: Path) -> None:
@@ -105,10 +107,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), BAD.items())
-def test_a_bad_prefix_is_refused(text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "message"), BAD.items())
+def test_a_bad_prefix_is_refused(text: str, message: str) -> None:
     """The error names the setting."""
-    with pytest.raises(ConfigError, match=f"^extend_prefix: .*{told}"):
+    with pytest.raises(ConfigError, match=f"^extend_prefix: .*{message}"):
         operator_prefix(text)
 
 

@@ -77,11 +77,11 @@ def test_a_job_is_proven_only_by_a_certain_owner(identity: JobIdentity, job: Job
 def test_a_number_of_sbatchs_own_is_believed_where_comment_and_name_are_replaced() -> None:
     """The first answer determines how the job is recognised from then on."""
     job = replace(JOB, tag="project 7", name="batch")
-    known = SUBMITTED.learnt(job)
+    identity = SUBMITTED.learnt(job)
 
     assert (SUBMITTED.matches(job), SUBMITTED.may_be(job)) == (False, True)
-    assert known == JobIdentity(owner="ann", uid=1001, tag="project 7", name="batch")
-    assert [known.matches(job), known.matches(replace(job, tag="project 8", name="other"))] == [True, False]
+    assert identity == JobIdentity(owner="ann", uid=1001, tag="project 7", name="batch")
+    assert [identity.matches(job), identity.matches(replace(job, tag="project 8", name="other"))] == [True, False]
     assert not SUBMITTED.may_be(replace(JOB, tag=OTHER_START, name=""))
     assert not SUBMITTED.may_be(replace(job, uid=1002))
 
@@ -89,11 +89,11 @@ def test_a_number_of_sbatchs_own_is_believed_where_comment_and_name_are_replaced
 def test_a_number_of_sbatchs_own_with_the_starts_comment_is_its_job_whoever_owns_it() -> None:
     """A site's command may submit as another account than the user's; that account is the owner from then on."""
     job = replace(JOB, user="pool", uid=1002)
-    known = SUBMITTED.learnt(job)
+    identity = SUBMITTED.learnt(job)
 
     assert (SUBMITTED.matches(job), SUBMITTED.may_be(job)) == (False, True)
-    assert (known.owner, known.uid) == ("pool", 1002)
-    assert [known.matches(job), known.matches(JOB)] == [True, False]
+    assert (identity.owner, identity.uid) == ("pool", 1002)
+    assert [identity.matches(job), identity.matches(JOB)] == [True, False]
 
 
 def test_what_an_earlier_version_did_not_store_is_learnt_from_the_first_answer() -> None:

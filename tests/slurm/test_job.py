@@ -165,7 +165,7 @@ def test_end_of_a_job_is_told_in_utc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "sentence"),
     [
         ("", "Slurm has accepted the job and will consider it shortly."),
         ("Priority", "Jobs with a higher priority start first."),
@@ -215,9 +215,9 @@ def test_end_of_a_job_is_told_in_utc() -> None:
         ("Sunspots", "Waiting: Slurm says 'Sunspots'."),
     ],
 )
-def test_reason_is_told_in_plain_words(reason: str, told: str) -> None:
+def test_reason_is_told_in_plain_words(reason: str, sentence: str) -> None:
     """Single reasons, phrases and the grammar of limits each give one sentence; a new reason is quoted."""
-    assert meaning(reason).sentence == told
+    assert meaning(reason).sentence == sentence
 
 
 @pytest.mark.parametrize(
@@ -283,13 +283,13 @@ def test_reason_that_may_clear(reason: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_reason_a_cluster_gave_has_words(version: str) -> None:
     """No recorded reason of squeue falls through to the sentence that only quotes it."""
-    given = set()
+    reasons = set()
     for name in ("o_main_all_states", "o_late_all_states", "preempted", "node_fail", "prolog_fail"):
-        given |= set(
+        reasons |= set(
             re.findall(r"^[\d_+]+\|[A-Z_]+\|([^|]+)\|", recorded(version, "squeue", name).stdout, re.MULTILINE)
         )
-    assert len(given) > 20
-    assert {reason for reason in given if meaning(reason) == Meaning(f"Waiting: Slurm says '{reason}'.")} == set()
+    assert len(reasons) > 20
+    assert {reason for reason in reasons if meaning(reason) == Meaning(f"Waiting: Slurm says '{reason}'.")} == set()
 
 
 def waiting(reason: str) -> str:
@@ -307,7 +307,7 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "advice"),
     [
         ("", ""),
         ("Resources", LESS),
@@ -346,9 +346,9 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
         ("Sunspots", ""),
     ],
 )
-def test_each_reason_has_something_to_do(reason: str, told: str) -> None:
+def test_each_reason_has_something_to_do(reason: str, advice: str) -> None:
     """Wait, choose less, or contact the administrator; no advice for an unknown reason."""
-    assert waiting(reason) == told
+    assert waiting(reason) == advice
 
 
 @pytest.mark.parametrize(

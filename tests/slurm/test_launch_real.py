@@ -39,12 +39,14 @@ def test_report_environment_and_slurm_agree(
     """GPU indices and CPU numbers are the same in the report, in the environment and in Slurm."""
     folder = public_folder / f"launch-{time.monotonic_ns()}"
     folder.mkdir()
-    archive, seen, script = folder / "launch.pyz", folder / "environment.json", folder / "job.sh"
+    archive, environ_file, script = folder / "launch.pyz", folder / "environment.json", folder / "job.sh"
     archive.write_bytes(launcher_archive())
-    given = LaunchPlan(**{**vars(plan), "topology_file": slurm_cluster.topology_pattern})
+    launch_plan = LaunchPlan(**{**vars(plan), "topology_file": slurm_cluster.topology_pattern})
     with ReportHub() as hub:
         exports = "".join(f"export {name}='{value}'\n" for name, value in hub.environ.items())
-        command = f"{sys.executable} {archive} --plan '{given.dumps()}' -- {sys.executable} -c \"$SHOW\" {seen}"
+        command = (
+            f"{sys.executable} {archive} --plan '{launch_plan.dumps()}' -- {sys.executable} -c \"$SHOW\" {environ_file}"
+        )
         script.write_text(f'#!/bin/sh\n{exports}SHOW="{SHOW}"\n{command}\nsleep 60\n')
         job = slurm_cluster.run(
             "sbatch", "--parsable", "--partition=gpu", f"--output={folder}/log", *options, str(script)
@@ -52,22 +54,26 @@ def test_report_environment_and_slurm_agree(
         try:
             report = _report(hub, folder)
             detail = slurm_cluster.run("scontrol", "show", "job", "-d", job)
-            environ = _environment(seen)
+            environ = _environment(environ_file)
         finally:
             slurm_cluster.run("scancel", "--full", "--signal=KILL", job)
             _until_gone(slurm_cluster, job)
 
-    placed = report.placement
+    placement = report.placement
     match = re.search(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=\S+ GRES=(\S*)", detail)
     assert match is not None
     indices = re.search(r"\(IDX:([^)]*)\)", match[3])
-    assert (placed.job_id, placed.node, placed.simulated) == (job, match[1], True)
-    assert sorted(gpu.index for gpu in placed.gpus) == list(parse_cpulist(indices[1])) if indices else not placed.gpus
-    assert environ["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu.index) for gpu in placed.gpus)
-    assert parse_cpulist(placed.cpus) == parse_cpulist(match[2])
-    assert environ["GPUSPAWNER_CPUS"] == placed.cpus
+    assert (placement.job_id, placement.node, placement.simulated) == (job, match[1], True)
+    assert (
+        sorted(gpu.index for gpu in placement.gpus) == list(parse_cpulist(indices[1]))
+        if indices
+        else not placement.gpus
+    )
+    assert environ["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu.index) for gpu in placement.gpus)
+    assert parse_cpulist(placement.cpus) == parse_cpulist(match[2])
+    assert environ["GPUSPAWNER_CPUS"] == placement.cpus
     assert re.fullmatch(r"http://127\.0\.0\.1:\d{4,5}/user/ada/", environ["JUPYTERHUB_SERVICE_URL"])
-    assert placed.problems == ()
+    assert placement.problems == ()
 
 
 def _until_gone(slurm: PrivateSlurm, job: str) -> None:

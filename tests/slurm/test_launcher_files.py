@@ -80,9 +80,9 @@ class Job:
 @pytest.fixture
 def folder(public_folder: Path) -> Path:
     """A new folder for each test."""
-    made = public_folder / f"files-{time.monotonic_ns()}"
-    made.mkdir()
-    return made
+    folder = public_folder / f"files-{time.monotonic_ns()}"
+    folder.mkdir()
+    return folder
 
 
 def test_the_files_are_the_users_alone_and_their_names_cannot_be_foreseen(
@@ -108,21 +108,21 @@ def test_they_go_with_a_job_that_is_told_to_end(slurm_cluster: PrivateSlurm, fol
     job.until(lambda: job.gone() and not job.left())
     job = Job(slurm_cluster, folder, "two")
     slurm_cluster.run("scancel", "--batch", "--signal=TERM", job.id)
-    for each in processes_of(slurm_cluster, job.id):
+    for process in processes_of(slurm_cluster, job.id):
         with suppress(psutil.NoSuchProcess):  # the batch script's shell, which was told to end
-            if each.cmdline()[:2] == SERVER[:2]:
-                each.send_signal(signal.SIGTERM)
+            if process.cmdline()[:2] == SERVER[:2]:
+                process.send_signal(signal.SIGTERM)
     job.until(lambda: job.gone() and not job.left())
 
 
 def test_what_a_job_killed_outright_leaves_goes_with_the_next_start(slurm_cluster: PrivateSlurm, folder: Path) -> None:
     """After kill -9 of all processes the files remain until the next start, which keeps those of running jobs."""
     killed, runs = Job(slurm_cluster, folder, "one"), Job(slurm_cluster, folder, "two")
-    found = processes_of(slurm_cluster, killed.id)
-    assert found
-    for each in found:
+    processes = processes_of(slurm_cluster, killed.id)
+    assert processes
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
-            each.kill()
+            process.kill()
     killed.until(killed.gone)
 
     assert len(killed.left()) == 2
@@ -140,18 +140,18 @@ def test_what_a_job_killed_outright_leaves_goes_with_the_next_start(slurm_cluste
 @pytest.fixture
 def full(folder: Path) -> Iterator[Path]:
     """A file system with some free bytes, but too few for the launcher."""
-    made = folder / "full"
-    made.mkdir()
+    mount_point = folder / "full"
+    mount_point.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k,mode=1777", "none", str(made)],
+        ["mount", "-t", "tmpfs", "-o", "size=16k,mode=1777", "none", str(mount_point)],
         capture_output=True,
         text=True,
         check=False,
     )
     if mounted.returncode != 0:
         pytest.skip(f"needs to mount a file system: {mounted.stderr.strip()}")
-    yield made
-    subprocess.run(["umount", str(made)], check=True)
+    yield mount_point
+    subprocess.run(["umount", str(mount_point)], check=True)
 
 
 @pytest.mark.parametrize("tmpdir", ["/no/such/folder", "a/relative/one", "/sys", "full"])
@@ -161,9 +161,9 @@ def test_a_tmpdir_that_cannot_be_used_is_told_in_the_log_and_the_server_starts(
     """The real job's log names the TMPDIR that cannot be used, and no file is left there."""
     tmpdir = str(full) if tmpdir == "full" else tmpdir
     job = Job(slurm_cluster, folder, "one", tmpdir=tmpdir)
-    said = job.log.read_text()
+    log = job.log.read_text()
     slurm_cluster.run("scancel", job.id)
     job.until(job.gone)
 
-    assert said.startswith(f"gpuspawner: {tmpdir} cannot be used for the launcher: "), said
+    assert log.startswith(f"gpuspawner: {tmpdir} cannot be used for the launcher: "), log
     assert list(full.iterdir()) == []

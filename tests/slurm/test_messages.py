@@ -142,10 +142,10 @@ tried = [answer for answer in all_recorded("test_only") if answer.code != 0]
 @pytest.mark.parametrize("answer", tried, ids=lambda answer: f"{answer.version}-{answer.name}")
 def test_every_recorded_refusal_of_a_trial_is_told_alike(answer: Recorded) -> None:
     """The messages of sbatch --test-only differ, but give the same clauses and the fields of a profile."""
-    told = OF_A_TRIAL[answer.name]
+    expected = OF_A_TRIAL[answer.name]
     assert failure("sbatch", answer.stderr) is None
-    assert rejection(answer.stderr) == Rejection(*told)
-    assert rejected(answer.stderr).field == ("" if "," in told[0] else f"slurm.{told[0]}")
+    assert rejection(answer.stderr) == Rejection(*expected)
+    assert rejected(answer.stderr).field == ("" if "," in expected[0] else f"slurm.{expected[0]}")
 
 
 def test_refusal_becomes_an_error_with_both_words() -> None:
@@ -161,7 +161,7 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stderr", "told"),
+    ("stderr", "expected"),
     [
         (
             (
@@ -199,9 +199,9 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
         ),
     ],
 )
-def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Rejection) -> None:
+def test_words_that_no_table_knows_are_passed_on(stderr: str, expected: Rejection) -> None:
     """A plugin writes for the user, so what it refuses with is passed on, as is an unknown error of sbatch."""
-    assert rejection(stderr) == told
+    assert rejection(stderr) == expected
     assert rejected(stderr).field == ""
 
 
@@ -305,9 +305,9 @@ def test_a_plugin_speaks_before_slurmctld_falls_silent() -> None:
 def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
     """Each error is recognized as the last message of sbatch, in a submission and in a trial."""
     for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
-        told = failure("sbatch", f"{kind}: {error}\n")
-        assert isinstance(told, SlurmUnavailable)
-        assert told.message == f"sbatch failed: {why}."
+        exception = failure("sbatch", f"{kind}: {error}\n")
+        assert isinstance(exception, SlurmUnavailable)
+        assert exception.message == f"sbatch failed: {why}."
 
 
 @pytest.mark.parametrize(

@@ -27,18 +27,18 @@ def half_full(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
 
 def submit(slurm: PrivateSlurm, *words: str) -> str:
     """Submit a job on g1 that sleeps; return its id."""
-    asked = [word for word in words if not word.startswith("--partition")]
+    job_options = [word for word in words if not word.startswith("--partition")]
     return slurm.run(
-        "sbatch", "--parsable", "-pgpu", "-wg1", "--mem=100", "--output=/dev/null", *asked, "--wrap=sleep 600"
+        "sbatch", "--parsable", "-pgpu", "-wg1", "--mem=100", "--output=/dev/null", *job_options, "--wrap=sleep 600"
     )
 
 
 def state(slurm: PrivateSlurm, job: str) -> str:
     """The job's state once Slurm has tried to schedule it."""
     for _ in range(600):
-        found, _, reason = slurm.run("squeue", "-h", "-j", job, "-o", "%T %r").partition(" ")
-        if found == "RUNNING" or reason == "Resources":
-            return found
+        job_state, _, reason = slurm.run("squeue", "-h", "-j", job, "-o", "%T %r").partition(" ")
+        if job_state == "RUNNING" or reason == "Resources":
+            return job_state
         time.sleep(0.1)
     raise AssertionError(f"job {job} is neither running nor waiting for resources")
 

@@ -85,12 +85,12 @@ async def test_stdin_is_handed_over_and_closed() -> None:
 
 async def test_command_that_does_not_read_its_stdin_is_no_fault() -> None:
     """A command may exit before it has read everything, without a later error in the hub's log."""
-    told: list[dict[str, object]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    contexts: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
     answer = await run(("true",), name="true", environment=ENVIRONMENT, timeout=20, stdin="x" * 1_000_000)
     await asyncio.sleep(0)
     gc.collect()
-    assert (answer.code, told) == (0, [])
+    assert (answer.code, contexts) == (0, [])
 
 
 async def test_command_that_hangs_is_ended_with_its_children(children: Children) -> None:

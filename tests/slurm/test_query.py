@@ -180,22 +180,22 @@ REFUSED = [
 @pytest.mark.parametrize("words", [*ALLOWED, *REFUSED], ids=" ".join)
 def test_the_script_runs_what_only_reads(login: LoginNode, words: tuple[str, ...]) -> None:
     """Anything else is refused before it is run."""
-    for name in {each[0] for each in (*ALLOWED, *REFUSED) if each[0].isalpha()}:
+    for name in {command[0] for command in (*ALLOWED, *REFUSED) if command[0].isalpha()}:
         login.add(name, "#!/bin/sh\necho ran\n")
-    asked = subprocess.run(
+    answer = subprocess.run(
         [login.folder / "query"], input=request(words[0], words[1:]), text=True, capture_output=True, check=False
     )
 
     refused = (1, "", "query: this is not a question of the hub\n")
-    assert (asked.returncode, asked.stdout, asked.stderr) == ((0, "ran\n", "") if words in ALLOWED else refused)
+    assert (answer.returncode, answer.stdout, answer.stderr) == ((0, "ran\n", "") if words in ALLOWED else refused)
 
 
 @pytest.mark.parametrize("text", [b"", b"squeue", b"squeue\0-h", b"a\0" * 70_000], ids=["nothing", "1", "2", "long"])
 def test_the_script_refuses_what_is_no_list_of_words(text: bytes) -> None:
     """A request that was cut off is never run."""
-    asked = subprocess.run([WRAPPERS / "query"], input=text, capture_output=True, check=False, env=dict(os.environ))
+    answer = subprocess.run([WRAPPERS / "query"], input=text, capture_output=True, check=False, env=dict(os.environ))
 
-    assert (asked.returncode, asked.stderr) == (
+    assert (answer.returncode, answer.stderr) == (
         1,
         b"query: the input is not a list of words that each end with a NUL\n",
     )

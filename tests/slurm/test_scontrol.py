@@ -63,15 +63,15 @@ def test_a_core_has_as_many_cpus_as_slurm_gives_out(cpus: int, per_core: int) ->
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nodes_of_each_version(version: str) -> None:
     """All versions agree on sizes, GPUs, states, and the reasons of nodes that are out of service."""
-    found = nodes(version)
+    node_by_name = nodes(version)
     clouds = [] if version == "22.05" else ["cl1", "cl2"]  # 22.05 hides nodes that are powered off
-    assert sorted(found) == sorted(
+    assert sorted(node_by_name) == sorted(
         [
             *["c1", "c2", "c3", "c4", "c5", "d1", "g1", "g2", "h1", "k1", "k2", "m1", "s1", "u1", "x1", "x2", "y1"],
             *clouds,
         ],
     )
-    assert {name: [str(one) for one in node.gres] for name, node in found.items() if node.gres} == {
+    assert {name: [str(one) for one in node.gres] for name, node in node_by_name.items() if node.gres} == {
         "d1": ["gpu:v100:8"],
         "g1": ["gpu:k80:4"],
         "g2": ["gpu:k80:4"],
@@ -79,11 +79,11 @@ def test_nodes_of_each_version(version: str) -> None:
         "s1": ["gpu:t4:2", "shard:t4:8"],
         "u1": ["gpu:2"],
     }
-    assert (found["h1"].cpus, found["h1"].features) == (16, ("ht",))
-    assert found["x1"].reason.startswith("hardware: PSU")
-    assert {"DOWN", "NOT_RESPONDING"} <= found["x1"].states
-    assert {"IDLE", "MAINTENANCE", "RESERVED"} <= found["c4"].states
-    assert [found[name].address for name in clouds] == clouds
+    assert (node_by_name["h1"].cpus, node_by_name["h1"].features) == (16, ("ht",))
+    assert node_by_name["x1"].reason.startswith("hardware: PSU")
+    assert {"DOWN", "NOT_RESPONDING"} <= node_by_name["x1"].states
+    assert {"IDLE", "MAINTENANCE", "RESERVED"} <= node_by_name["c4"].states
+    assert [node_by_name[name].address for name in clouds] == clouds
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -96,8 +96,8 @@ def test_gpus_in_use_need_the_details(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_hub_question_reads_the_small_cluster(version: str) -> None:
     """The hub's own query is read, with times as seconds."""
-    found = parse_nodes(recorded(version, "hub", "node").stdout)
-    assert [(node.name, node.cpus, node.memory_mib, [str(g) for g in node.gres]) for node in found] == [
+    node_states = parse_nodes(recorded(version, "hub", "node").stdout)
+    assert [(node.name, node.cpus, node.memory_mib, [str(g) for g in node.gres]) for node in node_states] == [
         ("g1", 24, 64000, ["gpu:k80:4"]),
         ("g2", 24, 64000, ["gpu:k80:4"]),
     ]
@@ -125,15 +125,17 @@ def test_state_suffixes_are_words(text: str, states: set[str]) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_partitions_of_each_version(version: str) -> None:
     """Limits, groups, accounts, and hidden and closed partitions are the same in three versions."""
-    found = {one.name: one for one in parse_partitions(recorded(version, "scontrol", "partition_a_o").stdout)}
-    assert found["batch"] == Partition(
+    partition_by_name = {
+        one.name: one for one in parse_partitions(recorded(version, "scontrol", "partition_a_o").stdout)
+    }
+    assert partition_by_name["batch"] == Partition(
         name="batch",
         default=True,
         nodes=("c1", "c2", "c3", "c4", "c5", "h1", "x1", "x2", "y1"),
         max_time=86400,
         default_time=3600,
     )
-    assert found["noroot"] == Partition(
+    assert partition_by_name["noroot"] == Partition(
         name="noroot",
         nodes=("c1",),
         min_nodes=1,
@@ -144,15 +146,20 @@ def test_partitions_of_each_version(version: str) -> None:
         preemptable=True,
         one_user=True,
     )
-    assert found["hid"] == Partition(name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",), preemptable=True)
-    tiers = {name: (found[name].priority_tier, found[name].preemptable) for name in ("hi", "gpu", "lowcan", "lowreq")}
+    assert partition_by_name["hid"] == Partition(
+        name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",), preemptable=True
+    )
+    tiers = {
+        name: (partition_by_name[name].priority_tier, partition_by_name[name].preemptable)
+        for name in ("hi", "gpu", "lowcan", "lowreq")
+    }
     assert tiers == {"hi": (100, False), "gpu": (1, False), "lowcan": (1, True), "lowreq": (1, True)}
-    assert {one.name: one.state for one in found.values() if one.state != "UP"} == {
+    assert {one.name: one.state for one in partition_by_name.values() if one.state != "UP"} == {
         "inactive": "INACTIVE",
         "downp": "DOWN",
         "drainp": "DRAIN",
     }
-    assert (found["long"].max_time, found["debug"].max_time) == (None, 1800)
+    assert (partition_by_name["long"].max_time, partition_by_name["debug"].max_time) == (None, 1800)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +168,8 @@ def test_partitions_of_each_version(version: str) -> None:
 )
 def test_what_a_partition_does_to_jobs_that_are_preempted(mode: str, ends: bool, pauses: bool) -> None:
     """As scontrol writes PreemptMode where slurm.conf has SUSPEND,GANG for the cluster."""
-    (found,) = parse_partitions(f"PartitionName=low Nodes=c1 PreemptMode={mode}\n")
-    assert (found.preemptable, found.suspendable) == (ends, pauses)
+    (partition,) = parse_partitions(f"PartitionName=low Nodes=c1 PreemptMode={mode}\n")
+    assert (partition.preemptable, partition.suspendable) == (ends, pauses)
 
 
 @pytest.mark.parametrize(
@@ -177,15 +184,21 @@ def test_what_a_partition_does_to_jobs_that_are_preempted(mode: str, ends: bool,
 )
 def test_how_jobs_of_a_partition_share_cpus(value: str, jobs_per_cpu: int, shares_cpus: bool, exclusive: bool) -> None:
     """As scontrol writes OverSubscribe."""
-    (found,) = parse_partitions(f"PartitionName=gpu Nodes=c1 OverSubscribe={value}\n")
-    assert (found.jobs_per_cpu, found.shares_cpus, found.exclusive) == (jobs_per_cpu, shares_cpus, exclusive)
+    (partition,) = parse_partitions(f"PartitionName=gpu Nodes=c1 OverSubscribe={value}\n")
+    assert (partition.jobs_per_cpu, partition.shares_cpus, partition.exclusive) == (
+        jobs_per_cpu,
+        shares_cpus,
+        exclusive,
+    )
 
 
 @pytest.mark.usefixtures("utc")
 def test_reservations_tell_who_when_and_where() -> None:
     """One reservation is active, one is in the future, and one is for maintenance of all nodes."""
-    found = {one.name: one for one in parse_reservations(recorded("22.05", "scontrol", "reservation_o").stdout)}
-    assert found["res_active"] == Reservation(
+    reservation_by_name = {
+        one.name: one for one in parse_reservations(recorded("22.05", "scontrol", "reservation_o").stdout)
+    }
+    assert reservation_by_name["res_active"] == Reservation(
         name="res_active",
         start=1795256088.0,
         end=1795256088.0 + 12 * 3600,
@@ -193,22 +206,22 @@ def test_reservations_tell_who_when_and_where() -> None:
         flags=frozenset({"SPEC_NODES"}),
         users=("bob",),
     )
-    assert [found[name].active(1795256100.0) for name in ("res_active", "res_maint", "res_future")] == [
+    assert [reservation_by_name[name].active(1795256100.0) for name in ("res_active", "res_maint", "res_future")] == [
         True,
         True,
         False,
     ]
-    assert not found["res_active"].active(1795256088.0 + 12 * 3600)
-    assert found["res_maint_future"].flags == {"MAINT", "IGNORE_JOBS", "SPEC_NODES", "ALL_NODES"}
-    assert len(found["res_maint_future"].nodes) == 19
+    assert not reservation_by_name["res_active"].active(1795256088.0 + 12 * 3600)
+    assert reservation_by_name["res_maint_future"].flags == {"MAINT", "IGNORE_JOBS", "SPEC_NODES", "ALL_NODES"}
+    assert len(reservation_by_name["res_maint_future"].nodes) == 19
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.usefixtures("utc")
 def test_reservations_of_each_version(version: str) -> None:
     """Names, nodes and users are the same in all versions."""
-    found = parse_reservations(recorded(version, "scontrol", "reservation_o").stdout)
-    assert [(one.name, one.users, len(one.nodes)) for one in found] == [
+    reservations = parse_reservations(recorded(version, "scontrol", "reservation_o").stdout)
+    assert [(one.name, one.users, len(one.nodes)) for one in reservations] == [
         ("res_active", ("bob",), 1),
         ("res_future", ("alice",), 1),
         ("res_maint", ("root",), 1),
@@ -251,8 +264,8 @@ def test_odd_node_names_the_field(text: str, message: str) -> None:
 
 def test_admin_comment_with_a_newline_stays_with_its_node() -> None:
     """A line break in a node's comment does not end its record."""
-    found = parse_nodes("NodeName=n1 CPUTot=4 State=IDLE Comment=two\nlines\nNodeName=n2 CPUTot=4 State=DOWN\n")
-    assert [(node.name, node.usable) for node in found] == [("n1", True), ("n2", False)]
+    node_states = parse_nodes("NodeName=n1 CPUTot=4 State=IDLE Comment=two\nlines\nNodeName=n2 CPUTot=4 State=DOWN\n")
+    assert [(node.name, node.usable) for node in node_states] == [("n1", True), ("n2", False)]
 
 
 class Named(Protocol):
@@ -263,12 +276,12 @@ class Named(Protocol):
         """Its name in Slurm."""
 
 
-def told_of(
+def names_and_unread(
     parse: Callable[[str, Callable[[Unread], None]], Sequence[Named]], text: str
 ) -> tuple[list[str], list[Unread]]:
     """The names that a parser found, and what it could not read."""
     unread: list[Unread] = []
-    return [each.name for each in parse(text, unread.append)], unread
+    return [record.name for record in parse(text, unread.append)], unread
 
 
 NODE = "NodeName={} State=IDLE CPUTot=4 RealMemory=100 Gres=gpu:k80:1 Reason={} Comment=x\n"
@@ -277,7 +290,7 @@ NODE = "NodeName={} State=IDLE CPUTot=4 RealMemory=100 Gres=gpu:k80:1 Reason={} 
 def test_a_node_of_which_a_field_is_not_understood_is_left_out_and_named() -> None:
     """A node with an unreadable field is not counted on; the other nodes are read."""
     odd = NODE.format("n2", "none").replace("gpu:k80:1", "gpu:a:b:c")
-    assert told_of(parse_nodes, NODE.format("n1", "none") + odd + NODE.format("n3", "none")) == (
+    assert names_and_unread(parse_nodes, NODE.format("n1", "none") + odd + NODE.format("n3", "none")) == (
         ["n1", "n3"],
         [Unread("node", "n2", "Gres")],
     )
@@ -288,10 +301,10 @@ def test_a_node_of_which_a_field_is_not_understood_is_left_out_and_named() -> No
 )
 def test_an_admins_reason_changes_nothing_of_its_node_or_another(words: str) -> None:
     """The reason may contain blanks, fields, newlines and whole records."""
-    found = {node.name: node for node in parse_nodes(NODE.format("n1", "none") + NODE.format("n2", words))}
+    node_by_name = {node.name: node for node in parse_nodes(NODE.format("n1", "none") + NODE.format("n2", words))}
     plain = {node.name: node for node in parse_nodes(NODE.format("n1", "none") + NODE.format("n2", "none"))}
-    assert found["n1"] == plain["n1"]
-    assert found["n2"]._replace(reason="") == plain["n2"]._replace(reason="")
+    assert node_by_name["n1"] == plain["n1"]
+    assert node_by_name["n2"]._replace(reason="") == plain["n2"]._replace(reason="")
 
 
 def test_a_partition_stays_with_what_is_understood_of_it() -> None:
@@ -332,11 +345,11 @@ def test_memory_of_a_partition(words: str, partition: Partition) -> None:
 def test_odd_reservations_hide_no_other(name: str, nodes: str) -> None:
     """A name may contain a blank; a malformed node list leaves out only its reservation, even if it is the only one."""
     odd = f"ReservationName={name} StartTime=1 EndTime=2 Nodes={nodes} Flags= Comment=a=b\n"
-    good = "ReservationName=good StartTime=1 EndTime=2 Nodes=n1 Flags=\n"
+    other = "ReservationName=good StartTime=1 EndTime=2 Nodes=n1 Flags=\n"
     read = [name] if nodes == "n1" else []
     unread = [] if read else [Unread("reservation", name, "Nodes")]
-    assert told_of(parse_reservations, odd + good) == ([*read, "good"], unread)
-    assert told_of(parse_reservations, odd) == (read, unread)
+    assert names_and_unread(parse_reservations, odd + other) == ([*read, "good"], unread)
+    assert names_and_unread(parse_reservations, odd) == (read, unread)
 
 
 @settings(deadline=None)
@@ -348,11 +361,11 @@ def test_any_text_in_one_node_leaves_the_others_as_they_were(field: str, text: s
     """Whatever text is in one of a node's fields, both neighbours are read as before."""
     first, last = NODE.format("n1", "none"), NODE.format("n3", "none")
     odd = f"NodeName=n2 {field}={text} State=IDLE CPUTot=4\n"
-    found = {node.name: node for node in parse_nodes(first + odd + last)}
-    assert (found["n1"], found["n3"]) == (*parse_nodes(first), *parse_nodes(last))
+    node_by_name = {node.name: node for node in parse_nodes(first + odd + last)}
+    assert (node_by_name["n1"], node_by_name["n3"]) == (*parse_nodes(first), *parse_nodes(last))
 
 
-def told(**values: str) -> str:
+def config_text(**values: str) -> str:
     """Shortened output of scontrol show config."""
     lines = {
         "AccountingStorageType": "accounting_storage/none",
@@ -383,8 +396,8 @@ def told(**values: str) -> str:
 )
 def test_who_sees_whose_jobs(values: dict[str, str], config: SlurmConfig, hides: bool) -> None:
     """PrivateData, SlurmUser and the existence of operators determine whose jobs are shown."""
-    found = parse_config(told(**values))
-    assert (found, found.hides_jobs) == (config, hides)
+    slurm_config = parse_config(config_text(**values))
+    assert (slurm_config, slurm_config.hides_jobs) == (config, hides)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +411,7 @@ def test_who_sees_whose_jobs(values: dict[str, str], config: SlurmConfig, hides:
 )
 def test_by_what_jobs_preempt_others(plugin: str, preemption: str) -> None:
     """PreemptType is a plugin's name."""
-    assert parse_config(told(PreemptType=plugin)).preemption == preemption
+    assert parse_config(config_text(PreemptType=plugin)).preemption == preemption
 
 
 @pytest.mark.parametrize(
@@ -414,7 +427,9 @@ def test_what_a_job_gets_whole(values: dict[str, str], unit: str) -> None:
     """SelectType and SelectTypeParameters determine it."""
     assert (
         parse_config(
-            told(SelectType="select/cons_tres", **values) if "SelectType" not in values else told(**values)
+            config_text(SelectType="select/cons_tres", **values)
+            if "SelectType" not in values
+            else config_text(**values)
         ).cpu_unit
         == unit
     )
@@ -422,17 +437,22 @@ def test_what_a_job_gets_whole(values: dict[str, str], unit: str) -> None:
 
 def test_what_accounting_keeps_of_each_job() -> None:
     """AccountingStoreFlags, in any case; nothing where it is not set."""
-    kept = [
-        parse_config(told(AccountingStoreFlags=flags)).accounting_stores for flags in ("(null)", "Job_Env,job_comment")
+    stores = [
+        parse_config(config_text(AccountingStoreFlags=flags)).accounting_stores
+        for flags in ("(null)", "Job_Env,job_comment")
     ]
-    assert [parse_config(told()).accounting_stores, *kept] == [frozenset(), frozenset(), {"job_env", "job_comment"}]
+    assert [parse_config(config_text()).accounting_stores, *stores] == [
+        frozenset(),
+        frozenset(),
+        {"job_env", "job_comment"},
+    ]
 
 
 def test_the_defaults_of_jobs_with_gpus() -> None:
     """JobDefaults gives memory in MiB and CPUs for each GPU."""
-    found = parse_config(told(JobDefaults="DefCpuPerGPU=4,DefMemPerGPU=16000"))
+    config = parse_config(config_text(JobDefaults="DefCpuPerGPU=4,DefMemPerGPU=16000"))
 
-    assert (found.default_cpus_per_gpu, found.default_memory_per_gpu_mib) == (4, 16000)
+    assert (config.default_cpus_per_gpu, config.default_memory_per_gpu_mib) == (4, 16000)
 
 
 @pytest.mark.parametrize("text", ["", "Configuration data as of now\n", "SlurmUser = root(0)\n"])
@@ -452,10 +472,10 @@ def test_licences_are_counted_whether_in_use_or_not() -> None:
 @pytest.mark.parametrize(
     ("text", "answered_at", "resume_timeout"),
     [
-        (told(), None, None),
-        (told().replace("2026-11-22T02:10:51", "1795313451"), 1795313451.0, None),
-        (told(ResumeProgram="/sbin/resume", ResumeTimeout="600 sec"), None, 600),
-        (told(ResumeProgram="(null)", ResumeTimeout="60 sec"), None, None),
+        (config_text(), None, None),
+        (config_text().replace("2026-11-22T02:10:51", "1795313451"), 1795313451.0, None),
+        (config_text(ResumeProgram="/sbin/resume", ResumeTimeout="600 sec"), None, 600),
+        (config_text(ResumeProgram="(null)", ResumeTimeout="60 sec"), None, None),
     ],
     ids=["a date", "seconds since the epoch", "power saving", "none"],
 )
@@ -463,9 +483,9 @@ def test_its_time_and_how_long_nodes_take_to_boot(
     text: str, answered_at: float | None, resume_timeout: int | None
 ) -> None:
     """slurmctld's time is in the first line; nodes are booted only where there is a program that does it."""
-    found = parse_config(text)
+    config = parse_config(text)
 
-    assert (found.answered_at, found.resume_timeout) == (answered_at, resume_timeout)
+    assert (config.answered_at, config.resume_timeout) == (answered_at, resume_timeout)
 
 
 STARTS = {"22.05": 1795262301.0, "24.11": 1795262305.0, "26.05": 1795262309.0}
@@ -497,24 +517,24 @@ def test_running_job_with_two_gpus(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_failed_job_keeps_its_exit_code_and_what_it_had(version: str) -> None:
     """The job has exit code 3 and no GPU."""
-    found = parse_job(recorded(version, "hub", "job_failed").stdout, "2")
-    assert found is not None
-    assert (found.phase, found.end, found.reason, found.exit_code, found.tag) == (
+    job = parse_job(recorded(version, "hub", "job_failed").stdout, "2")
+    assert job is not None
+    assert (job.phase, job.end, job.reason, job.exit_code, job.tag) == (
         Phase.ENDED,
         End.FAILED,
         "NonZeroExitCode",
         "3:0",
         "gpuspawner:hub:alice:lab",
     )
-    assert [(one.node, one.memory_mib, one.gres) for one in found.allocations] == [("g1", 100, ())]
+    assert [(one.node, one.memory_mib, one.gres) for one in job.allocations] == [("g1", 100, ())]
 
 
 def only(version: str, area: str, name: str) -> Job:
     """The job in a recorded answer."""
     text = recorded(version, area, name).stdout
-    found = parse_job(text, text.removeprefix("JobId=").split()[0])
-    assert found is not None
-    return found
+    job = parse_job(text, text.removeprefix("JobId=").split()[0])
+    assert job is not None
+    return job
 
 
 K80, V100, A100, MIG = "k80", "v100", "a100", "1g.10gb"
@@ -581,9 +601,9 @@ def test_how_jobs_ended(
     exit_codes: set[str],
 ) -> None:
     """Each recorded end is read in three versions, which differ in a few exit codes."""
-    found = only(version, area, name)
-    assert (found.state, found.reason, found.end) == (state, reason, end)
-    assert found.exit_code in exit_codes
+    job = only(version, area, name)
+    assert (job.state, job.reason, job.end) == (state, reason, end)
+    assert job.exit_code in exit_codes
 
 
 @pytest.mark.parametrize(
@@ -601,15 +621,15 @@ def test_how_jobs_ended(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_jobs_on_their_way(version: str, name: str, phase: Phase, reason: str | None) -> None:
     """Phases before and after running are read; underscores in a reason become blanks."""
-    found = only(version, "scontrol", name)
-    assert found.phase is phase
-    assert reason is None or found.reason == reason
+    job = only(version, "scontrol", name)
+    assert job.phase is phase
+    assert reason is None or job.reason == reason
 
 
 def test_job_without_time_limit_has_none() -> None:
     """UNLIMITED becomes None, and so does the end of such a job."""
-    found = only("24.11", "scontrol", "job_run_unlimited")
-    assert (found.time_limit, found.ends_at, found.ends_at_iso) == (None, None, None)
+    job = only("24.11", "scontrol", "job_run_unlimited")
+    assert (job.time_limit, job.ends_at, job.ends_at_iso) == (None, None, None)
 
 
 def test_a_deadline_says_when_the_job_must_have_started() -> None:
@@ -620,7 +640,7 @@ def test_a_deadline_says_when_the_job_must_have_started() -> None:
     shorter = re.sub(r" TimeMin=\S+", " TimeMin=00:05:00", at)
 
     assert limit is not None
-    assert [found.latest_start for each in (text, at, shorter) if (found := parse_job(each, "1"))] == [
+    assert [job.latest_start for answer in (text, at, shorter) if (job := parse_job(answer, "1"))] == [
         None,
         1800000000.0 - limit,
         1800000000.0 - 300,
@@ -633,17 +653,17 @@ def test_array_answers_with_all_its_tasks_and_one_is_picked(version: str) -> Non
     text = recorded(version, "scontrol", "job_array").stdout
     ids = re.findall(r"^JobId=(\d+)", text, re.MULTILINE)
     assert len(ids) > 1
-    found = [parse_job(text, job_id) for job_id in ids]
-    assert [one.job_id for one in found if one] == ids
+    jobs = [parse_job(text, job_id) for job_id in ids]
+    assert [one.job_id for one in jobs if one] == ids
     assert parse_job(text, "5") is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_job_on_two_nodes_has_two_allocations(version: str) -> None:
     """Each node has its own allocation, even where Slurm folds two of them into one line."""
-    found = only(version, "hub", "job_two_nodes")
-    assert (found.nodes, found.batch_host) == ("g[1-2]", "g1")
-    assert {one.node: [(g.name, g.type, g.count, len(g.indices)) for g in one.gres] for one in found.allocations} == {
+    job = only(version, "hub", "job_two_nodes")
+    assert (job.nodes, job.batch_host) == ("g[1-2]", "g1")
+    assert {one.node: [(g.name, g.type, g.count, len(g.indices)) for g in one.gres] for one in job.allocations} == {
         "g1": [("gpu", "k80", 1, 1)],
         "g2": [("gpu", "k80", 1, 1)],
     }
@@ -693,14 +713,14 @@ EVERY = [("22.05", "jobs_late_d_o"), ("24.11", "jobs_late_d_o"), ("26.05", "jobs
 @pytest.mark.usefixtures("utc")
 def test_every_recorded_job_is_read(version: str, name: str) -> None:
     """Over a hundred jobs of each version have a known state; running ones have host and start, ended ones an end."""
-    found = [
+    jobs = [
         parse_job(record, record.removeprefix("JobId=").split()[0])
         for record in records(recorded(version, "scontrol", name).stdout)
     ]
-    assert len(found) > 80
-    assert [one for one in found if one is None or one.phase is Phase.UNKNOWN] == []
-    assert [one for one in found if one and one.phase is Phase.RUNNING and not (one.batch_host and one.starts_at)] == []
-    assert [one for one in found if one and one.end and one.ends_at is None] == []
+    assert len(jobs) > 80
+    assert [one for one in jobs if one is None or one.phase is Phase.UNKNOWN] == []
+    assert [one for one in jobs if one and one.phase is Phase.RUNNING and not (one.batch_host and one.starts_at)] == []
+    assert [one for one in jobs if one and one.end and one.ends_at is None] == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -717,8 +737,8 @@ def test_both_commands_tell_the_same(version: str) -> None:
 @pytest.mark.parametrize("version", ["22.05", "24.11"])
 def test_what_every_job_has_in_one_answer(version: str) -> None:
     """One answer gives the GPUs of all jobs: on two nodes, a shard, a MIG device, several on one node."""
-    found = parse_allocations(recorded(version, "scontrol", "jobs_late_d_o").stdout)
-    gpus = {job: {part.node: tuple(map(str, part.gres)) for part in parts} for job, parts in found.items()}
+    allocations = parse_allocations(recorded(version, "scontrol", "jobs_late_d_o").stdout)
+    gpus = {job: {part.node: tuple(map(str, part.gres)) for part in parts} for job, parts in allocations.items()}
     assert {job: gpus[job] for job in ("38", "39", "41", "45", "54")} == {
         "38": {"g1": ("gpu:k80:1",), "g2": ("gpu:k80:1",)},
         "39": {"s1": ("shard:3",)},
@@ -726,7 +746,7 @@ def test_what_every_job_has_in_one_answer(version: str) -> None:
         "45": {"d1": ("gpu:v100:3",)},
         "54": {"c3": ()},
     }
-    assert found["45"][0].gres[0].indices == (4, 5, 6)
+    assert allocations["45"][0].gres[0].indices == (4, 5, 6)
 
 
 def test_a_job_whose_name_imitates_another_gives_neither() -> None:
@@ -735,9 +755,9 @@ def test_a_job_whose_name_imitates_another_gives_neither() -> None:
     (real,) = (line for line in text.splitlines() if line.startswith("JobId=37 "))
     forged = real.replace("JobId=37 ", "JobId=45 ").replace("(IDX:0-1)", "(IDX:0-7)")
     named = real.replace("JobId=37 ", "JobId=900 ").replace("JobName=plain", "JobName=CoreSpec=* MinCPUsNode=1")
-    found = parse_allocations(text + forged + "\n" + named + "\n")
-    assert "37" in found
-    assert not {"45", "900"} & set(found)
+    allocations = parse_allocations(text + forged + "\n" + named + "\n")
+    assert "37" in allocations
+    assert not {"45", "900"} & set(allocations)
 
 
 def test_a_job_with_threads_set_aside_is_read() -> None:

@@ -26,9 +26,9 @@ def snapshot(version: str) -> ClusterSnapshot:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_gpus_of_the_recorded_cluster_by_type(version: str) -> None:
     """Typed and untyped GPUs, MIG devices, a partition without GPUs, an unknown partition."""
-    found = snapshot(version)
+    cluster = snapshot(version)
     gpus = {
-        partition: sum((gpus_of(node.gres) for node in found.nodes_of(partition)), Counter[str]())
+        partition: sum((gpus_of(node.gres) for node in cluster.nodes_of(partition)), Counter[str]())
         for partition in ("gpu", "debug", "batch", "nosuch")
     }
     assert gpus == {
@@ -96,11 +96,11 @@ def test_table_is_the_sequence_of_its_values() -> None:
 
 def test_indexes_of_a_snapshot() -> None:
     """Jobs by id, by node and by partition; ended or unknown names are not found."""
-    found = ClusterSnapshot(jobs=JOBS)
-    assert dict(found.job_by_id) == {job.job_id: job for job in JOBS}
-    assert dict(found.jobs_by_node) == {"g1": (JOBS[0], JOBS[5]), "g2": (JOBS[0],)}
-    assert dict(found.waiting_by_partition) == {"gpu": JOBS[1:5], "cpu": (JOBS[1],)}
-    assert (found.job_by_id.get("9"), found.jobs_by_node.get("g9", ())) == (None, ())
+    cluster = ClusterSnapshot(jobs=JOBS)
+    assert dict(cluster.job_by_id) == {job.job_id: job for job in JOBS}
+    assert dict(cluster.jobs_by_node) == {"g1": (JOBS[0], JOBS[5]), "g2": (JOBS[0],)}
+    assert dict(cluster.waiting_by_partition) == {"gpu": JOBS[1:5], "cpu": (JOBS[1],)}
+    assert (cluster.job_by_id.get("9"), cluster.jobs_by_node.get("g9", ())) == (None, ())
 
 
 def test_places_in_the_queues() -> None:

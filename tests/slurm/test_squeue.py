@@ -39,11 +39,11 @@ def test_columns_are_those_of_the_recorded_answers() -> None:
 )
 def test_running_failed_and_held_jobs_of_each_version(version: str, start: float) -> None:
     """Every field of a running, a failed, a held and a two-node job is the same in three versions."""
-    found = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout), MARK)
+    job_by_id = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout), MARK)
     ends = recorded(version, "hub", "squeue_all").stdout
     failed_end = float(ends.split("2|FAILED|NonZeroExitCode|")[1].split("|")[1])
-    assert {(job.uid, job.name) for job in found.values()} == {(1000, "a job")}
-    assert [replace(found[job_id], uid=None, name="") for job_id in ("1", "2", "3", "6")] == [
+    assert {(job.uid, job.name) for job in job_by_id.values()} == {(1000, "a job")}
+    assert [replace(job_by_id[job_id], uid=None, name="") for job_id in ("1", "2", "3", "6")] == [
         Job(
             "1",
             Phase.RUNNING,
@@ -89,21 +89,21 @@ def test_running_failed_and_held_jobs_of_each_version(version: str, start: float
 @pytest.mark.parametrize("version", VERSIONS)
 def test_comment_cannot_imitate_another_job(version: str) -> None:
     """A comment with newlines, bars and forged lines stays one job's comment; job 1 keeps running on g1."""
-    found = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout), MARK)
-    assert {job_id: status.tag for job_id, status in found.items() if status.tag} == {
+    job_by_id = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout), MARK)
+    assert {job_id: status.tag for job_id, status in job_by_id.items() if status.tag} == {
         "1": "gpuspawner:hub:alice:",
         "2": "gpuspawner:hub:alice:lab",
         "5": FORGED,
         "8": "later",
     }
-    assert (found["1"].state, found["1"].batch_host) == ("RUNNING", "g1")
+    assert (job_by_id["1"].state, job_by_id["1"].batch_host) == ("RUNNING", "g1")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_death_by_a_signal_and_cancellation_carry_their_exit_codes(version: str) -> None:
     """22.05 prints the wait status (9), later versions ``0:9``; both are read as exit code and signal."""
-    found = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout), MARK)
-    assert {job_id: (found[job_id].end, found[job_id].exit_code) for job_id in ("4", "7")} == {
+    job_by_id = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout), MARK)
+    assert {job_id: (job_by_id[job_id].end, job_by_id[job_id].exit_code) for job_id in ("4", "7")} == {
         "4": (End.FAILED, "0:9"),
         "7": (End.CANCELLED, "0:0"),
     }
@@ -122,8 +122,8 @@ def test_question_for_some_ids_holds_only_the_known_ones(version: str) -> None:
 )
 def test_exit_code_reads_as_scontrol_writes_it(printed: str, exit_code: str) -> None:
     """22.05 prints wait statuses (the last one means no log folder), and later versions pairs."""
-    found = parse_squeue(with_owner(f"7|FAILED|None|1|2|g1|g1|gpu|a|{printed}||{MARK}\n"), MARK)
-    assert found["7"].exit_code == exit_code
+    job_by_id = parse_squeue(with_owner(f"7|FAILED|None|1|2|g1|g1|gpu|a|{printed}||{MARK}\n"), MARK)
+    assert job_by_id["7"].exit_code == exit_code
 
 
 def ours(line: str) -> str | None:
@@ -140,15 +140,15 @@ def ours(line: str) -> str | None:
 def test_every_recorded_job_is_read(version: str, name: str) -> None:
     """The state is known; running jobs have a host, pending ones have none, and ended ones have an end."""
     lines = [line for line in map(ours, recorded(version, "squeue", name).stdout.splitlines()) if line]
-    found = parse_squeue(with_owner("".join(lines)), MARK).values()
-    assert len(found) == len(lines) > 0
-    assert [status for status in found if status.phase is Phase.UNKNOWN] == []
-    assert [status for status in found if status.phase is Phase.RUNNING and not status.batch_host] == []
-    assert [status for status in found if status.phase is Phase.QUEUED and status.batch_host] == []
-    assert [status for status in found if (status.end is None) == (status.phase is Phase.ENDED)] == []
+    statuses = parse_squeue(with_owner("".join(lines)), MARK).values()
+    assert len(statuses) == len(lines) > 0
+    assert [status for status in statuses if status.phase is Phase.UNKNOWN] == []
+    assert [status for status in statuses if status.phase is Phase.RUNNING and not status.batch_host] == []
+    assert [status for status in statuses if status.phase is Phase.QUEUED and status.batch_host] == []
+    assert [status for status in statuses if (status.end is None) == (status.phase is Phase.ENDED)] == []
 
 
-GOOD = {
+RUNNING_JOB = {
     "JobID": "8",
     "State": "RUNNING",
     "Reason": "None",
@@ -161,7 +161,7 @@ GOOD = {
 
 def record(question: Question, **fields: str) -> str:
     """One job as squeue prints it: a good one but for ``fields``."""
-    values = {**dict.fromkeys((*question.slurms, *question.owners), "N/A"), **GOOD}
+    values = {**dict.fromkeys((*question.slurms, *question.owners), "N/A"), **RUNNING_JOB}
     values |= {name.replace("_", "-"): value for name, value in fields.items()}
     head = "|".join(values[name] for name in question.slurms)
     return f"|{MARK}|".join([head, *(values[name] for name in question.owners)]) + f"|{MARK}\n"
@@ -229,10 +229,10 @@ def jobs(version: str) -> dict[str, ClusterJob]:
 )
 def test_running_and_waiting_job_of_each_version(version: str, submitted: float, priorities: tuple[int, int]) -> None:
     """Every field of a running and of a pending job is read."""
-    found = jobs(version)
-    assert found["1"].submitted_at == submitted
-    start, estimate, later = found["1"].starts_at or 0, found["14"].starts_at, found["14"].submitted_at
-    assert found["1"] == ClusterJob(
+    job_by_id = jobs(version)
+    assert job_by_id["1"].submitted_at == submitted
+    start, estimate, later = job_by_id["1"].starts_at or 0, job_by_id["14"].starts_at, job_by_id["14"].submitted_at
+    assert job_by_id["1"] == ClusterJob(
         "1",
         Phase.RUNNING,
         state="RUNNING",
@@ -249,7 +249,7 @@ def test_running_and_waiting_job_of_each_version(version: str, submitted: float,
         time_limit=600,
         name="wrap",
     )
-    assert found["14"] == ClusterJob(
+    assert job_by_id["14"] == ClusterJob(
         "14",
         Phase.QUEUED,
         state="PENDING",
@@ -271,8 +271,8 @@ def test_running_and_waiting_job_of_each_version(version: str, submitted: float,
 @pytest.mark.parametrize("version", VERSIONS)
 def test_gpus_however_they_were_asked_for(version: str) -> None:
     """GPUs are read per node, job, task or socket, with MIG, shards, untyped or none, as the number on one node."""
-    found = {job_id: [str(gres) for gres in job.gpus] for job_id, job in jobs(version).items() if job.nodes}
-    assert found == {
+    gpus_by_job = {job_id: [str(gres) for gres in job.gpus] for job_id, job in jobs(version).items() if job.nodes}
+    assert gpus_by_job == {
         "1": ["gpu:k80:2"],
         "2": ["gpu:2"],
         "3": ["gpu:3"],
@@ -292,23 +292,31 @@ def test_gpus_however_they_were_asked_for(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_owners_words_stay_their_own(version: str) -> None:
     """Account, name and comment with bars, newlines and a forged line affect only their own job."""
-    found = jobs(version)
-    forged = found["20"]
+    job_by_id = jobs(version)
+    forged = job_by_id["20"]
     assert (forged.account, forged.name, forged.tag) == ("a|b", "one\n7|two", "x|\n1|FAILED|y")
-    assert (found["1"].state, found["7"].name) == ("RUNNING", "wrap")
+    assert (job_by_id["1"].state, job_by_id["7"].name) == ("RUNNING", "wrap")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_limits_reservations_and_partitions(version: str) -> None:
     """A job has no end without a limit, may be in a reservation, and may be pending in several partitions."""
-    found = jobs(version)
-    assert (found["8"].time_limit, found["8"].ends_at) == (None, None)
-    assert (found["13"].reservation, found["19"].reservation, found["1"].reservation) == ("ml-hpc-0", "ml-hpc-1", "")
-    assert (found["16"].partitions, found["16"].partition, found["17"].priority) == (("gpu", "batch"), "gpu", 0)
+    job_by_id = jobs(version)
+    assert (job_by_id["8"].time_limit, job_by_id["8"].ends_at) == (None, None)
+    assert (job_by_id["13"].reservation, job_by_id["19"].reservation, job_by_id["1"].reservation) == (
+        "ml-hpc-0",
+        "ml-hpc-1",
+        "",
+    )
+    assert (job_by_id["16"].partitions, job_by_id["16"].partition, job_by_id["17"].priority) == (
+        ("gpu", "batch"),
+        "gpu",
+        0,
+    )
 
 
 @pytest.mark.parametrize(
-    ("told", "field", "value"),
+    ("fields", "field", "value"),
     [
         ({"tres_alloc": "cpu=8,mem=7.50G,node=2,gres/gpu=4,gres/gpu:a100=4"}, "gpus", (Gres("gpu", "a100", 2),)),
         ({"tres_alloc": "cpu=8,mem=7.50G,node=2"}, "memory_mib", 7680),
@@ -323,9 +331,9 @@ def test_limits_reservations_and_partitions(version: str) -> None:
         ({"State": "STOPPED"}, "phase", Phase.RUNNING),
     ],
 )
-def test_forms_of_larger_clusters(told: dict[str, str], field: str, value: Any) -> None:
+def test_forms_of_larger_clusters(fields: dict[str, str], field: str, value: Any) -> None:
     """These fields come from clusters with accounting, many nodes or round numbers."""
-    assert getattr(parse_jobs(record(CLUSTER, **{"NumNodes": "2", "NumCPUs": "8", **told}), MARK)[0], field) == value
+    assert getattr(parse_jobs(record(CLUSTER, **{"NumNodes": "2", "NumCPUs": "8", **fields}), MARK)[0], field) == value
 
 
 ODD_GRES = (
@@ -361,10 +369,10 @@ def test_any_words_of_one_job_leave_the_others_as_they_were(field: str, text: st
     """Whichever field a user writes, their job is read with its cores, and both neighbours are unchanged."""
     first = record(CLUSTER, JobID="6", tres_per_node="gres:gpu:k80:2")
     last = record(CLUSTER, JobID="9")
-    found = parse_jobs(first + record(CLUSTER, **{field.replace("-", "_"): text}) + last, MARK)
-    assert [job.job_id for job in found] == ["6", "8", "9"]
-    assert (found[0], found[2]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
-    assert found[1].cpus == 4
+    cluster_jobs = parse_jobs(first + record(CLUSTER, **{field.replace("-", "_"): text}) + last, MARK)
+    assert [job.job_id for job in cluster_jobs] == ["6", "8", "9"]
+    assert (cluster_jobs[0], cluster_jobs[2]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
+    assert cluster_jobs[1].cpus == 4
 
 
 @settings(deadline=None)
@@ -373,9 +381,9 @@ def test_an_odd_field_of_slurms_own_leaves_the_others_as_they_were(field: str, t
     """Such a record is read or left out, and never makes the answer fail."""
     first = record(CLUSTER, JobID="6", tres_per_node="gres:gpu:k80:2")
     last = record(CLUSTER, JobID="9")
-    found = parse_jobs(first + record(CLUSTER, **{field.replace("-", "_"): text}) + last, MARK)
-    assert (found[0], found[-1]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
-    assert len(found) in (2, 3)
+    cluster_jobs = parse_jobs(first + record(CLUSTER, **{field.replace("-", "_"): text}) + last, MARK)
+    assert (cluster_jobs[0], cluster_jobs[-1]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
+    assert len(cluster_jobs) in (2, 3)
 
 
 # sbatch --test-only.
@@ -389,12 +397,12 @@ answered = [
 @pytest.mark.usefixtures("utc")
 def test_every_recorded_start_is_read(answer: Recorded) -> None:
     """The start is during the recordings or, for a job that has none, centuries ahead; the nodes are in a partition."""
-    told = parse_trial(answer.stderr)
+    trial = parse_trial(answer.stderr)
     centuries_ahead = answer.name in ("downp", "noroot")
-    assert (told.starts_at > 12_000_000_000) is centuries_ahead
-    assert told.starts_at > 1_795_000_000
-    assert told.cpus >= len(told.nodes) >= 1
-    assert told.partition in ("batch", "debug", "downp", "gpu", "noroot")
+    assert (trial.starts_at > 12_000_000_000) is centuries_ahead
+    assert trial.starts_at > 1_795_000_000
+    assert trial.cpus >= len(trial.nodes) >= 1
+    assert trial.partition in ("batch", "debug", "downp", "gpu", "noroot")
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_the_words_behind_the_destination_are_quoted(prefix: str, expected: tupl
     )
 
 
-PLACES = {
+DESTINATIONS = {
     "sudo -n -u ssh": "",
     "sudo -nu ssh": "",
     "sudo -n -ussh": "",
@@ -102,7 +102,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("prefix", "reached_by"), PLACES.items(), ids=PLACES)
+@pytest.mark.parametrize(("prefix", "reached_by"), DESTINATIONS.items(), ids=DESTINATIONS)
 def test_ssh_is_a_program_by_its_place(prefix: str, reached_by: str) -> None:
     """An account, a machine or a variable may have this name; what follows ssh's destination is for its shell."""
     words = tuple(prefix.split())
@@ -140,7 +140,7 @@ def test_the_configuration_is_asked_for_the_same_destination() -> None:
     assert (configuration_query(("sudo",)), is_remote(prefix), is_remote(("sudo", "sshd"))) == ((), True, False)
 
 
-SAID = {
+MESSAGES = {
     "Host key verification failed.\n": "host-key",
     "@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n": "host-key",
     "No ED25519 host key is known for login and you have requested strict checking.\nHost key verification failed.\n": (
@@ -163,7 +163,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("stderr", "name"), SAID.items())
+@pytest.mark.parametrize(("stderr", "name"), MESSAGES.items())
 def test_what_ssh_says_has_a_reason(stderr: str, name: str) -> None:
     """Messages of OpenSSH 9.2."""
     assert reason_of(stderr).name == name

@@ -91,7 +91,7 @@ def slurm(needs_slurm: None) -> Installation:
 
 async def ask(slurm: Installation, of: Site, *options: str, at: float = NOW) -> Answers:
     """Ask for one job with each of these options."""
-    return await what_runs(of, [Request(each, tuple(each.split("; "))) for each in options], at=at, slurm=slurm)
+    return await what_runs(of, [Request(option, tuple(option.split("; "))) for option in options], at=at, slurm=slurm)
 
 
 def words(answer: Answer) -> str:
@@ -386,8 +386,8 @@ def test_a_port_that_another_program_has_is_not_used(here: Here, monkeypatch: py
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        taken, free = other.getsockname()[1], controller.free_port()
-        ports = iter([taken, free])
+        busy, free = other.getsockname()[1], controller.free_port()
+        ports = iter([busy, free])
         monkeypatch.setattr(controller, "free_port", lambda: next(ports))
         folder = here.folder / "gpuspawner-twin-port"
         folder.mkdir()

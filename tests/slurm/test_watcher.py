@@ -37,17 +37,17 @@ class Cluster:
         self.rights_fault: Exception | None = None
         self.states_alone = False
         """Only the states were asked for, so what is known of each job is the same object as before."""
-        self.asked: list[list[str]] = []
+        self.queries: list[list[str]] = []
         self.looked_up: list[str] = []
 
     async def jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
         """What squeue returns."""
-        self.asked.append(sorted(job_ids))
+        self.queries.append(sorted(job_ids))
         await asyncio.sleep(0)
         if self.fault is not None:
             raise self.fault
-        found = {job_id: self.held[job_id] for job_id in job_ids if job_id in self.held}
-        return found if self.states_alone else {job_id: replace(status) for job_id, status in found.items()}
+        answer = {job_id: self.held[job_id] for job_id in job_ids if job_id in self.held}
+        return answer if self.states_alone else {job_id: replace(status) for job_id, status in answer.items()}
 
     async def job(self, job_id: str) -> Job | None:
         """What scontrol returns."""
@@ -117,9 +117,9 @@ def clock() -> Clock:
 async def watcher(cluster: Cluster, clock: Clock) -> AsyncIterator[JobWatcher]:
     """A watcher with this Slurm and clock: it queries every 1.5 s while a job is pending, every 30 s at rest."""
     log = logging.getLogger("watcher")
-    made = JobWatcher(cluster, active_interval=1.5, log=log, clock=lambda: clock.now, sleep=clock.sleep)
-    yield made
-    await made.aclose()
+    watcher = JobWatcher(cluster, active_interval=1.5, log=log, clock=lambda: clock.now, sleep=clock.sleep)
+    yield watcher
+    await watcher.aclose()
 
 
 async def test_status_is_known_after_the_first_answer_and_costs_nothing(watcher: JobWatcher, cluster: Cluster) -> None:
@@ -129,7 +129,7 @@ async def test_status_is_known_after_the_first_answer_and_costs_nothing(watcher:
     assert (watch.status, watcher.status("7")) == (None, None)
     await settle()
     assert [watcher.status("7") for _ in range(100)] == [job("7", "PENDING")] * 100
-    assert (watch.status, cluster.asked, watcher.status("8")) == (job("7", "PENDING"), [["7"]], None)
+    assert (watch.status, cluster.queries, watcher.status("8")) == (job("7", "PENDING"), [["7"]], None)
 
 
 async def test_one_question_for_fifty_jobs(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
@@ -137,8 +137,8 @@ async def test_one_question_for_fifty_jobs(watcher: JobWatcher, cluster: Cluster
     cluster.held = {str(n): job(str(n), "PENDING") for n in range(50)}
     watches = [watcher.watch(str(n)) for n in range(50)]
     await clock.pass_(15.0)
-    assert len(cluster.asked) == 11
-    assert {len(ids) for ids in cluster.asked} == {50}
+    assert len(cluster.queries) == 11
+    assert {len(ids) for ids in cluster.queries} == {50}
     assert all(watch.status == job(watch.job_id, "PENDING") for watch in watches)
 
 
@@ -152,7 +152,7 @@ async def test_many_who_watch_one_job_share_it(watcher: JobWatcher, cluster: Clu
     cluster.held["7"] = job("7", "RUNNING")
     await clock.pass_(1.5)
     assert second.status == job("7", "RUNNING")
-    assert cluster.asked == [["7"]] * 3
+    assert cluster.queries == [["7"]] * 3
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ async def test_interval_is_short_only_while_someone_waits(
     cluster.held["7"] = job("7", state)
     watcher.watch("7")
     await clock.pass_(interval - 0.1)
-    assert len(cluster.asked) == 1 + (interval < 1.5)
+    assert len(cluster.queries) == 1 + (interval < 1.5)
     await clock.pass_(0.2)
-    assert len(cluster.asked) == 2
+    assert len(cluster.queries) == 2
 
 
 async def test_a_queue_without_changes_is_asked_about_less(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
@@ -185,9 +185,9 @@ async def test_a_queue_without_changes_is_asked_about_less(watcher: JobWatcher, 
     watcher.watch("8")
 
     async def queries(seconds: float) -> int:
-        before = len(cluster.asked)
+        before = len(cluster.queries)
         await clock.pass_(seconds)
-        return len(cluster.asked) - before
+        return len(cluster.queries) - before
 
     assert await queries(60.0) == 41
     cluster.held["7"] = replace(cluster.held["7"], starts_at=5000.0)
@@ -212,9 +212,9 @@ async def test_news_make_the_interval_short_again(
     else:
         watch.hurry()
     await clock.pass_(0.0)
-    before = len(cluster.asked)
+    before = len(cluster.queries)
     await clock.pass_(15.0)
-    assert len(cluster.asked) - before == 10
+    assert len(cluster.queries) - before == 10
 
 
 async def test_one_who_waits_makes_it_short_for_all(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
@@ -222,14 +222,14 @@ async def test_one_who_waits_makes_it_short_for_all(watcher: JobWatcher, cluster
     cluster.held = {"1": job("1", "RUNNING"), "2": job("2", "PENDING")}
     watcher.watch("1")
     await clock.pass_(10.0)
-    assert cluster.asked == [["1"]]
+    assert cluster.queries == [["1"]]
     watcher.watch("2")
     await clock.pass_(0.0)
-    assert cluster.asked == [["1"], ["1", "2"]]
+    assert cluster.queries == [["1"], ["1", "2"]]
     cluster.held["2"] = job("2", "RUNNING")
     await clock.pass_(1.5)
     await clock.pass_(29.0)
-    assert len(cluster.asked) == 3
+    assert len(cluster.queries) == 3
 
 
 async def test_crowd_of_new_jobs_is_not_a_crowd_of_questions(
@@ -241,29 +241,29 @@ async def test_crowd_of_new_jobs_is_not_a_crowd_of_questions(
         watcher.watch(str(n))
         await clock.pass_(1 / 30)
     await clock.pass_(0.6)
-    assert [len(ids) for ids in cluster.asked] == [1, 30]
+    assert [len(ids) for ids in cluster.queries] == [1, 30]
 
 
 async def test_changed_tells_each_change_once(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
     """Pending, running and completed are three changes; otherwise none is reported."""
     cluster.held["7"] = job("7", "PENDING")
     watch = watcher.watch("7")
-    told: list[str] = []
+    states: list[str] = []
 
     async def listen() -> None:
         while (status := await watch.changed()) is None or status.phase is not Phase.ENDED:
-            told.append(status.state if status else "")
-        told.append(status.state)
+            states.append(status.state if status else "")
+        states.append(status.state)
 
     listener = asyncio.create_task(listen())
     await clock.pass_(6.0)
-    assert told == ["PENDING"]
+    assert states == ["PENDING"]
     cluster.held["7"] = job("7", "RUNNING")
     await clock.pass_(60.0)
     cluster.held["7"] = job("7", "COMPLETED")
     await clock.pass_(60.0)
     await listener
-    assert told == ["PENDING", "RUNNING", "COMPLETED"]
+    assert states == ["PENDING", "RUNNING", "COMPLETED"]
 
 
 async def test_change_between_two_calls_is_not_lost(watcher: JobWatcher, cluster: Cluster) -> None:
@@ -326,7 +326,7 @@ async def test_job_that_left_squeue_is_looked_up_once_for_its_end(
     await clock.pass_(30.0)
     assert (watch.status, cluster.looked_up) == (ended, ["7"])
     await clock.pass_(100.0)
-    assert (len(cluster.asked), cluster.looked_up) == (2, ["7"])
+    assert (len(cluster.queries), cluster.looked_up) == (2, ["7"])
 
 
 async def test_job_that_nobody_knows_is_gone_only_when_two_answers_say_so(
@@ -398,10 +398,10 @@ async def test_a_job_that_slurm_never_showed_is_unknown_and_not_gone(
     watches = [watcher.watch("7"), watcher.watch("8")]
     await clock.pass_(10.0)
     looked_up = len(cluster.looked_up)
-    asked = len(cluster.asked)
+    queries = len(cluster.queries)
     await clock.pass_(600.0)
     assert [(watch.status, watch.stale) for watch in watches] == [(None, False)] * 2
-    assert (len(cluster.looked_up), len(cluster.asked) - asked) == (looked_up, 20)
+    assert (len(cluster.looked_up), len(cluster.queries) - queries) == (looked_up, 20)
     assert caplog.messages == [
         f"Slurm does not show the hub the jobs of its users. {SHOW_JOBS} Noticed for job 7; running servers are kept."
     ]
@@ -536,7 +536,7 @@ async def test_long_silence_is_survived(watcher: JobWatcher, cluster: Cluster, c
     watcher.watch("7")
     await clock.pass_(60_000.0)
     assert clock.pauses[-1] == 30.0
-    assert len(cluster.asked) > 1900
+    assert len(cluster.queries) > 1900
 
 
 async def test_listener_hears_that_slurm_fell_silent_and_that_it_is_back(
@@ -563,7 +563,7 @@ async def test_id_that_is_none_does_not_spoil_the_question(watcher: JobWatcher, 
     with pytest.raises(ValueError, match="is not a valid job id"):
         watcher.watch(job_id)
     await settle()
-    assert (watch.status, cluster.asked) == (job("7", "RUNNING"), [["7"]])
+    assert (watch.status, cluster.queries) == (job("7", "RUNNING"), [["7"]])
 
 
 # --- start, hurry, close ------------------------------------------------------------------------
@@ -587,7 +587,7 @@ async def test_task_runs_only_while_there_is_something_to_ask(
         watch.close()
         await settle()
         assert tasks() == set()
-    assert len(cluster.asked) == 2
+    assert len(cluster.queries) == 2
 
 
 async def test_task_ends_when_all_jobs_have_ended(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
@@ -595,11 +595,11 @@ async def test_task_ends_when_all_jobs_have_ended(watcher: JobWatcher, cluster: 
     cluster.held["7"] = job("7", "COMPLETED")
     watch = watcher.watch("7")
     await clock.pass_(100.0)
-    assert (watch.status, cluster.asked, tasks()) == (job("7", "COMPLETED"), [["7"]], set())
+    assert (watch.status, cluster.queries, tasks()) == (job("7", "COMPLETED"), [["7"]], set())
     cluster.held["8"] = job("8", "PENDING")
     watcher.watch("8")
     await clock.pass_(1.5)
-    assert cluster.asked[1:] == [["8"], ["8"]]
+    assert cluster.queries[1:] == [["8"], ["8"]]
 
 
 async def test_hurry_asks_soon_and_for_a_while(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
@@ -609,11 +609,11 @@ async def test_hurry_asks_soon_and_for_a_while(watcher: JobWatcher, cluster: Clu
     await clock.pass_(10.0)
     watch.hurry()
     await clock.pass_(15.0)
-    assert len(cluster.asked) == 12
+    assert len(cluster.queries) == 12
     await clock.pass_(120.0)
-    asked = len(cluster.asked)
+    queries = len(cluster.queries)
     await clock.pass_(60.0)
-    assert len(cluster.asked) - asked <= 2
+    assert len(cluster.queries) - queries <= 2
 
 
 async def test_hurry_may_be_short(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
@@ -624,7 +624,7 @@ async def test_hurry_may_be_short(watcher: JobWatcher, cluster: Cluster, clock: 
     watch.hurry(3)
     watch.hurry(1)
     await clock.pass_(25.0)
-    assert len(cluster.asked) == 1 + 3
+    assert len(cluster.queries) == 1 + 3
 
 
 async def test_closing_wakes_who_still_listens(watcher: JobWatcher) -> None:
@@ -648,14 +648,14 @@ async def test_aclose_leaves_nothing(clock: Clock) -> None:
             await asyncio.Event().wait()
             return await super().jobs(job_ids)
 
-    made = JobWatcher(Hanging(), clock=lambda: clock.now, sleep=clock.sleep)
-    watch: Watch = made.watch("7")
+    watcher = JobWatcher(Hanging(), clock=lambda: clock.now, sleep=clock.sleep)
+    watch: Watch = watcher.watch("7")
     await hangs.wait()
-    await made.aclose()
+    await watcher.aclose()
     assert tasks() == set()
     with pytest.raises(RuntimeError):
         await watch.changed()
-    await made.aclose()
+    await watcher.aclose()
 
 
 ANNS = JobIdentity(owner="ann", uid=1001, tag="jupyterhub-gpuspawner/demo/ann/#0a-1")
@@ -685,14 +685,14 @@ async def test_another_job_under_the_number_ends_it_only_when_two_answers_say_so
     cluster.held["7"] = ANNS_JOB
     watch = watcher.watch("7", ANNS)
     await settle()
-    told = []
+    statuses = []
     for held in (BOBS_JOB, ANNS_JOB, BOBS_JOB, BOBS_JOB):
         cluster.held["7"] = held
         watch.hurry()
         await clock.pass_(1.5)
-        told.append(watch.status)
+        statuses.append(watch.status)
     ended = Job("7", Phase.ENDED, user="ann", uid=1001, tag=ANNS.tag, end=End.REPLACED)
-    assert told == [ANNS_JOB, ANNS_JOB, ANNS_JOB, ended]
+    assert statuses == [ANNS_JOB, ANNS_JOB, ANNS_JOB, ended]
 
 
 async def test_two_servers_with_one_number_are_told_apart(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
@@ -703,7 +703,7 @@ async def test_two_servers_with_one_number_are_told_apart(watcher: JobWatcher, c
         await clock.pass_(1.5)
         assert older.status is not None
         assert (older.status.end, newer.status) == (End.REPLACED, job)
-    assert cluster.asked[:2] == [["7"], ["7"]]
+    assert cluster.queries[:2] == [["7"], ["7"]]
 
 
 async def test_what_a_plugin_makes_of_a_new_job_is_learnt_from_the_first_answer(
@@ -723,10 +723,10 @@ async def test_a_change_by_the_hub_is_known_at_once(watcher: JobWatcher, cluster
     await other.changed()
     await settle()
     cluster.held["7"] = replace(job("7", "RUNNING"), ends_at=2000.0)
-    cluster.asked.clear()
+    cluster.queries.clear()
 
     assert await watch.update() == cluster.held["7"]
-    assert (await other.changed(), cluster.asked) == (cluster.held["7"], [["7"]])
+    assert (await other.changed(), cluster.queries) == (cluster.held["7"], [["7"]])
 
 
 async def test_a_question_about_one_job_that_gets_no_answer(watcher: JobWatcher, cluster: Cluster) -> None:

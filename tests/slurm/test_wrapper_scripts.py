@@ -35,10 +35,10 @@ async def test_all_goes_by_standard_input(client: SlurmClient, tmp_path: Path) -
     await client.cancel("4711", prefix=PREFIX, environment={"JUPYTERHUB_USER": "ada"})
     lines = await client.log_end("4711", prefix=PREFIX)
     extended = await client.extend("4711", 60, prefix=PREFIX)
-    seen = {name: (tmp_path / f"{name}.seen").read_text() for name in ("submit", "cancel", "log", "extend")}
+    records = {name: (tmp_path / f"{name}.seen").read_text() for name in ("submit", "cancel", "log", "extend")}
 
     assert (job, lines, extended) == ("4711", "the last words\n", True)
-    assert seen == {
+    assert records == {
         "submit": f"{tmp_path}/submit \nenvironment 32\nJUPYTERHUB_API_TOKEN=0123\0A=é\n\0#!/bin/sh\n0\n",
         "cancel": f"{tmp_path}/cancel \n47110\n",
         "log": f"{tmp_path}/log \n47110\n",

@@ -61,7 +61,7 @@ PROFILES = f"""
   slurm: {{partition: batch, cpus: 1, memory: 50M, time: "2:00:00"}}
   command: [bash, -c, "sleep 0.5; exit 3"]
 """
-SETTLED_WITHIN = 300.0
+CONSISTENT_WITHIN = 300.0
 """Seconds from the last fault until everything must be consistent."""
 
 
@@ -97,7 +97,7 @@ class Soak:
             self._end_fault()
 
     def _begin_fault(self) -> None:
-        weights = [each.weight for each in self.faults]
+        weights = [fault.weight for fault in self.faults]
         fault = self.first.pop() if self.first else self.dice.choices(self.faults, weights)[0]
         self.count[f"fault: {fault.name}"] += 1
         fault.begin()
@@ -107,7 +107,7 @@ class Soak:
         assert self.running is not None
         self.running[0].end()
         self.running = None
-        self.world.look_after_strangers()
+        self.world.check_strangers()
 
     def _person(self) -> None:
         user = self.dice.choice(self.users)
@@ -132,7 +132,7 @@ class Soak:
 
     def account(self) -> list[str]:
         """Inconsistencies as sentences; checked again until there are none or the time is over."""
-        ends_at = time.monotonic() + SETTLED_WITHIN
+        ends_at = time.monotonic() + CONSISTENT_WITHIN
         while True:
             try:
                 self.world.resume_all()
@@ -140,7 +140,7 @@ class Soak:
             except (*UNHEARD, requests.RequestException) as error:
                 wrong = [f"No account could be made: {error}"]
             if not wrong or time.monotonic() > ends_at:
-                self.world.look_after_strangers()
+                self.world.check_strangers()
                 return [*wrong, *dict.fromkeys(self.world.wrong)]
             time.sleep(3.0)
 
@@ -163,8 +163,10 @@ class Soak:
                         wrong.append(f"Behind the address of {user['name']} is job {job}, not {model['state']}")
         wrong += [f"Job {job} ({jobs[job]}) belongs to no server" for job in sorted(jobs.keys() - named.keys())]
         wrong += [f"The server of {named[job]} has no job {job}" for job in sorted(named.keys() - jobs.keys())]
-        processes = [each for each in psutil.process_iter(["cmdline"]) if str(STAND_IN) in (each.info["cmdline"] or [])]
-        here = [each for each in processes if self._of_ours(each)]
+        processes = [
+            process for process in psutil.process_iter(["cmdline"]) if str(STAND_IN) in (process.info["cmdline"] or [])
+        ]
+        here = [process for process in processes if self._of_ours(process)]
         running = set(self.world.slurm.run("squeue", "-h", "-t", "R,S,CG", "-o", "%i").split())
         if len(here) > len(running):
             wrong.append(f"{len(here)} servers' processes run in {len(running)} jobs")
@@ -215,8 +217,8 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None, help="the same faults in the same order")
     parser.add_argument("--keep-log", type=Path, default=None, help="where the hub's log is copied to")
-    asked = parser.parse_args()
-    seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
+    arguments = parser.parse_args()
+    seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(10**6)
     dice = random.Random(seed)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     with ExitStack() as stack:
@@ -232,18 +234,18 @@ def main() -> int:
         hub = new_hub(slurm, folder / "hub", lines=lines, profiles=PROFILES)
         stack.callback(hub.stop)
         hub.start()
-        soak = Soak(hub, world, asked.users, dice)
-        soak.run(asked.minutes * 60.0)
+        soak = Soak(hub, world, arguments.users, dice)
+        soak.run(arguments.minutes * 60.0)
         over = time.monotonic()
         wrong = soak.account()
         on = "Postgres" if database is not None else f"sqlite ({absent})"
         who = "another account's" if os.geteuid() == 0 else "the hub's own account's: not root"
-        print(f"{asked.minutes:g} minutes, {asked.users} users, seed {seed}, hub on {on}, strangers {who}")
+        print(f"{arguments.minutes:g} minutes, {arguments.users} users, seed {seed}, hub on {on}, strangers {who}")
         print(soak.table())
         print(f"Settled {time.monotonic() - over:.0f} s after the last fault.")
         print("\n".join(wrong) or "Every job is accounted for, and nothing happened that must not.")
-        if asked.keep_log is not None:
-            asked.keep_log.write_bytes(hub.log.read_bytes())
+        if arguments.keep_log is not None:
+            arguments.keep_log.write_bytes(hub.log.read_bytes())
     return 1 if wrong else 0
 
 

@@ -94,9 +94,9 @@ class World:
 
     def jobs(self) -> dict[str, str]:
         """The comments of the servers' pending and running jobs, by id."""
-        said = self.slurm.run("squeue", "-h", "-t", "PD,CF,R,S", "-O", "JobID:|,Comment:")
-        found = (line.strip().partition("|") for line in said.splitlines())
-        return {job: comment for job, _, comment in found if comment.startswith("jupyterhub-gpuspawner/")}
+        listing = self.slurm.run("squeue", "-h", "-t", "PD,CF,R,S", "-O", "JobID:|,Comment:")
+        rows = (line.strip().partition("|") for line in listing.splitlines())
+        return {job: comment for job, _, comment in rows if comment.startswith("jupyterhub-gpuspawner/")}
 
     def _lock_database(self) -> None:
         self._lock = sqlite3.connect(self._hub_folder / "hub.sqlite", isolation_level=None, timeout=20)
@@ -108,7 +108,7 @@ class World:
         self._lock.close()
 
     def _lose_state(self) -> None:
-        self.look_after_strangers()
+        self.check_strangers()
         with suppress(*UNHEARD):
             self.count["state lost: jobs of servers lost with it"] += len(self.jobs())
         self.slurm.stop_controller()
@@ -127,11 +127,11 @@ class World:
                 self._strangers.add(self.slurm.run("sbatch", *words))
         self.count["state lost: jobs of strangers after it"] += len(self._strangers)
 
-    def look_after_strangers(self) -> None:
+    def check_strangers(self) -> None:
         """Count the unrelated jobs that have been cancelled; only the hub could have done it."""
         with suppress(*UNHEARD):
-            said = self.slurm.run("squeue", "-h", "-t", "CA", "-o", "%i").split()
-            cancelled = self._strangers & set(said)
+            job_ids = self.slurm.run("squeue", "-h", "-t", "CA", "-o", "%i").split()
+            cancelled = self._strangers & set(job_ids)
             self._strangers -= cancelled
             self.count["state lost: jobs of strangers cancelled"] += len(cancelled)
             self.wrong += [f"Job {job}, a stranger's, was cancelled." for job in sorted(cancelled)]

@@ -43,9 +43,9 @@ def server(user: str, state: str, number: int) -> Server:
         return Server(user, pending="spawn", job=job, start=StartFacts("1", job=job))
     if state in ("waiting", "stuck"):
         job = Job("2", Phase.QUEUED, reason="Resources" if state == "waiting" else "BadConstraints")
-        place = QueuePosition(number, 9, "gpu", people=number % 3, starts_at=BEGAN + 1200)
+        position = QueuePosition(number, 9, "gpu", people=number % 3, starts_at=BEGAN + 1200)
         return Server(
-            user, pending="spawn", job=job, start=StartFacts("2", job=job, matching="GPUs", queue_position=place)
+            user, pending="spawn", job=job, start=StartFacts("2", job=job, matching="GPUs", queue_position=position)
         )
     if state == "failed":
         job = Job("3", Phase.ENDED, state="FAILED", exit_code="1:0", end=End.FAILED)

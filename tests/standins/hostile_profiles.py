@@ -56,8 +56,8 @@ DEEP_ALIASES = (
 """Nested aliases: more than two thousand levels in sixty short lines."""
 
 
-def _option(says: str) -> str:
-    return f"display_name: Odd\nslug: odd\nprofile_options:\n  a: {says}\n"
+def _option(document: str) -> str:
+    return f"display_name: Odd\nslug: odd\nprofile_options:\n  a: {document}\n"
 
 
 TEXTS: dict[str, str | bytes] = {

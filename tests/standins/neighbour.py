@@ -38,8 +38,8 @@ def main(first: int, last: int, uid: int, word: str, path: str) -> None:
             connection, _ = door.accept()
             with connection:
                 connection.settimeout(5)
-                asked = connection.recv(65536)
-                print("asked", asked.decode(errors="replace").splitlines()[:1], file=file, flush=True)
+                request = connection.recv(65536)
+                print("asked", request.decode(errors="replace").splitlines()[:1], file=file, flush=True)
                 connection.sendall(
                     b"HTTP/1.1 200 OK\r\nX-JupyterHub-Version: 5.4.0\r\nContent-Length: 2\r\n"
                     b"Content-Type: application/json\r\nConnection: close\r\n\r\n{}"

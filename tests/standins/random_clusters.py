@@ -57,14 +57,14 @@ class Machine:
     cpus: list[int] = field(default_factory=list)
     """Free ones."""
     used: dict[str, int] = field(default_factory=lambda: {"cpus": 0, "memory": 0, "shards": 0})
-    taken: list[int] = field(default_factory=list)
+    allocated: list[int] = field(default_factory=list)
     """GPUs that jobs have as a whole."""
     shared: dict[int, int] = field(default_factory=dict)
     """Shards in use, by GPU."""
 
     def line(self) -> str:
         """``scontrol show node -d -o``."""
-        of_type = {kind: [i for i in self.taken if self.kinds[i] == kind] for kind in dict.fromkeys(self.kinds)}
+        of_type = {kind: [i for i in self.allocated if self.kinds[i] == kind] for kind in dict.fromkeys(self.kinds)}
         used = [f"gpu:{kind}:{len(ids)}(IDX:{format_cpulist(ids) or 'N/A'})" for kind, ids in of_type.items()]
         if self.shards:
             of_gpus = ",".join(f"{self.shared.get(number, 0)}/{self.shards}" for number in self.gpus)
@@ -104,19 +104,19 @@ class Case:
     reservation: str
     """``scontrol show reservation -o``; empty without one."""
     resources: Resources
-    asked: dict[str, Any]
+    request: dict[str, Any]
     before: Sequence[dict[str, Any]] = ()
     """What jobs ask for that were submitted before."""
 
     @property
     def queue(self) -> tuple[Resources, ...]:
         """The resources of the jobs that were submitted before."""
-        return tuple(resolved(self.name, **asked) for asked in self.before)
+        return tuple(resolved(self.name, **request) for request in self.before)
 
     @property
     def waits_for_reservation(self) -> bool:
         """Whether the request names a reservation that has not begun."""
-        return "reservation" in self.asked and f"StartTime={NOW - 60:.0f}" not in self.reservation
+        return "reservation" in self.request and f"StartTime={NOW - 60:.0f}" not in self.reservation
 
     @property
     def is_behind_other_devices(self) -> bool:
@@ -134,15 +134,15 @@ class Case:
     @property
     def has_flexible_reservation(self) -> bool:
         """Whether the request names a reservation with the flag FLEX."""
-        return "reservation" in self.asked and "FLEX" in self.reservation
+        return "reservation" in self.request and "FLEX" in self.reservation
 
     def __str__(self) -> str:
         nodes = "; ".join(
             f"{m.sockets}x{m.cores}x{m.threads} {m.memory} MiB {m.gres}{' drained' if m.out else ''}, used {m.used} "
-            f"gpus {m.taken} shards {m.shared}"
+            f"gpus {m.allocated} shards {m.shared}"
             for m in self.machines
         )
-        return f"{self.name} [{self.limit}] {self.asked} on {nodes} {self.reservation} behind {self.before}"
+        return f"{self.name} [{self.limit}] {self.request} on {nodes} {self.reservation} behind {self.before}"
 
 
 def cases(seed: int, count: int, parameters: str) -> tuple[Case, ...]:
@@ -160,8 +160,8 @@ def start(case: Case, resources: Resources, allocations: Sequence[NodeAllocation
         if resources.shards:
             _share(machine, resources.shards)
         for gres in part.gres:
-            free = [n for n, kind in machine.gpus.items() if n not in machine.taken and kind == gres.type]
-            machine.taken += free[: gres.count if gres.name == "gpu" else 0]
+            free = [n for n, kind in machine.gpus.items() if n not in machine.allocated and kind == gres.type]
+            machine.allocated += free[: gres.count if gres.name == "gpu" else 0]
     return ClusterJob(
         f"{case.name}:{allocations}",
         Phase.RUNNING,
@@ -230,14 +230,14 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
                 ends_at=NOW + ends_in,
             )
         )
-    asked, reserved = _asked(chance, kinds, machines[0]), ""
-    before = [_asked(chance, kinds, machines[0]) for _ in range(chance.choice((0, 0, 0, 1, 2, 3)))]
+    request, reserved = _request(chance, kinds, machines[0]), ""
+    before = [_request(chance, kinds, machines[0]) for _ in range(chance.choice((0, 0, 0, 1, 2, 3)))]
     if chance.random() < 0.2:
         begins_in = chance.choice((-60, 1800, 3600, 7200))
         flags = chance.choice(("SPEC_NODES", "SPEC_NODES", "MAINT,SPEC_NODES", "FLEX,SPEC_NODES"))
         reserved = reservation(f"r{name}", machines[0].name, begins_in=begins_in, ends_in=10800, flags=flags)
         if chance.random() < 0.5:
-            asked["reservation"] = f"r{name}"
+            request["reservation"] = f"r{name}"
     return Case(
         name,
         tuple(machines),
@@ -245,8 +245,8 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
         "".join(jobs),
         tuple(running),
         reserved,
-        resolved(name, **asked),
-        asked,
+        resolved(name, **request),
+        request,
         before,
     )
 
@@ -275,42 +275,42 @@ def _hold(
 def _share(machine: Machine, shards: int) -> str:
     """Shards of the first GPU that has them, as Slurm chooses it: rather of one of which others are in use."""
     for number in sorted(machine.gpus, key=lambda number: number not in machine.shared):
-        if number not in machine.taken and machine.shared.get(number, 0) + shards <= machine.shards:
+        if number not in machine.allocated and machine.shared.get(number, 0) + shards <= machine.shards:
             machine.shared[number] = machine.shared.get(number, 0) + shards
             return f"shard:{shards}"
     return ""
 
 
 def _take(chance: random.Random, machine: Machine) -> str:
-    free = [number for number in machine.gpus if number not in machine.taken]
+    free = [number for number in machine.gpus if number not in machine.allocated]
     take = free[: chance.choice((0, 1, 1, 2))]
     kind = machine.gpus[take[0]] if take else ""
     take = [number for number in take if machine.gpus[number] == kind]
-    machine.taken += take
+    machine.allocated += take
     return f"gpu:{kind}:{len(take)}(IDX:{format_cpulist(take)})" if take else ""
 
 
-def _asked(chance: random.Random, kinds: tuple[str, ...], machine: Machine) -> dict[str, Any]:
-    asked: dict[str, Any] = {"time": chance.choice((*[600, 3600] * 6, 2 * 86400))}
+def _request(chance: random.Random, kinds: tuple[str, ...], machine: Machine) -> dict[str, Any]:
+    request: dict[str, Any] = {"time": chance.choice((*[600, 3600] * 6, 2 * 86400))}
     if machine.shards and chance.random() < 0.6:
-        asked["shards"] = chance.choice((*[1, 2, 3, 4] * 3, 5, 20))
+        request["shards"] = chance.choice((*[1, 2, 3, 4] * 3, 5, 20))
     elif kinds and chance.random() < 0.8:
-        asked["gpus"] = chance.choice((*[1, 2] * 4, 3, 5))
+        request["gpus"] = chance.choice((*[1, 2] * 4, 3, 5))
         if chance.random() < 0.5:
-            asked["gpu_type"] = chance.choice((*kinds * 5, "h100"))
+            request["gpu_type"] = chance.choice((*kinds * 5, "h100"))
     if chance.random() < 0.8:
-        asked["cpus"] = chance.choice((1, 2, 3, 4, 6, machine.sockets * machine.cores * machine.threads))
+        request["cpus"] = chance.choice((1, 2, 3, 4, 6, machine.sockets * machine.cores * machine.threads))
     if chance.random() < 0.7:
-        asked["memory"] = chance.choice((*[500, 2000] * 3, 8000, 20000, 0))
+        request["memory"] = chance.choice((*[500, 2000] * 3, 8000, 20000, 0))
     if chance.random() < 0.1:
-        asked["exclusive"] = True
+        request["exclusive"] = True
     if chance.random() < 0.15:
-        asked["nodes"] = 2
+        request["nodes"] = 2
     if chance.random() < 0.15:
-        asked["extra"] = ("--hint=nomultithread",)
+        request["extra"] = ("--hint=nomultithread",)
     if chance.random() < 0.2:
-        asked["constraint"] = chance.choice((*["old", "fast", "old|fast", "new&fast"] * 2, "huge"))
-    return asked
+        request["constraint"] = chance.choice((*["old", "fast", "old|fast", "new&fast"] * 2, "huge"))
+    return request
 
 
 def site_of(of: Sequence[Case], parameters: str) -> Site:

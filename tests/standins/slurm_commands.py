@@ -22,8 +22,8 @@ class SeenCommands:
 
     def __init__(self, folder: Path, real: str, *, refuse: bool = False) -> None:
         self.bin, self.seen = folder / "bin", folder / "seen"
-        for each in (self.bin, self.seen):
-            each.mkdir(parents=True)
+        for path in (self.bin, self.seen):
+            path.mkdir(parents=True)
         self.seen.chmod(0o1777)
         for name in COMMANDS:
             then = REFUSE if refuse and name == "sbatch" else f'exec {real}/{name} "$@"'

@@ -18,7 +18,7 @@ HELLO = "hello from the application"
 ENDED_WITH = 3
 
 
-def known(request: httputil.HTTPServerRequest) -> dict[str, object]:
+def document_of(request: httputil.HTTPServerRequest) -> dict[str, object]:
     """What a request tells the application."""
     return {"address": request.uri, "headers": dict(request.headers)}
 
@@ -31,14 +31,14 @@ class Page(web.RequestHandler):
         self.write(f"{HELLO} at {self.request.path}")
 
 
-class Known(web.RequestHandler):
+class Echo(web.RequestHandler):
     """What it is given."""
 
     def get(self) -> None:
         """Show it, and set a cookie for all addresses, as web frameworks do, and one as an attack would."""
         self.add_header("Set-Cookie", "jupyterhub-session-id=1; Path=/hub/")
         self.add_header("Set-Cookie", self.get_argument("cookie", "session=1; Path=/"))
-        self.write({**known(self.request), "environ": dict(os.environ)})
+        self.write({**document_of(self.request), "environ": dict(os.environ)})
 
     def post(self) -> None:
         """Change something, without asking who wants it."""
@@ -57,7 +57,7 @@ class Socket(websocket.WebSocketHandler):
 
     def open(self, *_: str) -> None:
         """Speak first."""
-        self.write_message(json.dumps(known(self.request)) if self.request.path.endswith("known") else HELLO)
+        self.write_message(json.dumps(document_of(self.request)) if self.request.path.endswith("known") else HELLO)
 
 
 class Quit(web.RequestHandler):
@@ -71,7 +71,7 @@ class Quit(web.RequestHandler):
 
 async def main(path: str) -> None:
     """Serve until it is ended."""
-    handlers = [("/healthz", Health), ("/ws(?:/known)?", Socket), ("/quit", Quit), ("/known", Known), ("/.*", Page)]
+    handlers = [("/healthz", Health), ("/ws(?:/known)?", Socket), ("/quit", Quit), ("/known", Echo), ("/.*", Page)]
     server = httpserver.HTTPServer(web.Application(handlers))
     server.add_socket(netutil.bind_unix_socket(path, mode=0o666))
     await asyncio.Event().wait()

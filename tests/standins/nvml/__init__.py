@@ -42,16 +42,18 @@ def describe(topology: NodeTopology) -> str:
             # Every other place, as after parts were made and removed again.
             lines.append(f"mig {gpu.index} {2 * len(boards[gpu.index])}")
             lines += [
-                f"part {gpu.index} {2 * place + 1} {part.uuid} {part.memory_mib} {_word(_part_name(part))}"
-                for place, part in enumerate(boards[gpu.index])
+                f"part {gpu.index} {2 * part_index + 1} {part.uuid} {part.memory_mib} {_word(_part_name(part))}"
+                for part_index, part in enumerate(boards[gpu.index])
             ]
-    place_of = {gpu.index: topology.gpus.index(gpu) for gpu in whole}
-    used = dict.fromkeys(place_of, 0)
-    words = {a.index: [topology.link(place_of[a.index], place_of[b.index]) for b in whole if a is not b] for a in whole}
+    position_of = {gpu.index: topology.gpus.index(gpu) for gpu in whole}
+    used = dict.fromkeys(position_of, 0)
+    words = {
+        a.index: [topology.link(position_of[a.index], position_of[b.index]) for b in whole if a is not b] for a in whole
+    }
     counts = {index: [int(word[2:]) for word in row if word.startswith("NV")] for index, row in words.items()}
     switched = any(sum(row) > _LINKS for row in counts.values())
     for a, b in combinations(whole, 2):
-        word = topology.link(place_of[a.index], place_of[b.index])
+        word = topology.link(position_of[a.index], position_of[b.index])
         if not word.startswith("NV"):
             lines.append(f"level {a.index} {b.index} {LEVELS[word]}")
             continue
