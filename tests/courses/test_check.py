@@ -46,7 +46,7 @@ ALL = SeatCount(8, 12, 8, with_gpu=8, beside=8)
 
 
 def reported(
-    found: ClusterSnapshot,
+    cluster_snapshot: ClusterSnapshot,
     seats: SeatCount | None = ALL,
     refused: dict[str, str] | None = None,
     *,
@@ -55,8 +55,8 @@ def reported(
     **more: Any,
 ) -> SessionReport:
     """The report of the only session, with this answer of Slurm's."""
-    asked = {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "4G", "time": "8:00:00", **(slurm or {})}
-    profile = {"display_name": "K80", "slug": "k80", "slurm": asked, **({"allow": allow} if allow else {})}
+    resources = {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "4G", "time": "8:00:00", **(slurm or {})}
+    profile = {"display_name": "K80", "slug": "k80", "slurm": resources, **({"allow": allow} if allow else {})}
     changes = {
         "sessions": [DAY],
         "zone": "UTC",
@@ -66,7 +66,7 @@ def reported(
         **more.pop("course", {}),
     }
     file = CourseFile("deep", course(DEEP_LEARNING, **changes))
-    snapshot = replace(found, taken_at=START - 86400)
+    snapshot = replace(cluster_snapshot, taken_at=START - 86400)
     (plan,) = plans(file, CourseInputs(parse_profiles([profile]), {"": snapshot}, **more))
     return report_of(plan, {"": snapshot}, seats if plan.requests else None, refused or {})
 
@@ -237,10 +237,12 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "more", "problems"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_what_would_go_wrong_is_told_before(found: ClusterSnapshot, more: dict[str, Any], problems: list[str]) -> None:
+@pytest.mark.parametrize(("cluster_snapshot", "more", "problems"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_what_would_go_wrong_is_told_before(
+    cluster_snapshot: ClusterSnapshot, more: dict[str, Any], problems: list[str]
+) -> None:
     """In sentences for an instructor."""
-    assert texts(reported(found, **more)) == problems
+    assert texts(reported(cluster_snapshot, **more)) == problems
 
 
 ANSWERS: dict[str, tuple[SeatCount, int, list[str]]] = {
@@ -303,9 +305,9 @@ def test_nodes_on_which_nothing_can_start_are_named() -> None:
     down = NODES[1]._replace(states=frozenset({"DOWN"}), reason="disk")
     own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1", "g2"))
     upkeep = Reservation("upkeep", END - HOUR, END, ("g0",), flags=frozenset({"MAINT", "SPEC_NODES"}))
-    found = cluster(NODES[0], down, node("g2", "gpu:k80:4"), reservations=(own, upkeep))
+    snapshot = cluster(NODES[0], down, node("g2", "gpu:k80:4"), reservations=(own, upkeep))
 
-    assert texts(reported(found, replace(ALL, fit=4, waiting={"Resources": 4}))) == [
+    assert texts(reported(snapshot, replace(ALL, fit=4, waiting={"Resources": 4}))) == [
         "4 of 8 start; 4 wait: Resources. Not available: g0 (in maintenance from Mon 2026-03-02 16:00, reservation "
         "upkeep), g1 (out of service now: disk)."
     ]
@@ -395,11 +397,11 @@ def server_of(job: ClusterJob, user: str) -> ClusterJob:
     return job._replace(user=user, reservation="ml", ends_at=None)
 
 
-def two_profiles(found: ClusterSnapshot) -> SessionPlan:
+def two_profiles(cluster_snapshot: ClusterSnapshot) -> SessionPlan:
     """The plan of a session for eight people with both profiles, under way."""
     changes = {"sessions": [DAY], "zone": "UTC", "roster": "t[1-8]", "profile": ["two", "one"], "start_ahead": None}
     file = CourseFile("deep", course(DEEP_LEARNING, **changes))
-    (plan,) = plans(file, CourseInputs(TWO_PROFILES, {"": replace(found, taken_at=START + HOUR)}))
+    (plan,) = plans(file, CourseInputs(TWO_PROFILES, {"": replace(cluster_snapshot, taken_at=START + HOUR)}))
     return plan
 
 
@@ -417,9 +419,12 @@ def test_seats_are_filled_in_the_order_of_the_profiles(running_servers: int, unp
         for server in range(count)
     ]
     reservation = snapshot().reservations
-    found = replace(cluster(*nodes, jobs=tuple(jobs), reservations=reservation), taken_at=START + HOUR)
-    plan, now = two_profiles(found), START + HOUR
-    assert rank_of_next(plan.requests, plan.session, {"": found}, plan.people, now=now, unplaced=unplaced) == rank
+    cluster_snapshot = replace(cluster(*nodes, jobs=tuple(jobs), reservations=reservation), taken_at=START + HOUR)
+    plan, now = two_profiles(cluster_snapshot), START + HOUR
+    assert (
+        rank_of_next(plan.requests, plan.session, {"": cluster_snapshot}, plan.people, now=now, unplaced=unplaced)
+        == rank
+    )
 
 
 def test_the_report_says_how_many_get_each_profile() -> None:
@@ -446,14 +451,14 @@ def test_the_report_names_the_profile_that_would_have_to_request_less() -> None:
 
 CLUSTERS = {name: Resources(cluster=name) for name in ("juniper", "cedar")}
 """The defaults of a site with two clusters, whose nodes, partitions and jobs have the same names."""
-PLACES = {name: {"display_name": name, "slurm": {"cluster": name}} for name in CLUSTERS}
+CLUSTER_CHOICES = {name: {"display_name": name, "slurm": {"cluster": name}} for name in CLUSTERS}
 ON_BOTH = parse_profiles(
     [
         {
             "display_name": "One",
             "slug": "one",
             "slurm": {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G", "time": "8:00:00"},
-            "profile_options": {"where": {"choices": PLACES}},
+            "profile_options": {"where": {"choices": CLUSTER_CHOICES}},
         }
     ]
 )
@@ -463,9 +468,11 @@ def on_both(**snapshots: ClusterSnapshot) -> tuple[SessionPlan, dict[str, Cluste
     """The plan of a session for sixteen people that is first on juniper and then on cedar, under way."""
     chosen = [{"slug": "one", "options": {"where": name}} for name in CLUSTERS]
     changes = {"sessions": [DAY], "zone": "UTC", "roster": "t[1-16]", "profile": chosen, "start_ahead": None}
-    found = {name: replace(each, taken_at=START + HOUR) for name, each in snapshots.items()}
-    (plan,) = plans(CourseFile("deep", course(DEEP_LEARNING, **changes)), CourseInputs(ON_BOTH, found, CLUSTERS))
-    return plan, found
+    cluster_snapshots = {name: replace(snapshot, taken_at=START + HOUR) for name, snapshot in snapshots.items()}
+    (plan,) = plans(
+        CourseFile("deep", course(DEEP_LEARNING, **changes)), CourseInputs(ON_BOTH, cluster_snapshots, CLUSTERS)
+    )
+    return plan, cluster_snapshots
 
 
 def test_a_course_on_two_clusters_is_counted_on_each() -> None:
@@ -474,12 +481,12 @@ def test_a_course_on_two_clusters_is_counted_on_each() -> None:
     busy = replace(snapshot(), nodes=(node("g0", "gpu:k80:4", "gpu:k80:1"), NODES[1]), jobs=jobs)
     down = node("g1", "gpu:k80:4", states=frozenset({"IDLE", "DRAIN"}))
     others = replace(busy, nodes=(busy.nodes[0], down), jobs=(jobs[0]._replace(user="kim"),))
-    plan, found = on_both(juniper=busy, cedar=others)
-    seats = estimated(plan, found, "By hand.")
+    plan, cluster_snapshots = on_both(juniper=busy, cedar=others)
+    seats = estimated(plan, cluster_snapshots, "By hand.")
 
     assert plan.own_jobs == {"juniper": {"1"}, "cedar": set()}
     assert seats == SeatCount(16, 24, 11, by_profile={"one on juniper": 8, "one on cedar": 3}, estimate="By hand.")
-    assert texts(report_of(plan, found, seats, {})) == [
+    assert texts(report_of(plan, cluster_snapshots, seats, {})) == [
         "By estimate 11 of 16 start. Not available: g1 on cedar (out of service now).",
         "8 get profile one on juniper, 3 get profile one on cedar.",
         "By hand.",
@@ -500,17 +507,17 @@ def test_what_is_wrong_on_one_cluster_is_said_of_that() -> None:
 
 def test_the_next_server_is_on_the_cluster_that_has_a_seat() -> None:
     """One that was never heard of has none."""
-    plan, found = on_both(juniper=snapshot(), cedar=snapshot())
-    taken = tuple(running(str(number), f"g{number}", "gpu:k80:4", ends_in=None) for number in range(2))
+    plan, cluster_snapshots = on_both(juniper=snapshot(), cedar=snapshot())
+    jobs = tuple(running(str(number), f"g{number}", "gpu:k80:4", ends_in=None) for number in range(2))
     nodes = tuple(node(f"g{number}", "gpu:k80:4", "gpu:k80:4") for number in range(2))
-    full = replace(found["juniper"], nodes=nodes, jobs=taken)
+    full = replace(cluster_snapshots["juniper"], nodes=nodes, jobs=jobs)
 
     def rank(snapshots: dict[str, ClusterSnapshot]) -> int:
         return rank_of_next(plan.requests, plan.session, snapshots, plan.people, now=START + HOUR, unplaced=0)
 
-    assert rank(found) == 0
-    assert rank({**found, "juniper": full}) == 1
-    assert rank({"cedar": found["cedar"]}) == 1
+    assert rank(cluster_snapshots) == 0
+    assert rank({**cluster_snapshots, "juniper": full}) == 1
+    assert rank({"cedar": cluster_snapshots["cedar"]}) == 1
 
 
 SAME_TIME: dict[str, tuple[dict[str, Any], list[str]]] = {

@@ -70,9 +70,9 @@ def test_a_session_across_the_change_to_summer_time_keeps_its_clock() -> None:
         "from": "9:00",
         "to": "10:00",
     }
-    found = course(DEEP_LEARNING, sessions=[rule]).dates
+    dates = course(DEEP_LEARNING, sessions=[rule]).dates
 
-    assert [each.start.astimezone(timezone.utc).hour for each in found] == [8, 7]
+    assert [date.start.astimezone(timezone.utc).hour for date in dates] == [8, 7]
 
 
 def test_without_a_zone_sessions_have_the_machines_with_its_summer_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +81,8 @@ def test_without_a_zone_sessions_have_the_machines_with_its_summer_time(monkeypa
     time.tzset()
     try:
         days = [{"date": day, "from": "9:00", "to": "10:00"} for day in ("2026-01-12", "2026-07-13")]
-        found = course(DEEP_LEARNING, zone=None, sessions=days).dates
-        assert [each.start.astimezone(timezone.utc).hour for each in found] == [8, 7]
+        dates = course(DEEP_LEARNING, zone=None, sessions=days).dates
+        assert [date.start.astimezone(timezone.utc).hour for date in dates] == [8, 7]
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -92,7 +92,7 @@ def test_two_sessions_of_one_day_have_their_times_in_their_names() -> None:
     """So that each can be named on the command line."""
     rules = [{"date": "2026-03-02", "from": f"{hour}:00", "to": f"{hour + 3}:00"} for hour in (9, 13)]
 
-    assert [each.name for each in course(DEEP_LEARNING, sessions=rules).dates] == [
+    assert [date.name for date in course(DEEP_LEARNING, sessions=rules).dates] == [
         "2026-03-02T09:00",
         "2026-03-02T13:00",
     ]
@@ -217,13 +217,13 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "said"), FAULTS.values(), ids=FAULTS.keys())
-def test_a_mistake_is_told_with_its_field(changes: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("changes", "message"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_mistake_is_told_with_its_field(changes: dict[str, Any], message: str) -> None:
     """The sentence quotes nothing of the file."""
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as error:
         course(DEEP_LEARNING, **changes)
 
-    assert str(found.value) == said
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("field", ["roster", "instructors"])
@@ -317,15 +317,15 @@ NOW = datetime(2026, 2, 1, tzinfo=timezone.utc)
 
 def test_each_session_is_an_event_in_its_own_zone() -> None:
     """With the instructor's message and the reservation; the zone's rules are part of the file."""
-    found = Calendar.from_ical(calendar("deep", course(DEEP_LEARNING), hub="hub.example.org", now=NOW))
+    ical = Calendar.from_ical(calendar("deep", course(DEEP_LEARNING), hub="hub.example.org", now=NOW))
     events = [
         (
-            str(each["uid"]),
-            each.decoded("dtstart").isoformat(),
-            each.decoded("dtend") - each.decoded("dtstart"),
-            str(each["description"]),
+            str(event["uid"]),
+            event.decoded("dtstart").isoformat(),
+            event.decoded("dtend") - event.decoded("dtstart"),
+            str(event["description"]),
         )
-        for each in found.walk("VEVENT")
+        for event in ical.walk("VEVENT")
     ]
 
     assert events[:2] == [
@@ -342,4 +342,4 @@ def test_each_session_is_an_event_in_its_own_zone() -> None:
             "Bring your own questions.",
         ),
     ]
-    assert [str(zone["tzid"]) for zone in found.walk("VTIMEZONE")] == ["Europe/Brussels"]
+    assert [str(zone["tzid"]) for zone in ical.walk("VTIMEZONE")] == ["Europe/Brussels"]

@@ -66,12 +66,12 @@ def test_the_participants_link_selects_the_course(hub: str, expected: str) -> No
 def test_the_participants_link_leads_on_to_the_materials() -> None:
     """Also where their server runs already: JupyterHub goes on to ``next`` then."""
     materials = {"git": "https://github.com/example/course", "open": "start.ipynb"}
-    found = urlsplit(
+    url = urlsplit(
         participants_link("deep", course(LESSON, materials=materials), "https://hub.example.org/jupyter/hub/")
     )
-    query = parse_qs(found.query)
+    query = parse_qs(url.query)
 
-    assert (found.path, query["opt-profile"]) == ("/jupyter/hub/spawn", ["course-deep"])
+    assert (url.path, query["opt-profile"]) == ("/jupyter/hub/spawn", ["course-deep"])
     assert query["next"] == [
         "/jupyter/hub/user-redirect/git-pull?repo=https%3A%2F%2Fgithub.com%2Fexample%2Fcourse&branch=main"
         "&targetpath=course&urlpath=lab%2Ftree%2Fcourse%2Fstart.ipynb"

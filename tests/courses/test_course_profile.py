@@ -56,12 +56,12 @@ def offered(now: datetime, *, profile: Any = None, defaults: Defaults | None = N
     return course_profile(file, parse_profiles([{**K80, **(profile or {})}]), now, defaults=defaults)
 
 
-def asked(now: datetime, **more: Any) -> JobRequest:
+def request_at(now: datetime, **more: Any) -> JobRequest:
     """What a participant requests with it."""
-    found = offered(now, **more)
-    choice = {"profile": found.profile.slug}
+    offer = offered(now, **more)
+    choice = {"profile": offer.profile.slug}
     return resolve(
-        (found.profile,),
+        (offer.profile,),
         choice,
         username="train001",
         groups=(),
@@ -86,9 +86,9 @@ def test_a_session_may_have_profiles_of_its_own() -> None:
 
 def test_a_course_is_a_card_of_its_own_without_anything_to_choose() -> None:
     """With the course's name and message; the admin's default stays the default."""
-    found = offered(at(2, 10), message="Bring questions.").profile
+    profile = offered(at(2, 10), message="Bring questions.").profile
 
-    assert (found.slug, found.display_name, found.description, found.default, found.profile_options) == (
+    assert (profile.slug, profile.display_name, profile.description, profile.default, profile.profile_options) == (
         "course-deep",
         "Deep learning",
         "Bring questions.",
@@ -139,9 +139,9 @@ def test_a_participant_requests_what_the_course_says(
 ) -> None:
     """GPUs, CPUs, memory, time and reservation; in a session the job ends with it, at the latest."""
     file = CourseFile("deep", course(LESSON, **changes))
-    found = course_profile(file, parse_profiles([K80]), now)
+    offer = course_profile(file, parse_profiles([K80]), now)
     request = resolve(
-        (found.profile,), {"profile": "course-deep"}, username="train001", groups=(), server_name="", now=now
+        (offer.profile,), {"profile": "course-deep"}, username="train001", groups=(), server_name="", now=now
     ).resources
 
     assert (request.gpus, request.cpus, request.memory, request.time, request.reservation_name or None) == expected
@@ -163,7 +163,7 @@ def test_the_time_limit_is_lowered_whoever_set_it(
     slurm = {name: value for name, value in {**K80["slurm"], **profile}.items() if value is not None}  # type: ignore[dict-item]
     site = {"": Resources.model_validate(defaults)} if defaults is not None else None
 
-    assert asked(at(4, 14), profile={"slurm": slurm}, defaults=site).resources.time == expected
+    assert request_at(at(4, 14), profile={"slurm": slurm}, defaults=site).resources.time == expected
 
 
 def test_without_a_reservation_a_server_ends_with_its_session_unless_it_could_be_started_outside() -> None:
@@ -171,7 +171,7 @@ def test_without_a_reservation_a_server_ends_with_its_session_unless_it_could_be
     day = {"date": "2026-03-02", "from": "9:00", "to": "17:00"}
 
     times = [
-        asked(at(2, 16), sessions=[day], outside_sessions=outside).resources.time
+        request_at(at(2, 16), sessions=[day], outside_sessions=outside).resources.time
         for outside in ("no", "without_reservation")
     ]
     assert times == [HOUR - 60, 8 * HOUR]
@@ -206,10 +206,10 @@ WHEN: dict[str, tuple[datetime, dict[str, Any], RefusalKind | None]] = {
 @pytest.mark.parametrize(("now", "changes", "expected"), WHEN.values(), ids=WHEN.keys())
 def test_a_course_is_open_in_its_sessions(now: datetime, changes: dict[str, Any], expected: RefusalKind | None) -> None:
     """Before them it is disabled until the next one begins; after the last it is over."""
-    found = offered(now, **changes)
+    offer = offered(now, **changes)
 
-    assert refused(found.profile, now) == expected
-    assert found.is_open == (found.opens is not None and found.opens <= now)
+    assert refused(offer.profile, now) == expected
+    assert offer.is_open == (offer.opens is not None and offer.opens <= now)
 
 
 ADMINS_RULES: dict[str, tuple[dict[str, Any], RefusalKind | None]] = {
@@ -311,24 +311,24 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "profile", "said"), FAULTS.values(), ids=FAULTS.keys())
-def test_a_course_cannot_widen_its_profile(changes: dict[str, Any], profile: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("changes", "profile", "message"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_course_cannot_widen_its_profile(changes: dict[str, Any], profile: dict[str, Any], message: str) -> None:
     """The error names the field and the bound."""
     file = CourseFile("deep", course(LESSON, **changes))
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as error:
         course_profile(file, parse_profiles([{**K80, **profile}]), at(2, 10))
 
-    assert str(found.value) == said
+    assert str(error.value) == message
 
 
 def test_the_error_names_file_and_line(tmp_path: Any) -> None:
     """Of the field, as for a mistake that is found in the file alone."""
     (tmp_path / "deep.yaml").write_text(LESSON.replace("profile: k80", "profile:\n  slug: k80\n  cpus: 12"))
     (file,) = CourseFolder(tmp_path).courses()
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as error:
         course_profile(file, parse_profiles([K80]), at(2, 10))
 
-    assert str(found.value) == "deep.yaml:7: profile.cpus: must be at most 6, as profile k80 allows"
+    assert str(error.value) == "deep.yaml:7: profile.cpus: must be at most 6, as profile k80 allows"
 
 
 def test_a_bound_may_be_the_sites() -> None:
@@ -348,10 +348,10 @@ def test_a_slug_of_the_admins_is_not_taken_over() -> None:
 
 def test_a_participant_chooses_nothing() -> None:
     """An option of the admin's profile, sent all the same, is refused."""
-    found = offered(at(2, 10)).profile
+    profile = offered(at(2, 10)).profile
     with pytest.raises(RequestError, match="Deep learning has no option 'gpus'"):
         resolve(
-            (found,),
+            (profile,),
             {"profile": "course-deep", "gpus": 4},
             username="train001",
             groups=(),
@@ -364,7 +364,7 @@ def test_a_server_never_outlives_its_session() -> None:
     """Whenever it starts: time limits are whole minutes, and end between one and two minutes before the session."""
     for second in range(0, 8 * HOUR, 601):
         now = at(2, 9) + timedelta(seconds=second)
-        time = asked(now).resources.time
+        time = request_at(now).resources.time
         assert isinstance(time, int)
         left = (at(2, 17) - now).total_seconds()
         assert time % 60 == 0

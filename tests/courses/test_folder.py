@@ -19,9 +19,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(folder: CourseFolder) -> list[tuple[str, str, str]]:
+def listing_of(folder: CourseFolder) -> list[tuple[str, str, str]]:
     """Slug, title and fault of each course."""
-    return [(each.slug, each.course.name if each.course else "", str(each.fault or "")) for each in folder.courses()]
+    return [(file.slug, file.course.name if file.course else "", str(file.fault or "")) for file in folder.courses()]
 
 
 def test_a_course_is_known_by_the_name_of_its_file(folder: Path) -> None:
@@ -35,14 +35,14 @@ def test_a_course_is_known_by_the_name_of_its_file(folder: Path) -> None:
 def test_a_mistake_is_told_with_its_line_and_the_last_good_version_goes_on(folder: Path) -> None:
     """Once it is corrected the fault is gone; a file that is removed takes its course away."""
     courses, file = CourseFolder(folder), folder / "deep.yaml"
-    before = told(courses)
+    before = listing_of(courses)
     file.write_text(DEEP_LEARNING.replace("from: 9:00", "from: nine"))
-    wrong = told(courses)
+    wrong = listing_of(courses)
     file.write_text(DEEP_LEARNING.replace("Deep learning", "Deeper learning"))
-    mended = told(courses)
+    after = listing_of(courses)
     file.unlink()
 
-    assert (before, wrong, mended, told(courses)) == (
+    assert (before, wrong, after, listing_of(courses)) == (
         [("deep", "Deep learning", "")],
         [
             (
@@ -60,7 +60,7 @@ def test_a_roster_in_a_file_is_read_again_when_it_changes(folder: Path) -> None:
     """The course's own file need not change."""
     (folder / "deep.yaml").write_text(DEEP_LEARNING.replace("train[001-050]", "{file: people.csv}"))
     courses = CourseFolder(folder)
-    missing = told(courses)
+    missing = listing_of(courses)
     (folder / "people.csv").write_text("username\nada\n")
     first = courses.courses()[0].listed
     (folder / "people.csv").write_text("username\nada\ngrace\n")
@@ -81,7 +81,7 @@ def test_links_and_odd_names_are_not_followed(folder: Path, tmp_path_factory: py
     (folder / "Other Course.yaml").write_text(DEEP_LEARNING)
     courses = CourseFolder(folder)
 
-    assert told(courses) == [
+    assert listing_of(courses) == [
         (
             "deep",
             "",
@@ -127,12 +127,12 @@ def test_a_faulty_file_is_not_read_again_before_it_changes(folder: Path, monkeyp
         return read_document(text, name)
 
     monkeypatch.setattr(courses_folder, "read_document", reading)
-    first, again = told(courses), told(courses)
+    first, second = listing_of(courses), listing_of(courses)
     (folder / "people.csv").write_text("username\nada\n")
-    mended = told(courses)
+    after = listing_of(courses)
 
-    assert first == again
-    assert [fault for _, _, fault in mended] == [
+    assert first == second
+    assert [fault for _, _, fault in after] == [
         "",
         "wrong.yaml:1: instructors: is missing. Also wrong: wrong.yaml:1: roster, wrong.yaml:1: profile, "
         "wrong.yaml:1: sessions.",
@@ -145,12 +145,12 @@ def test_a_course_stays_that_of_the_file_that_was_there_first(own: str, second: 
     """A second file of the same name is ignored, and has the course only once the first is gone."""
     (tmp_path / own).write_text(DEEP_LEARNING)
     courses = CourseFolder(tmp_path)
-    before = told(courses)
+    before = listing_of(courses)
     (tmp_path / second).write_text(DEEP_LEARNING.replace("Deep", "Shallow"))
-    beside, fault = told(courses), str(courses.fault)
+    beside, fault = listing_of(courses), str(courses.fault)
     (tmp_path / own).unlink()
 
-    assert (before, beside, fault, told(courses), courses.fault) == (
+    assert (before, beside, fault, listing_of(courses), courses.fault) == (
         [("deep", "Deep learning", "")],
         [("deep", "Deep learning", "")],
         f"{tmp_path}: a second file of the same name is ignored: {second} (the course is that of {own})",
@@ -162,10 +162,10 @@ def test_a_course_stays_that_of_the_file_that_was_there_first(own: str, second: 
 def test_where_there_are_too_many_courses_those_that_were_there_first_stay(folder: Path) -> None:
     """Whatever the names of the others are."""
     courses = CourseFolder(folder)
-    first = told(courses)
+    first = listing_of(courses)
     for number in range(COURSES_LIMIT):
         (folder / f"a{number}.yaml").write_text("x")
-    found = told(courses)
+    listing = listing_of(courses)
 
-    assert (found[:1], len(found)) == (first, COURSES_LIMIT)
+    assert (listing[:1], len(listing)) == (first, COURSES_LIMIT)
     assert str(courses.fault) == f"{folder}: the folder contains more than 200 courses; the newest are ignored"

@@ -16,10 +16,10 @@ FOUR = node("g1", "gpu:k80:4", memory_mib=60 * 1024)
 """Four GPUs, 16 cores, 60 GiB."""
 
 
-def fit(snapshot: ClusterSnapshot, people: int = 20, **asked: Any) -> int:
+def fit(snapshot: ClusterSnapshot, people: int = 20, **resources: Any) -> int:
     """How many of so many people's servers would start."""
-    wanted = {"partition": "gpu", "memory": "1G", "time": "2:00:00", **asked}
-    (count,) = estimate([Resources.model_validate(wanted)], {"": snapshot}, people, at=START)
+    request = {"partition": "gpu", "memory": "1G", "time": "2:00:00", **resources}
+    (count,) = estimate([Resources.model_validate(request)], {"": snapshot}, people, at=START)
     return count
 
 
@@ -40,10 +40,10 @@ SEATS: dict[str, tuple[list[NodeState], dict[str, Any], int]] = {
 }
 
 
-@pytest.mark.parametrize(("nodes", "asked", "expected"), SEATS.values(), ids=SEATS.keys())
-def test_an_estimate_counts_node_by_node(nodes: list[NodeState], asked: dict[str, Any], expected: int) -> None:
+@pytest.mark.parametrize(("nodes", "resources", "expected"), SEATS.values(), ids=SEATS.keys())
+def test_an_estimate_counts_node_by_node(nodes: list[NodeState], resources: dict[str, Any], expected: int) -> None:
     """What each node has, divided by what one participant requests."""
-    assert fit(cluster(*nodes), **asked) == expected
+    assert fit(cluster(*nodes), **resources) == expected
 
 
 SEVERAL: dict[str, tuple[list[dict[str, Any]], list[int]]] = {
@@ -55,11 +55,11 @@ SEVERAL: dict[str, tuple[list[dict[str, Any]], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize(("asked", "expected"), SEVERAL.values(), ids=SEVERAL.keys())
-def test_profiles_that_share_a_node_count_it_once(asked: list[dict[str, Any]], expected: list[int]) -> None:
+@pytest.mark.parametrize(("profiles", "expected"), SEVERAL.values(), ids=SEVERAL.keys())
+def test_profiles_that_share_a_node_count_it_once(profiles: list[dict[str, Any]], expected: list[int]) -> None:
     """Each next profile gets what the ones before it leave."""
-    wanted = {"partition": "gpu", "memory": "1G", "time": "2:00:00"}
-    requests = [Resources.model_validate({**wanted, **more}) for more in asked]
+    common = {"partition": "gpu", "memory": "1G", "time": "2:00:00"}
+    requests = [Resources.model_validate({**common, **more}) for more in profiles]
     assert estimate(requests, {"": cluster(FOUR)}, 2, at=START) == expected
 
 
@@ -100,13 +100,13 @@ SMALLER: dict[str, tuple[dict[str, Any], dict[str, str], list[tuple[str, int]]]]
 }
 
 
-@pytest.mark.parametrize(("asked", "options", "expected"), SMALLER.values(), ids=SMALLER.keys())
+@pytest.mark.parametrize(("resources", "options", "expected"), SMALLER.values(), ids=SMALLER.keys())
 def test_smaller_requests_are_tried_at_which_one_more_fits_on_a_node(
-    asked: dict[str, Any], options: dict[str, str], expected: list[tuple[str, int]]
+    resources: dict[str, Any], options: dict[str, str], expected: list[tuple[str, int]]
 ) -> None:
     """The largest first."""
     snapshot = cluster(FOUR._replace(socket_cores=8))
-    assert list(smaller_values(options, Resources(partition="gpu", **asked), snapshot)) == expected
+    assert list(smaller_values(options, Resources(partition="gpu", **resources), snapshot)) == expected
 
 
 @pytest.mark.parametrize(("extra", "cpus"), [((), [6]), (("--hint=nomultithread",), [6, 4, 3])])
@@ -115,8 +115,8 @@ def test_smaller_requests_are_parts_of_the_cores_where_a_job_uses_one_thread(
 ) -> None:
     """Of 24 cores with 48 threads for four GPUs; with both threads eight CPUs are four cores."""
     snapshot = cluster(FOUR._replace(cpus=48, cpus_per_core=2, socket_cores=12))
-    asked = Resources(partition="gpu", gpus=1, extra=extra)
-    smaller = smaller_values({"cpus-per-task": "8"}, asked, snapshot)
+    resources = Resources(partition="gpu", gpus=1, extra=extra)
+    smaller = smaller_values({"cpus-per-task": "8"}, resources, snapshot)
     assert [value for _, value in smaller] == cpus
 
 

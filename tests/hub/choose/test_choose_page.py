@@ -152,13 +152,13 @@ def test_a_refused_click_keeps_what_was_filled_in(
     visitor = Visitor(light_hub, user)
     page = visitor.start(fields, server=server)
     field = page.soup.select_one("#profile-option-light--cpus")
-    way = page.soup.select_one(".spawn-error-msg a")
+    link = page.soup.select_one(".spawn-error-msg a")
     form = page.soup.select_one("#spawn_form")
 
     assert page.status == 400
     assert page.error == "Cores: '9' is not allowed: it must be a number from 1 to 4."
-    assert way is not None
-    assert way["href"] == "#profile-option-light--cpus"
+    assert link is not None
+    assert link["href"] == "#profile-option-light--cpus"
     assert field is not None
     assert (field["value"], field["aria-invalid"]) == ("9", "true")
     assert form is not None

@@ -45,13 +45,13 @@ class Enrolled:
 class Book:
     """The courses of a hub."""
 
-    found: list[Any] = field(default_factory=list)
+    entries: list[Any] = field(default_factory=list)
     refreshed: int = 0
     fails: bool = False
 
     def courses(self) -> list[Any]:
         """All courses."""
-        return self.found
+        return self.entries
 
     async def refresh(self) -> bool:
         """Count how often it is asked to; raises where the database is away."""
@@ -89,13 +89,13 @@ def spawner(book: Book | None, user: str, groups: Collection[str] = (), **more: 
 async def cards(book: Book | None, user: str, groups: Collection[str] = ()) -> dict[str, str]:
     """The text of each profile on a user's form, in order: ``>`` before the selected, ``x`` before a disabled."""
     page = BeautifulSoup(await render_form(spawner(book, user, groups)), "html.parser")
-    found = {}
+    texts = {}
     for card in page.select(".gpuspawner-profile"):
         radio = card.select_one("[type=radio]")
         assert radio is not None
         mark = ">" if radio.has_attr("checked") else "x" if radio.has_attr("disabled") else ""
-        found[mark + str(radio["value"])] = " ".join(card.get_text(" ").split())
-    return found
+        texts[mark + str(radio["value"])] = " ".join(card.get_text(" ").split())
+    return texts
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ async def test_a_course_comes_first_for_its_people_and_its_instructors(
 
 async def test_before_its_session_a_course_is_disabled_and_says_when_it_begins() -> None:
     """The usual profile is selected."""
-    found = await cards(Book([lesson(2)]), "train1")
+    texts = await cards(Book([lesson(2)]), "train1")
 
-    assert list(found) == ["xcourse-lesson", "test", ">usual"]
-    assert re.search(rf"{words.NEXT_SESSION} .*, for 2 h ", found["xcourse-lesson"])
+    assert list(texts) == ["xcourse-lesson", "test", ">usual"]
+    assert re.search(rf"{words.NEXT_SESSION} .*, for 2 h ", texts["xcourse-lesson"])
 
 
 async def test_instructors_can_try_a_course_before_its_session() -> None:
@@ -130,10 +130,10 @@ async def test_instructors_can_try_a_course_before_its_session() -> None:
 
 async def test_a_course_that_is_open_between_its_sessions_says_what_it_is_on() -> None:
     """Without its reservation; it is not selected."""
-    found = await cards(Book([lesson(2, outside_sessions="without_reservation")]), "train1")
+    texts = await cards(Book([lesson(2, outside_sessions="without_reservation")]), "train1")
 
-    assert list(found) == ["course-lesson", "test", ">usual"]
-    assert words.WITHOUT_RESERVATION in found["course-lesson"]
+    assert list(texts) == ["course-lesson", "test", ">usual"]
+    assert words.WITHOUT_RESERVATION in texts["course-lesson"]
 
 
 async def test_a_course_that_is_over_is_gone() -> None:

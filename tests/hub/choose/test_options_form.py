@@ -146,16 +146,16 @@ def check(options: Mapping[str, object]) -> object:
 def gets(document: Mapping[str, object], snapshot: ClusterSnapshot | None) -> tuple[str, ...]:
     """What the form says that one gets with a profile."""
     profiles = parse_profiles([{"display_name": "It", **document}])
-    found = profile_statuses(profiles, username="ann", groups=(), clusters={"": ClusterNow(snapshot)}, now=NOW)
+    statuses = profile_statuses(profiles, username="ann", groups=(), clusters={"": ClusterNow(snapshot)}, now=NOW)
     nothing_selected = FilledIn(fault="There is no such profile.", field="profile")
-    (offer,) = offers(found, nothing_selected, base_url="/hub/")
+    (offer,) = offers(statuses, nothing_selected, base_url="/hub/")
     return offer.gets
 
 
 def form(filled_in: FilledIn, snapshot: ClusterSnapshot | None = CLUSTER) -> BeautifulSoup:
     """The form as the browser receives it."""
-    found = profile_statuses(PROFILES, username="ann", groups=(), clusters={"": ClusterNow(snapshot)}, now=NOW)
-    html = form_html(offers(found, filled_in, base_url="/hub/"), now=NOW.timestamp())
+    statuses = profile_statuses(PROFILES, username="ann", groups=(), clusters={"": ClusterNow(snapshot)}, now=NOW)
+    html = form_html(offers(statuses, filled_in, base_url="/hub/"), now=NOW.timestamp())
     return BeautifulSoup(html, "html.parser")
 
 
@@ -213,17 +213,17 @@ def test_a_profile_says_that_others_may_preempt_its_jobs(
 ) -> None:
     """Those of a partition with a higher PriorityTier that has the same nodes, or of a QOS that preempts its own."""
     qos = changes.get("qos")
-    found = cluster(node("n1", "gpu:p100:4"), **{name: value for name, value in changes.items() if name != "qos"})
+    snapshot = cluster(node("n1", "gpu:p100:4"), **{name: value for name, value in changes.items() if name != "qos"})
     owners = Partition("owners", nodes=("n1",), priority_tier=10)
     elsewhere = Partition("elsewhere", nodes=("n2",), priority_tier=100)
-    found = replace(
-        found,
-        partitions=(*found.partitions, owners, elsewhere),
+    snapshot = replace(
+        snapshot,
+        partitions=(*snapshot.partitions, owners, elsewhere),
         preemption=preemption,
         preempted_qos={"normal": frozenset({"scavenger"}), "scavenger": frozenset()},
     )
 
-    assert gets({"slurm": {"cpus": 1, "qos": qos}}, found) == ("1 core", *words)
+    assert gets({"slurm": {"cpus": 1, "qos": qos}}, snapshot) == ("1 core", *words)
 
 
 def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
@@ -236,11 +236,11 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
             {"display_name": "No GPU", "slurm": {"gpus": 0, "cpus": 4}},
         ]
     )
-    found = profile_statuses(
+    statuses = profile_statuses(
         profiles, username="ann", groups=(), clusters={"": ClusterNow(None)}, now=NOW, defaults={"": site}
     )
 
-    assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
+    assert [offer.gets for offer in offers(statuses, FilledIn(), base_url="/hub/")] == [
         ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "2 CPUs", "8 GiB memory", "1 h"),
         ("2 GPU shards", "2 CPUs", "1 h"),
         ("4 CPUs", "8 GiB memory", "1 h"),
@@ -257,7 +257,7 @@ def test_the_form_has_kubespawners_field_names_and_the_defaults() -> None:
     assert (number["min"], number["max"], number["step"]) == ("1", "4", "1")
 
 
-KEPT = {
+NOTES = {
     "cores and memory": ({"cpus": 4, "memory": "8G"}, ["gpus"], "cores and memory stay the same"),
     "cores alone": ({"cpus": 4}, ["gpus"], "the cores stay the same"),
     "cores that another option sets": ({"cpus": 4, "memory": "8G"}, ["gpus", "cpus"], "the memory stays the same"),
@@ -266,14 +266,14 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize(("slurm", "sets", "kept"), KEPT.values(), ids=KEPT.keys())
-def test_a_number_of_gpus_says_what_does_not_grow_with_it(slurm: dict[str, object], sets: list[str], kept: str) -> None:
+@pytest.mark.parametrize(("slurm", "sets", "note"), NOTES.values(), ids=NOTES.keys())
+def test_a_number_of_gpus_says_what_does_not_grow_with_it(slurm: dict[str, object], sets: list[str], note: str) -> None:
     """Two GPUs do not bring more cores, unless an option does."""
     options = {name: {"range": {"min": 1, "max": 4, "default": 1, "sets": f"slurm.{name}"}} for name in sets}
     document = {"display_name": "K80", "slurm": {"gpus": 1, **slurm}, "profile_options": options}
     [profile] = parse_profiles([document])
 
-    assert option_fields(profile, {})[0].kept == kept
+    assert option_fields(profile, {})[0].kept == note
 
 
 def test_what_is_offered_and_what_is_not() -> None:
@@ -305,8 +305,8 @@ def test_an_availability_has_its_age() -> None:
 def test_while_slurm_is_silent_the_form_says_of_when_it_is() -> None:
     """With the time of the snapshot; before the first one there is nothing to be dated."""
 
-    def notice(**known: Any) -> str | None:
-        shown = BeautifulSoup(form_html([], **known), "html.parser").select_one("#gpuspawner-silent:not([hidden])")
+    def notice(**options: Any) -> str | None:
+        shown = BeautifulSoup(form_html([], **options), "html.parser").select_one("#gpuspawner-silent:not([hidden])")
         return shown.get_text() if shown is not None else None
 
     at, when = NOW.timestamp(), clock(NOW.timestamp())
@@ -358,9 +358,9 @@ def test_profiles_of_another_cluster_are_judged_while_one_is_silent() -> None:
     )
     clusters = {"juniper": ClusterNow(CLUSTER), "cedar": ClusterNow(None)}
     defaults = {name: Resources() for name in clusters}
-    found = profile_statuses(profiles, username="ann", groups=(), clusters=clusters, now=NOW, defaults=defaults)
+    statuses = profile_statuses(profiles, username="ann", groups=(), clusters=clusters, now=NOW, defaults=defaults)
 
-    assert [status.availability.chance for status in found if status.availability] == [Chance.NOW, Chance.UNKNOWN]
+    assert [status.availability.chance for status in statuses if status.availability] == [Chance.NOW, Chance.UNKNOWN]
 
 
 def test_without_slurm_everything_can_be_chosen() -> None:
@@ -447,13 +447,13 @@ def test_a_link_to_what_can_never_start_says_why(
 ) -> None:
     """No other profile is selected in its place; it stays selected itself where an option could change that."""
     profiles = parse_profiles([*DOCUMENTS[:1], {"display_name": "Big", "slug": "big", **document}])
-    given = of_a_link({"profile": ["big"], **fields}, lambda _: None)
+    by_link = of_a_link({"profile": ["big"], **fields}, lambda _: None)
     choice = {"profile": "big", **{name: values[0] for name, values in fields.items()}}
-    found = profile_statuses(
+    statuses = profile_statuses(
         profiles, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW, choice=choice
     )
-    filled_in = filled_in_with_fault(found, given, linked=True)
-    shown = offers(found, filled_in, base_url="/hub/")
+    filled_in = filled_in_with_fault(statuses, by_link, linked=True)
+    shown = offers(statuses, filled_in, base_url="/hub/")
 
     assert (filled_in.fault, filled_in.note) == (fault, "")
     assert [offer.profile.slug for offer in shown if offer.checked] == ([selected] if selected else [])
@@ -462,9 +462,9 @@ def test_a_link_to_what_can_never_start_says_why(
 def test_a_last_choice_that_can_never_start_falls_back_with_a_note() -> None:
     """The cluster has changed: the reason stands in the note, and the form shows the default profile."""
     profiles = parse_profiles([*DOCUMENTS[:1], {"display_name": "Big", "slug": "big", **IMPOSSIBLE}])
-    found = profile_statuses(profiles, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW)
+    statuses = profile_statuses(profiles, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW)
 
-    assert filled_in_with_fault(found, FilledIn("big"), linked=False) == FilledIn(
+    assert filled_in_with_fault(statuses, FilledIn("big"), linked=False) == FilledIn(
         note="Your last choice is no longer available. 9 GPUs are more than the 4 of a node. The form "
         "shows the defaults instead."
     )
@@ -480,23 +480,23 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("fields", "at", "kept"), FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize(("fields", "at", "values"), FAULTS.values(), ids=FAULTS.keys())
 def test_a_fault_is_told_at_its_field_and_the_values_are_kept(
-    fields: Mapping[str, list[str]], at: str, kept: Mapping[str, str]
+    fields: Mapping[str, list[str]], at: str, values: Mapping[str, str]
 ) -> None:
     """A link and a refused click give the same form."""
     by_link = of_a_link(fields, check)
     by_click = of_a_form(fields, None if by_link.field == "gpus" and len(fields["gpus"]) > 1 else _refusal(fields))
-    found = profile_statuses(PROFILES, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW)
-    shown = offers(found, by_link, base_url="/hub/")
+    statuses = profile_statuses(PROFILES, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW)
+    shown = offers(statuses, by_link, base_url="/hub/")
     page = form(by_link)
-    told = page.find(id=f"{at}-fault")
+    fault = page.find(id=f"{at}-fault")
 
     assert by_link == by_click
     assert fault_at(shown, by_link) == at
-    assert kept.items() <= held(page).items()
-    assert told is None or told.get_text() == by_link.fault
-    assert [field["id"] for field in page.select("[aria-invalid=true]") if field.get("id")] == ([at] if told else [])
+    assert values.items() <= held(page).items()
+    assert fault is None or fault.get_text() == by_link.fault
+    assert [field["id"] for field in page.select("[aria-invalid=true]") if field.get("id")] == ([at] if fault else [])
 
 
 def _refusal(fields: Mapping[str, list[str]]) -> Exception | None:
@@ -520,7 +520,7 @@ def test_the_link_of_a_choice_carries_what_stands_in_the_form() -> None:
 def test_what_is_filled_in_is_what_the_card_tells() -> None:
     """GPUs of the link, not the range; the other profiles keep theirs."""
     linked = of_a_link({"profile": ["k80"], "gpus": ["2"]}, check)
-    found = profile_statuses(
+    statuses = profile_statuses(
         PROFILES,
         username="ann",
         groups=(),
@@ -529,7 +529,7 @@ def test_what_is_filled_in_is_what_the_card_tells() -> None:
         choice={"profile": "k80", "gpus": "2"},
     )
 
-    assert [offer.gets for offer in offers(found, linked, base_url="/hub/")][:1] == [
+    assert [offer.gets for offer in offers(statuses, linked, base_url="/hub/")][:1] == [
         ("2 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "8 GiB memory", "1 h")
     ]
 
@@ -571,11 +571,11 @@ def test_a_card_is_never_green_after_a_refusal(error: GPUSpawnerError, mark: str
 
 def test_start_is_off_where_nothing_can_be_started() -> None:
     """No profile at all, or none that is open; not where Slurm is silent."""
-    found = profile_statuses(PROFILES, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW)
-    shown = offers(found, FilledIn(), base_url="/hub/")
+    statuses = profile_statuses(PROFILES, username="ann", groups=(), clusters={"": ClusterNow(CLUSTER)}, now=NOW)
+    shown = offers(statuses, FilledIn(), base_url="/hub/")
     closed = [offer for offer in shown if offer.closed]
 
-    assert [nothing_to_start(each, "the help desk") for each in ([], closed, shown)] == [
+    assert [nothing_to_start(form_offers, "the help desk") for form_offers in ([], closed, shown)] == [
         "No profile is available to you at the moment. Please contact the help desk.",
         "None of these can be started at the moment.",
         "",
@@ -584,20 +584,20 @@ def test_start_is_off_where_nothing_can_be_started() -> None:
 
 async def test_fifty_who_open_the_page_at_once_ask_slurm_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them see the availability."""
-    asked = []
+    questions = []
 
     async def snapshot(_client: SlurmClient) -> ClusterSnapshot:
-        asked.append("a question")
+        questions.append("a question")
         await asyncio.sleep(0)
         return replace(CLUSTER, taken_at=time.time())
 
     monkeypatch.setattr(SlurmClient, "snapshot", snapshot)
     people = [SimpleNamespace(name=f"user{number}", groups=[], spawners={}) for number in range(50)]
     pages = await asyncio.gather(
-        *(render_form(GPUProfilesSpawner(profiles=DOCUMENTS, user=each, config=Config())) for each in people)
+        *(render_form(GPUProfilesSpawner(profiles=DOCUMENTS, user=person, config=Config())) for person in people)
     )
 
-    assert asked == ["a question"]
+    assert questions == ["a question"]
     assert [page.count("Starts now, 4 of 4 K80 free.") for page in pages] == [1] * 50
 
 

@@ -37,10 +37,10 @@ MORE = f"""
 def hub(start_light_hub: StartHub, slurm_cluster: PrivateSlurm) -> HubProcess:
     """A hub with profiles of all kinds, and two users who have not signed in; no job of other tests runs any more."""
     wait_until(lambda: slurm_cluster.run("squeue", "-h", "-a") == "", lambda: slurm_cluster.run("squeue", "-a"))
-    found = start_light_hub(profiles=LIGHT + MORE)
+    process = start_light_hub(profiles=LIGHT + MORE)
     for name in ("ann", "bob"):
-        found.api("POST", f"/users/{name}")
-    return found
+        process.api("POST", f"/users/{name}")
+    return process
 
 
 @pytest.fixture(scope="module")
@@ -64,21 +64,21 @@ def profiles(answer: requests.Response) -> dict[str, dict[str, Any]]:
     document = answer.json()
     assert (answer.status_code, document["version"], document["silent"]) == (200, 1, False)
     assert document["taken_at"].endswith("+00:00")
-    found = {profile["slug"]: profile for profile in document["profiles"]}
-    assert {profile.pop("taken_at") for profile in found.values()} <= {document["taken_at"], None}
-    for each in filter(None, (each["availability"] for each in found.values())):
+    by_slug = {profile["slug"]: profile for profile in document["profiles"]}
+    assert {profile.pop("taken_at") for profile in by_slug.values()} <= {document["taken_at"], None}
+    for availability in filter(None, (profile["availability"] for profile in by_slug.values())):
         # a server that another test has stopped may still have its cores
-        each["sentence"] = re.sub(r"\d+ of 80 cores", "N of 80 cores", each["sentence"])
-    return found
+        availability["sentence"] = re.sub(r"\d+ of 80 cores", "N of 80 cores", availability["sentence"])
+    return by_slug
 
 
 def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, tokens: dict[str, str]) -> None:
     """One profile in full, and the availability of each; profiles for other users and groups are left out."""
-    found = profiles(hub.api("GET", "/gpuspawner/profiles", token=tokens["ann"]))
-    schema = found["light"].pop("options_schema")
-    availability = found["light"]["availability"]
+    by_slug = profiles(hub.api("GET", "/gpuspawner/profiles", token=tokens["ann"]))
+    schema = by_slug["light"].pop("options_schema")
+    availability = by_slug["light"]["availability"]
     assert availability.pop("estimate") == {**UNKNOWN.document(0.0), "kind": "now", "words": "now", "span": "now"}
-    assert found["light"] == {
+    assert by_slug["light"] == {
         "slug": "light",
         "display_name": "Light",
         "description": "",
@@ -114,30 +114,32 @@ def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, 
         "maximum": 4,
         "multipleOf": 1,
     }
-    told = {slug: each["availability"] and each["availability"]["sentence"] for slug, each in found.items()}
-    assert told == {
+    sentences = {
+        slug: profile["availability"] and profile["availability"]["sentence"] for slug, profile in by_slug.items()
+    }
+    assert sentences == {
         "light": "starts now, N of 80 cores free",
         "k80-node": "starts now, 4 of 4 K80 free",
         "later": None,
         "too-long": "9 days is more than the limit of 24 h",
         "here": None,
         "eight": "starts now, 8 of 8 P100 free",
-        "either": told["either"],
+        "either": sentences["either"],
         "odd": "availability unknown: part of what this profile asks for is checked at submission",
     }
-    assert (found["later"]["allowed"], found["later"]["reason"]) == (False, "it is available from 1 Jan 2999")
-    assert found["later"]["options_schema"] is None
+    assert (by_slug["later"]["allowed"], by_slug["later"]["reason"]) == (False, "it is available from 1 Jan 2999")
+    assert by_slug["later"]["options_schema"] is None
 
 
 def test_what_the_schema_takes_is_what_the_hub_takes(hub: HubProcess, tokens: dict[str, str]) -> None:
     """Options that the schema accepts get a trial from the same hub, others a 400 that names the field."""
     schema = profiles(hub.api("GET", "/gpuspawner/profiles", token=tokens["ann"]))["light"]["options_schema"]
-    for cpus, good in ((1, True), (4, True), (5, False), (0, False), (1.5, False), (True, False)):
+    for cpus, valid in ((1, True), (4, True), (5, False), (0, False), (1.5, False), (True, False)):
         options = {"profile": "light", "cpus": cpus}
         answer = hub.api("POST", "/gpuspawner/trial", {"user_options": options}, token=tokens["ann"])
-        assert Draft202012Validator(schema).is_valid(options) is good
-        assert (answer.status_code == 200) is good, answer.text
-        if not good:
+        assert Draft202012Validator(schema).is_valid(options) is valid
+        assert (answer.status_code == 200) is valid, answer.text
+        if not valid:
             assert (answer.json()["field"], answer.json()["reason"]) == ("cpus", "user_options")
 
 
@@ -258,9 +260,9 @@ def test_person_in_a_browser_needs_the_cookie_and_its_xsrf_token(hub: HubProcess
     person = Visitor(hub, "ann")
     url, body = f"{hub.url}/hub/api/gpuspawner/trial", {"user_options": {"profile": "light"}}
     without = person.session.post(url, json=body, timeout=60)
-    good = person.session.post(url, json=body, headers=person.headers, timeout=60)
-    assert (without.status_code, good.status_code) == (403, 200)
-    assert good.json()["chance"] == "now"
+    with_token = person.session.post(url, json=body, headers=person.headers, timeout=60)
+    assert (without.status_code, with_token.status_code) == (403, 200)
+    assert with_token.json()["chance"] == "now"
 
 
 @pytest.mark.parametrize("body", [[], "x", {"user_options": []}, {"user_options": {}, "more": 1}, {"profile": "light"}])
@@ -299,7 +301,7 @@ def test_silent_slurm_leaves_what_was_known(
     """Without slurmctld the last snapshot is shown with its age, and a trial says that Slurm does not respond."""
     hub = start_light_hub("c.GPUSlurmSpawner.slurm_timeout = 3")
     hub.api("POST", "/users/ann")
-    known = hub.api("GET", "/gpuspawner/profiles/ann").json()
+    before = hub.api("GET", "/gpuspawner/profiles/ann").json()
     slurm_cluster.stop_controller()
     try:
         answer = hub.api("POST", "/gpuspawner/trial/ann", {"user_options": {"profile": "light"}})
@@ -309,5 +311,5 @@ def test_silent_slurm_leaves_what_was_known(
         until_well(slurm_cluster)
     assert (answer.status_code, answer.json()["chance"]) == (200, "unknown")
     assert answer.json()["sentence"] == "Slurm is not responding at the moment"
-    assert document["profiles"] == known["profiles"]
-    assert document["taken_at"] == known["taken_at"]
+    assert document["profiles"] == before["profiles"]
+    assert document["taken_at"] == before["taken_at"]

@@ -49,30 +49,30 @@ def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, se
 
 
 FREE = Availability(Chance.NOW, "starts now, 3 of 4 1g.10gb free", starts_now())
-TAKEN = Availability(Chance.LATER, "full", expected(NINE + 2 * HOUR, now=NINE))
+FULL = Availability(Chance.LATER, "full", expected(NINE + 2 * HOUR, now=NINE))
 LATER = Availability(Chance.LATER, "expected start: within 1 h", expected(NINE + HOUR, now=NINE), nodes=("m1",))
-AT_ONCE = Availability(Chance.NOW, "starts now", starts_now(), nodes=("m1",))
+IMMEDIATE = Availability(Chance.NOW, "starts now", starts_now(), nodes=("m1",))
 REFUSED = Availability(Chance.NEVER, "there is no such reservation", field="slurm.reservation")
 
 
 @pytest.mark.parametrize(
-    ("trial", "found", "told"),
+    ("trial", "by_snapshot", "answer"),
     [
         (LATER, FREE, FREE),
-        (LATER, TAKEN, TAKEN),
-        (LATER, replace(TAKEN, estimate=UNKNOWN), LATER),
+        (LATER, FULL, FULL),
+        (LATER, replace(FULL, estimate=UNKNOWN), LATER),
         (LATER, None, LATER),
         (REFUSED, FREE, REFUSED),
-        (AT_ONCE, FREE, replace(FREE, nodes=("m1",))),
-        (AT_ONCE, TAKEN, AT_ONCE),
-        (AT_ONCE, None, AT_ONCE),
+        (IMMEDIATE, FREE, replace(FREE, nodes=("m1",))),
+        (IMMEDIATE, FULL, IMMEDIATE),
+        (IMMEDIATE, None, IMMEDIATE),
     ],
 )
 def test_slurm_may_refuse_and_not_delay_where_devices_are_free(
-    trial: Availability, found: Availability | None, told: Availability
+    trial: Availability, by_snapshot: Availability | None, answer: Availability
 ) -> None:
     """Any pending job of the partition makes --test-only predict a later start, whatever devices it waits for."""
-    assert in_the_forms_words(trial, found) == told
+    assert in_the_forms_words(trial, by_snapshot) == answer
 
 
 def test_a_start_centuries_ahead_is_never() -> None:
@@ -108,8 +108,8 @@ def test_refusal_and_missing_answer_in_words(error: GPUSpawnerError, trial: Avai
 class Slurm:
     """A Slurm that answers trials once ``answers`` is set."""
 
-    asked: list[str] = field(default_factory=list)
-    at_once: int = 0
+    requests: list[str] = field(default_factory=list)
+    running: int = 0
     most: int = 0
     fault: GPUSpawnerError | None = None
     answers: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,11 +118,11 @@ class Slurm:
     async def test_only(self, script: str, *, prefix: tuple[str, ...], environment: dict[str, str]) -> WillRun:
         user = environment["USER"]
         assert (prefix, environment) == (("as", user), {"USER": user, "LOGNAME": user})
-        self.asked.append(f"{user} {' '.join(directives(script))}")
-        self.at_once += 1
-        self.most = max(self.most, self.at_once)
+        self.requests.append(f"{user} {' '.join(directives(script))}")
+        self.running += 1
+        self.most = max(self.most, self.running)
         await self.answers.wait()
-        self.at_once -= 1
+        self.running -= 1
         if self.fault is not None:
             raise self.fault
         return WillRun(time.time(), ("g1",), 1, "gpu")
@@ -131,9 +131,9 @@ class Slurm:
 @pytest.fixture
 def slurm() -> Slurm:
     """A Slurm that answers."""
-    found = Slurm()
-    found.answers.set()
-    return found
+    client = Slurm()
+    client.answers.set()
+    return client
 
 
 @pytest.fixture
@@ -148,20 +148,20 @@ async def trial(trials: Trials, slurm: Slurm, user: str, gpus: int = 1, *more: s
     return await trials.of(cast("SlurmClient", slurm), "\n".join(lines), user=user, prefix=("as", user))
 
 
-async def settled(slurm: Slurm, count: int) -> None:
+async def wait_for_requests(slurm: Slurm, count: int) -> None:
     """Wait until Slurm has been asked ``count`` times."""
-    while len(slurm.asked) < count:  # noqa: ASYNC110 - one loop turn after the other
+    while len(slurm.requests) < count:  # noqa: ASYNC110 - one loop turn after the other
         await asyncio.sleep(0)
 
 
 async def test_answer_is_cached_for_the_user_and_the_job(slurm: Slurm, trials: Trials) -> None:
     """The same question is not asked again for a while; another user or another job is a new question."""
-    for each in (("alice", 1), ("alice", 1), ("bob", 1), ("alice", 2)):
-        assert (await trial(trials, slurm, *each)).sentence == "starts now"
+    for question in (("alice", 1), ("alice", 1), ("bob", 1), ("alice", 2)):
+        assert (await trial(trials, slurm, *question)).sentence == "starts now"
     slurm.now += RETENTION_SECONDS
     await trial(trials, slurm, "alice")
     one, two = "#SBATCH --gpus=1", "#SBATCH --gpus=2"
-    assert slurm.asked == [f"alice {one}", f"bob {one}", f"alice {two}", f"alice {one}"]
+    assert slurm.requests == [f"alice {one}", f"bob {one}", f"alice {two}", f"alice {one}"]
 
 
 async def test_answer_is_cached_by_what_slurm_reads_of_the_script(slurm: Slurm, trials: Trials) -> None:
@@ -169,49 +169,49 @@ async def test_answer_is_cached_by_what_slurm_reads_of_the_script(slurm: Slurm, 
     strict = "#SBATCH --gres-flags=enforce-binding"
     for more in ((), (strict,), ("", "module load CUDA"), (strict, "# a comment")):
         await trial(trials, slurm, "alice", 1, *more)
-    assert slurm.asked == ["alice #SBATCH --gpus=1", f"alice #SBATCH --gpus=1 {strict}"]
+    assert slurm.requests == ["alice #SBATCH --gpus=1", f"alice #SBATCH --gpus=1 {strict}"]
 
 
 async def test_one_trial_at_a_time_for_a_user(slurm: Slurm, trials: Trials) -> None:
     """Trials of one user run one after the other; beyond a few the user is asked to wait."""
     slurm.answers.clear()
-    asked = [asyncio.ensure_future(trial(trials, slurm, "alice", gpus)) for gpus in range(WAITING + 1)]
-    (refused,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    tasks = [asyncio.ensure_future(trial(trials, slurm, "alice", gpus)) for gpus in range(WAITING + 1)]
+    (refused,), _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     assert refused.result().sentence == "please wait: Slurm is still checking your earlier choices"
     slurm.answers.set()
-    assert {(await each).chance for each in asked if each is not refused} == {Chance.NOW}
-    assert (len(slurm.asked), slurm.most) == (WAITING, 1)
+    assert {(await task).chance for task in tasks if task is not refused} == {Chance.NOW}
+    assert (len(slurm.requests), slurm.most) == (WAITING, 1)
 
 
 async def test_few_trials_at_a_time_for_the_hub(slurm: Slurm, trials: Trials) -> None:
     """However many users ask."""
     slurm.answers.clear()
-    asked = [asyncio.ensure_future(trial(trials, slurm, f"user{n}")) for n in range(20)]
-    await settled(slurm, CONCURRENT_TRIALS)
+    tasks = [asyncio.ensure_future(trial(trials, slurm, f"user{n}")) for n in range(20)]
+    await wait_for_requests(slurm, CONCURRENT_TRIALS)
     slurm.answers.set()
-    await asyncio.gather(*asked)
-    assert (len(slurm.asked), slurm.most) == (20, CONCURRENT_TRIALS)
+    await asyncio.gather(*tasks)
+    assert (len(slurm.requests), slurm.most) == (20, CONCURRENT_TRIALS)
 
 
 async def test_a_client_that_disconnects_does_not_end_the_trial(slurm: Slurm, trials: Trials) -> None:
     """Its answer serves the next request."""
     slurm.answers.clear()
     leaves = asyncio.ensure_future(trial(trials, slurm, "alice"))
-    await settled(slurm, 1)
+    await wait_for_requests(slurm, 1)
     leaves.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaves
     slurm.answers.set()
     assert (await trial(trials, slurm, "alice")).chance is Chance.NOW
-    assert len(slurm.asked) == 1
+    assert len(slurm.requests) == 1
 
 
 async def test_sudo_that_refuses_is_logged_once(slurm: Slurm, trials: Trials, caplog: pytest.LogCaptureFixture) -> None:
     """The participant can go on without an answer; the admin reads what to allow."""
     slurm.fault = ConfigError("sbatch was not run: sudo does not allow it.", where="exec_prefix")
     with caplog.at_level(logging.INFO):
-        found = [await trial(trials, slurm, name) for name in ("alice", "bob")]
-    assert {each.sentence for each in found} == {"this hub cannot check in advance when a job would start"}
+        answers = [await trial(trials, slurm, name) for name in ("alice", "bob")]
+    assert {answer.sentence for answer in answers} == {"this hub cannot check in advance when a job would start"}
     assert [record.getMessage() for record in caplog.records] == [
         "Slurm cannot be asked in advance whether a job would start: "
         "exec_prefix: sbatch was not run: sudo does not allow it."

@@ -83,7 +83,7 @@ class Account:
     """Answers as JupyterHub would, one after the other; the last one is repeated."""
 
     answers: Sequence[Answer] = (Answer(201),)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     effect: Callable[[], None] = lambda: None
     """What happens in the hub at a request."""
 
@@ -96,9 +96,9 @@ class Account:
         return self._answered("stop", server)
 
     def _answered(self, what: str, server: ServerKey) -> Answer:
-        self.asked.append((what, str(server)))
+        self.requests.append((what, str(server)))
         self.effect()
-        return self.answers[min(len(self.asked), len(self.answers)) - 1]
+        return self.answers[min(len(self.requests), len(self.answers)) - 1]
 
 
 OF_COURSE = ChosenProfile("course-deep", "slurm")
@@ -120,12 +120,12 @@ def app() -> Iterator[Any]:
     with hub_session() as session:
         for role in roles.get_default_roles():
             roles.create_role(session, role)
-        found = SimpleNamespace(db=session, users={})
+        hub = SimpleNamespace(db=session, users={})
         for name in ("ada", "bob"):
             user = SimpleNamespace(name=name, spawners={})
             user.spawners[""] = StandInSpawner(user, chosen=OF_COURSE)
-            found.users[add_user(found, name).id] = user
-        yield found
+            hub.users[add_user(hub, name).id] = user
+        yield hub
 
 
 def actions_of(app: Any, account: Account, every: float = 0.1) -> CourseActions:
@@ -135,8 +135,8 @@ def actions_of(app: Any, account: Account, every: float = 0.1) -> CourseActions:
 
 def spawner(app: Any, name: str) -> StandInSpawner:
     """The default server of a user."""
-    found: StandInSpawner = next(user for user in app.users.values() if user.name == name).spawners[""]
-    return found
+    server: StandInSpawner = next(user for user in app.users.values() if user.name == name).spawners[""]
+    return server
 
 
 class Extension:
@@ -160,8 +160,8 @@ def with_lab(app: Any) -> tuple[StandInSpawner, StandInSpawner]:
     thesis.chosen = ChosenProfile("k80", "slurm")
     lab = StandInSpawner(thesis.user, name="lab", chosen=OF_COURSE)
     thesis.user.spawners["lab"] = lab
-    for each in (thesis, lab):
-        each.ready, each.extension = True, Extension()
+    for server in (thesis, lab):
+        server.ready, server.extension = True, Extension()
     return thesis, lab
 
 
@@ -174,7 +174,7 @@ async def test_a_stop_ends_the_server_of_the_course_and_not_the_default_one(app:
     assert actions.stop(DEEP, ["ada"], by="carl") == (Outcome("ada", Result.BEGUN, "The server is being stopped."),)
     await done(actions)
 
-    assert (account.asked, thesis.ending, lab.ending is not None) == ([("stop", "ada/lab")], None, True)
+    assert (account.requests, thesis.ending, lab.ending is not None) == ([("stop", "ada/lab")], None, True)
 
 
 async def test_an_extension_is_of_the_server_of_the_course_and_not_of_the_default_one(app: Any) -> None:
@@ -191,12 +191,12 @@ class SlowExtension(Extension):
     """Slurm answers when it is told to."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
         self.answers = asyncio.Event()
 
     async def extend(self, minutes: int | None, *, by: str) -> Extended:
         """An hour, later; or a refusal."""
-        self.asked += 1
+        self.calls += 1
         await self.answers.wait()
         if by == "nobody":
             raise NotExtended(Reason.NOT_RUNNING)
@@ -218,7 +218,7 @@ async def test_who_extends_many_servers_waits_for_some_seconds_only(app: Any, mo
         (Outcome("ada", Result.BEGUN, "The server is being given more time."),),
         (Outcome("ada", Result.UNCHANGED, "The server is being given more time already."),),
     )
-    assert (await late, lab.extension.asked) == (
+    assert (await late, lab.extension.calls) == (
         (Outcome("ada", Result.REFUSED, "Only a running server can be extended."),),
         1,
     )
@@ -246,7 +246,7 @@ async def test_nobody_who_has_the_course_in_a_named_server_gets_a_second_one(app
     await done(actions)
 
     left = CourseStarts(app.db).find("deep", "today", "ada").get("ada")
-    assert (account.asked, left is not None and left.stage) == ([("start", "bob/")], Stage.LEFT)
+    assert (account.requests, left is not None and left.stage) == ([("start", "bob/")], Stage.LEFT)
 
 
 async def test_what_was_asked_for_one_server_is_not_done_to_another(app: Any) -> None:
@@ -266,7 +266,7 @@ async def test_what_was_asked_for_one_server_is_not_done_to_another(app: Any) ->
     assert await actions.extend(DEEP, 30, ["ada/lab"], by="carl") == nothing
     await done(actions)
 
-    assert (account.asked, thesis.extension.last) == ([], None)
+    assert (account.requests, thesis.extension.last) == ([], None)
 
 
 async def test_a_server_of_something_else_is_left_alone_and_is_in_the_way_of_the_courses(app: Any) -> None:
@@ -275,8 +275,8 @@ async def test_a_server_of_something_else_is_left_alone_and_is_in_the_way_of_the
     del thesis.user.spawners["lab"]
     course, account = in_session(unvisited_after=7200.0), Account()
     actions = actions_of(app, account)
-    in_the_way = "they must stop it before the course's can be started."
-    refusal = Outcome("ada", Result.REFUSED, f"ada has another server, which is not of this course: {in_the_way}")
+    remedy = "they must stop it before the course's can be started."
+    refusal = Outcome("ada", Result.REFUSED, f"ada has another server, which is not of this course: {remedy}")
     nothing = Outcome("ada", Result.UNCHANGED, "No server is running.")
 
     assert actions.start(course, ["ada"]) == (refusal,)
@@ -286,7 +286,7 @@ async def test_a_server_of_something_else_is_left_alone_and_is_in_the_way_of_the
     await done(actions)
 
     left = CourseStarts(app.db).find("deep", "today", "ada").get("ada")
-    assert (account.asked, left is not None and left.stage) == ([("start", "bob/")], Stage.LEFT)
+    assert (account.requests, left is not None and left.stage) == ([("start", "bob/")], Stage.LEFT)
 
 
 async def test_a_server_that_became_another_before_its_turn_to_be_stopped_is_left(app: Any) -> None:
@@ -298,7 +298,7 @@ async def test_a_server_that_became_another_before_its_turn_to_be_stopped_is_lef
     lab.chosen = ChosenProfile("k80", "slurm")
     await done(actions)
 
-    assert (account.asked, lab.ending) == ([], None)
+    assert (account.requests, lab.ending) == ([], None)
 
 
 def test_the_activity_of_a_participant_is_that_of_the_server_that_is_meant(app: Any) -> None:
@@ -338,16 +338,16 @@ async def test_those_who_can_be_started_are_started(app: Any) -> None:
     actions = actions_of(app, account)
     spawner(app, "bob").ready = True
 
-    found = actions.start(COURSE, ["ada", "bob", "eve", "zoe", "ada"])
+    outcomes = actions.start(COURSE, ["ada", "bob", "eve", "zoe", "ada"])
     await done(actions)
 
-    assert found == (
+    assert outcomes == (
         Outcome("ada", Result.BEGUN, "The server is being started."),
         Outcome("bob", Result.UNCHANGED, "A server is running or starting already."),
         Outcome("eve", Result.REFUSED, "JupyterHub does not know eve yet: they must sign in once."),
         Outcome("zoe", Result.REFUSED, "zoe is not on the roster of this course."),
     )
-    assert (account.asked, stages(app)) == ([("start", "ada/")], {"ada": Stage.STARTED})
+    assert (account.requests, stages(app)) == ([("start", "ada/")], {"ada": Stage.STARTED})
     assert actions.start(COURSE, []) == ()
 
 
@@ -365,9 +365,9 @@ ANSWERS: dict[str, tuple[Sequence[Answer], int, Stage, str]] = {
 }
 
 
-@pytest.mark.parametrize(("answers", "asked", "stage", "fault"), ANSWERS.values(), ids=ANSWERS.keys())
+@pytest.mark.parametrize(("answers", "request_count", "stage", "fault"), ANSWERS.values(), ids=ANSWERS.keys())
 async def test_what_came_of_a_start_is_recorded(
-    answers: Sequence[Answer], asked: int, stage: Stage, fault: str, app: Any
+    answers: Sequence[Answer], request_count: int, stage: Stage, fault: str, app: Any
 ) -> None:
     """JupyterHub's time to wait is kept; any other refusal is a failure, with its sentence."""
     account = Account(answers)
@@ -378,7 +378,7 @@ async def test_what_came_of_a_start_is_recorded(
 
     start = CourseStarts(app.db).find("deep", NO_SESSION, "ada").get("ada")
     assert start is not None
-    assert (len(account.asked), start.stage, start.fault, start.tries) == (asked, stage, fault, 1)
+    assert (len(account.requests), start.stage, start.fault, start.tries) == (request_count, stage, fault, 1)
 
 
 @pytest.mark.parametrize("answer", [Answer(202), Answer(500, "The proxy is away.")], ids=["at once", "an error"])
@@ -419,29 +419,29 @@ async def test_a_stop_cancels_the_start_that_was_to_come(app: Any) -> None:
     CourseStarts(app.db).keep("deep", NO_SESSION, CourseStart("bob", Stage.FAILED, 1))
 
     actions.start(COURSE, ["ada"])
-    found = actions.stop(COURSE, by="carl")
+    outcomes = actions.stop(COURSE, by="carl")
 
-    assert found == (
+    assert outcomes == (
         Outcome("ada", Result.DONE, "The start that was to come is cancelled."),
         Outcome("bob", Result.UNCHANGED, "No server is running."),
         Outcome("eve", Result.UNCHANGED, "No server is running."),
     )
-    assert (account.asked, stages(app)) == ([], {"ada": Stage.LEFT, "bob": Stage.LEFT})
+    assert (account.requests, stages(app)) == ([], {"ada": Stage.LEFT, "bob": Stage.LEFT})
 
 
 async def test_a_stop_cancels_the_start_that_waits_for_a_limit_of_jupyterhub(app: Any) -> None:
     """JupyterHub is not asked again, and the record says that nothing is started."""
     account = Account([Answer(429, "busy", 0.0), Answer(201)])
     actions = actions_of(app, account)
-    asked = asyncio.Event()
-    account.effect = asked.set
+    requested = asyncio.Event()
+    account.effect = requested.set
 
     actions.start(COURSE, ["ada"])
-    await asked.wait()
+    await requested.wait()
     actions.stop(COURSE, ["ada"], by="carl")
     await done(actions)
 
-    assert (account.asked, stages(app)) == ([("start", "ada/")], {"ada": Stage.LEFT})
+    assert (account.requests, stages(app)) == ([("start", "ada/")], {"ada": Stage.LEFT})
 
 
 async def test_a_stop_cancels_the_start_that_is_under_way_and_ends_its_job(app: Any) -> None:
@@ -461,7 +461,7 @@ async def test_a_stop_cancels_the_start_that_is_under_way_and_ends_its_job(app: 
     actions.stop(COURSE, ["ada"], by="carl")
     await done(actions)
 
-    assert (start.cancelled(), account.asked) == (True, [("stop", "ada/")])
+    assert (start.cancelled(), account.requests) == (True, [("stop", "ada/")])
 
 
 async def test_a_stopped_server_says_by_whom(app: Any) -> None:
@@ -473,8 +473,8 @@ async def test_a_stopped_server_says_by_whom(app: Any) -> None:
     actions.stop(COURSE, ["ada", "bob"], by="carl")
     await done(actions)
 
-    ended, kept = spawner(app, "ada").ending, spawner(app, "bob").ending
-    assert (ended is not None and (ended.cause, ended.by), kept) == (
+    ending, no_ending = spawner(app, "ada").ending, spawner(app, "bob").ending
+    assert (ending is not None and (ending.cause, ending.by), no_ending) == (
         (Cause(CauseKind.STOPPED_BY_INSTRUCTOR), "carl"),
         None,
     )
@@ -512,9 +512,9 @@ async def test_unvisited_servers_whose_turn_had_not_come_are_stopped_by_the_next
     await StartsAhead(app, SimpleNamespace(), actions).start_due(course)  # type: ignore[arg-type]
     await done(actions)
 
-    assert account.asked == [("stop", "ada/"), ("stop", "bob/")]
-    kept = CourseStarts(app.db).find("deep", "today")
-    assert {start.stage for start in kept.values()} == {Stage.UNVISITED}
+    assert account.requests == [("stop", "ada/"), ("stop", "bob/")]
+    starts = CourseStarts(app.db).find("deep", "today")
+    assert {start.stage for start in starts.values()} == {Stage.UNVISITED}
 
 
 async def test_starts_by_hand_whose_turn_had_not_come_are_made_by_the_next_hub(app: Any) -> None:
@@ -530,7 +530,7 @@ async def test_starts_by_hand_whose_turn_had_not_come_are_made_by_the_next_hub(a
     await StartsAhead(app, SimpleNamespace(), actions).start_due(COURSE)  # type: ignore[arg-type]
     await done(actions)
 
-    assert (account.asked, stages(app)) == (
+    assert (account.requests, stages(app)) == (
         [("start", "ada/"), ("start", "bob/")],
         {"ada": Stage.STARTED, "bob": Stage.STARTED},
     )
@@ -547,7 +547,7 @@ async def test_a_server_that_is_visited_before_its_turn_is_not_stopped(app: Any)
     await done(actions)
 
     stages = {name: start.stage for name, start in CourseStarts(app.db).find("deep", "today").items()}
-    assert (account.asked, stages) == ([("stop", "ada/")], {"ada": Stage.UNVISITED, "bob": Stage.STARTED})
+    assert (account.requests, stages) == ([("stop", "ada/")], {"ada": Stage.UNVISITED, "bob": Stage.STARTED})
 
 
 START_QUEUE, STOP_QUEUE = Queue("deep", State.STARTING), Queue("deep", State.STOPPING)
@@ -713,35 +713,35 @@ async def test_with_internal_ssl_the_account_shows_the_hubs_certificate(tmp_path
         assert await account.stop(ServerKey("ada")) == Answer(204)
 
 
-ASKED = {name: CourseStart(name, Stage.ASKED, 1, 1000.0) for name in ("ada", "bob")}
+STARTS = {name: CourseStart(name, Stage.ASKED, 1, 1000.0) for name in ("ada", "bob")}
 
 
 def test_starts_are_written_in_the_place_of_those_before() -> None:
     """Those of other people and of other sessions stay."""
     with hub_session() as session:
         starts = CourseStarts(session)
-        starts.keep("deep", "monday", *ASKED.values())
-        starts.keep("deep", "tuesday", ASKED["ada"])
+        starts.keep("deep", "monday", *STARTS.values())
+        starts.keep("deep", "tuesday", STARTS["ada"])
         begun = {name: CourseStart(name, Stage.STARTED, 1, 1000.0, 1100.0) for name in ("ada", "eve")}
 
         starts.keep("deep", "monday", *begun.values())
         starts.keep("deep", "monday")
 
-        assert starts.find("deep", "monday") == {**ASKED, **begun}
-        assert starts.find("deep", "tuesday") == {"ada": ASKED["ada"]}
+        assert starts.find("deep", "monday") == {**STARTS, **begun}
+        assert starts.find("deep", "tuesday") == {"ada": STARTS["ada"]}
 
 
 def test_of_starts_that_cannot_all_be_written_none_is() -> None:
     """Those of before are still there, and the session can be used."""
     with hub_session() as session:
         starts = CourseStarts(session)
-        starts.keep("deep", "monday", *ASKED.values())
+        starts.keep("deep", "monday", *STARTS.values())
         without_time = CourseStart("eve", Stage.LEFT, asked_at=None)  # type: ignore[arg-type]
 
         with pytest.raises(IntegrityError):
             starts.keep("deep", "monday", CourseStart("ada", Stage.VISITED), without_time)
 
-        assert starts.find("deep", "monday") == ASKED
+        assert starts.find("deep", "monday") == STARTS
 
 
 def test_old_starts_are_forgotten() -> None:

@@ -58,24 +58,24 @@ async def test_whoever_is_added_is_on_the_course_at_once_and_until_removed(sessi
     (tmp_path / "deep.yaml").write_text(FILE)
     app, book = book_of(session, tmp_path, GPUCourses())
     await book.refresh(0)
-    seen = []
+    enrolments = []
 
-    def look() -> None:
+    def record_enrolment() -> None:
         (course,) = book.courses()
-        seen.append((course.people, course.added, course.file.listed))
+        enrolments.append((course.people, course.added, course.file.listed))
 
     keep_additions(session, "deep", ["zoe"], by="carl")
-    look()
+    record_enrolment()
     book.people_changed()
-    look()
+    record_enrolment()
     await update_rights(app, book.courses())
     group = orm.Group.find(session, "course-deep")
     assert sorted(user.name for user in group.users) == ["ada", "zoe"]
     drop_additions(session, "deep", ["zoe"])
     book.people_changed()
-    look()
+    record_enrolment()
 
-    assert seen == [(("ada",), (), ()), (("ada", "zoe"), ("zoe",), ("zoe",)), (("ada",), (), ())]
+    assert enrolments == [(("ada",), (), ()), (("ada", "zoe"), ("zoe",), ("zoe",)), (("ada",), (), ())]
 
 
 @pytest.mark.parametrize(

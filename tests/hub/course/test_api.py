@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
-GOOD: dict[str, tuple[str, object, ActionRequest]] = {
+BODIES: dict[str, tuple[str, object, ActionRequest]] = {
     "no body": ("start", None, ActionRequest()),
     "an empty body": ("stop", {}, ActionRequest()),
     "nobody": ("stop", {"only": []}, ActionRequest(only=())),
@@ -39,10 +39,10 @@ FAULTS: dict[str, tuple[str, object, str]] = {
 }
 
 
-@pytest.mark.parametrize(("action", "body", "asked"), GOOD.values(), ids=GOOD.keys())
-def test_a_body_is_parsed(action: str, body: object, asked: ActionRequest) -> None:
+@pytest.mark.parametrize(("action", "body", "action_request"), BODIES.values(), ids=BODIES.keys())
+def test_a_body_is_parsed(action: str, body: object, action_request: ActionRequest) -> None:
     """A list without names is for nobody; without the list the action is for everybody."""
-    assert parse_action(body, action) == asked
+    assert parse_action(body, action) == action_request
 
 
 @pytest.mark.parametrize(("action", "body", "fault"), FAULTS.values(), ids=FAULTS.keys())

@@ -53,7 +53,7 @@ from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 ENDS = datetime(2026, 3, 2, 12, 0, tzinfo=timezone.utc)
 NOW = ENDS.timestamp() - 5400
-PLACED = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0), PlacedGpu(3)), ends_at=ENDS.isoformat())
+PLACEMENT = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0), PlacedGpu(3)), ends_at=ENDS.isoformat())
 DIED = Ending(start_failed("unreachable"), at=NOW - 60, lines="no such module")
 
 
@@ -67,7 +67,7 @@ def pending(reason: str, **more: Any) -> Job:
     return Job("12", Phase.QUEUED, reason=reason, **more)
 
 
-AGAIN = ("start", "message")
+RETRY_ACTIONS = ("start", "message")
 SLICES = (PlacedGpu(0), PlacedGpu(1, mig="1g.10gb", mig_device=2))
 QUEUED = {"matching": "GPUs", "queue_position": QueuePosition(3, 5, "gpu", people=2, starts_at=NOW + 600)}
 OF_MEMORY = Job("12", Phase.ENDED, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
@@ -90,7 +90,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Tile("ada", "absent"),
     ),
     "a server that runs": (
-        Server("ada", ready=True, placement=PLACED),
+        Server("ada", ready=True, placement=PLACEMENT),
         Tile("ada", "running", where="g1, GPU 0, 3", left=TimeLeft(ENDS, "1 h 30 min")),
     ),
     "on one of several clusters": (
@@ -98,7 +98,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Tile("ada", "running", where="c1 on cedar, 4 CPUs"),
     ),
     "one on a GPU and a slice of another, without an end": (
-        Server("ada", ready=True, placement=replace(PLACED, gpus=SLICES, ends_at=None)),
+        Server("ada", ready=True, placement=replace(PLACEMENT, gpus=SLICES, ends_at=None)),
         Tile("ada", "running", where="g1, GPU 0, slice 2 of GPU 1"),
     ),
     "one without a GPU": (
@@ -119,7 +119,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Tile("ada", "starting", lines=lines("Node allocated: g1")),
     ),
     "a node that has reported": (
-        replace(starting(Job("12", Phase.RUNNING, batch_host="g1"), placement=PLACED), placement=PLACED),
+        replace(starting(Job("12", Phase.RUNNING, batch_host="g1"), placement=PLACEMENT), placement=PLACEMENT),
         Tile("ada", "starting", lines=lines("Server starting: g1")),
     ),
     "another package's server that starts": (Server("ada", pending="spawn"), Tile("ada", "starting")),
@@ -226,9 +226,9 @@ def test_an_action_concerns_those_for_whom_it_does_something() -> None:
 
 def test_the_version_of_a_tile_changes_with_what_is_told_and_not_with_the_time_left() -> None:
     """An event is sent only for tiles whose version has changed."""
-    server = Server("ada", ready=True, placement=PLACED)
+    server = Server("ada", ready=True, placement=PLACEMENT)
     first, later = (tile(participant(server), now=now) for now in (NOW, NOW + 60))
-    other = tile(participant(replace(server, placement=replace(PLACED, node="g2"))), now=NOW)
+    other = tile(participant(replace(server, placement=replace(PLACEMENT, node="g2"))), now=NOW)
     assert first != later
     assert first.version == later.version != other.version
 
@@ -262,16 +262,16 @@ def a_course(fault: ConfigError | None = None, faults: Sequence[str] = (), **mor
 SERVERS = tuple(
     replace(server, last_profile="course-deep-learning")
     for server in (
-        Server("train1", ready=True, placement=PLACED),
+        Server("train1", ready=True, placement=PLACEMENT),
         Server("train2", pending="spawn", job=pending("Resources")),
         Server("train3", ending=DIED),
     )
 )
 
 
-def viewed(found: HubCourse, *, now: float = NOW, **more: Any) -> CourseView:
+def viewed(course: HubCourse, *, now: float = NOW, **more: Any) -> CourseView:
     """The page with three servers."""
-    return course_view(found, participants_of(found, SERVERS, now=now), now=now, **more)
+    return course_view(course, participants_of(course, SERVERS, now=now), now=now, **more)
 
 
 def test_what_stands_above_the_tiles() -> None:
@@ -290,7 +290,7 @@ def test_what_stands_above_the_tiles() -> None:
         recent=(Line("Sent.", NOW),),
         tiles=(),
     )
-    assert [each.user for each in view.tiles] == ["train3", "train1", "train2", "train4"]
+    assert [tile.user for tile in view.tiles] == ["train3", "train1", "train2", "train4"]
 
 
 ROOM = (
@@ -373,18 +373,22 @@ def test_a_tile_and_its_question_name_the_server_that_is_meant() -> None:
     soup = BeautifulSoup(html, "html.parser")
     question = wish_of("stop", [LAB], {"ada/lab"})
 
-    assert [each["value"] for each in soup.select("button")] == ["message ada/lab", "extend ada/lab", "stop ada/lab"]
+    assert [button["value"] for button in soup.select("button")] == [
+        "message ada/lab",
+        "extend ada/lab",
+        "stop ada/lab",
+    ]
     assert soup.select_one("b").get_text() == "ada (lab)"  # type: ignore[union-attr]
     assert (question.heading, question.servers) == ("Stop the server of ada (lab)?", (ServerKey("ada", "lab"),))
 
 
 def test_who_has_another_server_than_the_selected_one_is_left_out() -> None:
     """The course's server has ended since the page was made; the one that is left is nobody's to stop unseen."""
-    told = "1 of the selected people has another server now than when you selected them: look at the course again."
+    sentence = "1 of the selected people has another server now than when you selected them: look at the course again."
 
     question = wish_of("stop", [THESIS], {"ada/lab"})
 
-    assert (question.servers, question.lines[-1]) == ((), told)
+    assert (question.servers, question.lines[-1]) == ((), sentence)
     assert wish_of("message", [THESIS], {"ada/lab"}).servers == (ServerKey("ada"),)
 
 
@@ -401,7 +405,7 @@ def test_the_question_before_a_stop_speaks_of_kernels_where_all_servers_are_jupy
     apps: list[str], line: str
 ) -> None:
     """Other applications have processes."""
-    people = [Participant(f"t{each}", State.RUNNING, Server(app=app)) for each, app in enumerate(apps)]
+    people = [Participant(f"t{number}", State.RUNNING, Server(app=app)) for number, app in enumerate(apps)]
     assert wish_of("stop", people, None).lines == (line, OTHERS_GO_ON)
 
 
@@ -447,10 +451,10 @@ SESSIONS = {
 }
 
 
-@pytest.mark.parametrize(("now", "told"), SESSIONS.values(), ids=SESSIONS.keys())
-def test_the_session_now_or_next(now: float, told: tuple[Line, ...]) -> None:
+@pytest.mark.parametrize(("now", "lines"), SESSIONS.values(), ids=SESSIONS.keys())
+def test_the_session_now_or_next(now: float, lines: tuple[Line, ...]) -> None:
     """With its times, and when the hub starts servers for it."""
-    assert viewed(a_course(), now=now).session == told
+    assert viewed(a_course(), now=now).session == lines
 
 
 def test_before_its_session_a_course_tells_how_many_are_on_it() -> None:
@@ -474,10 +478,10 @@ SEATS = {
 }
 
 
-@pytest.mark.parametrize(("seats", "told"), SEATS.values(), ids=SEATS.keys())
-def test_seats_left(seats: int | None, told: str) -> None:
+@pytest.mark.parametrize(("seats", "sentence"), SEATS.values(), ids=SEATS.keys())
+def test_seats_left(seats: int | None, sentence: str) -> None:
     """For two people without a server, while one waits."""
-    assert viewed(a_course(), seats=seats).seats == told
+    assert viewed(a_course(), seats=seats).seats == sentence
 
 
 BEFORE = NOW - DAY
@@ -512,12 +516,12 @@ COUNTED: dict[str, tuple[float, dict[str, Any], Line | None]] = {
 }
 
 
-@pytest.mark.parametrize(("now", "more", "told"), COUNTED.values(), ids=COUNTED.keys())
+@pytest.mark.parametrize(("now", "more", "line"), COUNTED.values(), ids=COUNTED.keys())
 def test_the_seats_of_the_next_session_are_told_as_they_were_counted_last(
-    now: float, more: dict[str, Any], told: Line | None
+    now: float, more: dict[str, Any], line: Line | None
 ) -> None:
     """The page never counts them itself."""
-    assert viewed(a_course(), now=now, **more).check == told
+    assert viewed(a_course(), now=now, **more).check == line
 
 
 def test_what_the_check_found_is_on_the_page() -> None:
@@ -567,15 +571,15 @@ def test_endings_of_earlier_sessions_are_not_told() -> None:
 def rendered(tiles: Sequence[Tile]) -> list[str]:
     """The tiles as HTML."""
     page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_tiles.html")
-    made: Any = page.make_module({"gpuspawner": PageTools()})
-    return [str(made.tile(each)) for each in tiles]
+    module: Any = page.make_module({"gpuspawner": PageTools()})
+    return [str(module.tile(tile)) for tile in tiles]
 
 
 def test_every_text_of_a_tile_is_escaped() -> None:
     """Names, nodes, sentences and logs come from users, nodes and Slurm."""
     bad = '"><script>alert(1)</script>'
     (html,) = rendered(
-        [Tile(bad, "failed", True, bad, lines=(Line(bad), Line(bad + "{time}", NOW)), log=bad, actions=AGAIN)]
+        [Tile(bad, "failed", True, bad, lines=(Line(bad), Line(bad + "{time}", NOW)), log=bad, actions=RETRY_ACTIONS)]
     )
     soup = BeautifulSoup(html, "html.parser")
     assert soup.select("script") == []
@@ -603,33 +607,33 @@ class ChangePoller:
         self.rendered: list[list[str]] = []
         self.at = 0.0
 
-    async def look(self) -> CourseView:
+    async def next_view(self) -> CourseView:
         return self.views.pop(0)
 
     def tiles(self, tiles: Sequence[Tile]) -> Sequence[str]:
-        self.rendered.append([each.user for each in tiles])
-        return [f"{each.user} {each.state}" for each in tiles]
+        self.rendered.append([tile.user for tile in tiles])
+        return [f"{tile.user} {tile.state}" for tile in tiles]
 
     async def later(self, feed: CourseFeed) -> Snapshot:
         self.at += 3.0
         return await feed.recent()
 
     def feed(self) -> CourseFeed:
-        return CourseFeed(self.look, head=lambda view: view.totals, tiles=self.tiles, clock=lambda: self.at)
+        return CourseFeed(self.next_view, head=lambda view: view.totals, tiles=self.tiles, clock=lambda: self.at)
 
 
 async def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendered_and_sent() -> None:
     """A page that is two versions behind gets everything."""
     first = viewed(a_course())
     changed = replace(first, totals="2 running", tiles=(replace(first.tiles[0], state="running"), *first.tiles[1:]))
-    looks = ChangePoller(first, first, changed)
-    feed, order = looks.feed(), ["train3", "train1", "train2", "train4"]
+    poller = ChangePoller(first, first, changed)
+    feed, order = poller.feed(), ["train3", "train1", "train2", "train4"]
 
     one, *others = await asyncio.gather(feed.recent(), feed.recent(), feed.recent())
-    same, two = await looks.later(feed), await looks.later(feed)
+    same, two = await poller.later(feed), await poller.later(feed)
 
     assert others == [one, one]
-    assert looks.rendered == [order, [], ["train3"]]
+    assert poller.rendered == [order, [], ["train3"]]
     assert list(one.tiles) == order
     assert (one.version, one.event_since(one.version)) == (same.version, "")
     assert json.loads(two.event_since(one.version)) == {
@@ -646,14 +650,14 @@ async def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendere
 async def test_a_page_without_javascript_has_the_time_left_of_now() -> None:
     """The tile is rendered again when the time left has changed; no event is sent for that."""
     server = SERVERS[:1]
-    found = a_course()
-    views = [course_view(found, participants_of(found, server, now=now), now=now) for now in (NOW, NOW + 60)]
-    looks = ChangePoller(*views)
-    feed = looks.feed()
+    course = a_course()
+    views = [course_view(course, participants_of(course, server, now=now), now=now) for now in (NOW, NOW + 60)]
+    poller = ChangePoller(*views)
+    feed = poller.feed()
 
-    before, after = await feed.recent(), await looks.later(feed)
+    before, after = await feed.recent(), await poller.later(feed)
 
-    assert looks.rendered[1] == ["train1"]
+    assert poller.rendered[1] == ["train1"]
     assert after.event_since(before.version) == ""
 
 
@@ -674,11 +678,11 @@ async def test_after_an_action_the_page_is_made_anew() -> None:
 async def test_a_stream_tells_each_change_once() -> None:
     """And is silent in between."""
     first = viewed(a_course())
-    looks = ChangePoller(first, first, replace(first, totals="2 running"))
-    feed, events = looks.feed(), list[str]()
+    poller = ChangePoller(first, first, replace(first, totals="2 running"))
+    feed, events = poller.feed(), list[str]()
     async for event in feed.events((await feed.recent()).version, interval=0.0):
         events.append(json.loads(event)["head"] if event else "")
-        looks.at += 1.0
+        poller.at += 1.0
         if len(events) == 3:
             break
 

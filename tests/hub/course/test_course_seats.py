@@ -38,9 +38,9 @@ BUSY = cluster(
 
 def taught(*sessions: dict[str, str], profile: str = "k80") -> HubCourse:
     """A course of six with these sessions."""
-    made = course(DEEP_LEARNING, sessions=list(sessions), zone="UTC", roster="t[1-6]", profile=profile)
+    lesson = course(DEEP_LEARNING, sessions=list(sessions), zone="UTC", roster="t[1-6]", profile=profile)
     people = tuple(f"t{number}" for number in range(1, 7))
-    return HubCourse("deep", CourseFile("deep", made), people=people, sessions=made.dates)
+    return HubCourse("deep", CourseFile("deep", lesson), people=people, sessions=lesson.dates)
 
 
 def day(after: int) -> str:
@@ -50,7 +50,7 @@ def day(after: int) -> str:
 
 WHOLE_DAY = {"date": TODAY, "from": "0:00", "to": "23:59"}
 TOMORROW = {"date": day(1), "from": "9:00", "to": "17:00"}
-FOUND: dict[str, tuple[HubCourse, ClusterSnapshot, int | None]] = {
+SEATS: dict[str, tuple[HubCourse, ClusterSnapshot, int | None]] = {
     "what is free now, in a session": (taught(WHOLE_DAY), BUSY, 5),
     "what jobs will have left free, before one": (taught(TOMORROW), BUSY, 7),
     "nothing can be counted": (taught({**TOMORROW, "reservation": "ml"}), BUSY, None),
@@ -58,10 +58,10 @@ FOUND: dict[str, tuple[HubCourse, ClusterSnapshot, int | None]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "snapshot", "expected"), FOUND.values(), ids=FOUND.keys())
-def test_seats_that_are_left(found: HubCourse, snapshot: ClusterSnapshot, expected: int | None) -> None:
+@pytest.mark.parametrize(("course", "snapshot", "expected"), SEATS.values(), ids=SEATS.keys())
+def test_seats_that_are_left(course: HubCourse, snapshot: ClusterSnapshot, expected: int | None) -> None:
     """Counted by hand."""
-    assert seats_left(found, CourseInputs(PROFILES, {"": snapshot}), now=NOW) == expected
+    assert seats_left(course, CourseInputs(PROFILES, {"": snapshot}), now=NOW) == expected
 
 
 def test_a_course_without_people_has_none() -> None:
@@ -102,9 +102,9 @@ DUE: dict[str, tuple[HubCourse, SessionCheck | None, float, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "last", "now", "due"), DUE.values(), ids=DUE.keys())
+@pytest.mark.parametrize(("course", "last", "now", "due"), DUE.values(), ids=DUE.keys())
 def test_when_the_hub_checks_the_next_session(
-    found: HubCourse, last: SessionCheck | None, now: float, *, due: bool
+    course: HubCourse, last: SessionCheck | None, now: float, *, due: bool
 ) -> None:
     """Once it is near, the evening before, and after a change."""
-    assert is_due(found, last, now) is due
+    assert is_due(course, last, now) is due

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, faults_of, refres
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 
 PROFILES = [{"display_name": "K80", "slug": "k80", "slurm": {"gpus": 1, "cpus": 4, "time": "2:00:00"}}]
-GOOD = """
+VALID_FILE = """
 name: A course
 instructors: carl
 roster: ada
@@ -87,7 +87,7 @@ def people_of_hub(_groups: Any) -> HubPeople:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a good course, and the rosters that the bad ones name."""
-    (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "good.yaml").write_text(VALID_FILE)
     (tmp_path / "people.csv").write_text(f"username\n{'a' * 131_073}\n")
     (tmp_path / "heading.csv").write_text(f"{'a' * 131_073}\nada\n")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00ada")
@@ -96,18 +96,18 @@ def folder(tmp_path: Path) -> Path:
 
 def spoilt(**fields: str) -> str:
     """The good course's file with some fields replaced."""
-    lines = dict(line.partition(": ")[::2] for line in GOOD.strip().splitlines()) | fields
+    lines = dict(line.partition(": ")[::2] for line in VALID_FILE.strip().splitlines()) | fields
     return "\n" + "".join(f"{name}: {value}\n" for name, value in lines.items())
 
 
-async def seen(folder: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+async def faults_and_offers(folder: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """The faults of each course, and what a participant of both is offered when she starts a server."""
     site = GPUProfilesSpawner(profiles=PROFILES, config=Config())
     book = CourseBook(str(folder), people_of_hub, lambda files: faults_of(site, files))
     user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book})
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
     await spawner.refresh_profiles()
-    return {course.slug: course.faults for course in book.courses()}, [each.slug for each in spawner.offered()]
+    return {course.slug: course.faults for course in book.courses()}, [profile.slug for profile in spawner.offered()]
 
 
 @pytest.mark.parametrize(("fields", "fault"), HOSTILE.values(), ids=HOSTILE.keys())
@@ -118,14 +118,14 @@ async def test_a_spoilt_file_is_a_fault_of_its_own_course_alone(
     csv.field_size_limit(131_072)  # Python's default, which another library may have raised in this process
     (folder / "bad.yaml").write_text(spoilt(**fields))
 
-    assert await seen(folder) == ({"bad": (fault,), "good": ()}, ["k80", "course-good"])
+    assert await faults_and_offers(folder) == ({"bad": (fault,), "good": ()}, ["k80", "course-good"])
 
 
 async def test_a_name_at_which_the_sites_authenticator_fails_is_a_fault_of_its_own_course_alone(folder: Path) -> None:
     """An authenticator may be a site's own, and ask a service of its own."""
     (folder / "bad.yaml").write_text(spoilt(roster="[ada, mallory]"))
 
-    assert await seen(folder) == (
+    assert await faults_and_offers(folder) == (
         {"bad": ("The people of the course are not known (LookupError).",), "good": ()},
         ["k80", "course-good"],
     )
@@ -147,7 +147,7 @@ async def test_whatever_goes_wrong_with_a_file_belongs_to_it(
         return whole(first, *rest, **more)
 
     monkeypatch.setattr(path, fail)
-    faults, offered = await seen(folder)
+    faults, offered = await faults_and_offers(folder)
 
     assert (faults["good"], offered) == ((), ["k80", "course-good"])
     assert [fault.endswith("(ArithmeticError)") for fault in faults["bad"]] == [True]
@@ -183,7 +183,7 @@ async def test_no_start_fails_because_the_courses_cannot_be_read(tmp_path: Path)
 
     await refresh_courses(spawner)
 
-    assert [each.slug for each in spawner.offered()] == ["k80"]
+    assert [profile.slug for profile in spawner.offered()] == ["k80"]
 
 
 K80 = [{"display_name": "K80", "slug": "k80", "slurm": {"gpus": 1, "cpus": 4}}]
@@ -210,21 +210,23 @@ async def test_a_course_that_exceeds_its_profile_is_told_to_its_instructors_unti
     user = SimpleNamespace(name="train1", groups=[], settings={SETTING: book})
     participant = GPUProfilesSpawner(profiles=K80, config=Config(), user=user)
 
-    async def seen() -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    async def faults_and_profiles() -> tuple[dict[str, tuple[str, ...]], list[str]]:
         await book.refresh(0)
-        return {course.slug: course.faults for course in book.courses()}, [each.slug for each in participant.offered()]
+        return {course.slug: course.faults for course in book.courses()}, [
+            profile.slug for profile in participant.offered()
+        ]
 
     wrong = "wide.yaml:5: profile.cpus: must be at most 4, as profile k80 allows"
-    assert await seen() == ({"good": (), "wide": (wrong,)}, ["k80", "course-good"])
+    assert await faults_and_profiles() == ({"good": (), "wide": (wrong,)}, ["k80", "course-good"])
 
     (tmp_path / "wide.yaml").write_text(COURSE.format(cpus=2))
 
-    assert await seen() == ({"good": (), "wide": ()}, ["k80", "course-good", "course-wide"])
+    assert await faults_and_profiles() == ({"good": (), "wide": ()}, ["k80", "course-good", "course-wide"])
 
 
 def test_outside_of_a_hub_there_are_no_courses() -> None:
     """As for `gpuspawner check`: the hub's profiles alone."""
     spawner = GPUProfilesSpawner(profiles=K80, config=Config())
 
-    assert [each.slug for each in spawner.offered()] == ["k80"]
+    assert [profile.slug for profile in spawner.offered()] == ["k80"]
     assert spawner.profile_errors() == ()

@@ -42,7 +42,7 @@ ML = HubCourse("ml", CourseFile("ml", SimpleNamespace(name="ML")))  # type: igno
 Of = partial(Server, last_profile="course-ml")
 """A server of the course."""
 QUEUED = Job("12", Phase.QUEUED, reason="Resources")
-PLACED = PlacementDocument(job_id="12", node="g1")
+PLACEMENT = PlacementDocument(job_id="12", node="g1")
 DIED = Ending(start_failed("unreachable"), at=NINE)
 STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), at=NINE)
 
@@ -51,7 +51,7 @@ STATES = {
     "it is being submitted": (Server(pending="spawn"), State.STARTING, False),
     "its job is pending": (Server(pending="spawn", job=QUEUED), State.WAITING, False),
     "the node has reported before Slurm did": (
-        Server(pending="spawn", job=QUEUED, placement=PLACED),
+        Server(pending="spawn", job=QUEUED, placement=PLACEMENT),
         State.STARTING,
         False,
     ),
@@ -92,8 +92,8 @@ def room_of(people: Sequence[str], servers: Iterable[Server], **options: Any) ->
 @pytest.mark.parametrize(("server", "state", "needs_help"), STATES.values(), ids=STATES.keys())
 def test_the_state_of_a_participant(server: Server, state: State, needs_help: bool) -> None:
     """Each server gives one state; whoever cannot go on alone needs help."""
-    found = participant(server, since=EIGHT)
-    assert (found.state, found.needs_help) == (state, needs_help)
+    person = participant(server, since=EIGHT)
+    assert (person.state, person.needs_help) == (state, needs_help)
 
 
 def test_those_who_need_help_come_first_and_everybody_is_there() -> None:
@@ -106,7 +106,7 @@ def test_those_who_need_help_come_first_and_everybody_is_there() -> None:
         Of("stranger", ready=True),
     ]
     room = room_of(["train1", "train2", "train9", "train10", "train11"], servers)
-    assert [(each.user, each.state) for each in room] == [
+    assert [(person.user, person.state) for person in room] == [
         ("train9", State.FAILED),
         ("train11", State.FAILED),
         ("train1", State.ABSENT),
@@ -158,8 +158,8 @@ SEVERAL: dict[str, tuple[list[Server], Participant]] = {
 @pytest.mark.parametrize(("servers", "participant"), SEVERAL.values(), ids=SEVERAL.keys())
 def test_only_the_courses_servers_concern_it(servers: list[Server], participant: Participant) -> None:
     """Nobody sees there what else these people run, or what failed elsewhere; in both orders."""
-    for known in (servers, servers[::-1]):
-        assert room_of(["ada"], known) == (participant,)
+    for ordered in (servers, servers[::-1]):
+        assert room_of(["ada"], ordered) == (participant,)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_whoever_would_start_after_the_session_needs_help(starts_at: float, too_
     job = replace(QUEUED, starts_at=starts_at)
     server = Of("ada", pending="spawn", job=job, start=StartFacts("12", job=job))
 
-    (seen,) = participants_of(course, [server], now=NINE)
+    (person,) = participants_of(course, [server], now=NINE)
 
-    assert (seen.too_late, seen.needs_help) == (too_late, too_late)
+    assert (person.too_late, person.needs_help) == (too_late, too_late)
 
 
 def test_somebody_without_any_server_is_absent() -> None:
@@ -183,7 +183,7 @@ def test_somebody_without_any_server_is_absent() -> None:
 
 
 FAILED = CourseStart("ada", Stage.FAILED, tries=3, asked_at=NINE, fault="This hub has too many servers.")
-ASKED = {
+COURSE_STARTS = {
     "JupyterHub refused it": (
         [],
         {"ada": FAILED},
@@ -226,7 +226,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize(("servers", "starts", "queued", "expected"), ASKED.values(), ids=ASKED.keys())
+@pytest.mark.parametrize(("servers", "starts", "queued", "expected"), COURSE_STARTS.values(), ids=COURSE_STARTS.keys())
 def test_what_the_course_asked_for(
     servers: list[Server], starts: dict[str, CourseStart], queued: Mapping[str, State], expected: Participant
 ) -> None:

@@ -46,8 +46,8 @@ def snapshot_of(answers: Site) -> ClusterSnapshot:
 
 def plan(answers: Site, people: int, own_jobs: frozenset[str] = frozenset(), **slurm: Any) -> SessionPlan:
     """A session of so many people who each request this."""
-    asked = {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "1G", "time": "2:00:00", **slurm}
-    profiles = parse_profiles([{"display_name": "K80", "slug": "k80", "slurm": asked}])
+    resources = {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "1G", "time": "2:00:00", **slurm}
+    profiles = parse_profiles([{"display_name": "K80", "slug": "k80", "slurm": resources}])
     now = datetime.fromtimestamp(NOW, timezone.utc)
     request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=now)
     start, end = (datetime.fromtimestamp(moment, timezone.utc) for moment in (BEGINS, ENDS))
@@ -56,7 +56,7 @@ def plan(answers: Site, people: int, own_jobs: frozenset[str] = frozenset(), **s
     return replace(plan_of(date, request, snapshot_of(answers), names, opens=BEGINS), own_jobs={"": own_jobs})
 
 
-def asked(answers: Site, fault: GPUSpawnerError | None = None, **settings: Any) -> RehearsalCluster:
+def cluster_of(answers: Site, fault: GPUSpawnerError | None = None, **settings: Any) -> RehearsalCluster:
     """A cluster with these answers, or with a fault in their place."""
     client = SlurmClient(Installation(**settings))
     return RehearsalCluster(client, snapshot_of(answers), fault or answers)
@@ -152,7 +152,7 @@ async def test_slurms_scheduler_counts_the_seats(
 ) -> None:
     """With the options of the batch script, one and a half times the roster, and again with less where that helps."""
     session = plan(answers, people, **more)
-    count = await count_seats(session, [script(*options)], {"": asked(answers)})
+    count = await count_seats(session, [script(*options)], {"": cluster_of(answers)})
     assert count == expected
 
 
@@ -161,7 +161,7 @@ async def test_slurms_scheduler_counts_the_seats(
 async def test_the_servers_of_a_course_before_take_their_seats_first() -> None:
     """With what they request; they are not among the course's own."""
     first = [(plan(TWO, 3), [script(*ONE, "-c 12")])]
-    count = await count_seats(plan(TWO, 5), [script(*ONE, "-c 2")], {"": asked(TWO)}, first=first)
+    count = await count_seats(plan(TWO, 5), [script(*ONE, "-c 2")], {"": cluster_of(TWO)}, first=first)
     assert count is not None
     assert (count.wanted, count.tried, count.fit, count.waiting) == (5, 8, 3, {"Resources": 2})
 
@@ -173,7 +173,7 @@ async def test_whom_the_first_profile_has_no_seat_for_gets_the_next() -> None:
     session = replace(plan(TWO, 6), session=replace(plan(TWO, 6).session, profiles=(WIDE, NARROW)))
     session = replace(session, requests=session.requests * 2, on=("", ""))
     scripts = [script("--partition=gpu", "--mem=1000", "--time=120", "-c 20"), script(*ONE, "-c 2")]
-    count = await count_seats(session, scripts, {"": asked(TWO)})
+    count = await count_seats(session, scripts, {"": cluster_of(TWO)})
     assert count == SeatCount(6, 9, 6, by_profile={"wide": 2, "narrow": 4}, waiting={}, with_gpu=4, beside=4)
 
 
@@ -185,7 +185,7 @@ async def test_each_of_several_profiles_is_tried_with_less() -> None:
     session = replace(session, requests=session.requests * 2, on=("", ""))
     common = ("--partition=gpu", "--mem=1000", "--time=120")
     scripts = [script(*common, "--gres=gpu:k80:3", "-c 2"), script(*common, "-c 23")]
-    count = await count_seats(session, scripts, {"": asked(TWO)})
+    count = await count_seats(session, scripts, {"": cluster_of(TWO)})
     assert count is not None
     assert (count.fit, count.by_profile, count.smaller) == (
         2,
@@ -203,7 +203,7 @@ async def test_each_cluster_is_asked_about_its_own_profile() -> None:
     cedar = replace(TWO, jobs=job(7, "g1", "0-3", "gpu:k80:2(IDX:0-1)", ends_in=7200))
     scripts = [script(*ONE, "-c 2")] * 2
     count = await count_seats(
-        session, scripts, {"juniper": asked(TWO), "cedar": asked(cedar)}, first=[(first, scripts)]
+        session, scripts, {"juniper": cluster_of(TWO), "cedar": cluster_of(cedar)}, first=[(first, scripts)]
     )
     assert count == SeatCount(
         12,
@@ -239,7 +239,7 @@ async def test_slurm_is_asked_on_each_cluster_by_its_own_commands(tmp_path: Path
     session = on_clusters("juniper", "cedar", people=2)
     (report,) = await Rehearsal(load_site(config).spawner("nobody"), clusters).reports([session])
 
-    assert {name: sorted(user for user, _ in client.asked) for name, client in refusing.items()} == {
+    assert {name: sorted(user for user, _ in client.requests) for name, client in refusing.items()} == {
         "juniper": ["t0", "t1"],
         "cedar": ["t0", "t1"],
     }
@@ -253,7 +253,7 @@ async def test_slurm_is_asked_on_each_cluster_by_its_own_commands(tmp_path: Path
 async def test_an_estimate_takes_its_place_where_slurm_cannot_be_asked() -> None:
     """It is called so, with what would be needed."""
     fault = SlurmUnavailable("slurmctld is not installed on this machine.", hint="Install it.")
-    count = await count_seats(plan(TWO, 9), [script(*ONE)], {"": asked(TWO, fault)})
+    count = await count_seats(plan(TWO, 9), [script(*ONE)], {"": cluster_of(TWO, fault)})
     assert count == SeatCount(
         9, 14, 8, estimate="Counted by hand, as an estimate: slurmctld is not installed on this machine. Install it."
     )
@@ -278,13 +278,13 @@ class Refusing:
     def __init__(self, refused: dict[str, GPUSpawnerError]) -> None:
         self.refused = refused
         self.installation = Installation(bin_dir="/no/such/folder")
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         """As whom it was asked, and from when on the job may begin."""
 
     async def test_only(self, script: str, *, prefix: Sequence[str], environment: Mapping[str, str]) -> WillRun:
         """The answer to one job."""
         begins = next((line for line in script.splitlines() if line.startswith("#SBATCH --begin=")), "")
-        self.asked.append((environment["USER"], begins))
+        self.requests.append((environment["USER"], begins))
         assert prefix == (*self.prefix, environment["USER"])
         if environment["USER"] in self.refused:
             raise self.refused[environment["USER"]]
@@ -308,8 +308,8 @@ async def test_the_sites_slurm_is_asked_as_each_person_whether_it_would_take_the
     session = replace(plan(TWO, 3), at=time.time() + 3600, excluded={"t2": "cannot use the profile."})
     (report,) = await rehearsal(tmp_path, client).reports([session])
 
-    assert sorted(user for user, _ in client.asked) == ["t0", "t1"]
-    delays = [int(begins.removeprefix("#SBATCH --begin=now+")) for _, begins in client.asked]
+    assert sorted(user for user, _ in client.requests) == ["t0", "t1"]
+    delays = [int(begins.removeprefix("#SBATCH --begin=now+")) for _, begins in client.requests]
     assert [3000 < delay <= 3600 for delay in delays] == [True, True]
     assert [problem.text for problem in report.problems] == [f"t1: {sentence}"]
     assert [hint.text for hint in report.hints] == [TOGETHER, "Counted by hand, as an estimate: No scheduler."]
@@ -319,7 +319,7 @@ async def test_a_later_session_is_asked_about_as_one_person(tmp_path: Path) -> N
     """So that a course of many sessions asks no more than one with a few."""
     client = Refusing({})
     await rehearsal(tmp_path, client).reports([plan(TWO, 3), plan(TWO, 3)])
-    assert sorted(user for user, _ in client.asked) == ["t0", "t0", "t1", "t2"]
+    assert sorted(user for user, _ in client.requests) == ["t0", "t0", "t1", "t2"]
 
 
 async def test_where_nothing_can_be_run_as_the_people_a_note_says_so(tmp_path: Path) -> None:

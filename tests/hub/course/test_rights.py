@@ -77,8 +77,8 @@ def members(app: Any) -> dict[str, list[str]]:
 
 def holders(app: Any, role: str) -> list[str]:
     """The users with a role; empty where there is none."""
-    found = orm.Role.find(app.db, role)
-    return sorted(user.name for user in found.users) if found is not None else []
+    row = orm.Role.find(app.db, role)
+    return sorted(user.name for user in row.users) if row is not None else []
 
 
 async def test_group_and_role_follow_the_course(app: Any) -> None:
@@ -158,22 +158,22 @@ async def test_a_roster_cannot_take_over_the_people_of_another_course(app: Any) 
     roles.grant_role(app.db, boss, rolename="admin")
     await update_rights(app, [course("deep", ["ada"])])
 
-    found = people_of_hub(app, GPUCourses(people="[a-z_]+"), {"course-deep", "boss", "nobody"})
+    hub = people_of_hub(app, GPUCourses(people="[a-z_]+"), {"course-deep", "boss", "nobody"})
 
-    assert found.groups == {"boss": {"by_group"}}
-    assert found.admins == {"root", "by_role", "by_group"}
-    assert (found.user_name("ADA"), found.user_name("")) == ("ada", None)
-    assert found.pattern == "[a-z_]+"
+    assert hub.groups == {"boss": {"by_group"}}
+    assert hub.admins == {"root", "by_role", "by_group"}
+    assert (hub.user_name("ADA"), hub.user_name("")) == ("ada", None)
+    assert hub.pattern == "[a-z_]+"
 
 
 def test_a_course_without_rights_has_no_people(app: Any) -> None:
     """So nobody can act on them, and the instructor reads why."""
     hub = people_of_hub(app, GPUCourses(), ())
 
-    found = with_people(course("deep", ["ada"]).file, hub, RoleStatus(refused="Somebody else's group."))
+    refused = with_people(course("deep", ["ada"]).file, hub, RoleStatus(refused="Somebody else's group."))
     missing = with_people(course("deep", ["ada"]).file, hub, RoleStatus(unknown=("ada",)))
 
-    assert (found.people, found.instructors, found.faults) == ((), (), ("Somebody else's group.",))
+    assert (refused.people, refused.instructors, refused.faults) == ((), (), ("Somebody else's group.",))
     assert (missing.people, missing.unknown) == (("ada",), ("ada",))
     assert missing.faults[0].startswith("JupyterHub does not know these people yet")
 
@@ -307,16 +307,19 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...], HubPeople, Enrolment]] =
 }
 
 
-@pytest.mark.parametrize(("file", "listed", "hub", "found"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("file", "listed", "hub", "enrolment"), CASES.values(), ids=CASES.keys())
 def test_people_are_resolved_against_the_hub(
-    file: dict[str, Any], listed: tuple[str, ...], hub: HubPeople, found: Enrolment
+    file: dict[str, Any], listed: tuple[str, ...], hub: HubPeople, enrolment: Enrolment
 ) -> None:
     """Whoever may not be on a course is left out, and a sentence says so."""
     session = {"date": "2026-03-02", "from": "9:00", "to": "12:00"}
     course = parse_course({"name": "C", "profile": "light", "sessions": [session], **file}, str)
 
-    seen = enrolled(course, CourseFile("c", course, listed=listed), hub)
-    assert Enrolment(seen.people, seen.instructors, seen.instructor_groups, seen.faults) == found
+    hub_course = enrolled(course, CourseFile("c", course, listed=listed), hub)
+    assert (
+        Enrolment(hub_course.people, hub_course.instructors, hub_course.instructor_groups, hub_course.faults)
+        == enrolment
+    )
 
 
 def course_file(slug: str, roster: dict[str, Any]) -> CourseFile:
@@ -345,7 +348,7 @@ async def test_a_course_beyond_the_limit_is_left_out_and_its_instructors_read_wh
 
     await book.refresh(0)
 
-    assert [(each.slug, each.course is None, each.people, each.faults) for each in book.courses()] == [
+    assert [(course.slug, course.course is None, course.people, course.faults) for course in book.courses()] == [
         ("large", True, (), (CROWDED,)),
         ("small", False, ("ada",), ()),
     ]

@@ -71,7 +71,11 @@ async def test_the_log_of_somebody_else_is_read_as_its_owner(tmp_path: Path) -> 
     as_owner = ("env", "-C", "/")
     tried = [(str(log), as_owner), (str(tmp_path / "missing"), as_owner), (str(log), ("/no/such/command",))]
 
-    assert [await last_lines(*each) for each in tried] == ["\n".join(f"line {n}" for n in range(985, 1000)), "", ""]
+    assert [await last_lines(*arguments) for arguments in tried] == [
+        "\n".join(f"line {n}" for n in range(985, 1000)),
+        "",
+        "",
+    ]
 
 
 async def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path) -> None:
@@ -95,10 +99,10 @@ async def test_a_download_is_bounded_and_without_secrets(tmp_path: Path) -> None
     log = tmp_path / "job.log"
     log.write_text("a line of forty characters and no secret\n" * 100_000 + "API_TOKEN=0123\tx\n")
 
-    found = (await last_lines(str(log), extent=OF_DOWNLOAD)).splitlines()
+    lines = (await last_lines(str(log), extent=OF_DOWNLOAD)).splitlines()
 
-    assert (found[0], found[-1]) == ("a line of forty characters and no secret", "API_TOKEN=(not shown)\tx")
-    assert len("\n".join(found)) <= OF_DOWNLOAD.size
+    assert (lines[0], lines[-1]) == ("a line of forty characters and no secret", "API_TOKEN=(not shown)\tx")
+    assert len("\n".join(lines)) <= OF_DOWNLOAD.size
 
 
 class Wrapped:
@@ -220,7 +224,7 @@ NOISE = [
     f"[W {AT} LabApp] 'extra_template_paths' was found in both NotebookApp and ServerApp.",
 ]
 """As JupyterLab 4 writes them."""
-TOLD = [
+MESSAGES = [
     f"[W {AT} ServerApp] jupyter_lsp | extension failed loading with message: ModuleNotFoundError()",
     f"[E {AT} ServerApp] jupyter_lsp | extension was successfully linked.",
     f"[C {AT} ServerApp] received signal 15, stopping",
@@ -240,14 +244,14 @@ def test_a_line_that_says_nothing_is_left_out(line: str) -> None:
     assert without_noise(["before", line, "after"]) == ["before", "after"]
 
 
-@pytest.mark.parametrize("line", TOLD)
+@pytest.mark.parametrize("line", MESSAGES)
 def test_a_line_that_may_explain_an_ending_stays(line: str) -> None:
     """Errors, other messages, a quotation, other programs' lines."""
     assert without_noise(["before", line, "after"]) == ["before", line, "after"]
 
 
 @pytest.mark.parametrize(
-    ("lines", "kept"),
+    ("lines", "remaining"),
     [
         (["a", "", "", " ", "b"], ["a", "", "b"]),
         (["", "", "a", "", ""], ["a"]),
@@ -258,9 +262,9 @@ def test_a_line_that_may_explain_an_ending_stays(line: str) -> None:
     ],
     ids=["a run", "at both ends", "around noise", "nothing else", "blank lines alone", "an empty log"],
 )
-def test_blank_lines(lines: list[str], kept: list[str]) -> None:
+def test_blank_lines(lines: list[str], remaining: list[str]) -> None:
     """At most one in a row; a log that is noise alone is shown as it is."""
-    assert without_noise(lines) == kept
+    assert without_noise(lines) == remaining
 
 
 # --- Which parts of a log's lines are hidden as secrets ---

@@ -213,8 +213,8 @@ async def test_a_node_that_cannot_reach_the_hub_says_so() -> None:
     """In the last line of ours in the log of a job that runs; those of programs are no reason."""
     away = "gpuspawner: The report could not be sent to the hub: [Errno 111] Connection refused."
     server, other = Server(lines=f"{away}\nserving", detail=RUNNING), Server(lines="serving", detail=RUNNING)
-    for each in (server, other):
-        await each.ended.took_too_long(Stage.ALLOCATED, 60.0)
+    for stand_in in (server, other):
+        await stand_in.ended.took_too_long(Stage.ALLOCATED, 60.0)
 
     assert server.words.sentence.endswith(
         'It wrote: "The report could not be sent to the hub: [Errno 111] Connection refused."'
@@ -265,10 +265,10 @@ OPEN = {
 }
 
 
-@pytest.mark.parametrize(("ending", "says_more"), OPEN.values(), ids=OPEN.keys())
-def test_a_log_says_more_than_the_headline(ending: Ending, says_more: bool) -> None:
+@pytest.mark.parametrize(("ending", "is_open"), OPEN.values(), ids=OPEN.keys())
+def test_a_log_says_more_than_the_headline(ending: Ending, is_open: bool) -> None:
     """Then the page shows it without a click."""
-    assert ending.log_says_more is says_more
+    assert ending.log_says_more is is_open
 
 
 async def test_without_slurm_an_ending_has_no_log() -> None:
@@ -385,11 +385,11 @@ async def test_a_start_that_can_never_succeed_or_takes_too_long_is_told_at_once(
         "Job 7: No node can satisfy the job's request.",
     )
 
-    known = server.ended.never_starts(
+    error = server.ended.never_starts(
         Job("7", Phase.QUEUED, reason="PartitionTimeLimit"), why="70 h is more than the limit of 24 h."
     )
 
-    assert ending_of(known) == server.ending
+    assert ending_of(error) == server.ending
     assert server.words.sentence == "70 h is more than the limit of 24 h."
 
 
@@ -449,8 +449,8 @@ SUBJECTS = {
 }
 
 
-@pytest.mark.parametrize(("fault", "subject", "kept"), SUBJECTS.values(), ids=SUBJECTS)
-def test_records_keep_the_profiles_own_names_alone(fault: str, subject: str, kept: str) -> None:
+@pytest.mark.parametrize(("fault", "subject", "recorded"), SUBJECTS.values(), ids=SUBJECTS)
+def test_records_keep_the_profiles_own_names_alone(fault: str, subject: str, recorded: str) -> None:
     """What a job reports is the word of its user; and no path of a person's is recorded."""
     environment = Environment(modules=("CUDA/99",), conda=subject if fault == "conda" else None)
     request = JobRequest(
@@ -458,7 +458,7 @@ def test_records_keep_the_profiles_own_names_alone(fault: str, subject: str, kep
     )
     ending = Ending(start_failed(fault), subject=subject)
 
-    assert (recorded_subject(ending, request), recorded_subject(ending, None)) == (kept, "")
+    assert (recorded_subject(ending, request), recorded_subject(ending, None)) == (recorded, "")
 
 
 STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), job_id="7", at=1.0, gpus=1)

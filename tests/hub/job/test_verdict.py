@@ -28,9 +28,9 @@ HELD = Job("7", Phase.QUEUED, state="PENDING", reason="JobHeldUser")
 @pytest.fixture
 def cluster() -> Cluster:
     """A Slurm with one job that can never start."""
-    made = Cluster()
-    made.held["7"] = BAD
-    return made
+    slurm = Cluster()
+    slurm.held["7"] = BAD
+    return slurm
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ class Server(GPUSlurmSpawner):
         """Slurm shows the job in this state."""
         self.slurm.held["7"] = own(state)
 
-    async def tell(self) -> None:
+    async def let_watcher_poll(self) -> None:
         """Let the watcher ask."""
         await self.clock.pass_(30.0)
 
@@ -60,25 +60,25 @@ def own(state: str) -> Job:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     """A spawner; its watcher ends with the test."""
-    made = Server()
-    yield made
-    await made.watcher.aclose()
+    spawner = Server()
+    yield spawner
+    await spawner.watcher.aclose()
 
 
 @pytest.fixture
 async def watched(server: Server) -> JobWatch:
     """A job that was submitted just now."""
-    made = JobWatch(server)
-    made.submitted("7", IDENTITY, trusted=60.0)
-    made.watch()
-    return made
+    watch = JobWatch(server)
+    watch.submitted("7", IDENTITY, trusted=60.0)
+    watch.watch()
+    return watch
 
 
 async def test_the_state_is_what_slurm_reported_last(server: Server, watched: JobWatch) -> None:
     """None until then; looking asks nothing."""
     before = (watched.status, watched.over())
     server.shows("RUNNING")
-    await server.tell()
+    await server.let_watcher_poll()
 
     assert before == (None, False)
     assert (watched.status, watched.over(), watched.silent) == (own("RUNNING"), False, False)
@@ -87,7 +87,7 @@ async def test_the_state_is_what_slurm_reported_last(server: Server, watched: Jo
 async def test_a_job_that_has_ended_is_over(server: Server, watched: JobWatch) -> None:
     """By Slurm's word."""
     server.shows("FAILED")
-    await server.tell()
+    await server.let_watcher_poll()
 
     assert watched.over()
 
@@ -99,13 +99,13 @@ async def test_a_job_that_was_requeued_is_over_by_an_answer_that_is_newer_than_t
     """An answer may be as old as a Slurm command takes."""
     server.slurm_timeout = slurm_timeout
     server.shows("PENDING")
-    await server.tell()
+    await server.let_watcher_poll()
     pending = watched.over()
     watched.serves()
     server.shows("RUNNING")
-    await server.tell()
+    await server.let_watcher_poll()
     server.shows("PENDING")
-    await server.tell()
+    await server.let_watcher_poll()
 
     assert (pending, watched.over()) == (False, over)
 
@@ -115,12 +115,12 @@ async def test_a_job_that_is_hidden_since_it_was_pending_is_not_over(server: Ser
     server.slurm_timeout = 0.0
     server.clock.now = time.time()
     server.shows("PENDING")
-    await server.tell()
+    await server.let_watcher_poll()
     watched.serves()
     server.slurm.held.clear()
     server.slurm.hides = {"ann"}
-    await server.tell()
-    await server.tell()
+    await server.let_watcher_poll()
+    await server.let_watcher_poll()
 
     assert (watched.status, watched.over()) == (own("PENDING"), False)
 
@@ -129,10 +129,10 @@ async def test_the_hub_is_told_as_soon_as_the_job_has_ended(server: Server, watc
     """Once, where it can note it."""
     server.shows("RUNNING")
     watched.serves()
-    await server.tell()
+    await server.let_watcher_poll()
     before = list(server.polls)
     server.shows("COMPLETED")
-    await server.tell()
+    await server.let_watcher_poll()
 
     assert (before, server.polls) == ([], ["7"])
 
@@ -141,10 +141,10 @@ async def test_the_hub_is_not_told_of_a_server_that_it_stops(server: Server, wat
     """Nor of one that it has forgotten."""
     server.shows("RUNNING")
     watched.serves()
-    await server.tell()
+    await server.let_watcher_poll()
     watched.stopping = True
     server.shows("CANCELLED")
-    await server.tell()
+    await server.let_watcher_poll()
     watched.forget()
     await settle()
 
@@ -155,7 +155,7 @@ async def test_the_id_alone_is_trusted_until_slurm_shows_the_job(server: Server,
     """And for a while at most."""
     trusted = watched.trusted_until
     server.shows("PENDING")
-    await server.tell()
+    await server.let_watcher_poll()
 
     assert trusted > 0
     assert watched.trusted_until == 0.0
@@ -164,12 +164,12 @@ async def test_the_id_alone_is_trusted_until_slurm_shows_the_job(server: Server,
 async def test_a_restarted_hub_knows_the_job(server: Server, watched: JobWatch) -> None:
     """By its id and its identity."""
     state = json.loads(json.dumps(watched.to_state()))
-    again = JobWatch(server)
-    again.load(state)
+    next_watch = JobWatch(server)
+    next_watch.load(state)
 
     assert state == {"job_id": "7", "identity": {"owner": "ann", "tag": TAG}}
-    assert (again.job_id, again.identity, again.is_own(own("RUNNING"))) == ("7", IDENTITY, True)
-    assert not again.is_own(replace(own("RUNNING"), tag="jupyterhub-gpuspawner/demo/ann/#0a1b2c3d-2"))
+    assert (next_watch.job_id, next_watch.identity, next_watch.is_own(own("RUNNING"))) == ("7", IDENTITY, True)
+    assert not next_watch.is_own(replace(own("RUNNING"), tag="jupyterhub-gpuspawner/demo/ann/#0a1b2c3d-2"))
 
 
 async def test_a_job_of_an_earlier_version_has_the_identity_of_its_server(server: Server) -> None:

@@ -56,16 +56,16 @@ SILENCE = (
 def errors() -> Iterator[tuple[str, GPUSpawnerError]]:
     """Errors of every class and source that a start can raise."""
     for text in (*SUDO, *SILENCE):
-        found = failure("sbatch", text)
-        assert found is not None, text
-        yield text, found
+        error = failure("sbatch", text)
+        assert error is not None, text
+        yield text, error
     for answer in all_recorded("sbatch"):
         if answer.code != 0:
             yield f"{answer.version} {answer.name}", rejected(answer.stderr)
     forbidden = not_cancelled("7", "scancel: error: Kill job error on job id 7: Access/permission denied")
     assert forbidden is not None
     yield "scancel", forbidden
-    made: tuple[GPUSpawnerError, ...] = (
+    instances: tuple[GPUSpawnerError, ...] = (
         GPUSpawnerError("/etc/x"),
         ConfigError("sbatch was not run: sudo asks for a password.", where="exec_prefix", hint="Allow it (NOPASSWD)."),
         NotPermitted("scancel is not allowed to cancel job 7."),
@@ -74,7 +74,7 @@ def errors() -> Iterator[tuple[str, GPUSpawnerError]]:
         SlurmOutputError("sbatch accepted the job but printed no job id.", raw="/etc/x"),
         SubmitRejected("Slurm refused the job: /etc/slurm/job_submit.lua:7: nil."),
     )
-    for error in made:
+    for error in instances:
         yield type(error).__name__, error
 
 
@@ -105,20 +105,20 @@ def _raised() -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            told = [word.value for word in node.keywords if word.arg == "for_user"]
+            arguments = [word.value for word in node.keywords if word.arg == "for_user"]
             if node.func.id == "RequestError":
-                told = [*node.args, *(word.value for word in node.keywords if word.arg == "hint")]
-            for value in told:
+                arguments = [*node.args, *(word.value for word in node.keywords if word.arg == "hint")]
+            for value in arguments:
                 texts = [part.value for part in ast.walk(value) if isinstance(part, ast.Constant)]
                 yield f"{path.stem}:{node.lineno}", " ".join(text for text in texts if isinstance(text, str))
 
 
 def test_every_sentence_for_participants_in_the_package_is_free_of_them() -> None:
     """Wherever an error is raised; RequestErrors are for participants as a whole."""
-    found = dict(_raised())
+    sentences = dict(_raised())
 
-    assert len(found) > 10
-    assert {where: text for where, text in found.items() if ADMINS.search(text)} == {}
+    assert len(sentences) > 10
+    assert {where: text for where, text in sentences.items() if ADMINS.search(text)} == {}
     assert RequestError("gpus: 9 is too many.", hint="At most 4.").for_user == "gpus: 9 is too many. At most 4."
 
 
@@ -139,7 +139,7 @@ def test_the_pages_fold_it_for_administrators_alone(scopes: set[str], reads: boo
     page = BeautifulSoup(macro(ending, words_of(ending), words, "/log", is_admin(parse_scopes(scopes))), "html.parser")
     folded = page.select("details:not([open])")
 
-    assert [" ".join(each.get_text(" ").split()) for each in folded] == (
+    assert [" ".join(details.get_text(" ").split()) for details in folded] == (
         ["For administrators sudo asks for a <password>"] if reads else []
     )
     assert ("password" in page.get_text()) is reads

@@ -27,7 +27,7 @@ class Slurm:
     """A stand-in for the client, with one job or none."""
 
     def __init__(self, job: Job | None, *, silent: bool = False) -> None:
-        self.found = {"7": job} if job else {}
+        self.queue = {"7": job} if job else {}
         self.silent = silent
         self.cancelled: list[str] = []
 
@@ -35,7 +35,7 @@ class Slurm:
         assert list(job_ids) == ["7"]
         if self.silent:
             raise SlurmUnavailable("squeue got no answer.")
-        return self.found
+        return self.queue
 
     async def cancel(self, job_id: str, *, prefix: tuple[str, ...], environment: dict[str, str]) -> None:
         assert (prefix, environment) == (("sudo",), {"USER": "ann"})
@@ -88,13 +88,13 @@ async def test_a_stop_that_slurm_did_not_hear_is_repeated_for_its_job_after_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """JupyterHub may have cleared the state, and with it the job's id, while the first request waited for an answer."""
-    asked, repeated = list[str](), asyncio.Event()
+    job_ids, repeated = list[str](), asyncio.Event()
     spawner = GPUSlurmSpawner(user=SimpleNamespace(name="ann"))
     spawner.watch.job_id = "7"
 
     async def cancel(job_id: str) -> None:
-        asked.append(job_id)
-        if len(asked) == 1:
+        job_ids.append(job_id)
+        if len(job_ids) == 1:
             spawner.watch.job_id = ""
             raise SlurmUnavailable("squeue got no answer.")
         repeated.set()
@@ -103,4 +103,4 @@ async def test_a_stop_that_slurm_did_not_hear_is_repeated_for_its_job_after_the_
     await spawner.stop_server(now=True)
     await asyncio.wait_for(repeated.wait(), 60)
 
-    assert asked == ["7", "7"]
+    assert job_ids == ["7", "7"]

@@ -21,13 +21,15 @@ from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, Placement
 NOON = 1_800_000_000.0
 QUEUED = Job("7", Phase.QUEUED, "PENDING", "Priority", partition="gpu")
 RUNNING = Job("7", Phase.RUNNING, "RUNNING", nodes="g1", batch_host="g1", partition="gpu", starts_at=NOON + 60)
-PLACED = PlacementDocument(node="g1", gpus=(PlacedGpu(0, name="Tesla K80"), PlacedGpu(1, name="Tesla K80")), cpus="0-7")
+PLACEMENT = PlacementDocument(
+    node="g1", gpus=(PlacedGpu(0, name="Tesla K80"), PlacedGpu(1, name="Tesla K80")), cpus="0-7"
+)
 REACHED = {Stage.SUBMITTED: NOON, Stage.QUEUED: NOON + 1}
 REPORTED = {**REACHED, Stage.STARTING: NOON + 62}
 LINE, WAITING, STARTING = "Jobs with a higher priority start first.", "Waiting in line", "Starting"
 SILENT = "Slurm is not responding at the moment. Your server is not affected."
 ON_G1 = "unning on g1, 2 \N{MULTIPLICATION SIGN} K80, 12 GB, CPUs 0-7"
-TOLD: dict[str, tuple[StartFacts, int, str, str, str]] = {
+SENTENCES: dict[str, tuple[StartFacts, int, str, str, str]] = {
     "nothing is known": (StartFacts(), 5, "Submitting the job to Slurm.", STARTING, "Submitting the job to Slurm."),
     "the hub keeps it until Slurm answers": (
         StartFacts(kept_until=NOON),
@@ -61,14 +63,14 @@ TOLD: dict[str, tuple[StartFacts, int, str, str, str]] = {
         "The job is running on g1.",
     ),
     "it has reported before squeue tells": (
-        StartFacts("7", job=QUEUED, placement=PLACED),
+        StartFacts("7", job=QUEUED, placement=PLACEMENT),
         85,
         f"Job 7: r{ON_G1}. The server is starting.",
         STARTING,
         f"R{ON_G1}. The server is starting.",
     ),
     "it runs on three nodes": (
-        StartFacts("7", job=RUNNING, placement=replace(PLACED, other_nodes=(NodeGrant("g2"), NodeGrant("g3")))),
+        StartFacts("7", job=RUNNING, placement=replace(PLACEMENT, other_nodes=(NodeGrant("g2"), NodeGrant("g3")))),
         85,
         f"Job 7: r{ON_G1}, and on 2 more nodes. The server is starting.",
         STARTING,
@@ -77,7 +79,7 @@ TOLD: dict[str, tuple[StartFacts, int, str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("facts", "percent", "message", "headline", "text"), TOLD.values(), ids=TOLD.keys())
+@pytest.mark.parametrize(("facts", "percent", "message", "headline", "text"), SENTENCES.values(), ids=SENTENCES.keys())
 def test_what_is_known_becomes_one_sentence(
     facts: StartFacts, percent: int, message: str, headline: str, text: str
 ) -> None:
@@ -108,7 +110,7 @@ STAGES: dict[str, tuple[StartFacts, list[float | None], list[int]]] = {
         [90, 0],
     ),
     "the state is of a version that stored no times": (
-        StartFacts("7", {}, RUNNING, PLACED),
+        StartFacts("7", {}, RUNNING, PLACEMENT),
         [None, None, NOON + 60, None],
         [],
     ),
@@ -149,8 +151,8 @@ async def test_a_stream_has_one_event_for_each_change(monkeypatch: pytest.Monkey
     async def update_queue(_patience: float) -> None:
         watch.changed = asyncio.Event()
 
-    def news(known: StartFacts) -> None:
-        facts[0] = known
+    def news(start_facts: StartFacts) -> None:
+        facts[0] = start_facts
         watch.changed.set()
 
     watch.update_queue = update_queue
@@ -179,7 +181,7 @@ def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[st
 
 
 WITHOUT_YOU = "You can close this page: the server starts without you, and the home page leads back here."
-KEPT = f"We keep your place in line until you stop this server. {WITHOUT_YOU}"
+QUEUE_NOTE = f"We keep your place in line until you stop this server. {WITHOUT_YOU}"
 HINT = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
 PLAIN = {
     "headline": WAITING,
@@ -196,10 +198,10 @@ PLAIN = {
     "expected": "Slurm has no estimate yet.",
     "when": "Slurm has no estimate yet",
     "change": "",
-    "kept": KEPT,
+    "kept": QUEUE_NOTE,
     "kept_until": None,
     "notes": [
-        {"name": "kept", "text": KEPT, "at": None},
+        {"name": "kept", "text": QUEUE_NOTE, "at": None},
         {"name": "hint", "text": HINT, "at": None},
     ],
     "silent": False,
@@ -335,7 +337,7 @@ def test_times_and_people_in_words() -> None:
 
     assert [words.lasts(since, now=NOON + 1 + later) for later in (-5, 0, 1, 720)] == ["", "", "for 1 s", "for 12 min"]
     assert [words.took(seconds) for seconds in (0, None, 6, 720)] == ["", "", "took 6 s", "took 12 min"]
-    assert [words.people_ahead(*place) for place in ((0, 1), (0, 2), (1, 2), (3, 9))] == [
+    assert [words.people_ahead(*position) for position in ((0, 1), (0, 2), (1, 2), (3, 9))] == [
         "You are next",
         "Your own job is ahead",
         "1 person ahead of you",

@@ -96,22 +96,22 @@ async def test_a_place_is_not_given_up_while_slurm_is_silent(monkeypatch: pytest
     class SilentJob(JobStandIn):
         silent = property(lambda _: answers.pop(0), lambda _, __: None)
 
-    with pytest.raises(Exception, match="You waited 0 s in the queue, which is the limit here") as given_up:
+    with pytest.raises(Exception, match="You waited 0 s in the queue, which is the limit here") as error:
         await waiting(SilentJob(), start_timeout=300.0, queue_timeout=0.05)
 
     assert answers == []
-    ending = ending_of(given_up.value)
+    ending = ending_of(error.value)
     assert ending is not None
     assert ending.cause == start_failed("queue_timeout")
 
 
-@pytest.mark.parametrize(("phase", "given_up"), [(Phase.STARTING, False), (Phase.RUNNING, True)])
-async def test_a_node_that_boots_has_the_time_that_slurm_allows_it(phase: Phase, given_up: bool) -> None:
+@pytest.mark.parametrize(("phase", "expired"), [(Phase.STARTING, False), (Phase.RUNNING, True)])
+async def test_a_node_that_boots_has_the_time_that_slurm_allows_it(phase: Phase, expired: bool) -> None:
     """Slurm itself gives up a node that is not ready in time (ResumeTimeout), so the hub waits no less."""
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     async def recent(_: float) -> ClusterSnapshot:
-        asked.set()
+        requested.set()
         return ClusterSnapshot(resume_timeout=600)
 
     job, attempt = JobStandIn(), new_attempt("", start_timeout=0.05, queue_timeout=None)
@@ -125,7 +125,7 @@ async def test_a_node_that_boots_has_the_time_that_slurm_allows_it(phase: Phase,
         return TimeoutError(stage, seconds)
 
     readiness.ending.took_too_long = took_too_long  # type: ignore[method-assign]
-    wait, asking = asyncio.ensure_future(readiness.wait()), asyncio.ensure_future(asked.wait())
+    wait, asking = asyncio.ensure_future(readiness.wait()), asyncio.ensure_future(requested.wait())
     await asyncio.wait({wait, asking}, return_when=asyncio.FIRST_COMPLETED)
     for _ in range(10):
         await asyncio.sleep(0)
@@ -134,7 +134,7 @@ async def test_a_node_that_boots_has_the_time_that_slurm_allows_it(phase: Phase,
         task.cancel()
     await asyncio.wait({wait, asking})
 
-    assert (done, asked.is_set()) == (given_up, not given_up)
+    assert (done, requested.is_set()) == (expired, not expired)
 
 
 async def test_a_job_that_ended_before_anybody_saw_it_run_had_its_node() -> None:
@@ -158,7 +158,7 @@ async def test_a_job_that_ended_before_anybody_saw_it_run_had_its_node() -> None
     assert ending.last.stage is Stage.ALLOCATED
 
 
-class Placed(Life):
+class ObservedLife(Life):
     """The sessions of a server, with the event that its placement is known."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class Placed(Life):
 
 def reported(job: JobStandIn, client: Client) -> tuple[Readiness, ServerReport, asyncio.Event]:
     """The wait for a server whose node has reported; its report; the event that its placement is known."""
-    connection, life = SimpleNamespace(client=client), Placed()
+    connection, life = SimpleNamespace(client=client), ObservedLife()
     log = logging.getLogger()
     spawner: Any = SimpleNamespace(http_timeout=30, connection=lambda: connection, log=log, watch=job)
     report = ServerReport(spawner, SimpleNamespace())  # type: ignore[arg-type]
@@ -186,12 +186,12 @@ class Client:
     """A Slurm with one job on two nodes."""
 
     def __init__(self) -> None:
-        self.asked: list[bool] = []
+        self.questions: list[bool] = []
         self.faults: list[Exception] = []
 
     async def job(self, job_id: str, *, allocations: bool = False) -> Job:
-        """The job; ``asked`` has for each question whether it was about the allocations, too."""
-        self.asked.append(allocations)
+        """The job; ``questions`` has for each question whether it was about the allocations, too."""
+        self.questions.append(allocations)
         if self.faults:
             raise self.faults.pop()
         detail = Job(job_id, Phase.RUNNING, "RUNNING", nodes="g[1-2]", batch_host="g1")
@@ -224,9 +224,9 @@ async def test_an_answer_that_is_not_understood_ends_no_start(
     shown_task.cancel()
 
 
-@pytest.mark.parametrize(("nodes", "asked"), [("g[1-2]", [True]), (None, [False, True]), ("g1", [False, True])])
+@pytest.mark.parametrize(("nodes", "questions"), [("g[1-2]", [True]), (None, [False, True]), ("g1", [False, True])])
 async def test_a_job_on_several_nodes_shows_them_all_whoever_requested_them(
-    nodes: str | None, asked: list[bool]
+    nodes: str | None, questions: list[bool]
 ) -> None:
     """A hub without profiles, or one that was restarted, knows no request: what Slurm granted counts."""
     job, client = JobStandIn(), Client()
@@ -237,6 +237,6 @@ async def test_a_job_on_several_nodes_shows_them_all_whoever_requested_them(
     await asyncio.wait_for(shown.wait(), 30)
     wait.cancel()
 
-    assert client.asked == asked
+    assert client.questions == questions
     assert report.placement is not None
     assert report.placement.other_nodes == (NodeGrant("g2", cpus=2, memory_mib=100),)

@@ -44,8 +44,8 @@ class Slurm:
     def __init__(self, answer: str | Exception, *, tagged: str = "", silent: int = 0, uid: int | None = 1001) -> None:
         self.answer = answer
         job = Job(tagged, Phase.QUEUED, user="ann" if uid == 1001 else "nobody", uid=uid, tag=TAG)
-        self.found = {tagged: job} if tagged else {}
-        self.looks = 0
+        self.queue = {tagged: job} if tagged else {}
+        self.queries = 0
         self.silent = silent
         """Number of squeue calls without an answer."""
         self.may_answer = asyncio.Event()
@@ -62,11 +62,11 @@ class Slurm:
 
     async def jobs_of_start(self, identity: JobIdentity) -> dict[str, Job]:
         assert identity == IDENTITY
-        self.looks += 1
+        self.queries += 1
         if self.silent:
             self.silent -= 1
             raise SlurmUnavailable("squeue gave no answer.")
-        return self.found
+        return self.queue
 
     async def cancel(self, job_id: str) -> None:
         self.cancelled.append(job_id)
@@ -172,7 +172,7 @@ async def test_the_submission_is_made_again_once_it_is_certain_that_there_is_no_
     slurm.may_answer.set()
 
     assert await asked(slurm) == "20"
-    assert (slurm.submissions, slurm.looks) == (2, 3 + submission.ANSWERS)
+    assert (slurm.submissions, slurm.queries) == (2, 3 + submission.ANSWERS)
 
     await settle()
 
@@ -322,7 +322,7 @@ async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
         await asked(slurm)
     await settle()
 
-    assert (slurm.looks, slurm.cancelled) == (1, [])
+    assert (slurm.queries, slurm.cancelled) == (1, [])
     assert set() == submission.IN_PROGRESS
 
 
@@ -370,8 +370,8 @@ async def test_a_start_is_found_by_its_id_and_no_other_is(session: Session) -> N
     """By the next hub process, too."""
     await StartRecords(session).add("0a-1", RecordedStart("ann", "lab"))
 
-    with session_of(session.get_bind().engine.url.render_as_string(hide_password=False)) as again:
-        assert StartRecords(again).find({"0a-1", "0a-2"}) == {"0a-1": RecordedStart("ann", "lab")}
+    with session_of(session.get_bind().engine.url.render_as_string(hide_password=False)) as next_session:
+        assert StartRecords(next_session).find({"0a-1", "0a-2"}) == {"0a-1": RecordedStart("ann", "lab")}
 
 
 async def test_hundreds_are_found(session: Session) -> None:

@@ -16,19 +16,19 @@ JOB = Job("9", Phase.QUEUED, "PENDING", "Priority", partition="gpu", starts_at=N
 
 def test_a_promise_is_kept_at_the_start_and_at_each_half_of_the_rest() -> None:
     """Until less than a minute is left; nothing is kept of what is not known, or overdue."""
-    wait, kept = Wait(), list[Promise]()
+    wait, promises = Wait(), list[Promise]()
     for now in range(int(NOW), int(NOW) + 4000, 10):
         for estimate in (UNKNOWN, expected(NOW + 3600, now=now)):
             promise = wait.follow("9", estimate, None, "gpu", now=now)
-            kept += [promise] if promise is not None else []
+            promises += [promise] if promise is not None else []
 
-    assert [(promise.moment, promise.at - NOW) for promise in kept[:4]] == [
+    assert [(promise.moment, promise.at - NOW) for promise in promises[:4]] == [
         (PromiseMoment.QUEUED, 0),
         (PromiseMoment.HALF, 1800),
         (PromiseMoment.HALF, 2700),
         (PromiseMoment.HALF, 3150),
     ]
-    assert len(kept) < 12
+    assert len(promises) < 12
     assert wait.change is None
 
 
@@ -38,12 +38,12 @@ def test_a_change_is_explained_by_the_queue_then_and_now() -> None:
     mine, another = waiting("9", priority=5), waiting("10", priority=50, user="eve")
     before, after = (cluster(*nodes, jobs=jobs) for jobs in ((held, mine), (held, mine, another)))
     vars(after)["taken_at"] = NOW + 60
-    wait, said = Wait(), []
+    wait, sentences = Wait(), []
     for snapshot, planned in ((before, 3600), (before, 3700), (after, 7200), (after, 7300)):
         wait.follow("9", expected(NOW + planned, now=NOW), snapshot, "gpu", now=NOW)
-        said.append(wait.change.words if wait.change is not None else "")
+        sentences.append(wait.change.words if wait.change is not None else "")
 
-    assert said == ["", "", *["Later than before: 1 person with a higher priority came."] * 2]
+    assert sentences == ["", "", *["Later than before: 1 person with a higher priority came."] * 2]
 
 
 def test_the_range_is_that_of_past_waits_in_the_partition_of_the_cluster() -> None:
