@@ -29,14 +29,14 @@ NOW = 1_800_000_000.0
 def recorded_snapshot(version: str) -> ClusterSnapshot:
     """The cluster of the recordings' area ``cluster``, 15 s after its last job was submitted."""
 
-    def told(name: str) -> str:
+    def output(name: str) -> str:
         return recorded(version, "cluster", name).stdout
 
-    jobs = parse_jobs(told("squeue"), MARK)
+    jobs = parse_jobs(output("squeue"), MARK)
     return ClusterSnapshot(
-        nodes=parse_nodes(told("node")),
-        partitions=parse_partitions(told("partition")),
-        reservations=parse_reservations(told("reservation")),
+        nodes=parse_nodes(output("node")),
+        partitions=parse_partitions(output("partition")),
+        reservations=parse_reservations(output("reservation")),
         jobs=jobs,
         taken_at=max(job.submitted_at or 0.0 for job in jobs) + 15,
     )
@@ -44,8 +44,8 @@ def recorded_snapshot(version: str) -> ClusterSnapshot:
 
 def free_gpus(snapshot: ClusterSnapshot, partition: str) -> Counter[str]:
     """GPUs by type that no job holds on the partition's usable, unreserved nodes."""
-    nodes = (each for each in snapshot.nodes_of(partition) if each.usable and "RESERVED" not in each.states)
-    return sum((free_gpus_of(gpus_of(each.gres), each.gres_used) for each in nodes), Counter[str]())
+    nodes = (state for state in snapshot.nodes_of(partition) if state.usable and "RESERVED" not in state.states)
+    return sum((free_gpus_of(gpus_of(state.gres), state.gres_used) for state in nodes), Counter[str]())
 
 
 def node(name: str, gres: str = "", used: str = "", **more: Any) -> NodeState:
@@ -84,17 +84,17 @@ def cluster(
 ) -> ClusterSnapshot:
     """A cluster with one partition ``gpu`` of all these nodes, where jobs hold what the nodes say is used and more."""
     held = [
-        each._replace(
-            cpus_allocated=sum(job.cpus // job.node_count for job in jobs if each.name in job.nodes),
-            memory_allocated_mib=sum(job.memory_mib // job.node_count for job in jobs if each.name in job.nodes),
+        state._replace(
+            cpus_allocated=sum(job.cpus // job.node_count for job in jobs if state.name in job.nodes),
+            memory_allocated_mib=sum(job.memory_mib // job.node_count for job in jobs if state.name in job.nodes),
         )
-        for each in nodes
+        for state in nodes
     ]
     fields: dict[str, Any] = {
         "default": True,
         "max_time": 86400,
         "default_time": 3600,
-        "nodes": tuple(each.name for each in nodes),
+        "nodes": tuple(state.name for state in nodes),
         **partition,
     }
     return ClusterSnapshot(

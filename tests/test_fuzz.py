@@ -132,17 +132,17 @@ def templated(request: JobRequest, template: str) -> str:
 
 def harmless(options: dict[str, Any], request: JobRequest) -> dict[str, Any]:
     """The same options with harmless values; a number keeps what it has become."""
-    found = dict(options)
+    harmless_options = dict(options)
     for name, value in options.items():
         if name in HARMLESS:
-            found[name] = HARMLESS[name] if value != "" else ""
+            harmless_options[name] = HARMLESS[name] if value != "" else ""
         elif name.startswith("slurm-"):
             number = getattr(request.resources, name.removeprefix("slurm-"))
-            found[name] = str(number)
-    if "slurm-time" in found and found["slurm-time"] != "UNLIMITED":
-        seconds = int(found["slurm-time"])
-        found["slurm-time"] = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return found
+            harmless_options[name] = str(number)
+    if "slurm-time" in harmless_options and harmless_options["slurm-time"] != "UNLIMITED":
+        seconds = int(harmless_options["slurm-time"])
+        harmless_options["slurm-time"] = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return harmless_options
 
 
 SPECIAL = '`$"\\;&|<>(){}#!*?~'
@@ -270,8 +270,8 @@ def environment_to_input(environment: dict[str, str]) -> bool:
         return False
     head, _, rest = data.partition(b"\n")
     length = int(head.removeprefix(b"environment "))
-    found = dict(item.split(b"=", 1) for item in rest[:length].split(b"\0")[:-1])
-    assert {name.decode(): value.decode(errors="surrogateescape") for name, value in found.items()} == environment
+    variables = dict(item.split(b"=", 1) for item in rest[:length].split(b"\0")[:-1])
+    assert {name.decode(): value.decode(errors="surrogateescape") for name, value in variables.items()} == environment
     assert rest[length:] == b"#!/bin/sh\n"
     return True
 
@@ -290,9 +290,9 @@ def body_to_report(body: bytes) -> bool:
 
 def _strings(value: Any) -> list[str]:
     if isinstance(value, dict):
-        return [part for item in value.items() for each in item for part in _strings(each)]
+        return [part for item in value.items() for member in item for part in _strings(member)]
     if isinstance(value, list):
-        return [part for each in value for part in _strings(each)]
+        return [part for element in value for part in _strings(element)]
     return [value] if isinstance(value, str) else []
 
 
@@ -304,24 +304,24 @@ def log_to_page(text: str) -> bool:
     return True
 
 
-GOOD = json.loads(NodeReport(41234, PlacementDocument(job_id="7", node="g1", cpus="0-3")).dumps())
+REPORT = json.loads(NodeReport(41234, PlacementDocument(job_id="7", node="g1", cpus="0-3")).dumps())
 jsons = st.recursive(values, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))
 reports = (
     st.builds(
-        lambda field, value: json.dumps({**GOOD, "placement": {**GOOD["placement"], field: value}}).encode(),
+        lambda field, value: json.dumps({**REPORT, "placement": {**REPORT["placement"], field: value}}).encode(),
         st.sampled_from([*PlacementDocument.__dataclass_fields__, "version", "__class__"]),
         jsons,
     )
     | st.builds(
-        lambda field, value: json.dumps({**GOOD, field: value}).encode(),
+        lambda field, value: json.dumps({**REPORT, field: value}).encode(),
         st.sampled_from(["version", "port", "placement", "topology", "door", "cmd", "ip", "__dict__"]),
         jsons,
     )
     | st.builds(
         lambda at, piece: (
-            (whole := json.dumps(GOOD))[:at].encode() + piece.encode(errors="surrogatepass") + whole[at:].encode()
+            (whole := json.dumps(REPORT))[:at].encode() + piece.encode(errors="surrogatepass") + whole[at:].encode()
         ),
-        st.integers(0, len(json.dumps(GOOD))),
+        st.integers(0, len(json.dumps(REPORT))),
         texts,
     )
     | jsons.map(lambda value: json.dumps(value).encode())

@@ -51,7 +51,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
     """
     with ExitStack() as stack:
 
-        def look_back(window: Page, number: int) -> None:
+        def take_screenshot(window: Page, number: int) -> None:
             if not window.is_closed():
                 window.screenshot(path=tmp_path / f"last-{number}.png")
 
@@ -66,11 +66,11 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
             stack.callback(context.close)
             context.set_default_timeout(PATIENCE)
             window = context.new_page()
-            stack.callback(look_back, window, len(made))
-            made.append(window)
+            stack.callback(take_screenshot, window, len(windows))
+            windows.append(window)
             return window
 
-        made: list[Page] = []
+        windows: list[Page] = []
         yield make
 
 

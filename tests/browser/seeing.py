@@ -30,7 +30,7 @@ def sign_in(page: Page, hub: HubProcess, name: str) -> None:
     page.wait_for_url(re.compile("/hub/(spawn|home)"))
 
 
-def sign_in_again(page: Page, hub: HubProcess, name: str, path: str = "/hub/home") -> None:
+def sign_in_with_server(page: Page, hub: HubProcess, name: str, path: str = "/hub/home") -> None:
     """For a user with a running server, whom the hub would redirect there."""
     page.goto(f"{hub.url}/hub/login?next={path.replace('/', '%2F')}")
     page.fill("#username_input", name)
@@ -66,10 +66,10 @@ def axe_faults(page: Page) -> list[str]:
 
     JupyterHub's navigation bar is left out: it is not ours.
     """
-    found = Axe().run(page, context={"exclude": [["nav.navbar"]]}).response
+    results = Axe().run(page, context={"exclude": [["nav.navbar"]]}).response
     return [
         f"{fault['impact']} {fault['id']}: {' '.join(map(str, node['target']))}: {node['failureSummary']}"
-        for fault in found["violations"]
+        for fault in results["violations"]
         if fault["impact"] in ("serious", "critical")
         for node in fault["nodes"]
     ]
@@ -93,7 +93,7 @@ def width_left_over(page: Page) -> int:
     return excess
 
 
-def well_made(page: Page) -> None:
+def assert_accessible(page: Page) -> None:
     """No serious finding of axe, and no horizontal scrolling."""
-    found = (axe_faults(page), width_left_over(page))
-    assert found == ([], 0), found
+    faults = (axe_faults(page), width_left_over(page))
+    assert faults == ([], 0), faults

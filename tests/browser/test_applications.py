@@ -123,8 +123,8 @@ def its_placement_is_at_home_and_it_is_for_ada_alone(
     assert answer.status == 403
 
     job = hub.api("GET", "/gpuspawner/placement/ada").json()["job_id"]
-    (gate,) = [each for each in processes_of(slurm, job) if _is_the_sign_in(each)]
-    application = {each.pid for each in gate.children(recursive=True)}
+    (gate,) = [process for process in processes_of(slurm, job) if _is_the_sign_in(process)]
+    application = {child.pid for child in gate.children(recursive=True)}
     assert application
     listening = [
         connection.pid for connection in psutil.net_connections("tcp") if connection.status == psutil.CONN_LISTEN

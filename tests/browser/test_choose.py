@@ -97,7 +97,7 @@ def reserved(slurm: PrivateSlurm) -> Iterator[None]:
 
 
 @contextmanager
-def taken(slurm: PrivateSlurm) -> Iterator[None]:
+def full_dgx1(slurm: PrivateSlurm) -> Iterator[None]:
     """Another user's job has the whole DGX-1, and all else is free."""
     no_job_is_ending(slurm)
     ask = ("--partition=gpu", "--gres=gpu:p100:8", "--time=30", "--output=/dev/null", "--wrap=sleep 600")
@@ -134,18 +134,18 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
 ) -> None:
     """Free, full, reserved for tomorrow, too long for the partition, not yet: the last two cannot be chosen."""
     sign_in(page, course, "pia")
-    with taken(slurm_cluster):
+    with full_dgx1(slurm_cluster):
         expect_fresh(page, course, "full")
         shoot(page, "choose-full")
-        said = {slug: availability(page, slug) for slug in ("k80", "dgx1", "course", "week", "summer")}
+        availabilities = {slug: availability(page, slug) for slug in ("k80", "dgx1", "course", "week", "summer")}
         expect(page.locator("input[type=radio]:disabled")).to_have_count(2)
 
-    assert said["k80"] == "Starts now, 4 of 4 K80 free."
+    assert availabilities["k80"] == "Starts now, 4 of 4 K80 free."
     expected = r"Full\. Expected start: within (25|30) min, if nobody with a higher priority comes\."
-    assert re.fullmatch(expected, said["dgx1"])
-    assert re.fullmatch(r"Not yet: reservation course starts in 2[34] h.*, .*\d:\d\d.*\.", said["course"])
-    assert said["week"] == "7 days is more than the limit of 24 h."
-    assert said["summer"] == "Not yet: it is available from Jul 1, 2999."
+    assert re.fullmatch(expected, availabilities["dgx1"])
+    assert re.fullmatch(r"Not yet: reservation course starts in 2[34] h.*, .*\d:\d\d.*\.", availabilities["course"])
+    assert availabilities["week"] == "7 days is more than the limit of 24 h."
+    assert availabilities["summer"] == "Not yet: it is available from Jul 1, 2999."
     expect(page.locator("#profile-k80")).to_be_checked()
     expect(page.locator(".gpuspawner-gets").first).to_have_text(
         re.compile(
@@ -170,17 +170,17 @@ def test_the_age_of_an_availability_moves_nothing_on_a_phone(course: HubProcess,
     page.clock.install()
     sign_in(page, course, "pia")
     expect_fresh(page, course, "starts now")
-    places = "boxes => boxes.map(box => [box.getBoundingClientRect().top, box.offsetHeight])"
-    before = page.locator(".gpuspawner-profile").evaluate_all(places)
+    box_script = "boxes => boxes.map(box => [box.getBoundingClientRect().top, box.offsetHeight])"
+    before = page.locator(".gpuspawner-profile").evaluate_all(box_script)
     age = page.locator(".gpuspawner-profile:has(:checked[name=profile]) small")
 
     page.clock.run_for(20_000)
     expect(age).to_have_text(re.compile(r"checked \d+ s ago"))
     assert age.evaluate("age => age.getClientRects().length") == 1
-    assert page.locator(".gpuspawner-profile").evaluate_all(places) == before
+    assert page.locator(".gpuspawner-profile").evaluate_all(box_script) == before
     page.clock.run_for(100_000)
     expect(age).to_have_text(re.compile(r"checked \d+ (s|min) ago"))
-    assert page.locator(".gpuspawner-profile").evaluate_all(places) == before
+    assert page.locator(".gpuspawner-profile").evaluate_all(box_script) == before
 
 
 @pytest.mark.parametrize(
@@ -228,12 +228,12 @@ def test_before_the_click_slurm_says_when_it_would_start(
         page.wait_for_timeout(500)
         form_of(page, course)
     page.fill("[name='profile-option-k80--gpus']", "2")
-    told = page.locator("#profile-k80-state")
+    state = page.locator("#profile-k80-state")
     start = page.get_by_role("button", name="Start")
 
-    expect(told).to_have_text("Starts now, 4 of 4 K80 free.", timeout=PATIENCE)
+    expect(state).to_have_text("Starts now, 4 of 4 K80 free.", timeout=PATIENCE)
     expect(page.get_by_role("status")).to_contain_text("Starts now, 4 of 4 K80 free.")
-    expect(told).to_have_class(re.compile("gpuspawner-now"))
+    expect(state).to_have_class(re.compile("gpuspawner-now"))
     expect(page.locator(".gpuspawner-gets").first).to_contain_text("2 \N{MULTIPLICATION SIGN} K80, 12 GB")
     before = top(page, "[name='profile-option-k80--hours']")
 
@@ -243,8 +243,8 @@ def test_before_the_click_slurm_says_when_it_would_start(
     limit = re.compile("48 h is more than the limit of 24 h")
     expect(field).to_have_accessible_description(limit, timeout=PATIENCE)
     expect(field).to_have_attribute("aria-invalid", "true")
-    expect(told).to_have_text("This choice cannot start.")
-    expect(told).to_have_class(re.compile("gpuspawner-never"))
+    expect(state).to_have_text("This choice cannot start.")
+    expect(state).to_have_class(re.compile("gpuspawner-never"))
     expect(start).to_be_disabled()
     expect(start).to_have_accessible_description(limit)
     assert top(page, "[name='profile-option-k80--hours']") == before
@@ -252,12 +252,12 @@ def test_before_the_click_slurm_says_when_it_would_start(
     shoot(page, "choose-refused")
     page.locator("label[for=profile-dgx1]").click()
     expect(start).to_be_enabled()
-    expect(told).to_have_class(re.compile("gpuspawner-never"))
+    expect(state).to_have_class(re.compile("gpuspawner-never"))
     page.locator("label[for=profile-k80]").click()
     expect(start).to_be_disabled()
     field.fill("1")
     expect(start).to_be_enabled()
-    expect(told).to_have_text("Starts now, 4 of 4 K80 free.", timeout=PATIENCE)
+    expect(state).to_have_text("Starts now, 4 of 4 K80 free.", timeout=PATIENCE)
     expect(field).not_to_have_attribute("aria-invalid", "true")
     assert slurm_cluster.run("squeue", "-h") == ""
 
@@ -268,7 +268,7 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
     page.clock.install()
     sign_in(page, course, "nils")
     expect_fresh(page, course, "8 of 8 p100 free")
-    with taken(slurm_cluster):
+    with full_dgx1(slurm_cluster):
         page.clock.run_for(50_000)
         age = page.locator(".gpuspawner-availability small").first
         expect(age).to_have_text(re.compile(r"checked \d+ (s|min) ago"))
@@ -388,11 +388,11 @@ def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: P
 
 
 @pytest.mark.oldest
-@pytest.mark.parametrize("way", ["click", pytest.param("link", marks=pytest.mark.nightly)])
-def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, way: str) -> None:
+@pytest.mark.parametrize("source", ["click", pytest.param("link", marks=pytest.mark.nightly)])
+def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, source: str) -> None:
     """A summary has the focus and links to the field; the field shows the error; the values are kept."""
     sign_in(page, course, "tess")
-    if way == "link":
+    if source == "link":
         form_of(page, course, "?opt-profile=k80&opt-gpus=9&opt-software=jax")
     else:
         form_of(page, course)

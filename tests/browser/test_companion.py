@@ -147,12 +147,12 @@ def test_the_notice_of_the_end_counts(servers: Servers) -> None:
     servers.open("/user/ada/")
     page = servers.page
     expect(page.locator(".gpuspawner-status")).to_have_text("1 min left · K80")
-    told = []
+    notices = []
     for seconds in (12, 12, 25):  # in all less than the minute after which the hub is asked again
         page.clock.run_for(seconds * 1000)
-        told.append([words.partition(", at ")[0] for words in page.locator("p").all_text_contents()])
+        notices.append([words.partition(", at ")[0] for words in page.locator("p").all_text_contents()])
 
-    assert told == [[f"This server ends in {time}"] for time in ("1 min", "50 s", "30 s")]
+    assert notices == [[f"This server ends in {time}"] for time in ("1 min", "50 s", "30 s")]
 
 
 @pytest.mark.parametrize("low", [False, True])
@@ -176,13 +176,13 @@ def test_a_message_is_told_once_to_the_user_of_two_servers(servers: Servers) -> 
         "sender": "root",
     }
     servers.sessions = {"/user/ada/": {**SESSION, "messages": [message]}, "/user/ada/two/": SESSION}
-    told = []
+    texts = []
     for path in ("/user/ada/", "/user/ada/two/", "/user/ada/"):
         servers.open(path)
         expect(servers.page.locator(".gpuspawner-status")).to_have_text("8 h left · K80")
-        told.append(servers.page.locator("p").all_text_contents())
+        texts.append(servers.page.locator("p").all_text_contents())
 
-    assert told == [["root: The cluster is closed on Friday."], [], []]
+    assert texts == [["root: The cluster is closed on Friday."], [], []]
 
 
 def test_all_times_are_by_the_clock_that_the_user_sees(servers: Servers) -> None:

@@ -104,9 +104,9 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def change(hub: HubProcess) -> Iterator[Callable[..., None]]:
     """``change(train001="failed")``: what a made-up server does from now on, until the test ends."""
-    found = re.search(r"install\('(.*)/servers.json'\)", hub.config.read_text())
-    assert found is not None
-    folder = Path(found[1])
+    match = re.search(r"install\('(.*)/servers.json'\)", hub.config.read_text())
+    assert match is not None
+    folder = Path(match[1])
     yield lambda **changed: states(folder, **changed)
     states(folder)
 
@@ -238,8 +238,8 @@ def test_somebody_who_asks_in_the_room_is_added_at_once(hub: HubProcess, page: P
     sign_in(late, hub, "latecomer")
     link = f"{hub.url}/hub/spawn?opt-profile=course-deep-learning"
     late.goto(link)
-    told = "You are not on the list of this course; your user name is latecomer. Tell grace, who can add you."
-    expect(late.get_by_role("alert")).to_contain_text(told)
+    refusal = "You are not on the list of this course; your user name is latecomer. Tell grace, who can add you."
+    expect(late.get_by_role("alert")).to_contain_text(refusal)
 
     enter(page, hub)
     page.get_by_label("Add a person").fill("admin")
@@ -310,13 +310,13 @@ def test_servers_are_started_for_all_and_stopped_for_some_after_a_question(
     sign_in(participant, hub, "ada")
     sign_in(colleague, hub, "linus")
     paths = (f"{PAGES}/small", f"{PAGES}/small/events", f"{PAGES}/large")
-    seen = {
+    statuses = {
         name: [
             other.request.get(f"{hub.url}{path}", timeout=PATIENCE).status for path in paths[: 2 + (name == "linus")]
         ]
         for name, other in (("ada", participant), ("linus", colleague))
     }
-    assert seen == {"ada": [404, 404], "linus": [404, 404, 200]}
+    assert statuses == {"ada": [404, 404], "linus": [404, 404, 200]}
     colleague.goto(f"{hub.url}/hub/gpuspawner/courses")
     expect(colleague.locator(".gpuspawner-list a")).to_have_text(["Parallel programming"])
     forged = page.request.post(f"{hub.url}{PAGES}/small", form={"everybody": "stop", "confirmed": "yes"})

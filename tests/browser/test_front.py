@@ -63,10 +63,10 @@ def test_a_participant_chooses_waits_and_works(hub: HubProcess, slurm_cluster: P
     """A profile that is full says so; its server waits in line, and then the home page shows the GPUs that it got."""
     line = "--parsable -p gpu --gres=gpu:p100:8 -t 25 -o /dev/null"
     other = slurm_cluster.run("sbatch", *line.split(), "--wrap=sleep 600")
-    seen = []
+    screenshots = []
 
-    def see(part: Locator) -> None:
-        seen.append(part.screenshot(animations="disabled"))
+    def capture(part: Locator) -> None:
+        screenshots.append(part.screenshot(animations="disabled"))
 
     sharp.set_viewport_size({"width": PANELS[0][1], "height": 900})
     sign_in(sharp, hub, "ada")
@@ -77,14 +77,14 @@ def test_a_participant_chooses_waits_and_works(hub: HubProcess, slurm_cluster: P
             break
         sharp.wait_for_timeout(1000)
     expect(profile.locator(".gpuspawner-later")).to_be_visible()
-    see(sharp.locator(".gpuspawner-profiles"))
+    capture(sharp.locator(".gpuspawner-profiles"))
 
     sharp.set_viewport_size({"width": PANELS[1][1], "height": 900})
     profile.get_by_role("radio").check()
     sharp.locator("#spawn_form [type=submit]").click()
     expect(sharp.locator("#gpuspawner-pending")).to_contain_text("You are next")
     assert "_xsrf" not in sharp.url
-    see(sharp.locator("#gpuspawner-pending"))
+    capture(sharp.locator("#gpuspawner-pending"))
 
     sharp.goto(f"{hub.url}/hub/home")  # the waiting page would leave for the notebook
     slurm_cluster.run("scancel", other)
@@ -93,14 +93,14 @@ def test_a_participant_chooses_waits_and_works(hub: HubProcess, slurm_cluster: P
     sharp.reload()
     card = sharp.locator(".gpuspawner-server")
     expect(card).to_contain_text(re.compile("4 .* P100"))
-    see(card)
+    capture(card)
     sharp.set_viewport_size({"width": 1000, "height": 900})
     card.locator("details").evaluate_all("all => all.forEach((each) => (each.open = true))")
     expect(card.locator("svg rect.gpu.own")).to_have_count(4)
-    see(card.locator("svg"))
+    capture(card.locator("svg"))
 
     if os.environ.get("GPUSPAWNER_PICTURES"):
-        compose(sharp, *seen)
+        compose(sharp, *screenshots)
 
 
 def compose(page: Page, form: bytes, waiting: bytes, card: bytes, node: bytes) -> None:

@@ -59,7 +59,7 @@ LAB_SETTINGS = {
 """What is saved is saved by the companion."""
 
 
-def settle_in(home: Path) -> None:
+def write_lab_settings(home: Path) -> None:
     """Write a user's settings of JupyterLab."""
     for name, values in LAB_SETTINGS.items():
         file = home / ".jupyter/lab/user-settings/@jupyterlab" / f"{name}.jupyterlab-settings"
@@ -102,7 +102,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     home = hub.folder / "homes" / "ada"
-    settle_in(home)
+    write_lab_settings(home)
     sign_in(page, hub, "ada")
     placement = hub.spawn("ada", {"profile": "short"})
     job = str(placement["job_id"])
@@ -154,7 +154,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
 @pytest.mark.timeout(360)
 def test_an_idle_server_is_told_at_home_and_in_lab_and_kept(hub: HubProcess, page: Page) -> None:
     """Both say when the server will be stopped; *Keep* in JupyterLab moves that."""
-    settle_in(hub.folder / "homes" / "ben")
+    write_lab_settings(hub.folder / "homes" / "ben")
     sign_in(page, hub, "ben")
     hub.spawn("ben", {"profile": "idle"})
     page.goto(f"{hub.url}/hub/home")

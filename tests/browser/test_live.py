@@ -24,12 +24,12 @@ from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import (
     PHONE,
+    assert_accessible,
     return_until,
     shoot,
     sign_in,
-    sign_in_again,
+    sign_in_with_server,
     small_targets,
-    well_made,
 )
 from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub
 from tests.fixtures.slurm import hanging
@@ -113,14 +113,14 @@ def job_of(hub: HubProcess, user: str, server: str = "") -> str:
 
 def api(page: Page, path: str) -> tuple[int, Any]:
     """Status and document of a REST request by the user who is signed in."""
-    told = page.evaluate(
+    response = page.evaluate(
         """async (path) => {
             const answer = await fetch(path, { headers: { "X-XSRFToken": window.jhdata.xsrf_token } });
             return [answer.status, await answer.json()];
         }""",
         path,
     )
-    return told[0], told[1]
+    return response[0], response[1]
 
 
 # --- home ------------------------------------------------------------------------------------------
@@ -161,19 +161,19 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
         assert picture.locator("rect.gpu.own").count() == len(own) == len(placement["gpus"])
         expect(picture.locator("desc")).to_contain_text(", ".join(f"GPU {index}" for index in sorted(own)))
         expect(picture.locator("desc")).to_contain_text(f"CPUs {placement['cpus']}")
-    well_made(page)
+    assert_accessible(page)
     shoot(page, "home-details")
 
     dark = open_page(dark=True)
-    sign_in_again(dark, hub, "ada")
-    well_made(dark)
+    sign_in_with_server(dark, hub, "ada")
+    assert_accessible(dark)
 
 
 @pytest.mark.nightly
 def test_a_server_on_two_nodes_shows_what_it_has_on_each(hub: HubProcess, page: Page) -> None:
     """The other node is folded, with a picture of its own; on a phone, too."""
     hub.spawn("amy", {"profile": "two-nodes"})
-    sign_in_again(page, hub, "amy")
+    sign_in_with_server(page, hub, "amy")
     other = card(page).locator("details", has_text=re.compile(r"^\s*Node \w+: 2 "))
     return_until(page, lambda: other.count() == 1)
     expect(card(page)).to_contain_text("1 more node")
@@ -181,9 +181,9 @@ def test_a_server_on_two_nodes_shows_what_it_has_on_each(hub: HubProcess, page: 
     other.locator("summary").first.click()
     expect(card(page).locator("svg:visible").filter(has=page.locator("rect.gpu.own"))).to_have_count(2)
     shoot(page, "home-several-nodes")
-    well_made(page)
+    assert_accessible(page)
     page.set_viewport_size(PHONE)
-    well_made(page)
+    assert_accessible(page)
 
 
 MEANS: tuple[tuple[float | None, ...], ...] = ((0, 20, 85, 92, None, 95, 40, 83), (0, 0, 0, 0, 0, 0, 12, 60))
@@ -211,36 +211,36 @@ def test_the_use_of_gpus_is_the_same_in_words_and_in_the_chart(hub: HubProcess, 
     """Now, and the last hour: each bar is a row of the table; a time for which it is unknown is hatched, not idle."""
     placement = hub.spawn("uma", {"profile": "k80"})
     send_the_last_hour(hub, "uma", placement)
-    sign_in_again(page, hub, "uma")
+    sign_in_with_server(page, hub, "uma")
     use = card(page).locator(".gpuspawner-use")
     expect(use).to_contain_text("Simulated, like the GPUs.")
     shoot(page, "home-use")
     page.set_viewport_size(PHONE)
-    well_made(page)
+    assert_accessible(page)
     use.get_by_text("The chart in words").click()
-    well_made(page)
+    assert_accessible(page)
 
     for number, (gpu, means, now) in enumerate(zip(placement["gpus"], MEANS, ("83", "60"), strict=True)):
         shown, table = use.locator(".gpuspawner-gpu").nth(number), use.locator("table").nth(number)
-        name, known = f"GPU {gpu['index']}", [mean for mean in means if mean is not None]
+        name, percents = f"GPU {gpu['index']}", [mean for mean in means if mean is not None]
         expect(shown.locator("p")).to_have_text(f"{name}: {now}\N{NO-BREAK SPACE}%, 4.3 of 12 GB, 2 processes")
-        said = f"used {sum(known) / len(known):.0f} % on average, at most {max(known) + 5:.0f} %."
-        expect(shown.locator("svg desc")).to_have_text(said)
-        expect(table.locator("caption")).to_have_text(f"{name}: {said}")
+        sentence = f"used {sum(percents) / len(percents):.0f} % on average, at most {max(percents) + 5:.0f} %."
+        expect(shown.locator("svg desc")).to_have_text(sentence)
+        expect(table.locator("caption")).to_have_text(f"{name}: {sentence}")
         rows = table.locator("tbody tr td:nth-child(2)").all_inner_texts()
         assert rows == ["use unknown" if mean is None else f"{mean:.0f}\N{NO-BREAK SPACE}%" for mean in means]
         bars = shown.locator("rect.bar")
         heights = bars.evaluate_all("(bars) => bars.map((bar) => Number(bar.getAttribute('height')))")
         tallest = max(heights)
-        assert [round(max(known) * height / tallest) for height in heights] == pytest.approx(known, abs=1)
-        expect(shown.locator("path.unknown")).to_have_count(len(means) - len(known))
+        assert [round(max(percents) * height / tallest) for height in heights] == pytest.approx(percents, abs=1)
+        expect(shown.locator("path.unknown")).to_have_count(len(means) - len(percents))
 
 
 def test_a_phone_shows_the_time_left_first(hub: HubProcess, open_page: OpenPage) -> None:
     """Profile, time left, resources and *Open* without scrolling; a picture that is wider says that it scrolls."""
     hub.spawn("pam", {"profile": "p100"})
     phone = open_page(phone=True)
-    sign_in_again(phone, hub, "pam")
+    sign_in_with_server(phone, hub, "pam")
     button = card(phone).get_by_role("link", name="Open")
     box = button.bounding_box()
     assert box is not None
@@ -255,7 +255,7 @@ def test_a_phone_shows_the_time_left_first(hub: HubProcess, open_page: OpenPage)
         .evaluate("(picture) => picture.scrollWidth - picture.clientWidth")
     )
     assert hidden > 0
-    well_made(phone)
+    assert_accessible(phone)
 
 
 def test_the_cards_are_the_page(hub: HubProcess, page: Page) -> None:
@@ -271,7 +271,7 @@ def test_the_cards_are_the_page(hub: HubProcess, page: Page) -> None:
     sign_in(page, hub, "nele")
     page.goto(hub.url + HOME)
     expect(page.locator("main")).to_contain_text("You have no running server.")
-    well_made(page)
+    assert_accessible(page)
     page.get_by_role("link", name="Start My Server").click()
     page.wait_for_url("**/hub/spawn/nele")
 
@@ -300,8 +300,8 @@ def test_the_page_shows_the_first_server_that_starts_and_that_it_has_gone(hub: H
 def test_the_page_looks_sooner_while_a_server_stops_and_shows_new_messages(hub: HubProcess, page: Page) -> None:
     """Every three seconds instead of every thirty, by the browser's clock; as text, whatever a message contains."""
     sign_in(page, hub, "pia")
-    looks: list[str] = []
-    page.on("request", lambda request: looks.append(request.url) if request.url.endswith(HOME) else None)
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url) if request.url.endswith(HOME) else None)
     state = re.compile(r'data-version=""\s+data-state="stopped"')
 
     def stopping(route: Route) -> None:
@@ -316,9 +316,9 @@ def test_the_page_looks_sooner_while_a_server_stops_and_shows_new_messages(hub: 
     expect(shown).to_have_attribute("data-state", "stopping")
     page.clock.run_for(4_000)
     expect(shown).to_have_attribute("data-state", "stopped")
-    before = len(looks)
+    before = len(urls)
     page.clock.run_for(20_000)
-    assert len(looks) == before
+    assert len(urls) == before
 
     text = "g1 is restarted <b>at noon</b>."
     answer = hub.api("POST", "/gpuspawner/messages", {"message": text, "to": {"user": "pia"}})
@@ -326,7 +326,7 @@ def test_the_page_looks_sooner_while_a_server_stops_and_shows_new_messages(hub: 
     page.clock.run_for(15_000)
     expect(page.locator("#gpuspawner-messages")).to_contain_text(text)
     expect(page.locator("#gpuspawner-messages")).to_contain_text("Message from demo")
-    well_made(page)
+    assert_accessible(page)
 
 
 def answer_with(page: Page, change: Callable[[str], str]) -> None:
@@ -373,7 +373,7 @@ def test_a_page_says_that_it_is_not_kept_up_to_date(hub: HubProcess, page: Page,
     page.route(f"**{path}*", lambda route: route.abort())
     page.clock.run_for(31_000)
     expect(notice).to_have_text(times.AWAY)
-    well_made(page)
+    assert_accessible(page)
 
     page.unroute(f"**{path}*")
     page.clock.run_for(31_000)
@@ -428,20 +428,20 @@ def test_stop_asks_where_work_would_be_lost_and_says_what_it_did(hub: HubProcess
     expect(page.get_by_role("heading", name="Stop K80 (server lab)?")).to_be_visible()
     expect(page.locator("main")).to_contain_text("Unsaved work and running kernels are lost. Your files stay.")
     expect(page.locator("main")).to_contain_text(re.compile(r"It has been running for \d+ (s|min)[^,]*, since \d.*\."))
-    well_made(page)
+    assert_accessible(page)
     page.get_by_role("link", name="Keep it running").click()
     assert ready_servers(hub, user) == ["", "lab"]
 
     card(page, "lab").get_by_role("link", name="Stop").click()
     page.get_by_role("button", name="Stop").click()
     page.wait_for_url(f"**{HOME}")
-    told = re.compile(rf"K80 \(server lab\) was stopped at .*\d\d.*; job {job} released 4 GPUs\.")
-    expect(card(page, "lab")).to_contain_text(told)
+    sentence = re.compile(rf"K80 \(server lab\) was stopped at .*\d\d.*; job {job} released 4 GPUs\.")
+    expect(card(page, "lab")).to_contain_text(sentence)
     expect(card(page, "lab").get_by_role("heading")).to_have_text(
         re.compile(r"^\s*K80 \(server lab\)\s+not running\s*$")
     )
     assert ready_servers(hub, user) == [""]
-    well_made(page)
+    assert_accessible(page)
     shoot(page, "home-stopped")
 
     card(page).get_by_role("link", name="Stop").click()
@@ -456,7 +456,7 @@ def test_stop_asks_where_work_would_be_lost_and_says_what_it_did(hub: HubProcess
 def ready_servers(hub: HubProcess, user: str) -> list[str]:
     """The names of the user's servers that run."""
     model = hub.api("GET", f"/users/{user}").json()["servers"]
-    return sorted(name for name, each in model.items() if each["ready"])
+    return sorted(name for name, server in model.items() if server["ready"])
 
 
 @pytest.mark.nightly
@@ -479,7 +479,7 @@ def test_named_servers_are_started_and_deleted(hub: HubProcess, page: Page) -> N
     page.get_by_role("button", name="Start", exact=True).click()
     expect(page.locator("main")).to_contain_text("You already have a server named lab.")
     expect(page.get_by_label("Server name")).to_have_value("lab")
-    well_made(page)
+    assert_accessible(page)
     page.goto(f"{hub.url}/hub/gpuspawner/delete/{user}/lab")
     expect(page.locator("main")).to_contain_text("This server is active. Stop it before you delete it.")
     hub.end(user, "lab")
@@ -487,7 +487,7 @@ def test_named_servers_are_started_and_deleted(hub: HubProcess, page: Page) -> N
     page.goto(hub.url + HOME)
     card(page, "lab").get_by_role("link", name="Delete").click()
     expect(page.get_by_role("heading", name="Delete Server lab?")).to_be_visible()
-    well_made(page)
+    assert_accessible(page)
     page.get_by_role("button", name="Delete").click()
     page.wait_for_url(f"**{HOME}")
     expect(card(page, "lab")).to_have_count(0)
@@ -500,23 +500,23 @@ def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
 ) -> None:
     """An open page follows a changed time limit; a warning is announced once when the end is near."""
     sign_in(page, hub, "fritz")
-    placed = hub.spawn("fritz", {"profile": "k80"})
+    placement = hub.spawn("fritz", {"profile": "k80"})
     page.goto(hub.url + HOME)
     warning = card(page).locator("[data-warning]")
     expect(card(page).locator("b")).to_have_text(re.compile(r"^(5\d min|1 h) left$"))
     expect(warning).to_be_hidden()
 
-    slurm_cluster.run("scontrol", "update", f"JobId={placed['job_id']}", "TimeLimit=12")
+    slurm_cluster.run("scontrol", "update", f"JobId={placement['job_id']}", "TimeLimit=12")
     return_until(page, warning.is_visible)
     expect(warning).to_have_text("It ends soon. Save your work.")
     expect(card(page).locator("b")).to_have_text(re.compile(r"^1\d min left$"))
     expect(page.locator("#gpuspawner-news")).to_have_text("K80: It ends soon. Save your work.")
     ends_at = hub.api("GET", "/gpuspawner/placement/fritz").json()["ends_at"]
-    assert ends_at < placed["ends_at"]
+    assert ends_at < placement["ends_at"]
     assert card(page).locator("time").get_attribute("datetime") is not None
-    well_made(page)
+    assert_accessible(page)
 
-    slurm_cluster.run("scontrol", "update", f"JobId={placed['job_id']}", "TimeLimit=5")
+    slurm_cluster.run("scontrol", "update", f"JobId={placement['job_id']}", "TimeLimit=5")
     return_until(page, lambda: warning.inner_text() == "It ends in a few minutes. Save your work now.")
 
 
@@ -543,7 +543,7 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     expect(card(page, "ends")).to_contain_text(re.compile(r"The job was cancelled\.\s+It ended at .*\d\d"))
     expect(page.locator("#gpuspawner-news")).to_contain_text("P100 (server ends): ended.")
     expect(card(page)).to_contain_text("running")
-    well_made(page)
+    assert_accessible(page)
 
     card(page, "ends").get_by_role("link", name="Log").click()
     expect(page.locator("#gpuspawner-log-page code")).to_have_text(re.compile(r"/jupyterhub-\d+\.log$"))
@@ -563,7 +563,7 @@ def test_the_log_is_a_click_away(hub: HubProcess, page: Page, open_page: OpenPag
     card(page).get_by_role("link", name="Log").click()
     expect(page.locator("#gpuspawner-log-page code")).to_have_text(re.compile(r"/jupyterhub-\d+\.log$"))
     expect(page.locator("#gpuspawner-log-page pre")).to_contain_text("no <b>module</b> jupyterhub")
-    well_made(page)
+    assert_accessible(page)
 
     hub.spawn("ida", {"profile": "k80"}, server="lab")
     admin = open_page()
@@ -584,11 +584,11 @@ def test_slurms_silence_is_told_at_home_and_on_the_map(
     admin = open_page()
     open_map(admin, hub, "jo's server")
     with hanging(slurm_cluster):
-        told = re.compile(r"Slurm is not responding at the moment\. This is as of .*\d\d.*\.")
+        sentence = re.compile(r"Slurm is not responding at the moment\. This is as of .*\d\d.*\.")
         return_until(page, lambda: card(page).get_by_text("Slurm is not responding").count())
         return_until(admin, lambda: admin.locator("#gpuspawner-map .alert").get_by_text("Slurm is not").count())
-        expect(card(page)).to_contain_text(told)
-        expect(admin.locator("#gpuspawner-map .alert")).to_contain_text(told)
+        expect(card(page)).to_contain_text(sentence)
+        expect(admin.locator("#gpuspawner-map .alert")).to_contain_text(sentence)
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
         admin.reload()
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
@@ -618,12 +618,12 @@ def open_map(page: Page, hub: HubProcess, *words: str) -> None:
     sign_in(page, hub, "admin")
     page.goto(hub.url + MAP)
     for _ in range(60):
-        told = page.locator("#gpuspawner-map").inner_text()
-        if all(word in told for word in words):
+        text = page.locator("#gpuspawner-map").inner_text()
+        if all(word in text for word in words):
             return
         page.wait_for_timeout(1000)
         page.reload()
-    raise AssertionError(f"the map does not say {words}, but {told}")
+    raise AssertionError(f"the map does not say {words}, but {text}")
 
 
 def pieces(page: Page, name: str) -> list[str]:
@@ -642,9 +642,9 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     page.wait_for_url(f"**{MAP}")
 
     served = f"kim's server lab, job {lab}"
-    told = pieces(page, "g1")
-    assert sum(served in piece for piece in told) >= 1
-    assert f"0 job {busy} of " in told[0]
+    rows = pieces(page, "g1")
+    assert sum(served in piece for piece in rows) >= 1
+    assert f"0 job {busy} of " in rows[0]
     ours, free = sorted(pieces(page, "d1"))
     assert re.fullmatch(rf"0-3 kim's server, job {own}, 1 h( \d+ min)? left Log Stop", ours)
     assert free == "4-7 free"
@@ -654,7 +654,7 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     expect(node(page, "d1")).to_contain_text("CPUs 20 of 40")
 
     status, document = api(page, f"{hub.url}/hub/api/gpuspawner/cluster")
-    nodes = {each["name"]: each for each in document["nodes"]}
+    nodes = {entry["name"]: entry for entry in document["nodes"]}
     gpus = [gpu["holders"] for gpu in nodes["d1"]["gpus"]]
     assert (status, document["version"], document["silent"]) == (200, 1, False)
     ends_at = nodes["d1"]["jobs"][0]["ends_at"]
@@ -663,17 +663,17 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     assert (nodes["c2"]["use"], nodes["c2"]["reason"]) == ("out", "fan <b>broken</b>")
     waiting = [(job["job_id"], job["gpus"], job["server"]) for job in document["partitions"][0]["queue"]]
     assert waiting == [(in_line, ["gpu:k80:4"], None)]
-    well_made(page)
+    assert_accessible(page)
     shoot(page, "cluster")
 
     dark = open_page(dark=True)
     sign_in(dark, hub, "admin")
     dark.goto(hub.url + MAP)
-    well_made(dark)
+    assert_accessible(dark)
     phone = open_page(phone=True)
     sign_in(phone, hub, "admin")
     phone.goto(hub.url + MAP)
-    well_made(phone)
+    assert_accessible(phone)
     assert small_targets(phone, "#gpuspawner-cluster") == []
 
 
@@ -685,27 +685,27 @@ def test_health_shows_what_servers_report_and_which_nodes_differ(
     """The nodes of two servers that run, and three more of which reports were kept before; without a script, too."""
     keep_reports(hub)
     sign_in(page, hub, "admin")
-    known: dict[str, Any] = {}
+    nodes: dict[str, Any] = {}
     for _ in range(60):
         status, document = api(page, f"{hub.url}/hub/api/gpuspawner/fleet")
-        known = {each["node"]: each for each in document["nodes"]}
-        if {"d1", "g1"} <= known.keys():
+        nodes = {entry["node"]: entry for entry in document["nodes"]}
+        if {"d1", "g1"} <= nodes.keys():
             break
         page.wait_for_timeout(1000)
     assert (status, document["version"], document["slurm_asked"]) == (200, 1, True)
-    assert min(known[name]["grants"]["grants"] for name in ("d1", "g1")) > 0
-    assert [difference["kind"] for difference in known["d4"]["differences"]] == ["links", "pcie-width"]
+    assert min(nodes[name]["grants"]["grants"] for name in ("d1", "g1")) > 0
+    assert [difference["kind"] for difference in nodes["d4"]["differences"]] == ["links", "pcie-width"]
 
     page.goto(hub.url + MAP)
     first = page.locator(".gpuspawner-health > li").first
     expect(first).to_contain_text("0000:86:00.0: PCIe lanes 8; 3 siblings have 16.")
     expect(first).to_contain_text("4 of 12 with a slower ring than was free")
-    well_made(page)
+    assert_accessible(page)
     shoot(page, "health")
     for window in (open_page(dark=True), phone := open_page(phone=True)):
         sign_in(window, hub, "admin")
         window.goto(hub.url + MAP)
-        well_made(window)
+        assert_accessible(window)
     assert small_targets(phone, "#gpuspawner-health") == []
     bare = open_page(javascript=False)
     sign_in(bare, hub, "admin")
@@ -722,7 +722,7 @@ def keep_reports(hub: HubProcess) -> None:
     machine = load(str(MACHINES / "dgx1.json"))
     wide = [replace(gpu, pcie_width=16) for gpu in machine.gpus]
     narrow = [replace(gpu, pcie_width=8) if gpu.pci == "0000:86:00.0" else gpu for gpu in wide]
-    down = {each for each in range(8) if machine.links[2][each].startswith("NV")}
+    down = {peer for peer in range(8) if machine.links[2][peer].startswith("NV")}
     links = [
         ["SYS" if 2 in (a, b) and {a, b} - {2} <= down and a != b else machine.link(a, b) for b in range(8)]
         for a in range(8)
@@ -730,13 +730,13 @@ def keep_reports(hub: HubProcess) -> None:
     ill = replace(machine, gpus=tuple(narrow), links=tuple(map(tuple, links)))
     store = FleetStore(create_engine(f"sqlite:///{hub.folder / 'hub.sqlite'}"))
     now = time.time()
-    for name, seen in (
+    for name, topology in (
         ("d2", replace(machine, gpus=tuple(wide))),
         ("d3", replace(machine, gpus=tuple(wide))),
         ("d5", replace(machine, gpus=tuple(wide))),
         ("d4", ill),
     ):
-        store.add(View(name, now - 7200, seen, 4, "gpu:p100:8(S:0-1)"), lambda _: None)
+        store.add(View(name, now - 7200, topology, 4, "gpu:p100:8(S:0-1)"), lambda _: None)
     for number in range(12):
         poor = number % 3 == 1
         grant = Grant(f"0{number}", "d4", now, 2, aligned=number % 6 > 0, across=poor, loss=65.0 if poor else 0.0)
@@ -751,12 +751,12 @@ def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
     """Without a script: a job in line with what it asks for; Log and Stop of a server; Stop asks first."""
     job = other_job("-p", "gpu", "--gres=gpu:k80:4", "-c", "4", "--mem=1G")
     page = open_page(javascript=False)
-    told = "All matching resources are in use."  # which Slurm knows when it has looked at the job
-    open_map(page, hub, f"job {job}", "kim's server lab", "Waiting", told)
+    reason = "All matching resources are in use."  # which Slurm knows when it has looked at the job
+    open_map(page, hub, f"job {job}", "kim's server lab", "Waiting", reason)
     line = page.locator(".gpuspawner-queue li", has_text=f"job {job} of ")
     expect(line).to_contain_text("4 \N{MULTIPLICATION SIGN} K80, 12 GB, 4 CPUs, 1 GiB, 30 min")
     expect(line).to_contain_text(re.compile(r"for \d+ .*, since \d\d:\d\d"))
-    expect(line).to_contain_text(told)
+    expect(line).to_contain_text(reason)
 
     lab = node(page, "g1").locator("div.own").first
     lab.get_by_role("link", name="Log").click()

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from tests.browser.conftest import OpenPage
-from tests.browser.seeing import sign_in, sign_in_again, width_left_over
+from tests.browser.seeing import sign_in, sign_in_with_server, width_left_over
 from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub, stop_servers
 from tests.hub.servers import start
 
@@ -65,7 +65,7 @@ def test_every_page_has_the_same_left_edge_and_primary_colour(
 ) -> None:
     """Light and dark; and none scrolls sideways."""
     page = open_page(phone=phone)
-    sign_in_again(page, hub, "admin")
+    sign_in_with_server(page, hub, "admin")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         edges, colours, excess = {}, set(), {}
@@ -94,7 +94,7 @@ TITLES = {
 
 
 def test_every_page_has_a_title_and_one_main_part(hub: HubProcess, page: Page) -> None:
-    sign_in_again(page, hub, "admin")
+    sign_in_with_server(page, hub, "admin")
     pages = {name: (page.title(), page.locator("main").count()) for name in opened(page, hub)}
 
     assert pages == {name: (f"{title} - JupyterHub", 1) for name, title in TITLES.items()}
@@ -122,7 +122,7 @@ def test_forced_colours_show_which_profile_is_chosen(hub: HubProcess, page: Page
 def test_forced_colours_keep_the_bars_of_the_map(hub: HubProcess, page: Page) -> None:
     """Its legend, and how much of nodes and partitions is in use: the browser removes other backgrounds."""
     page.emulate_media(forced_colors="active")
-    sign_in_again(page, hub, "admin")
+    sign_in_with_server(page, hub, "admin")
     page.goto(hub.url + PAGES["map"])
     bars = ".gpuspawner-legend li, .gpuspawner-bars > span, .gpuspawner-partition > ul > li > :nth-child(4) > span"
     adjusted = page.locator(bars).evaluate_all(
@@ -139,7 +139,7 @@ def test_forced_colours_keep_the_bars_of_the_map(hub: HubProcess, page: Page) ->
 def test_the_edge_of_each_field_is_seen(hub: HubProcess, page: Page, scheme: Literal["light", "dark"]) -> None:
     """Its contrast with the page is 3:1 at least (WCAG 2.2, 1.4.11), which axe does not look at."""
     page.emulate_media(color_scheme=scheme)
-    sign_in_again(page, hub, "admin")
+    sign_in_with_server(page, hub, "admin")
     faint = []
     for name in ("form", "home", "map"):
         page.goto(hub.url + PAGES[name])
@@ -171,7 +171,7 @@ CONTRAST = """(fields) => {
 def test_a_finger_can_hit_every_target(hub: HubProcess, open_page: OpenPage) -> None:
     """Links within a sentence are exempt, as in WCAG."""
     page = open_page(phone=True)
-    sign_in_again(page, hub, "admin")
+    sign_in_with_server(page, hub, "admin")
     small = []
     for name in opened(page, hub):
         targets = page.locator(".gpuspawner-page :is(.btn, input:not([type=radio]), select, summary):visible")

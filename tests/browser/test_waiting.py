@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
-from tests.browser.seeing import return_until, shoot, sign_in, well_made
+from tests.browser.seeing import assert_accessible, return_until, shoot, sign_in
 from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, LIGHT, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import start
@@ -90,16 +90,16 @@ def fact(page: Page, name: str) -> Locator:
 
 def stages(page: Page) -> list[tuple[str, str]]:
     """Name and state of each stage on the page."""
-    found: list[list[str]] = page.evaluate(
+    items: list[list[str]] = page.evaluate(
         """() => [...document.querySelectorAll(".gpuspawner-stages li")].map((item) =>
             [item.dataset.stage, item.dataset.state])"""
     )
-    return [(name, state) for name, state in found]
+    return [(name, state) for name, state in items]
 
 
 def largest(page: Page) -> list[str]:
     """The facts in the largest letters of the page."""
-    found: list[str] = page.evaluate(
+    facts: list[str] = page.evaluate(
         """() => {
             const size = (each) => parseFloat(getComputedStyle(each).fontSize);
             const shown = [...document.querySelectorAll("#gpuspawner-pending *")]
@@ -108,7 +108,7 @@ def largest(page: Page) -> list[str]:
             return shown.filter((each) => size(each) === most).map((each) => each.dataset.fact ?? each.tagName);
         }"""
     )
-    return found
+    return facts
 
 
 def lasts(page: Page) -> Locator:
@@ -118,13 +118,13 @@ def lasts(page: Page) -> Locator:
 
 def shows_its_end(box: Locator) -> bool:
     """Whether the last line of a log is inside its box, and the box is scrolled."""
-    found: bool = box.evaluate(
+    visible: bool = box.evaluate(
         """(box) => {
             const [frame, text] = [box, box.firstElementChild].map((each) => each.getBoundingClientRect());
             return text.bottom <= frame.bottom && text.top < frame.top;
         }"""
     )
-    return found
+    return visible
 
 
 # --- waiting ---------------------------------------------------------------------------------------
@@ -180,11 +180,11 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     expect(fact(page, "job")).to_contain_text("partition gpu")
     page.click("#gpuspawner-job > summary")
     expect(page.locator('[aria-current="step"]')).to_contain_text("In line")
-    told = stages(page)
-    well_made(page)
+    states = stages(page)
+    assert_accessible(page)
     shoot(page, "wait-in-line")
 
-    assert told == [
+    assert states == [
         ("submitted", "done"),
         ("queued", "current"),
         ("allocated", "coming"),
@@ -192,13 +192,13 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
         ("ready", "coming"),
     ]
 
-    for look_at_it in ({"dark": True}, {"phone": True}, {"dark": True, "phone": True}):
-        other = open_page(**look_at_it)
+    for appearance in ({"dark": True}, {"phone": True}, {"dark": True, "phone": True}):
+        other = open_page(**appearance)
         sign_in(other, hub, "ada")
         look(other, hub, "ada")
         expect(fact(other, "place")).to_have_text("1 person ahead of you")
-        well_made(other)
-        assert stages(other) == told
+        assert_accessible(other)
+        assert stages(other) == states
 
 
 @pytest.mark.nightly
@@ -235,14 +235,14 @@ def test_what_is_free_now_is_offered_and_one_click_starts_it(
     offered = page.locator("#gpuspawner-instead")
     expect(offered.locator("strong")).to_have_text(["Light", "One minute"])
     expect(offered).to_contain_text("If you switch, you give up your place in line.")
-    well_made(page)
+    assert_accessible(page)
     shoot(page, "wait-free-now")
     with closing(browser.new_context(viewport=NARROW, has_touch=True, is_mobile=True, color_scheme="dark")) as context:
         phone = context.new_page()
         sign_in(phone, hub, "sam")
         look(phone, hub, "sam")
         expect(phone.locator("#gpuspawner-instead strong")).to_have_count(2)
-        well_made(phone)
+        assert_accessible(phone)
         assert low_targets(phone) == []
 
     slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=down")
@@ -261,12 +261,12 @@ def test_what_is_free_now_is_offered_and_one_click_starts_it(
 
 def low_targets(page: Page) -> list[str]:
     """Buttons and links of our page that are lower than 44 CSS pixels; links in sentences are not counted."""
-    found: list[str] = page.evaluate(
+    labels: list[str] = page.evaluate(
         """() => [...document.querySelectorAll(".gpuspawner-page :is(.btn, summary)")]
             .filter((each) => each.checkVisibility() && each.getBoundingClientRect().height < 44)
             .map((each) => each.textContent)"""
     )
-    return found
+    return labels
 
 
 @pytest.mark.nightly
@@ -285,7 +285,7 @@ def test_after_stop_the_page_says_only_that_it_is_stopped(
         expect(page.locator(NOT_RUNNING)).to_have_text(re.compile(r"^\s*You have left the line\s+Start a server\s*$"))
         expect(page.locator("#start")).to_have_attribute("href", f"/hub/spawn/{user}")
         assert hub.server(user) is None
-    well_made(open_of(open_page, hub, "stu"))
+    assert_accessible(open_of(open_page, hub, "stu"))
 
 
 def open_of(open_page: OpenPage, hub: HubProcess, user: str) -> Page:
@@ -317,7 +317,7 @@ def test_a_hub_that_hangs_or_is_restarted_tells_the_same_stages(
     page.unroute("**/server/progress*")
     look(page, hub, "ivy")
     expect(page.locator("h1")).to_contain_text(WAITS)
-    told = stages(page)
+    states = stages(page)
     assert hub.process is not None
     hub.process.send_signal(signal.SIGSTOP)
     try:
@@ -333,7 +333,7 @@ def test_a_hub_that_hangs_or_is_restarted_tells_the_same_stages(
     hub.start()
     expect(page.locator("h1")).to_contain_text(WAITS)
 
-    assert stages(page) == told
+    assert stages(page) == states
 
     slurm_cluster.run("scancel", blocker)
     page.wait_for_url(re.compile("/user/ivy"), timeout=LONG)
@@ -350,14 +350,14 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
     look(page, hub, "sil")
     expect(page.locator("h1")).to_contain_text(WAITS)
     with hanging(slurm_cluster):
-        told = re.compile(
+        sentence = re.compile(
             r"Slurm is not responding at the moment\. This is as of .*\d\d.*\. Your server is not affected\."
         )
-        expect(fact(page, "answered")).to_contain_text(told)
+        expect(fact(page, "answered")).to_contain_text(sentence)
         expect(page.locator("h1")).to_contain_text(WAITS)
         page.reload()  # in the HTML that the hub sends
-        expect(fact(page, "answered")).to_contain_text(told)
-        well_made(page)
+        expect(fact(page, "answered")).to_contain_text(sentence)
+        assert_accessible(page)
     expect(page.locator("h1")).to_contain_text(WAITS, timeout=LONG)
     expect(fact(page, "answered")).to_be_hidden()
 
@@ -381,7 +381,7 @@ def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
     sign_in(page, hub, "nia")
     look(page, hub, "nia")
     expect(page.locator("h1")).to_contain_text(WAITS)
-    asked_before = page.evaluate("localStorage.getItem('asked')")
+    permission_request = page.evaluate("localStorage.getItem('asked')")
     page.click("#gpuspawner-notify")
     expect(page.locator("#gpuspawner-notify")).to_have_text("You will be notified when it is ready")
     page.reload()
@@ -389,7 +389,7 @@ def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
     slurm_cluster.run("scancel", blocker)
     page.wait_for_url(re.compile("/user/nia"), timeout=LONG)
 
-    assert asked_before is None
+    assert permission_request is None
     assert page.evaluate("localStorage.getItem('noticed')") == "Your server is ready"
 
 
@@ -425,7 +425,7 @@ def test_a_server_that_stops_has_a_page_that_waits_for_its_end(hub: HubProcess, 
             page.wait_for_timeout(100)
         look(page, hub, "zoe")
         expect(page.locator("h1")).to_have_text("Your server is stopping")
-        well_made(page)
+        assert_accessible(page)
     finally:
         (hub.folder / "hold").unlink()
         stopping.join()
@@ -450,11 +450,11 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_sa
     with page.expect_download() as download:
         page.click("#gpuspawner-download")
     whole = Path(download.value.path()).read_text().splitlines()
-    well_made(page)
+    assert_accessible(page)
     dark = open_page(dark=True, phone=True)
     sign_in(dark, hub, "bea")
     look(dark, hub, "bea")
-    well_made(dark)
+    assert_accessible(dark)
     plain = open_page(javascript=False)
     sign_in(plain, hub, "bea")
     plain.goto(f"{hub.url}/hub/gpuspawner/log/bea")

@@ -27,13 +27,13 @@ def test_without_the_library(gpuspawner: Call, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
     """A stand-in in place of this machine's GPUs."""
-    found = StandInMachine()
+    stand_in = StandInMachine()
 
     def driver(_: NodeTopology) -> StandInMachine:
-        return found
+        return stand_in
 
     monkeypatch.setattr(bandwidth, "CudaDriver", driver)
-    return found
+    return stand_in
 
 
 def test_a_gpu_that_is_not_there(gpuspawner: Call, machine: StandInMachine) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 from jupyterhub_gpuspawner.cli.bandwidth import rows, table
 from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, Copies, MeasuredGpu
 
-MADE_UP = Bandwidth.model_validate_json(
+BANDWIDTH = Bandwidth.model_validate_json(
     (Path(__file__).parents[1] / "data" / "bandwidth" / "made-up.json").read_bytes()
 )
 
 
 def test_table() -> None:
     """The GPU's own node first, the losses on the others, the location of the memory, and what failed."""
-    assert table(MADE_UP) == (
+    assert table(BANDWIDTH) == (
         "Pinned copies of 256 MiB, GB/s (10^9 bytes a second), the median of 3\n"
         "\n"
         "GPU 0, beside NUMA node 0   host to device        device to host\n"

@@ -70,19 +70,23 @@ def reserved(slurm: PrivateSlurm, nodes: str) -> Iterator[None]:
         slurm.run("scontrol", "delete", "ReservationName=lesson")
 
 
-def started(slurm: PrivateSlurm, asked: dict[str, Any], count: int) -> int:
+def started(slurm: PrivateSlurm, resources: dict[str, Any], count: int) -> int:
     """Submit so many jobs of this request at once; return how many Slurm starts."""
     words = {
-        "partition": asked["partition"],
+        "partition": resources["partition"],
         "time": "2:00:00",
         "reservation": "lesson",
         "output": "/dev/null",
     }
-    words |= {option: asked[name] for name, option in (("cpus", "cpus-per-task"), ("memory", "mem")) if name in asked}
-    if "gpus" in asked:
-        words["gres"] = ":".join(["gpu", *([asked["gpu_type"]] if "gpu_type" in asked else []), str(asked["gpus"])])
+    words |= {
+        option: resources[name] for name, option in (("cpus", "cpus-per-task"), ("memory", "mem")) if name in resources
+    }
+    if "gpus" in resources:
+        words["gres"] = ":".join(
+            ["gpu", *([resources["gpu_type"]] if "gpu_type" in resources else []), str(resources["gpus"])]
+        )
     line = [f"--{name}={value}" for name, value in words.items()]
-    line += asked.get("extra", [])
+    line += resources.get("extra", [])
     slurm.run("sbatch", *line, f"--array=1-{count}", "--wrap=sleep 600")
     running = -1
     for _ in range(100):
@@ -94,7 +98,7 @@ def started(slurm: PrivateSlurm, asked: dict[str, Any], count: int) -> int:
     return running
 
 
-def site(folder: Path, slurm: PrivateSlurm, asked: dict[str, Any]) -> Path:
+def site(folder: Path, slurm: PrivateSlurm, resources: dict[str, Any]) -> Path:
     """A hub's configuration with one profile and one course, whose session is going on now."""
     zone, now = about_noon()
     courses = folder / "courses"
@@ -111,7 +115,7 @@ sessions:
 """
     )
     config = folder / "jupyterhub_config.py"
-    lesson = {"display_name": "Lesson", "slug": "lesson", "slurm": {**asked, "time": "2:00:00"}}
+    lesson = {"display_name": "Lesson", "slug": "lesson", "slurm": {**resources, "time": "2:00:00"}}
     config.write_text(configuration(slurm.bin_dir, courses, lesson))
     return config
 
@@ -130,14 +134,14 @@ def check(config: Path, slurm: PrivateSlurm) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.slurm
 @pytest.mark.parametrize(
-    ("nodes", "asked", "helps"),
+    ("nodes", "resources", "helps"),
     [
         pytest.param(*shape, id=name, marks=() if name in OF_THE_GATE else pytest.mark.nightly)
         for name, shape in SHAPES.items()
     ],
 )
 def test_as_many_fit_as_slurm_starts(
-    tmp_path: Path, slurm_cluster: PrivateSlurm, nodes: str, asked: dict[str, Any], helps: list[str]
+    tmp_path: Path, slurm_cluster: PrivateSlurm, nodes: str, resources: dict[str, Any], helps: list[str]
 ) -> None:
     """And a smaller request is named with which more would."""
     drained = nodes.rsplit(",", maxsplit=1)[-1] if nodes == "c1,c2" else ""
@@ -145,8 +149,8 @@ def test_as_many_fit_as_slurm_starts(
         slurm_cluster.run("scontrol", "update", f"NodeName={drained}", "State=DRAIN", "Reason=disk")
     try:
         with reserved(slurm_cluster, nodes):
-            code, report = check(site(tmp_path, slurm_cluster, asked), slurm_cluster)
-            running = started(slurm_cluster, asked, report["fit"] + 4)
+            code, report = check(site(tmp_path, slurm_cluster, resources), slurm_cluster)
+            running = started(slurm_cluster, resources, report["fit"] + 4)
     finally:
         if drained:
             slurm_cluster.run("scontrol", "update", f"NodeName={drained}", "State=RESUME")
@@ -158,12 +162,12 @@ def test_as_many_fit_as_slurm_starts(
 @pytest.mark.slurm
 def test_a_partition_may_use_a_part_of_each_node(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """MaxCPUsPerNode counts the CPUs of all its jobs together."""
-    asked = {"partition": "batch", "cpus": 3, "memory": "2G"}
+    resources = {"partition": "batch", "cpus": 3, "memory": "2G"}
     slurm_cluster.run("scontrol", "update", "PartitionName=batch", "MaxCPUsPerNode=10")
     try:
         with reserved(slurm_cluster, "c1"):
-            _, report = check(site(tmp_path, slurm_cluster, asked), slurm_cluster)
-            running = started(slurm_cluster, asked, report["fit"] + 4)
+            _, report = check(site(tmp_path, slurm_cluster, resources), slurm_cluster)
+            running = started(slurm_cluster, resources, report["fit"] + 4)
     finally:
         slurm_cluster.run("scontrol", "update", "PartitionName=batch", "MaxCPUsPerNode=UNLIMITED")
 
@@ -196,18 +200,18 @@ def test_slurm_gives_out_whole_cores_and_a_partitions_defaults(
         "DefMemPerGPU=10000,DefCpuPerGPU=3": {"partition": "gpu", "gpus": 1},
         "": {"partition": "gpu", "cpus": 3},
     }
-    found: dict[str, tuple[int, int]] = {}
+    fits: dict[str, tuple[int, int]] = {}
     with PrivateSlurm(THREADED, public_folder / "threads") as slurm:
-        for defaults, asked in shapes.items():
+        for defaults, resources in shapes.items():
             # Slurm 22.05 ignores new JobDefaults once jobs with GPUs have run, so this is the first
             slurm.run("scontrol", "update", "PartitionName=gpu", f"JobDefaults={defaults}")
-            folder = tmp_path / str(len(found))
+            folder = tmp_path / str(len(fits))
             folder.mkdir()
             with reserved(slurm, "h1"):
-                _, report = check(site(folder, slurm, asked), slurm)
-                found[defaults] = report["fit"], started(slurm, asked, report["fit"] + 4)
+                _, report = check(site(folder, slurm, resources), slurm)
+                fits[defaults] = report["fit"], started(slurm, resources, report["fit"] + 4)
 
-    assert found == {"DefMemPerGPU=10000,DefCpuPerGPU=3": (3, 3), "": (4, 4)}
+    assert fits == {"DefMemPerGPU=10000,DefCpuPerGPU=3": (3, 3), "": (4, 4)}
 
 
 @pytest.mark.slurm
@@ -215,10 +219,10 @@ def test_the_lines_name_who_has_no_account_and_what_is_missing(tmp_path: Path, s
     """Without a reservation, and without the accounts: exit code 1, and a line for each."""
     config = site(tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G"})
     config.write_text(config.read_text().replace('c.GPUSlurmSpawner.req_homedir = "/tmp"', ""))
-    told = run(config, slurm_cluster, "check", "deep")
+    result = run(config, slurm_cluster, "check", "deep")
 
-    assert (told.exit_code, told.stderr) == (1, "")
-    assert [line.strip() for line in told.stdout.splitlines()[1:] if not line.startswith("Note: ")] == [
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert [line.strip() for line in result.stdout.splitlines()[1:] if not line.startswith("Note: ")] == [
         "None of the instructors exists: ada. Nobody can open the course's page.",
         "No account or home folder on this machine: train01, train02, train03, train04, train05 and 55 more.",
         "There is no reservation lesson.",
@@ -243,9 +247,9 @@ sessions:
   - {date: 2020-03-03, from: 9:00, to: 17:00}
 """
     )
-    told = run(config, slurm_cluster, "check", "deep", "--all")
+    result = run(config, slurm_cluster, "check", "deep", "--all")
 
-    assert told.stdout.splitlines() == [
+    assert result.stdout.splitlines() == [
         "WRONG in every session:",
         "      The roster names groups that JupyterHub does not have: nobody.",
         "WRONG Mon 2020-03-02 09:00-10:00 UTC: 1 person, 2 or more fit",
@@ -255,7 +259,7 @@ sessions:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["wide"], "gpuspawner: there is no course 'wide'. Courses are: deep."),
         (["deep", "--session", "2020-01-01"], "gpuspawner: course deep has no session '2020-01-01'."),
@@ -263,14 +267,14 @@ sessions:
 )
 @pytest.mark.slurm
 def test_a_wrong_name_is_told_with_the_right_ones(
-    tmp_path: Path, slurm_cluster: PrivateSlurm, words: list[str], said: str
+    tmp_path: Path, slurm_cluster: PrivateSlurm, words: list[str], message: str
 ) -> None:
     """Of courses, and of the sessions of one."""
     config = site(tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1})
-    told = run(config, slurm_cluster, "check", *words)
+    result = run(config, slurm_cluster, "check", *words)
 
-    assert told.exit_code == 1
-    assert told.stderr.startswith(said)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(message)
 
 
 @pytest.mark.slurm
@@ -287,17 +291,22 @@ def test_without_a_name_every_course_is_checked(tmp_path: Path, slurm_cluster: P
     (courses / "old.yaml").write_text(old.replace("2026", "2020"))
     (courses / "wrong.yaml").write_text("name: [\n")
     (courses / "New Course.yaml").write_text(old)
-    told = run(config, slurm_cluster, "check", "--json")
+    result = run(config, slurm_cluster, "check", "--json")
     with_old = run(config, slurm_cluster, "check", "--json", "--all")
-    found = {course["course"]: course for course in json.loads(told.stdout)["courses"]}
+    reports = {course["course"]: course for course in json.loads(result.stdout)["courses"]}
     past = {course["course"]: len(course["sessions"]) for course in json.loads(with_old.stdout)["courses"]}
 
-    assert told.exit_code == with_old.exit_code == 1
-    assert {name: len(each["sessions"]) for name, each in found.items()} == {"deep": 1, "old": 0, "wrong": 0, "": 0}
+    assert result.exit_code == with_old.exit_code == 1
+    assert {name: len(report["sessions"]) for name, report in reports.items()} == {
+        "deep": 1,
+        "old": 0,
+        "wrong": 0,
+        "": 0,
+    }
     assert past == {"deep": 1, "old": 4, "wrong": 0, "": 0}
-    assert ": not read: New Course.yaml; a course's file has a name of " in found[""]["fault"]
-    assert found["wrong"]["fault"].startswith("wrong.yaml:2: ")
-    assert (found["deep"]["fault"], found["old"]["fault"]) == (None, None)
+    assert ": not read: New Course.yaml; a course's file has a name of " in reports[""]["fault"]
+    assert reports["wrong"]["fault"].startswith("wrong.yaml:2: ")
+    assert (reports["deep"]["fault"], reports["old"]["fault"]) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -363,10 +372,10 @@ def test_without_icalendar_the_calendar_names_what_is_to_be_installed(
 
 def test_the_calendar_needs_no_slurm(tmp_path: Path) -> None:
     """It is printed for a file that calendars import."""
-    told = printed_calendar(tmp_path)
+    result = printed_calendar(tmp_path)
 
-    assert (told.exit_code, told.stderr) == (0, "")
-    assert [line for line in told.stdout.splitlines() if line.startswith("UID:")] == [
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line for line in result.stdout.splitlines() if line.startswith("UID:")] == [
         f"UID:deep-2026-03-{day}@site" for day in ("02", "03", "10", "12")
     ]
 
@@ -374,22 +383,22 @@ def test_the_calendar_needs_no_slurm(tmp_path: Path) -> None:
 @pytest.mark.slurm
 def test_the_rehearsal_asks_slurm_for_each_participant(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """Nothing is submitted; a request that Slurm refuses is told with its reason."""
-    asked = {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G"}
-    config = site(tmp_path, slurm_cluster, asked)
+    resources = {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G"}
+    config = site(tmp_path, slurm_cluster, resources)
     words = ["rehearse", "deep", "--only", "train01", "--only", "train02", "--every", "0"]
     with reserved(slurm_cluster, "g1"):
-        good = run(config, slurm_cluster, *words)
+        accepted = run(config, slurm_cluster, *words)
         jobs = slurm_cluster.run("squeue", "-h", "-t", "PD,CF,R", "-o", "%i")
-    bad = run(config, slurm_cluster, *words)
+    refused = run(config, slurm_cluster, *words)
 
-    assert (good.exit_code, good.stderr, jobs) == (0, "", ""), good.stdout
-    assert [line.partition(": would start ")[0] for line in good.stdout.splitlines()] == [
+    assert (accepted.exit_code, accepted.stderr, jobs) == (0, "", ""), accepted.stdout
+    assert [line.partition(": would start ")[0] for line in accepted.stdout.splitlines()] == [
         "ok    train01",
         "ok    train02",
     ]
-    assert (bad.exit_code, bad.stderr) == (1, "")
-    assert [line[:15] for line in bad.stdout.splitlines()] == ["WRONG train01: ", "WRONG train02: "]
-    assert "reservation" in bad.stdout
+    assert (refused.exit_code, refused.stderr) == (1, "")
+    assert [line[:15] for line in refused.stdout.splitlines()] == ["WRONG train01: ", "WRONG train02: "]
+    assert "reservation" in refused.stdout
 
 
 TOMORROW: dict[str, Any] = {
@@ -462,9 +471,9 @@ def test_the_rehearsal_the_evening_before_is_as_of_the_session(
 
     reserved_then = reserved_between(slurm_cluster, opens - timedelta(minutes=5), end)
     with reserved_then if reservation == "tomorrow" else nullcontext():
-        told = run(config, slurm_cluster, "rehearse", "deep", "--every", "0")
+        result = run(config, slurm_cluster, "rehearse", "deep", "--every", "0")
     at = f"would start {opens.astimezone():%Y-%m-%d %H:%M %Z}"
-    assert (told.exit_code, told.stderr, told.stdout.splitlines()) == (
+    assert (result.exit_code, result.stderr, result.stdout.splitlines()) == (
         1,
         "",
         [

@@ -202,16 +202,16 @@ def test_a_file_that_differs_is_kept_unless_it_is_to_be_replaced(gpuspawner: Cal
     text = own.read_text()
     own.write_text(text.replace("LIMIT = 1440", "LIMIT = 60"))
     (tmp_path / "wrappers" / "log").unlink()
-    kept = gpuspawner("files", tmp_path, "--wrappers")
-    kept_text = own.read_text()
-    replaced = gpuspawner("files", tmp_path, "--wrappers", "--force")
+    unforced = gpuspawner("files", tmp_path, "--wrappers")
+    unforced_text = own.read_text()
+    forced = gpuspawner("files", tmp_path, "--wrappers", "--force")
 
-    assert (kept.exit_code, kept_text) == (1, text.replace("LIMIT = 1440", "LIMIT = 60"))
-    assert [line for line in kept.stdout.splitlines() if re.match("(wrote|kept) ", line)] == [
+    assert (unforced.exit_code, unforced_text) == (1, text.replace("LIMIT = 1440", "LIMIT = 60"))
+    assert [line for line in unforced.stdout.splitlines() if re.match("(wrote|kept) ", line)] == [
         f"kept {own} (mode 0755): it differs; --force replaces it",
         f"wrote {tmp_path}/wrappers/log (mode 0755)",
     ]
-    assert (replaced.exit_code, own.read_text()) == (0, text)
+    assert (forced.exit_code, own.read_text()) == (0, text)
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(gpuspawner: Call, tmp_path: Path) -> None:
@@ -219,10 +219,10 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(gpuspawner: 
     target = tmp_path / "target"
     target.write_text("its own")
     (tmp_path / "sudoers").symlink_to(target)
-    kept = gpuspawner("files", tmp_path, "--sudoers")
+    result = gpuspawner("files", tmp_path, "--sudoers")
     gpuspawner("files", tmp_path, "--sudoers", "--force")
 
-    assert (kept.exit_code, target.read_text(), (tmp_path / "sudoers").is_symlink()) == (1, "its own", False)
+    assert (result.exit_code, target.read_text(), (tmp_path / "sudoers").is_symlink()) == (1, "its own", False)
 
 
 def test_a_file_of_another_account_is_written_anew_as_roots(gpuspawner: Call, tmp_path: Path) -> None:
@@ -273,10 +273,10 @@ def test_it_warns_of_folders_by_which_others_can_replace_the_files(
     sticky.chmod(0o1777)
     os.chown(anothers, 65534, -1)
     (anothers / "link").symlink_to(sticky / "hub")
-    asked = ("files", anothers / "link", "--sudoers")
-    of_root = gpuspawner(*asked).stderr.splitlines()
+    argv = ("files", anothers / "link", "--sudoers")
+    of_root = gpuspawner(*argv).stderr.splitlines()
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    of_owner = gpuspawner(*asked).stderr.splitlines()
+    of_owner = gpuspawner(*argv).stderr.splitlines()
 
     assert of_root == [
         f"gpuspawner: {anothers}: others than root can replace what is below (owner 65534, mode 0755). Run chown "

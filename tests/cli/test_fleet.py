@@ -195,10 +195,22 @@ def test_lines_for_gres_conf_say_what_they_would_have_been_worth(
     with closing(SessionStore(records_file(f"sqlite:///{database}"))) as store:
         for number in range(3):
             name: dict[str, Any] = {"session": str(number), "username": "ada", "job_id": str(number)}
-            asked: dict[str, Any] = {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 8, "memory_mib": 4000}
-            store.take(Submitted(**name, at=now, begun_at=now, profile="k80", **asked))
-            got: dict[str, Any] = {"node": "g1", "partition": "gpu", "gpus": 1, "cpus": 8, "allocated_at": now + number}
-            store.take(Placed(**name, at=now + number, **got))
+            resources: dict[str, Any] = {
+                "partition": "gpu",
+                "gpus": 1,
+                "gpu_type": "k80",
+                "cpus": 8,
+                "memory_mib": 4000,
+            }
+            store.take(Submitted(**name, at=now, begun_at=now, profile="k80", **resources))
+            allocation: dict[str, Any] = {
+                "node": "g1",
+                "partition": "gpu",
+                "gpus": 1,
+                "cpus": 8,
+                "allocated_at": now + number,
+            }
+            store.take(Placed(**name, at=now + number, **allocation))
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(f"c.JupyterHub.spawner_class = 'gpu-slurm'\nc.JupyterHub.db_url = 'sqlite:///{database}'\n")
     result = gpuspawner("fleet", "-f", config, "--gres-conf", "g1")

@@ -74,13 +74,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("path", "said"), FAULTS.items(), ids=FAULTS.keys())
-def test_anything_else_is_an_error(path: str, said: str, address: str) -> None:
+@pytest.mark.parametrize(("path", "message"), FAULTS.items(), ids=FAULTS.keys())
+def test_anything_else_is_an_error(path: str, message: str, address: str) -> None:
     """A redirection above all: followed with GET it would look as if a message had been sent."""
     with pytest.raises(GPUSpawnerError) as raised:
         Hub(address, "x").ask("POST", path, {})
 
-    assert str(raised.value) == said.format(address=address)
+    assert str(raised.value) == message.format(address=address)
 
 
 def test_an_address_has_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +140,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_message_needs_a_text_and_people(words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_message_needs_a_text_and_people(words: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what is missing; the hub is not asked."""
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret")
 
     done = cli_runner().invoke(main, ["message", *words, "--hub", "http://127.0.0.1:1"])
 
-    assert (done.exit_code, done.stderr) == (1, f"gpuspawner: {said}\n")
+    assert (done.exit_code, done.stderr) == (1, f"gpuspawner: {message}\n")

@@ -111,7 +111,7 @@ c.SlurmSpawner.exec_prefix = "sudo -E -u {username}"
 c.SlurmSpawner.batch_script = "#!/bin/bash\\n#SBATCH --partition=gpu --gres=gpu:{ngpus}\\n{cmd}\\n"
 c.ProfilesSpawner.profiles = [("A", "a", "batchspawner.SlurmSpawner", dict(req_partition="batch", req_ngpus="1"))]
 """
-KEPT = """
+UNKNOWN_VARIABLE = """
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
 c.SlurmSpawner.exec_prefix = "sudo -E -u {username}"
 c.SlurmSpawner.req_ngpus = "1"
@@ -125,7 +125,9 @@ c.SlurmSpawner.batch_script = "#!/bin/bash\\n#SBATCH --gres=gpu:{{ngpus}}\\nsing
         pytest.param(
             FIXED, ("dropped", "c.ProfilesSpawner.profiles[0]: partition", "batch", ""), id="a value without effect"
         ),
-        pytest.param(KEPT, ("decide", "c.SlurmSpawner.batch_script", "{image}", "left out"), id="an unknown variable"),
+        pytest.param(
+            UNKNOWN_VARIABLE, ("decide", "c.SlurmSpawner.batch_script", "{image}", "left out"), id="an unknown variable"
+        ),
     ],
 )
 def test_what_a_template_fixes_or_lacks_is_told(

@@ -16,7 +16,7 @@ DGX1V = TEXTS / "024_dgx1v_microway.txt"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "document"),
     [
         (
             ["--text", DGX1V, "--gpus", 2, "--free", "3,4,5,7"],
@@ -68,10 +68,10 @@ DGX1V = TEXTS / "024_dgx1v_microway.txt"
         ),
     ],
 )
-def test_json(gpuspawner: Call, arguments: list[object], told: dict[str, object]) -> None:
+def test_json(gpuspawner: Call, arguments: list[object], document: dict[str, object]) -> None:
     """GPUs in the order of their ring, with links and nodes; MIG devices are counted as Slurm counts them."""
     result = gpuspawner("place", *arguments, "--json")
-    assert (result.exit_code, json.loads(result.stdout)) == (0, {"version": 1, **told})
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"version": 1, **document})
 
 
 def test_words(gpuspawner: Call) -> None:

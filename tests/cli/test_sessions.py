@@ -41,11 +41,11 @@ def run(config: Path, *words: str) -> Result:
 def test_sessions_are_listed(config: Path) -> None:
     """As a line for people, or as JSON."""
     line = run(config, "list", "--user", "ada").stdout
-    found = json.loads(run(config, "list", "--user", "ada", "--json").stdout)
+    record = json.loads(run(config, "list", "--user", "ada", "--json").stdout)
 
     assert "ada/second  two-k80  g3  2 x Tesla K80  waited 45 s  ran 10 min  time limit" in line
-    held = (found["cause"], found["wait_seconds"], found["gpu_seconds_held"])
-    assert (found["version"], *held) == (1, {"kind": "time limit"}, 45.0, 1228.0)
+    held = (record["cause"], record["wait_seconds"], record["gpu_seconds_held"])
+    assert (record["version"], *held) == (1, {"kind": "time limit"}, 45.0, 1228.0)
     assert run(config, "list", "--since", "1h").stdout == ""
 
 
@@ -64,12 +64,12 @@ def test_an_export_says_that_it_has_made_the_key(config: Path) -> None:
 def test_a_report_is_for_all_or_for_a_course(config: Path) -> None:
     """Written to the file that is named."""
     pages = [config.parent / name for name in ("all.html", "course.html", "none.html")]
-    told = [
+    outputs = [
         run(config, "report", "--output", str(page), *course).stdout
         for page, course in zip(pages, ((), ("--course", "dl"), ("--course", "other")), strict=True)
     ]
 
-    assert told == [
+    assert outputs == [
         f"{pages[0]}: 6 sessions of 6 people.\n",
         f"{pages[1]}: 6 sessions of 6 people.\n",
         f"{pages[2]}: 0 sessions of 0 people.\n",
@@ -100,7 +100,7 @@ def test_a_user_is_forgotten(config: Path) -> None:
     left = run(config, "list", "--user", "ada")
     assert (left.stdout, left.stderr) == ("", "There are no such sessions.\n")
     with engine.connect() as connection:
-        assert [each.user for each in due_since(connection, 0.0)] == ["ben"]
+        assert [idle_time.user for idle_time in due_since(connection, 0.0)] == ["ben"]
     with Session(engine) as session:
         assert StartRecords(session).find(["0a-1", "0a-2", "0a-3"]) == {"0a-3": RecordedStart("ben", "")}
     engine.dispose()
@@ -116,11 +116,11 @@ def test_a_database_that_is_not_there_is_an_error(config: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "code", "told"),
+    ("lines", "code", "message"),
     [("c.GPUSessions.enabled = False\n", 0, "0 sessions of ada deleted."), ("", 1, "there is no file")],
     ids=["records are off", "the records are gone"],
 )
-def test_idle_times_are_deleted_where_there_are_no_records(config: Path, lines: str, code: int, told: str) -> None:
+def test_idle_times_are_deleted_where_there_are_no_records(config: Path, lines: str, code: int, message: str) -> None:
     """A request to be forgotten holds for both, and neither keeps the other from it."""
     (config.parent / "sessions.sqlite").unlink()
     database = config.parent / "jupyterhub.sqlite"
@@ -131,7 +131,7 @@ def test_idle_times_are_deleted_where_there_are_no_records(config: Path, lines: 
 
         assert list(due_since(session.connection(), 0.0)) == []
     assert (done.exit_code, "1 idle time of ada deleted." in done.stdout) == (code, True)
-    assert told in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
 
 
 def test_a_hub_without_records(config: Path) -> None:

@@ -201,12 +201,12 @@ def test_the_hub_is_the_configured_one(tmp_path: Path, lines: str, address: str,
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(SITE.replace("c.GPUSlurmSpawner.hub_name", "# c.GPUSlurmSpawner.hub_name") + lines)
     site = load_site(config)
-    told = site.spawner("ada").get_env()
+    environ = site.spawner("ada").get_env()
     (job,) = asyncio.run(jobs_of(site, {"profile": "open"}, user="ada"))
     script = job.script
 
-    assert (told["JUPYTERHUB_API_URL"], told["JUPYTERHUB_BASE_URL"]) == (address, base)
-    assert told["JUPYTERHUB_OAUTH_CALLBACK_URL"] == f"{base}user/ada/oauth_callback"
+    assert (environ["JUPYTERHUB_API_URL"], environ["JUPYTERHUB_BASE_URL"]) == (address, base)
+    assert environ["JUPYTERHUB_OAUTH_CALLBACK_URL"] == f"{base}user/ada/oauth_callback"
     assert f"#SBATCH --comment=jupyterhub-gpuspawner/{name}/ada/" in script
 
 

@@ -27,14 +27,14 @@ KEYS = ["version", "gpus", "links", "cpu_affinity", "numa_affinity", "gpu_numa_i
 def test_json_is_what_the_text_says(gpuspawner: Call, name: str) -> None:
     """The JSON of every recorded text has the documented keys and the text's content; damage becomes a warning."""
     result = gpuspawner("topology", "--text", TEXTS / f"{name}.txt", "--json")
-    told = json.loads(result.stdout)
+    topology = json.loads(result.stdout)
     expected = json.loads((EXPECTED / f"{name}.json").read_text())
     for key in ("cpu_affinity", "numa_affinity"):
-        expected[key] = [each and format_cpulist(parse_cpulist(each)) for each in expected[key]]
+        expected[key] = [affinity and format_cpulist(parse_cpulist(affinity)) for affinity in expected[key]]
     damaged = expected.pop("damaged")
-    assert (result.exit_code, list(told)) == (0, KEYS)
-    assert (told.pop("version"), bool(told.pop("warnings"))) == (1, damaged)
-    assert told == expected
+    assert (result.exit_code, list(topology)) == (0, KEYS)
+    assert (topology.pop("version"), bool(topology.pop("warnings"))) == (1, damaged)
+    assert topology == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_cannot_be_read_is_refused(gpuspawner: Call, tmp_path: Path) -> Non
         gpuspawner("topology", "--file", wrong),
         gpuspawner("topology", "--file", wrong, "--text", wrong),
     ]
-    assert [(each.exit_code, each.stderr) for each in refused] == [
+    assert [(result.exit_code, result.stderr) for result in refused] == [
         (2, f"gpuspawner: {tmp_path}/none cannot be read: No such file or directory\n"),
         (
             2,
@@ -122,11 +122,11 @@ def test_mig_devices_have_names_of_their_own() -> None:
 @pytest.mark.parametrize("machine", ["k80-2socket", "dgx1", "a100-mig", "cpu"])
 def test_a_recorded_file_is_the_node(gpuspawner: Call, tmp_path: Path, machine: str) -> None:
     """A recorded file reads back as the same node without its name."""
-    kept = tmp_path / "node.json"
-    result = gpuspawner("topology", "--file", MACHINES / f"{machine}.json", "record", kept)
+    path = tmp_path / "node.json"
+    result = gpuspawner("topology", "--file", MACHINES / f"{machine}.json", "record", path)
     node = load(str(MACHINES / f"{machine}.json"))
     assert result.exit_code == 0
-    assert to_document(load(str(kept))) == {**to_document(node), "hostname": "", "source": "file"}
+    assert to_document(load(str(path))) == {**to_document(node), "hostname": "", "source": "file"}
 
 
 def test_the_picture_of_a_text(gpuspawner: Call, tmp_path: Path) -> None:
@@ -147,11 +147,11 @@ def test_a_picture_does_not_go_with_recording(gpuspawner: Call) -> None:
 
 def test_a_recorded_text_is_a_stand_in(gpuspawner: Call, tmp_path: Path) -> None:
     """A text becomes a topology file, simulated on request; standard error describes its content."""
-    kept = tmp_path / "dgx1v.json"
-    result = gpuspawner("topology", "--text", TEXTS / "024_dgx1v_microway.txt", "record", "--simulated", kept)
+    path = tmp_path / "dgx1v.json"
+    result = gpuspawner("topology", "--text", TEXTS / "024_dgx1v_microway.txt", "record", "--simulated", path)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == f"{kept}: 8 GPUs, 4 NICs, 0 NUMA nodes, 0 warnings.\n"
-    node = load(str(kept))
+    assert result.stderr == f"{path}: 8 GPUs, 4 NICs, 0 NUMA nodes, 0 warnings.\n"
+    node = load(str(path))
     assert (node.simulated, len(node.gpus), node.link(0, 3)) == (True, 8, "NV2")
 
 
@@ -224,5 +224,5 @@ def test_options_that_do_not_belong_together_are_refused(
 def test_a_node_without_gpus_has_no_lines(gpuspawner: Call) -> None:
     """Exit code 2, one line on standard error."""
     result = gpuspawner("topology", "--file", MACHINES / "cpu.json", "--gres-conf")
-    said = "gpuspawner: no GPU was found, so there are no lines for gres.conf\n"
-    assert (result.exit_code, result.stdout, result.stderr) == (2, "", said)
+    message = "gpuspawner: no GPU was found, so there are no lines for gres.conf\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", message)

@@ -52,7 +52,7 @@ class Step:
     command: str
     shown: str
     """The output that the page shows."""
-    said: str | None
+    output: str | None
     """The output, of which standard error is a part; None if something stood in for the command."""
     status: int
 
@@ -65,8 +65,8 @@ def section(page: str, title: str) -> str:
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
     """The blocks of a page: their kinds and texts."""
-    for found in _FENCE.finditer(page):
-        yield found["kind"], textwrap.dedent(found["text"])
+    for block in _FENCE.finditer(page):
+        yield block["kind"], textwrap.dedent(block["text"])
 
 
 def commands(text: str) -> list[tuple[str, str]]:
@@ -95,8 +95,8 @@ def end_of(log: Path) -> str:
     """The last lines of the hub's log that are not about the questions asked here again and again."""
     lines = [
         line
-        for each in (log, *Path("/home/ada").glob("*.log"))
-        for line in each.read_text(errors="replace").splitlines()
+        for file in (log, *Path("/home/ada").glob("*.log"))
+        for line in file.read_text(errors="replace").splitlines()
     ]
     return "\n".join([line for line in lines if not re.search("/health|/api/status|errno|code:|syscall", line)][-40:])
 
@@ -159,8 +159,8 @@ def start_unit(file: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start a service as systemd does, as far as the unit's settings matter here (systemd.exec(5))."""
     unit = RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    for each in (file, *sorted(Path(f"{file}.d").glob("*.conf"))):
-        unit.read_string(each.read_text("utf-8").replace("\\\n", " "))
+    for path in (file, *sorted(Path(f"{file}.d").glob("*.conf"))):
+        unit.read_string(path.read_text("utf-8").replace("\\\n", " "))
     service = unit["Service"]
     account = pwd.getpwnam(service.get("User", "nobody"))  # the account of DynamicUser= exists only while it runs
     for kind, parent in (("StateDirectory", "/var/lib"), ("RuntimeDirectory", "/run")):
@@ -168,10 +168,10 @@ def start_unit(file: Path, log: Path) -> subprocess.Popen[bytes]:
             folder = Path(parent, service[kind])
             folder.mkdir(mode=int(service[f"{kind}Mode"], 8), exist_ok=True)
             os.chown(folder, account.pw_uid, account.pw_gid)
-    given = [service["Environment"]]
+    assignments = [service["Environment"]]
     variables = Path(service.get("EnvironmentFile", "-").removeprefix("-"))
     if variables.is_file():
-        given += variables.read_text("utf-8").splitlines()
+        assignments += variables.read_text("utf-8").splitlines()
     with log.open("ab") as output:
         return subprocess.Popen(
             service["ExecStart"].split(),
@@ -180,7 +180,7 @@ def start_unit(file: Path, log: Path) -> subprocess.Popen[bytes]:
                 "HOME": account.pw_dir,
                 "USER": account.pw_name,
                 "LANG": "C.UTF-8",
-                **dict(line.split("=", 1) for line in given),
+                **dict(line.split("=", 1) for line in assignments),
             },
             user=account.pw_uid,
             group=account.pw_gid,
@@ -245,8 +245,8 @@ class Reader:
             instead(command)
             self.steps.append(Step(command, shown, None, 0))
             return
-        status, said = run(command, self.folder)
-        self.steps.append(Step(command, shown, said, status))
+        status, output = run(command, self.folder)
+        self.steps.append(Step(command, shown, output, status))
 
     @property
     def account(self) -> str:
@@ -274,8 +274,8 @@ class Reader:
 
     def started(self) -> str:
         """Since when ada's server has been running."""
-        said: str = self.visitor.session.get(f"{self.hub.url}/user/ada/api/status", timeout=30).json()["started"]
-        return said
+        since: str = self.visitor.session.get(f"{self.hub.url}/user/ada/api/status", timeout=30).json()["started"]
+        return since
 
     def connect(self) -> Any:
         """Open a WebSocket to ada's server, as JupyterLab does."""
@@ -317,8 +317,11 @@ def prepare(folder: Path, environment: Path) -> None:
 def cluster(folder: Path) -> PrivateSlurm:
     """The machine's Slurm, which is not started yet; with it there are a user and what servers need."""
     Path("/usr/local/bin/jupyterhub-singleuser").symlink_to(INSTALLED / "bin/jupyterhub-singleuser")  # a shared folder
-    for command, given in ((["useradd", "--create-home", "--shell", "/bin/bash", "ada"], ""), (["chpasswd"], PASSWORD)):
-        subprocess.run(command, input=f"ada:{given}", text=True, check=True, capture_output=True)
+    for command, password in (
+        (["useradd", "--create-home", "--shell", "/bin/bash", "ada"], ""),
+        (["chpasswd"], PASSWORD),
+    ):
+        subprocess.run(command, input=f"ada:{password}", text=True, check=True, capture_output=True)
     slurm = PrivateSlurm(DEMO_CLUSTER, folder / "slurm")
     # A machine of a cluster has a Slurm of its own. /etc is an overlay here, and a link there is removed, not followed.
     subprocess.run(["rm", "-rf", "/etc/slurm"], check=True)
@@ -350,7 +353,7 @@ def main(folder: Path, environment: Path) -> None:
         wait_until(
             own.serves, lambda: f"the notebook's server is lost; the log ends:\n{end_of(own.hub.log)}", seconds=150
         )
-        kept = own.started() == since
+        survived = own.started() == since
 
         proxy = Reader(PROXY, root, own.config)
         unit = own.unit.with_name("jupyterhub-proxy.service")
@@ -376,10 +379,10 @@ def main(folder: Path, environment: Path) -> None:
             seconds=150,
         )
         own.hub.stop()
-        for each in proxies:
-            each.terminate()
+        for process in proxies:
+            process.terminate()
         steps = [asdict(step) for step in (*first.steps, *own.steps, *proxy.steps)]
-        print(json.dumps({"kept": kept, "connected": connected, "hub": own.account, "steps": steps}))
+        print(json.dumps({"kept": survived, "connected": connected, "hub": own.account, "steps": steps}))
 
 
 if __name__ == "__main__":

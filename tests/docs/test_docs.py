@@ -68,15 +68,15 @@ def _text(path: Path) -> str:
 
 def _blocks(*kinds: str) -> list[Any]:
     """The fenced blocks of these kinds in all pages, each named by its page and line."""
-    found = []
+    params = []
     for path in PAGES:
         text = _text(path)
         for block in _FENCE.finditer(text):
             if block["kind"] in kinds:
                 line = text[: block.start()].count("\n") + 2
-                found.append(pytest.param(block["text"], id=f"{_name(path)}:{line}"))
-    assert found
-    return found
+                params.append(pytest.param(block["text"], id=f"{_name(path)}:{line}"))
+    assert params
+    return params
 
 
 def _prose(path: Path) -> str:
@@ -147,13 +147,13 @@ def _classes() -> dict[str, type[HasTraits]]:
     """Every configurable class that a hub's configuration may name, by its name."""
     for module in ("jupyterhub.app", "jupyterhub.auth", "jupyterhub.proxy", "batchspawner", "wrapspawner"):
         import_item(module)
-    found: dict[str, type[HasTraits]] = {}
+    classes: dict[str, type[HasTraits]] = {}
     waiting: list[type[HasTraits]] = [Configurable]
     while waiting:
         cls = waiting.pop()
-        found.setdefault(cls.__name__, cls)
+        classes.setdefault(cls.__name__, cls)
         waiting += cls.__subclasses__()
-    return found
+    return classes
 
 
 def _unknown(config: Config) -> Iterator[str]:
@@ -191,8 +191,8 @@ def test_every_command_of_ours_in_the_text_exists_with_its_options(page: Path) -
                 break
             command, words = inner, words[1:]
         assert command is not gpuspawner, line[0]
-        known = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
-        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, line[0]
+        options = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
+        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options, line[0]
 
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "README.md"], ids=_name)
@@ -228,8 +228,8 @@ def test_the_example_course_has_no_fault() -> None:
     (file,) = CourseFolder(ROOT / "config" / "courses").courses()
 
     assert (file.slug, file.fault) == ("deep-learning", None)
-    made = course_profile(file, profiles, datetime(2027, 3, 1, 10, tzinfo=ZoneInfo("Europe/Brussels"))).profile
-    assert (made.slurm.cpus, made.slurm.memory, made.environment.modules) == (
+    profile = course_profile(file, profiles, datetime(2027, 3, 1, 10, tzinfo=ZoneInfo("Europe/Brussels"))).profile
+    assert (profile.slurm.cpus, profile.slurm.memory, profile.environment.modules) == (
         6,
         24 * 1024,
         ("CUDA/12.4", "PyTorch/2.4"),
@@ -238,9 +238,9 @@ def test_the_example_course_has_no_fault() -> None:
 
 def _courses() -> dict[str, str]:
     """The courses in config and in the pages, by where they are."""
-    found = {"config": (ROOT / "config" / "courses" / "deep-learning.yaml").read_text("utf-8")}
-    found |= {str(block.id): block.values[0] for block in _blocks("yaml") if "\nroster:" in block.values[0]}
-    return found
+    courses = {"config": (ROOT / "config" / "courses" / "deep-learning.yaml").read_text("utf-8")}
+    courses |= {str(block.id): block.values[0] for block in _blocks("yaml") if "\nroster:" in block.values[0]}
+    return courses
 
 
 @pytest.mark.parametrize("text", _courses().values(), ids=_courses().keys())
@@ -250,7 +250,11 @@ def test_the_schema_of_courses_accepts_every_example(text: str) -> None:
     example = read_document(text).value
     without = {name: value for name, value in example.items() if name != "roster"}
 
-    assert [validator.is_valid(each) for each in (example, {**example, "setup": "sh"}, without)] == [True, False, False]
+    assert [validator.is_valid(document) for document in (example, {**example, "setup": "sh"}, without)] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_hub_and_proxy_fit_each_other(tmp_path: Path) -> None:

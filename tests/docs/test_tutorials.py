@@ -26,7 +26,7 @@ COUNTED = re.compile(r"\b[0-9a-f]*\d[0-9a-f.]*\b")
 """Versions, job ids and random parts of names."""
 
 
-def seen_by(module: str, folder: Path, *needed: str) -> dict[str, Any]:
+def report_of(module: str, folder: Path, *needed: str) -> dict[str, Any]:
     """What was seen by somebody who follows the pages of a module; the test is skipped if that cannot be done here."""
     if os.geteuid() != 0:
         pytest.skip("only root can follow an admin's pages")
@@ -39,21 +39,21 @@ def seen_by(module: str, folder: Path, *needed: str) -> dict[str, Any]:
     command = [*NAMESPACES, sys.executable, "-m", module, str(folder), ENVIRONMENT]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return seen
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 @pytest.fixture
 def followed(needs_slurm: None, site_folder: Path) -> dict[str, Any]:
     """By somebody who follows the tutorials, and the guide about the proxy."""
-    return seen_by("tests.docs.follow", site_folder, "sudo", "configurable-http-proxy", "ip", "curl")
+    return report_of("tests.docs.follow", site_folder, "sudo", "configurable-http-proxy", "ip", "curl")
 
 
 @pytest.fixture
 def followed_by_ssh(needs_slurm: None, site_folder: Path) -> dict[str, Any]:
     """By somebody who follows the guide to a hub without Slurm."""
     needed = ("sudo", "configurable-http-proxy", "ip", "ssh", "ssh-keyscan", "sshd")
-    return seen_by("tests.docs.follow_login_node", site_folder, *needed)
+    return report_of("tests.docs.follow_login_node", site_folder, *needed)
 
 
 def plain(text: str) -> str:
@@ -63,10 +63,10 @@ def plain(text: str) -> str:
 
 def cut(step: dict[str, Any]) -> str:
     """What a command said; its beginning if the page shows only that, followed by dots."""
-    said, shown = str(step["said"]), str(step["shown"])
+    output, shown = str(step["output"]), str(step["shown"])
     if not shown.endswith("\n...\n"):
-        return said
-    return "".join([*said.splitlines(keepends=True)[: shown.count("\n") - 1], "...\n"])
+        return output
+    return "".join([*output.splitlines(keepends=True)[: shown.count("\n") - 1], "...\n"])
 
 
 @pytest.mark.nightly
@@ -81,7 +81,7 @@ def test_the_tutorials_say_what_happens(followed: dict[str, Any]) -> None:
     restart of the hub, and its job ends with it. Once the guide about the proxy is followed, too, a connection to the
     notebook outlives a restart of the hub.
     """
-    done = [step for step in followed["steps"] if step["said"] is not None]
+    done = [step for step in followed["steps"] if step["output"] is not None]
     shown = [step for step in done if step["shown"]]
 
     assert [step for step in done if step["status"] != 0] == []
@@ -99,13 +99,13 @@ def test_the_tutorials_say_what_happens(followed: dict[str, Any]) -> None:
 @pytest.mark.timeout(600)
 def test_the_guide_to_a_hub_without_slurm_says_what_happens(followed_by_ssh: dict[str, Any]) -> None:
     """No command fails but the two whose refusal the guide shows, and the hub of its unit starts a user's job."""
-    done = [step for step in followed_by_ssh["steps"] if step["said"] is not None]
+    done = [step for step in followed_by_ssh["steps"] if step["output"] is not None]
     shown = [step for step in done if step["shown"]]
 
     assert [step["command"].rpartition(" ")[2] for step in done if step["status"] != 0] == [
         "/etc/jupyterhub/wrappers/cancel",
         "id",
     ]
-    assert [plain(str(step["said"])) for step in shown] == [plain(step["shown"]) for step in shown]
+    assert [plain(str(step["output"])) for step in shown] == [plain(step["shown"]) for step in shown]
     assert len(shown) == 3
     assert followed_by_ssh["owner"] == "ada"

@@ -54,8 +54,8 @@ def files(wheel: Path) -> set[str]:
 
 def source_files(folder: str) -> set[str]:
     """The files of a folder of this clone, without what Python makes of them."""
-    found = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(ROOT).as_posix() for path in found}
+    paths = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(ROOT).as_posix() for path in paths}
 
 
 @pytest.fixture(scope="module")

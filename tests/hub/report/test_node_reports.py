@@ -97,12 +97,12 @@ def test_reports_are_few_and_survive_a_restart() -> None:
         nodes.accept(report(f"n{number}"))
     with pytest.raises(ReportError, match=r"^other_node: 64 nodes have already reported$"):
         nodes.accept(report("n64"))
-    again = NodeReports()
-    again.load(json.loads(json.dumps(nodes.to_state())))
+    restarted = NodeReports()
+    restarted.load(json.loads(json.dumps(nodes.to_state())))
 
-    assert (len(again.placements), len(again.topologies)) == (LIST_LIMIT, PICTURES)
-    assert again.placements == nodes.placements
-    assert again.merged(replace(SERVER, other_nodes=()), DOCUMENT) == replace(SERVER, other_nodes=())
+    assert (len(restarted.placements), len(restarted.topologies)) == (LIST_LIMIT, PICTURES)
+    assert restarted.placements == nodes.placements
+    assert restarted.merged(replace(SERVER, other_nodes=()), DOCUMENT) == replace(SERVER, other_nodes=())
 
 
 @pytest.mark.parametrize(

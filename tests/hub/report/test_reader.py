@@ -65,17 +65,17 @@ REPORT = NodeReport(
 
 def document(**changes: Any) -> dict[str, Any]:
     """The report as JSON, with changes at paths such as ``placement.gpus.0.index``; ``...`` removes."""
-    made: Any = json.loads(REPORT.dumps())
+    report: Any = json.loads(REPORT.dumps())
     for path, value in changes.items():
         *parents, last = [int(key) if key.isdigit() else key for key in path.split(".")]
-        place = made
+        container = report
         for key in parents:
-            place = place[key]
+            container = container[key]
         if value is ...:
-            del place[last]
+            del container[last]
         else:
-            place[last] = value
-    return dict(made)
+            container[last] = value
+    return dict(report)
 
 
 def test_a_report_comes_back_as_it_was_sent() -> None:
@@ -188,8 +188,8 @@ def test_what_a_report_may_not_say_is_refused_by_its_field(path: str, value: obj
     with pytest.raises(ReportError) as refused:
         parse_report(body)
 
-    told = str(refused.value).partition(": ")[0].replace("[", ".").replace("]", "")
-    assert path.startswith(told) or told.startswith((path, "topology", "report.host"))
+    field = str(refused.value).partition(": ")[0].replace("[", ".").replace("]", "")
+    assert path.startswith(field) or field.startswith((path, "topology", "report.host"))
 
 
 BODIES = {
@@ -270,9 +270,9 @@ DETAIL = Job(job_id="17", phase=Phase.RUNNING, nodes="g[1-2]", batch_host="g1")
 
 def test_what_slurm_says_goes_over_the_nodes_word() -> None:
     """Job, node, partition and end are Slurm's; what Slurm does not report stays the node's."""
-    told = replace(DETAIL, partition="gpu", ends_at=0.0)
+    job = replace(DETAIL, partition="gpu", ends_at=0.0)
 
-    assert confirmed(CLAIMED, told) == replace(
+    assert confirmed(CLAIMED, job) == replace(
         CLAIMED, job_id="17", partition="gpu", ends_at="1970-01-01T00:00:00+00:00"
     )
     assert confirmed(CLAIMED, DETAIL) == replace(CLAIMED, job_id="17")
@@ -311,9 +311,9 @@ def test_of_a_report_from_elsewhere_nothing_is_kept() -> None:
 
 def test_a_nodes_own_word_on_other_nodes_does_not_count() -> None:
     """Slurm's answer replaces it, even if Slurm reports no other nodes."""
-    told = PlacementDocument(node="g1", other_nodes=(NodeGrant("elsewhere", (7,)),))
+    placement = PlacementDocument(node="g1", other_nodes=(NodeGrant("elsewhere", (7,)),))
     detail = Job(job_id="1", phase=Phase.RUNNING, nodes="g1", batch_host="g1")
-    assert confirmed(told, detail).other_nodes == ()
+    assert confirmed(placement, detail).other_nodes == ()
 
 
 # --- A job of several nodes: the server on the first, and what it has on the others ---
@@ -332,13 +332,13 @@ def test_nodes_beside_the_servers() -> None:
             NodeAllocation("c1", (0,), 100),
         ),
     )
-    found = other_nodes(detail)
-    assert found == (
+    grants = other_nodes(detail)
+    assert grants == (
         NodeGrant("g2", (2, 3), "k80", 3, 6000),
         NodeGrant("m1", (0, 5), None, 1, 500),
         NodeGrant("c1", (), None, 1, 100),
     )
-    placement = PlacementDocument(node="g1", other_nodes=found)
+    placement = PlacementDocument(node="g1", other_nodes=grants)
     assert parse_placement(json.loads(json.dumps(placement.to_json()))) == placement
 
 

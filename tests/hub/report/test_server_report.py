@@ -122,9 +122,9 @@ REFUSED: dict[str, tuple[str, str | None, type[ReportError], str]] = {
 }
 
 
-@pytest.mark.parametrize(("job_id", "pending", "kind", "told"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("job_id", "pending", "kind", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_report_of_another_start_is_refused(
-    job_id: str, pending: str | None, kind: type[ReportError], told: str
+    job_id: str, pending: str | None, kind: type[ReportError], message: str
 ) -> None:
     """Nothing of it is kept."""
     server = Server(job_id)
@@ -132,7 +132,7 @@ def test_a_report_of_another_start_is_refused(
     with pytest.raises(ReportError) as refused:
         server.report.accept(REPORT)
 
-    assert (type(refused.value), str(refused.value)) == (kind, told)
+    assert (type(refused.value), str(refused.value)) == (kind, message)
     assert (server.report.port, server.report.claimed, server.state.times) == (0, None, 0)
 
 
@@ -248,18 +248,18 @@ def test_a_restarted_hub_knows_what_was_reported() -> None:
     """The placement that was shown, or the claim that was to be compared."""
     before, after = Server(), Server()
     before.report.accept(REPORT)
-    claimed = before.report.to_state()
+    claim_state = before.report.to_state()
     before.report.place(PLACEMENT)
-    placed = before.report.to_state()
-    after.report.load(claimed)
+    placement_state = before.report.to_state()
+    after.report.load(claim_state)
 
-    assert claimed == {"port": 20001, "claimed": PLACEMENT.to_json(), "topology": REPORT.topology}
-    assert placed == {"port": 20001, "placement": PLACEMENT.to_json(), "topology": REPORT.topology}
+    assert claim_state == {"port": 20001, "claimed": PLACEMENT.to_json(), "topology": REPORT.topology}
+    assert placement_state == {"port": 20001, "placement": PLACEMENT.to_json(), "topology": REPORT.topology}
     assert (after.report.claimed, after.report.placement, after.report.reported.is_set()) == (PLACEMENT, None, True)
 
-    after.report.load(placed)
+    after.report.load(placement_state)
 
-    assert (after.report.placement, after.report.to_state()) == (PLACEMENT, placed)
+    assert (after.report.placement, after.report.to_state()) == (PLACEMENT, placement_state)
 
 
 def test_the_memory_that_was_requested_is_kept_with_the_placement() -> None:
@@ -288,7 +288,7 @@ ENDED = StartFailure("server", line="Killed")
 
 
 @pytest.mark.parametrize(
-    ("failures", "kept"),
+    ("failures", "reason"),
     [
         ((ENDED,), ENDED),
         ((FULL, ENDED), replace(FULL, line="Killed")),
@@ -296,14 +296,14 @@ ENDED = StartFailure("server", line="Killed")
         ((MISSING, ENDED), MISSING),
     ],
 )
-def test_why_a_start_fails_is_kept_by_what_says_most(failures: tuple[StartFailure, ...], kept: StartFailure) -> None:
+def test_why_a_start_fails_is_kept_by_what_says_most(failures: tuple[StartFailure, ...], reason: StartFailure) -> None:
     """That the server has ended follows from everything before, but it may have written why; restarted hubs know it."""
     before, after = Server(), Server()
     for failure in failures:
         before.report.accept(NodeReport(0, PlacementDocument(job_id="7"), failure=failure))
     after.report.load(json.loads(json.dumps(before.report.to_state())))
 
-    assert (before.report.failure, after.report.failure) == (kept, kept)
+    assert (before.report.failure, after.report.failure) == (reason, reason)
 
 
 def test_only_a_folders_fault_comes_with_a_placement() -> None:

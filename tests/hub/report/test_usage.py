@@ -28,13 +28,13 @@ SUMMARY = UsageSummary(
     memory_max_mib=4096,
     problems=("The use of GPU 1 is unknown: GPU is lost.",),
 )
-PLACED = PlacementDocument(job_id="7", partition="gpu", gpus=(PlacedGpu(0, "GPU-a"), PlacedGpu(1, "GPU-b")))
+PLACEMENT = PlacementDocument(job_id="7", partition="gpu", gpus=(PlacedGpu(0, "GPU-a"), PlacedGpu(1, "GPU-b")))
 
 
 class Spawner:
     """A spawner with a placement, a job and a clock."""
 
-    def __init__(self, placement: PlacementDocument | None = PLACED, job_id: str = "7") -> None:
+    def __init__(self, placement: PlacementDocument | None = PLACEMENT, job_id: str = "7") -> None:
         self.report, self.job_id, self.now = SimpleNamespace(placement=placement), job_id, 1000.0
         self.child_profile, self.cluster = "a100", ""
         self.usage = ServerUsage(self, clock=lambda: self.now)
@@ -133,6 +133,9 @@ def test_the_metrics_add_up_gpus_by_profile_and_partition() -> None:
     silent.usage.accept(SUMMARY)
     silent.now += 361
 
-    found = use_of_gpus([each.usage for each in (measured, silent, quiet, cpu)])
+    metrics = use_of_gpus([spawner.usage for spawner in (measured, silent, quiet, cpu)])
 
-    assert found == ({("", "a100", "gpu"): 0.83}, {("", "a100", "gpu", "known"): 1, ("", "a100", "gpu", "unknown"): 5})
+    assert metrics == (
+        {("", "a100", "gpu"): 0.83},
+        {("", "a100", "gpu", "known"): 1, ("", "a100", "gpu", "unknown"): 5},
+    )

@@ -70,9 +70,9 @@ DOCUMENT = {
 
 def test_a_running_server_with_messages() -> None:
     """Its end, GPUs and more time as on the home page; a message with the title of its course."""
-    found = session_document(SERVER, MESSAGES, now=NOW, titles={"dl": "Deep learning"}, **MINUTES)
+    document = session_document(SERVER, MESSAGES, now=NOW, titles={"dl": "Deep learning"}, **MINUTES)
 
-    assert asdict(found) == DOCUMENT
+    assert asdict(document) == DOCUMENT
 
 
 def test_a_server_of_a_course() -> None:
@@ -87,9 +87,9 @@ def test_a_server_of_a_course() -> None:
 
 def test_a_server_whose_placement_is_not_known() -> None:
     """The end is unknown, and nothing is guessed."""
-    found = session_document(replace(SERVER, placement=None), (), now=NOW, titles={}, **MINUTES)
+    document = session_document(replace(SERVER, placement=None), (), now=NOW, titles={}, **MINUTES)
 
-    assert asdict(found) == {
+    assert asdict(document) == {
         **DOCUMENT,
         "ends_at": None,
         "node": "",

@@ -31,10 +31,10 @@ from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, job_words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
-PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
+PLACEMENT = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
 QUEUED = StartFacts("12", job=Job("12", Phase.QUEUED, reason="Priority"))
 SECOND = replace(QUEUED, queue_position=QueuePosition(2, 3, "gpu", people=1, starts_at=NOW + 600))
-RUNNING = Server(ready=True, job_id="12", placement=PLACED, start=StartFacts("12"), can_show_log=True)
+RUNNING = Server(ready=True, job_id="12", placement=PLACEMENT, start=StartFacts("12"), can_show_log=True)
 FOR_LATER = "Slurm does not answer at the moment. Your server is kept for later, and starts when Slurm is back."
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 
@@ -48,7 +48,7 @@ CARDS = {
             "lab",
             "Two K80s (server My <lab>)",
             "running",
-            facts=server_facts(PLACED, None),
+            facts=server_facts(PLACEMENT, None),
             left=TimeLeft(
                 datetime(2026, 5, 4, 10, 10, 30, tzinfo=timezone.utc), "10 min", "It ends soon. Save your work."
             ),
@@ -62,7 +62,9 @@ CARDS = {
     "before its report": (replace(RUNNING, placement=None), ServerCard("", "My server", "running", log=True)),
     "one that Slurm has suspended says why it does not answer, and no end, which moves on": (
         replace(RUNNING, job=Job("12", Phase.RUNNING, state="SUSPENDED", ends_at=NOW - 60)),
-        ServerCard("", "My server", "running", SUSPENDED, suspended=True, facts=server_facts(PLACED, None), log=True),
+        ServerCard(
+            "", "My server", "running", SUSPENDED, suspended=True, facts=server_facts(PLACEMENT, None), log=True
+        ),
     ),
     "while Slurm is silent the card has what was last known": (
         Server(ready=True, start=StartFacts("12", silent=True, answered_at=NOW)),
@@ -214,8 +216,8 @@ OFFERS = {
     ),
     "used up": (MoreTime(0, NOW, Reason.USED), ("This server cannot be extended again.", False, "")),
     **{
-        reason.value: (MoreTime(0, NOW, reason, "day-1", 1), (told, False, ""))
-        for reason, told in {
+        reason.value: (MoreTime(0, NOW, reason, "day-1", 1), (sentence, False, ""))
+        for reason, sentence in {
             Reason.RESERVATION: "No more time: reservation day-1 ends then.",
             Reason.PARTITION: "No more time: this is the longest time that partition day-1 allows.",
             Reason.MAINTENANCE: "No more time: maintenance of the node begins then.",
@@ -230,13 +232,13 @@ OFFERS = {
 }
 
 
-@pytest.mark.parametrize(("more", "told"), OFFERS.values(), ids=OFFERS.keys())
-def test_more_time(more: MoreTime, told: tuple[str, bool, str]) -> None:
+@pytest.mark.parametrize(("more", "button"), OFFERS.values(), ids=OFFERS.keys())
+def test_more_time(more: MoreTime, button: tuple[str, bool, str]) -> None:
     """What the button does and how often, or why it does nothing."""
     card = server_card(replace(RUNNING, more_time=more), now=NOW)
 
     assert card.more_time == more
-    assert (more.words, more.possible, more.uses) == told
+    assert (more.words, more.possible, more.uses) == button
 
 
 DONE = {
@@ -245,13 +247,13 @@ DONE = {
 }
 
 
-@pytest.mark.parametrize(("by", "told"), DONE.items())
-def test_an_extension_is_told(by: str, told: str) -> None:
+@pytest.mark.parametrize(("by", "sentence"), DONE.items())
+def test_an_extension_is_told(by: str, sentence: str) -> None:
     """When it was made, by how much, and by whom if not by the server's user; another card version shows it."""
     done = Extended(3600, NOW, by)
     card = server_card(replace(RUNNING, extended=done), now=NOW)
 
-    assert (card.extended, done.words) == (done, told)
+    assert (card.extended, done.words) == (done, sentence)
     assert card.version != server_card(RUNNING, now=NOW).version
 
 
@@ -271,12 +273,12 @@ TIMES = {
 }
 
 
-@pytest.mark.parametrize(("ends_at", "told"), TIMES.items())
-def test_time_left(ends_at: str, told: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("ends_at", "texts"), TIMES.items())
+def test_time_left(ends_at: str, texts: tuple[str, str]) -> None:
     """In words, with a warning from 15 minutes before the end, and another from 5."""
     left = time_left(ends_at, NOW)
     assert left is not None
-    assert (left.words, left.warning) == told
+    assert (left.words, left.warning) == texts
 
 
 @pytest.mark.parametrize("ends_at", [None, "", "tomorrow"])
@@ -287,7 +289,7 @@ def test_no_end_no_words(ends_at: str | None) -> None:
 
 def test_the_version_changes_with_what_is_told_and_not_with_the_time() -> None:
     """The page replaces a card only when its version has changed."""
-    elsewhere = replace(RUNNING, placement=replace(PLACED, node="g2"))
+    elsewhere = replace(RUNNING, placement=replace(PLACEMENT, node="g2"))
     cards = [server_card(RUNNING, now=NOW), server_card(RUNNING, now=NOW + 60), server_card(elsewhere, now=NOW)]
     first, later, other = (card.version for card in cards)
     assert first == later != other
@@ -337,7 +339,7 @@ def test_an_idle_server_is_told_as_its_profile_says(action: str, keeps: int, exp
 STATES = {
     "pending": (Server(pending="spawn", job=QUEUED.job), "waiting"),
     "pending in Slurm's last answer, while its node has reported": (
-        Server(pending="spawn", job=QUEUED.job, placement=PLACED),
+        Server(pending="spawn", job=QUEUED.job, placement=PLACEMENT),
         "starting",
     ),
     "stopping while its job is pending": (Server(pending="stop", job=QUEUED.job), "stopping"),

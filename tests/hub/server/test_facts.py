@@ -130,11 +130,11 @@ def test_what_is_not_known_is_said_to_be_not_known() -> None:
 def test_slices_of_one_gpu_are_told_apart() -> None:
     """As the picture in words names them, whether NVML's name of a device has the profile or not."""
     machine = load(str(MACHINES / "a100-mig.json"))
-    placed = tuple(
+    gpus = tuple(
         PlacedGpu(gpu.index, gpu.uuid, name=name, memory_mib=gpu.memory_mib, mig=gpu.mig, mig_device=number)
         for number, (gpu, name) in enumerate(zip(machine.gpus[2:5], ("A100", "A100 MIG 1g.10gb", ""), strict=True))
     )
-    facts = server_facts(PlacementDocument(node="a1", gpus=placed), to_document(machine))
+    facts = server_facts(PlacementDocument(node="a1", gpus=gpus), to_document(machine))
 
     assert dict(facts.rows)["GPUs"].splitlines() == [
         "slice 0 of GPU 2: MIG 1g.10gb of A100, 9,728 MiB",
@@ -186,7 +186,7 @@ def test_what_a_server_got(placement: PlacementDocument, node: NodeTopology | No
     assert got(placement, node) == tuple(word.replace(" x ", " \N{MULTIPLICATION SIGN} ") for word in words)
 
 
-PLACED = {
+GRANTS = {
     "k80-2socket": ((2, 3), "12-15"),
     "dgx1": ((0, 2, 3), "0-19"),
     "a100-mig": ((1,), "0-3,16"),
@@ -195,7 +195,7 @@ PLACED = {
 
 
 def _mig_too() -> list[tuple[str, tuple[int, ...], str]]:
-    return [(name, *own) for name, own in PLACED.items()] + [("a100-mig", (2, 4), "16-17"), ("k80-2socket", (0,), "")]
+    return [(name, *own) for name, own in GRANTS.items()] + [("a100-mig", (2, 4), "16-17"), ("k80-2socket", (0,), "")]
 
 
 @pytest.mark.parametrize(("machine", "positions", "cpus"), _mig_too())
@@ -221,8 +221,8 @@ def test_picture_and_rows_say_the_same(machine: str, positions: tuple[int, ...],
         == len(own)
     )
     ticked = [re.findall("CPUs (.*)", text.text) for text in drawn.select("text.mine")]
-    told = ",".join(cpus for found in ticked for cpus in found)
-    assert format_cpulist(_cpus(told)) == ("" if rows["CPUs"] == "not known" else rows["CPUs"])
+    cpulist = ",".join(cpus for matches in ticked for cpus in matches)
+    assert format_cpulist(_cpus(cpulist)) == ("" if rows["CPUs"] == "not known" else rows["CPUs"])
     assert ("simulated" in [text.text for text in drawn.select("text")]) is facts.simulated
     in_words = [name.removesuffix(", yours") for name, _ in facts.node if name.endswith(", yours")]
     assert drawn.desc is not None
@@ -230,8 +230,8 @@ def test_picture_and_rows_say_the_same(machine: str, positions: tuple[int, ...],
     assert len(in_words) == len(own)
 
 
-def _cpus(told: str) -> list[int]:
-    spans = [part.partition("-") for part in told.split(",") if part]
+def _cpus(cpulist: str) -> list[int]:
+    spans = [part.partition("-") for part in cpulist.split(",") if part]
     return [cpu for low, _, high in spans for cpu in range(int(low), int(high or low) + 1)]
 
 

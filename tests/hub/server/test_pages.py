@@ -59,7 +59,7 @@ def test_how_a_server_ended_is_told_until_the_next_start(light_hub: HubProcess, 
     admin.click("/hub/gpuspawner/stop/dirk")
     answer = admin.look("/hub/gpuspawner/stop/dirk")
     light_hub.restart()
-    told = (cards(dirk)[""], tia.look("/user/tia/lab").text)
+    texts = (cards(dirk)[""], tia.look("/user/tia/lab").text)
     for name in ("dirk", "tia"):
         light_hub.spawn(name, LIGHT)
         light_hub.end(name)
@@ -67,8 +67,8 @@ def test_how_a_server_ended_is_told_until_the_next_start(light_hub: HubProcess, 
     by_admin = re.compile(rf"Light was stopped at .* by admin; job {stopped} ")
     assert "Stop Light of dirk?" in question.text
     assert by_admin.search(answer.text)
-    assert by_admin.search(told[0])
-    assert re.search(r"The job was cancelled\. It ended at .*\d\d", told[1])
+    assert by_admin.search(texts[0])
+    assert re.search(r"The job was cancelled\. It ended at .*\d\d", texts[1])
     assert cards(dirk) == {}
     assert "You have no running server" in tia.look("/user/tia/lab").text
 
@@ -79,16 +79,16 @@ def test_a_named_server_is_started_and_deleted(light_hub: HubProcess) -> None:
     form = lina.click("/hub/home", name="lab").headers["Location"]
     lina.start({"profile": "light"}, "lab")
     light_hub.wait("lina", "lab", ready=True)
-    taken = lina.click("/hub/home", name="lab")
+    duplicate = lina.click("/hub/home", name="lab")
     active = lina.click("/hub/gpuspawner/delete/lina/lab")
     light_hub.end("lina", "lab")
-    kept = list(cards(lina))
+    names = list(cards(lina))
     lina.click("/hub/gpuspawner/delete/lina/lab")
 
     assert form == "/hub/spawn/lina/lab"
-    assert (taken.status_code, "You already have a server named lab." in taken.text) == (400, True)
+    assert (duplicate.status_code, "You already have a server named lab." in duplicate.text) == (400, True)
     assert "This server is active. Stop it before you delete it." in active.text
-    assert (kept, list(cards(lina))) == (["lab"], [])
+    assert (names, list(cards(lina))) == (["lab"], [])
 
 
 def test_the_number_of_named_servers_is_limited(light_hub: HubProcess) -> None:

@@ -67,9 +67,9 @@ class Started:
         self.hub.end(self.user)
 
 
-def _until(look: Any, wanted: str) -> str:
-    wait_until(lambda: wanted in str(look()), lambda: f"{wanted!r} did not come; there is {look()!r}", seconds=60)
-    return str(look())
+def _until(query: Any, wanted: str) -> str:
+    wait_until(lambda: wanted in str(query()), lambda: f"{wanted!r} did not come; there is {query()!r}", seconds=60)
+    return str(query())
 
 
 @pytest.fixture

@@ -52,14 +52,17 @@ PROFILES: dict[str, dict[str, Any]] = {
     "l40s": {"gpus": 1, "gpu_type": "l40s"},
     "h200x8": {"gpus": 8, "gpu_type": "h200"},
 }
-RESOURCES = {slug: Resources(**asked) for slug, asked in PROFILES.items()}
+RESOURCES = {slug: Resources(**slurm) for slug, slurm in PROFILES.items()}
 NOW, LATER = Availability(Chance.NOW, "starts now"), Availability(Chance.LATER, "full")
 
 
 def statuses(*, busy: tuple[str, ...] = ()) -> list[ProfileStatus]:
     """All profiles start now, except for the busy ones."""
-    parsed = parse_profiles([{"display_name": slug, "slug": slug, "slurm": asked} for slug, asked in PROFILES.items()])
-    return [ProfileStatus(each, None, LATER if each.slug in busy else NOW, RESOURCES[each.slug]) for each in parsed]
+    parsed = parse_profiles([{"display_name": slug, "slug": slug, "slurm": slurm} for slug, slurm in PROFILES.items()])
+    return [
+        ProfileStatus(profile, None, LATER if profile.slug in busy else NOW, RESOURCES[profile.slug])
+        for profile in parsed
+    ]
 
 
 ORDER = {
@@ -79,10 +82,10 @@ ORDER = {
 }
 
 
-@pytest.mark.parametrize(("asked", "order"), ORDER.values(), ids=ORDER.keys())
-def test_the_closest_is_offered_first(asked: Resources, order: str) -> None:
+@pytest.mark.parametrize(("resources", "order"), ORDER.values(), ids=ORDER.keys())
+def test_the_closest_is_offered_first(resources: Resources, order: str) -> None:
     """The same model or as much GPU memory, other GPUs, none; then the nearest number; never what was asked for."""
-    assert [each.profile.slug for each in closest(asked, statuses())] == order.split()
+    assert [status.profile.slug for status in closest(resources, statuses())] == order.split()
 
 
 def test_what_does_not_start_now_is_not_offered() -> None:
@@ -90,7 +93,7 @@ def test_what_does_not_start_now_is_not_offered() -> None:
     busy = tuple(slug for slug in PROFILES if slug != "cpu")
     unknown = ProfileStatus(statuses()[0].profile, None, None)
 
-    assert [each.profile.slug for each in closest(RESOURCES["k80"], [*statuses(busy=busy), unknown])] == ["cpu"]
+    assert [status.profile.slug for status in closest(RESOURCES["k80"], [*statuses(busy=busy), unknown])] == ["cpu"]
 
 
 @pytest.mark.parametrize(
@@ -127,8 +130,8 @@ def test_the_page_says_what_is_lost(server: Server, waits: bool, sentence: str) 
     """Kernels are Jupyter's."""
     loader = ChoiceLoader([DictLoader(BASE), FileSystemLoader(str(TEMPLATES))])
     page = Environment(autoescape=True, loader=loader).get_template("stop.html")
-    told = SimpleNamespace(words=words)
+    context = SimpleNamespace(words=words)
 
-    html = page.render(gpuspawner=told, server=server, title="Code", waits=waits, base_url="/hub/")
+    html = page.render(gpuspawner=context, server=server, title="Code", waits=waits, base_url="/hub/")
 
-    assert [each.get_text() for each in BeautifulSoup(html, "html.parser").select("p.fs-5")] == [sentence]
+    assert [paragraph.get_text() for paragraph in BeautifulSoup(html, "html.parser").select("p.fs-5")] == [sentence]

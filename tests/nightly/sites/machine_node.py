@@ -128,11 +128,11 @@ c.Spawner.environment = {{"STANDIN_NVML": "/etc/nvml"}}
 
 def server_of(machine: Machine, job: str) -> str:
     """The process id, in the machine, of a job's single-user server."""
-    found = machine.run(
+    output = machine.run(
         f"for pid in $(pgrep -f '^/usr/bin/python3 {SERVER}'); do "
         f"tr '\\0' '\\n' </proc/$pid/environ | grep -qx SLURM_JOB_ID={job} && echo $pid; done; true"
     )
-    [pid] = found.split()
+    [pid] = output.split()
     return pid
 
 
@@ -172,7 +172,7 @@ def hub_folder(folder: Path) -> Path:
 class MachineJob(MainJob):
     """The main job on a site whose node is a machine."""
 
-    def placed(self, site: Site, server: str, placement: dict[str, Any]) -> tuple[object, object]:
+    def placement_and_grant(self, site: Site, server: str, placement: dict[str, Any]) -> tuple[object, object]:
         """The GPUs and CPUs are those that Slurm allocated, and the kernel holds the server there.
 
         In a device cgroup the driver shows only the job's GPUs and numbers them from 0; their addresses stay.

@@ -81,9 +81,9 @@ def answers(site: Site) -> bool:
 def granted(slurm: PrivateSlurm, job: str) -> dict[str, Any]:
     """What Slurm allocated to a job on its node: the node, the CPU ids, and the GRES indices of the GPUs."""
     text = slurm.run("scontrol", "show", "job", "-d", job)
-    found = re.search(r"Nodes=(\S+) CPU_IDs=(\S+) (?:.*?IDX:([0-9,-]+))?", text)
-    assert found is not None, text
-    return {"node": found[1], "cpus": found[2], "gpus": gpu_indices(found[3] or "")}
+    match = re.search(r"Nodes=(\S+) CPU_IDs=(\S+) (?:.*?IDX:([0-9,-]+))?", text)
+    assert match is not None, text
+    return {"node": match[1], "cpus": match[2], "gpus": gpu_indices(match[3] or "")}
 
 
 def gpu_indices(text: str) -> list[int]:
@@ -121,10 +121,10 @@ class MainJob:
     def test_placed(self, site: Site, server: str) -> None:
         """Node, CPUs and GPUs on the hub's pages are those that Slurm allocated, and the placement was applied."""
         placement = site.hub.api("GET", f"/gpuspawner/placement/{site.user}").json()
-        shown, expected = self.placed(site, server, placement)
+        shown, expected = self.placement_and_grant(site, server, placement)
         assert shown == expected
 
-    def placed(self, site: Site, server: str, placement: dict[str, Any]) -> tuple[object, object]:
+    def placement_and_grant(self, site: Site, server: str, placement: dict[str, Any]) -> tuple[object, object]:
         """What of the placement on the hub's pages has to be what; a site with more evidence compares more."""
         shown = {name: placement[name] for name in ("node", "cpus")}
         allocated = granted(site.slurm, server)

@@ -34,20 +34,20 @@ def fill(slurm: PrivateSlurm, resources: Resources, *, at_most: int = 40) -> Fil
     """Empty the site, submit such jobs until one waits, ask before each what the form says, and cancel them all."""
     cancel_all(slurm)
     seats = asyncio.run(seats_of(slurm, resources, at_most))
-    said = run = 0
+    form = run = 0
     try:
         while run < at_most:
             promised = chance(slurm, resources) is Chance.NOW
             job = submit(slurm, resources)
             state = wait_until(partial(considered, slurm, job), f"job {job} is not considered")
-            if promised and said == run:
-                said += 1
+            if promised and form == run:
+                form += 1
             if state != "RUNNING":
                 break
             run += 1
     finally:
         cancel_all(slurm)
-    return Filled(said, seats, run)
+    return Filled(form, seats, run)
 
 
 async def seats_of(slurm: PrivateSlurm, resources: Resources, people: int) -> int:

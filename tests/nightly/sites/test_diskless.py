@@ -192,13 +192,13 @@ def test_a_home_that_hangs_keeps_nobody_else_from_the_hub(servers: Servers, site
         pages = [someone.look("/hub/home").status for someone in (visitor, admin)]
         health = requests.get(f"{site.hub.url}/hub/health", timeout=10).status_code
         site.hub.end(other)
-    again = site.hub.spawn(other, {"profile": "main"})["job_id"]
+    next_job = site.hub.spawn(other, {"profile": "main"})["job_id"]
 
     assert (log.status, pages, health) == (200, [200, 200], 200)
     assert "on a file server that does not respond" in log.text
     assert f"jupyterhub-{job}.log" in log.text
     assert state(site.slurm, job, "RUNNING") == "CANCELLED"
-    assert state(site.slurm, again) == "RUNNING"
+    assert state(site.slurm, next_job) == "RUNNING"
 
 
 def test_a_start_waits_for_a_home_that_hangs(servers: Servers, site: Site, other: str) -> None:

@@ -63,11 +63,11 @@ class TestMainJob(MainJob):
 
 
 @pytest.mark.parametrize(
-    "asked", [{"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": 600}, {"cpus": 1}, {"cpus": 24, "memory": 20000}]
+    "resources", [{"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": 600}, {"cpus": 1}, {"cpus": 24, "memory": 20000}]
 )
-def test_what_starts_is_what_was_promised(site: Site, asked: dict[str, Any]) -> None:
+def test_what_starts_is_what_was_promised(site: Site, resources: dict[str, Any]) -> None:
     """One server on each node, by the form and by the number of seats."""
-    assert fill(site.slurm, resolved("gpu", time=600, **asked)) == Filled(2, 2, 2)
+    assert fill(site.slurm, resolved("gpu", time=600, **resources)) == Filled(2, 2, 2)
 
 
 def test_gpus_with_cores_of_their_own_are_refused(site: Site) -> None:

@@ -153,8 +153,8 @@ def names(public_folder: Path) -> Iterator[Mapping[str, str]]:
         if not Path("/usr/bin", shell).exists():
             pytest.skip(f"{shell} is not installed")
     shells = {"ada": "/bin/bash", "ada-minute": "/bin/bash", **{end: person.shell for end, person in PEOPLE.items()}}
-    with accounts(public_folder, shells) as found:
-        yield found
+    with accounts(public_folder, shells) as users:
+        yield users
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +200,9 @@ def test_a_server_starts_whatever_its_users_login_files_do(
     visitor, person = visitors[end], PEOPLE[end]
     site.hub.wait(visitor.name, ready=True, timeout=120)
     log = visitor.look(f"/hub/gpuspawner/log/{visitor.name}").soup.text
-    seen = environment(site.hub, visitor.name)
+    environ = environment(site.hub, visitor.name)
     assert answers(replace(site, user=visitor.name))
-    assert (person.log in log, seen["CONDA_DEFAULT_ENV"], seen["SHELL"]) == (True, "course", person.shell)
+    assert (person.log in log, environ["CONDA_DEFAULT_ENV"], environ["SHELL"]) == (True, "course", person.shell)
     site.hub.end(visitor.name)
 
 

@@ -201,10 +201,10 @@ def test_a_server_on_four_nodes_names_each(site: Site, public_folder: Path) -> N
 
 def test_check_with_a_job_finds_nothing_wrong_for_a_home_with_blanks_and_umlauts(site: Site) -> None:
     """The job is that person's."""
-    found = site.check("--submit", "--user", PEOPLE["umlaut"].name, "--profile", "main")
+    findings = site.check("--submit", "--user", PEOPLE["umlaut"].name, "--profile", "main")
 
-    codes = [(finding["code"], finding["severity"]) for finding in found if finding["code"].startswith("job-")]
-    assert codes == [("job-placed", "ok"), ("job-ran", "ok")], found
+    codes = [(finding["code"], finding["severity"]) for finding in findings if finding["code"].startswith("job-")]
+    assert codes == [("job-placed", "ok"), ("job-ran", "ok")], findings
 
 
 LOCALES = {"posix": "POSIX", "latin": "de_DE.ISO-8859-1", "missing": "xx_XX.UTF-8"}

@@ -145,11 +145,11 @@ def test_what_a_plugin_refuses_with_is_read_as_the_site_wrote_it(site: Site, par
     trial = site.hub.api("POST", f"/gpuspawner/trial/{partition}", options).json()
     start(site.hub, partition, partition)
     wait_until(lambda: "did not start" in user.pending().text, site.hub.log_end)
-    found = site.check("--submit", "--profile", partition, "--user", "ada")
+    findings = site.check("--submit", "--profile", partition, "--user", "ada")
 
     assert (trial["chance"], f"{trial['sentence']}.") == ("never", f"{words[0].lower()}{words[1:]}")
     assert re.match(f"Your server did not start {re.escape(words)} Choose something else", user.pending().text)
-    refused = [finding["text"] for finding in found if finding["code"] == "job-refused"]
+    refused = [finding["text"] for finding in findings if finding["code"] == "job-refused"]
     assert refused == [f"the job was not submitted: Slurm refused the job: {words}"]
 
 
@@ -181,10 +181,10 @@ def test_a_server_whose_job_has_neither_comment_nor_name_of_ours_is_kept_and_sto
     named = site.slurm.run("squeue", "-h", "-j", job, "-o", "%k|%j")
     site.hub.restart()
     site.hub.wait("fay", ready=True)
-    kept = job_id(site.hub, "fay")
+    job_after_restart = job_id(site.hub, "fay")
     site.hub.end("fay")
 
-    assert (named, kept, in_the_end(site.slurm, job)) == ("charged to p1234|p1234", job, "CANCELLED")
+    assert (named, job_after_restart, in_the_end(site.slurm, job)) == ("charged to p1234|p1234", job, "CANCELLED")
 
 
 @pytest.mark.usefixtures("more")
@@ -223,8 +223,8 @@ def test_where_claims_of_others_cannot_be_seen_a_server_gets_no_gpu(site: Site) 
 )
 def test_check_with_a_job_says_what_plugins_change(site: Site, profile: str, texts: list[str]) -> None:
     """And that the rest is in order."""
-    found = site.check("--submit", "--profile", profile, "--user", "ada")
+    findings = site.check("--submit", "--profile", profile, "--user", "ada")
 
-    changed = [finding["text"] for finding in found if finding["code"] == "job-changed"]
-    assert changed == texts, found
-    assert [finding["severity"] for finding in found if finding["code"] == "job-ran"] == ["ok"], found
+    changed = [finding["text"] for finding in findings if finding["code"] == "job-changed"]
+    assert changed == texts, findings
+    assert [finding["severity"] for finding in findings if finding["code"] == "job-ran"] == ["ok"], findings

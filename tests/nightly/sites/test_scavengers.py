@@ -86,8 +86,8 @@ def of_profile(site: Site, slug: str) -> tuple[list[str], str]:
     """What the form says that one gets with a profile, and when a job of it would start."""
     card = Visitor(site.hub, "eve").look("/hub/spawn").soup.select_one(f".gpuspawner-profile:has(input[value={slug}])")
     assert card is not None
-    found = card.select(".gpuspawner-availability")[0].get_text(" ")
-    return [item.get_text() for item in card.select(".gpuspawner-gets li")], " ".join(found.split())
+    availability = card.select(".gpuspawner-availability")[0].get_text(" ")
+    return [item.get_text() for item in card.select(".gpuspawner-gets li")], " ".join(availability.split())
 
 
 def test_the_form_says_before_the_start_that_scavengers_jobs_give_way(site: Site) -> None:

@@ -110,8 +110,8 @@ def of_profile(site: Site, slug: str) -> tuple[str, str]:
     """The last of what the form says that one gets with a profile, and when a job of it would start."""
     card = Visitor(site.hub, "eve").look("/hub/spawn").soup.select_one(f".gpuspawner-profile:has(input[value={slug}])")
     assert card is not None
-    found = card.select(".gpuspawner-availability")[0].get_text(" ")
-    return card.select(".gpuspawner-gets li")[-1].get_text(), " ".join(found.split())
+    availability = card.select(".gpuspawner-availability")[0].get_text(" ")
+    return card.select(".gpuspawner-gets li")[-1].get_text(), " ".join(availability.split())
 
 
 @pytest.mark.usefixtures("offered")
@@ -199,8 +199,8 @@ def test_where_slurm_refuses_jobs_beyond_a_limit_the_form_says_so_before_the_cli
 @pytest.mark.usefixtures("offered")
 def test_check_names_the_profiles_that_a_limit_keeps_from_starting(site: Site) -> None:
     """Limits for one job alone: others are reached by jobs together, or end by themselves."""
-    found = [finding for finding in site.check() if finding["code"] == "qos-limit"]
-    assert sorted((re.findall("profile ([a-z]+)", finding["where"])[0], finding["text"]) for finding in found) == [
+    findings = [finding for finding in site.check() if finding["code"] == "qos-limit"]
+    assert sorted((re.findall("profile ([a-z]+)", finding["where"])[0], finding["text"]) for finding in findings) == [
         ("short", "QOS short allows a job 5 min, not 20 min, so it never starts."),
         ("small", "QOS small allows a job 1 CPU, not 2 CPUs, so it never starts."),
         ("strict", "QOS strict allows a job 1 CPU, not 2 CPUs, so it never starts."),

@@ -83,7 +83,7 @@ def test_a_server_with_a_whole_node_is_bound_to_what_it_requested(site: Site) ->
 
 
 @pytest.mark.parametrize(
-    ("partition", "asked", "run"),
+    ("partition", "resources", "run"),
     [
         ("gpu", {"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": 600}, 8),
         ("gpu", {"cpus": 7, "memory": 600}, 24),
@@ -93,9 +93,9 @@ def test_a_server_with_a_whole_node_is_bound_to_what_it_requested(site: Site) ->
         ("whole", {"cpus": 1}, 2),
     ],
 )
-def test_what_starts_is_what_was_promised(site: Site, partition: str, asked: dict[str, Any], run: int) -> None:
+def test_what_starts_is_what_was_promised(site: Site, partition: str, resources: dict[str, Any], run: int) -> None:
     """The form's "starts now" for one job after the other, and the number of seats."""
-    assert fill(site.slurm, resolved(partition, time=600, **asked)) == Filled(run, run, run)
+    assert fill(site.slurm, resolved(partition, time=600, **resources)) == Filled(run, run, run)
 
 
 @pytest.fixture
@@ -112,9 +112,9 @@ def test_jobs_that_share_cpus_share_no_node_with_those_of_others(beside: Private
     holder = submit(beside, little)
     wait_until(lambda: considered(beside, holder) == "RUNNING")
     wanted = resolved(then, time=600, cpus=1, memory=600)
-    said = chance(beside, wanted)
+    promise = chance(beside, wanted)
     job = submit(beside, wanted)
-    assert (said, wait_until(lambda: considered(beside, job))) == (Chance.LATER, "PENDING")
+    assert (promise, wait_until(lambda: considered(beside, job))) == (Chance.LATER, "PENDING")
 
 
 @pytest.mark.parametrize(("first", "then"), [("gpu", "pairs"), ("pairs", "gpu")])
@@ -123,9 +123,9 @@ def test_partitions_that_share_cpus_share_each_others(beside: PrivateSlurm, firs
     holder = submit(beside, resolved(first, time=600, cpus=24, memory=600, nodes=2))
     wait_until(lambda: considered(beside, holder) == "RUNNING")
     wanted = resolved(then, time=600, cpus=24, memory=600)
-    said = chance(beside, wanted)
+    promise = chance(beside, wanted)
     job = submit(beside, wanted)
-    assert (said, wait_until(lambda: considered(beside, job))) == (Chance.NOW, "RUNNING")
+    assert (promise, wait_until(lambda: considered(beside, job))) == (Chance.NOW, "RUNNING")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit jobs of another user")
@@ -135,7 +135,7 @@ def test_a_node_is_for_one_person(beside: PrivateSlurm, first: str, then: str) -
     holder = submit(beside, resolved(first, time=600, cpus=1, memory=600, nodes=2))
     wait_until(lambda: considered(beside, holder) == "RUNNING")
     wanted = resolved(then, time=600, cpus=1, memory=600)
-    said = [chance(beside, wanted, user=user) for user in ("root", "nobody")]
+    promises = [chance(beside, wanted, user=user) for user in ("root", "nobody")]
     jobs = [submit(beside, wanted, "--chdir=/", *words) for words in ((), ("--uid=nobody",))]
     states = [wait_until(lambda job=job: considered(beside, job)) for job in jobs]  # type: ignore[misc]
-    assert (said, states) == ([Chance.NOW, Chance.LATER], ["RUNNING", "PENDING"])
+    assert (promises, states) == ([Chance.NOW, Chance.LATER], ["RUNNING", "PENDING"])

@@ -244,7 +244,7 @@ def test_the_admin_reads_which_gpus_of_which_node_are_ill(site: Site) -> None:
     program = Path(sys.executable).with_name("gpuspawner")
     command = [str(program), "fleet", "--json", "--config", str(site.hub.write_configuration())]
     answer = subprocess.run(command, cwd=site.hub.folder, capture_output=True, text=True, check=True, timeout=60)
-    found = {
+    differences = {
         node["node"]: {
             difference["seen"]: tuple(BUS_IDS.index(subject) for subject in difference["subjects"])
             for difference in node["differences"]
@@ -252,16 +252,16 @@ def test_the_admin_reads_which_gpus_of_which_node_are_ill(site: Site) -> None:
         for node in json.loads(answer.stdout)["nodes"]
     }
     page = Visitor(site.hub, "admin").look("/hub/gpuspawner/cluster").soup.text
-    assert found == expected
+    assert differences == expected
     assert [text for of_node in expected.values() for text in of_node if text.rstrip(".") not in page] == []
 
 
 @pytest.mark.usefixtures("visitors")
 def test_check_names_every_ill_gpu_of_the_node_that_it_looks_at(site: Site) -> None:
     """Whichever GPU its own job gets there."""
-    found: dict[str, list[str]] = defaultdict(list)
+    findings: dict[str, list[str]] = defaultdict(list)
     for finding in site.check("--submit", "--user", "well"):
         if finding["code"] == "job-placed" and finding["severity"] == "warning":
-            found[finding["where"].removeprefix("node ")].append(finding["text"].removeprefix("the launcher says: "))
+            findings[finding["where"].removeprefix("node ")].append(finding["text"].removeprefix("the launcher says: "))
     expected = {name: sorted(fault.check or fault.card) for name, fault in FAULTS.items() if fault.check or fault.card}
-    assert {name: sorted(texts) for name, texts in found.items()} == expected
+    assert {name: sorted(texts) for name, texts in findings.items()} == expected

@@ -64,7 +64,7 @@ def test_the_page_says_meanwhile_that_the_node_is_prepared_and_a_stop_does_not_w
 def test_check_with_a_job_waits_for_the_prolog(site: Site) -> None:
     """The script, and with it the log, come after it."""
     wait_until(lambda: site.slurm.run("sinfo", "-h", "-o", "%T") == "idle", seconds=170)
-    found = site.check("--submit", "--user", "eve", "--profile", "main")
+    findings = site.check("--submit", "--user", "eve", "--profile", "main")
 
-    of_job = [finding for finding in found if finding["code"] in ("job-ran", "prolog-long", "job-log-unread")]
-    assert [(finding["code"], finding["severity"]) for finding in of_job] == [("job-ran", "ok")], found
+    of_job = [finding for finding in findings if finding["code"] in ("job-ran", "prolog-long", "job-log-unread")]
+    assert [(finding["code"], finding["severity"]) for finding in of_job] == [("job-ran", "ok")], findings

@@ -195,7 +195,9 @@ RUN = {
 @pytest.mark.parametrize(("partition", "run"), RUN.items())
 def test_what_starts_is_what_was_promised(site: Site, partition: str, run: tuple[int, ...]) -> None:
     """The form's "starts now" for one job after the other, and the number of seats."""
-    filled = {what: fill(site.slurm, resolved(partition, time=600, **asked)) for what, asked in REQUESTS.items()}
+    filled = {
+        what: fill(site.slurm, resolved(partition, time=600, **resources)) for what, resources in REQUESTS.items()
+    }
     assert filled == {what: Filled(number, number, number) for what, number in zip(REQUESTS, run, strict=True)}
 
 
@@ -204,7 +206,7 @@ def test_what_starts_is_what_was_promised_with_one_task_per_core(
     one_task: ChangedSlurm, partition: str, run: tuple[int, ...]
 ) -> None:
     """A server is one task, so that it is all the same (SelectTypeParameters, CR_ONE_TASK_PER_CORE)."""
-    filled = {what: fill(one_task, resolved(partition, time=600, **asked)) for what, asked in REQUESTS.items()}
+    filled = {what: fill(one_task, resolved(partition, time=600, **resources)) for what, resources in REQUESTS.items()}
     assert filled == {what: Filled(number, number, number) for what, number in zip(REQUESTS, run, strict=True)}
 
 
