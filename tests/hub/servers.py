@@ -64,11 +64,11 @@ def waiting_job(slurm: PrivateSlurm) -> str:
 def state(slurm: PrivateSlurm, job: str, *others: str) -> str:
     """The job's state by Slurm's word, once it has left the one in between, and ``others``."""
 
-    def settled() -> list[str]:
+    def states() -> list[str]:
         answer = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
         return [] if answer in ("COMPLETING", *others) else [answer]
 
-    return wait_until(settled)[0]
+    return wait_until(states)[0]
 
 
 def in_the_end(slurm: PrivateSlurm, job: str) -> str:

@@ -146,15 +146,18 @@ def test_an_application_gets_no_sign_in_and_gives_no_cookies_away(
     person = two_users[0]
     address = f"{hub.url}/user/{person}"
     headers = {**token(hub, person), "Remote-User": "root"}
-    known = requests.get(f"{address}/known", headers=headers, timeout=30).json()["headers"]
-    assert {"Authorization", "Remote-User", "Cookie"} & known.keys() == set()
+    app_headers = requests.get(f"{address}/known", headers=headers, timeout=30).json()["headers"]
+    assert {"Authorization", "Remote-User", "Cookie"} & app_headers.keys() == set()
 
     visitor = Visitor(hub, person).session
     first = visitor.get(address, timeout=30)
     assert (first.status_code, first.url) == (200, f"{address}/")
-    known = [visitor.get(f"{address}/known", timeout=30).json()["headers"].get("Cookie", "") for _ in range(2)]
-    assert [[origin for origin in cookies.split("; ") if "jupyterhub" in origin] for cookies in known] == [[], []]
-    assert "session=1" in known[1]
+    cookie_headers = [visitor.get(f"{address}/known", timeout=30).json()["headers"].get("Cookie", "") for _ in range(2)]
+    assert [[origin for origin in cookies.split("; ") if "jupyterhub" in origin] for cookies in cookie_headers] == [
+        [],
+        [],
+    ]
+    assert "session=1" in cookie_headers[1]
     assert {cookie.path for cookie in visitor.cookies if cookie.name == "session"} == {f"/user/{person}/"}
     paths = {cookie.path for cookie in visitor.cookies if cookie.name == f"jupyterhub-user-{person}"}
     assert paths == {f"/user/{person}/"}

@@ -72,11 +72,11 @@ def leaves_nothing(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Non
     yield
     assert jobs(slurm_cluster) == ""
     assert hub.server("ann") is None
-    said = hub.log.read_text()[begun:]
+    log = hub.log.read_text()[begun:]
     unseen = "never awaited|Failed to cleanup|Work in the background failed"
     if hasattr(jupyterhub.spawner, "SpawnException"):  # JupyterHub 5 logs every refusal as unhandled
         unseen += "|Unhandled error"
-    assert not re.search(unseen, said), said
+    assert not re.search(unseen, log), log
     hub.spawn("ann", {"profile": "light"})
     hub.end("ann")
 
@@ -268,7 +268,7 @@ def test_a_login_profile_that_ends_the_shell_is_named(hub: HubProcess, line: str
     hub.end("ann")
 
 
-def told(hub: HubProcess, options: object) -> tuple[int, str]:
+def failed_start(hub: HubProcess, options: object) -> tuple[int, str]:
     """The page's status and text after a failed start over REST, even if the hub answered before the start failed."""
     visitor = Visitor(hub, "ann")  # signing in later would open the form, which clears the failure
     status, message = refusal(hub, options)
@@ -285,8 +285,8 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
     hub.spawn("ben", {"profile": "light"})
     slurm_cluster.stop_controller()
     try:
-        status, text = told(hub, {"profile": "brief"})
-        kept = hub.server("ben")
+        status, text = failed_start(hub, {"profile": "brief"})
+        server = hub.server("ben")
     finally:
         slurm_cluster.start_controller()
 
@@ -294,10 +294,10 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
     assert missing("Slurm is not responding at the moment. Try again in a minute", text) == []
     assert "slurmctld" not in text
     # the commands of Slurm 26.05 try longer to reach slurmctld than the hub waits for them
-    said = r"(slurmctld cannot be reached\.|sbatch did not respond within 10 s\.) Check `scontrol ping`"
-    assert re.search(said, hub.log.read_text())
-    assert kept is not None
-    assert kept["ready"]
+    pattern = r"(slurmctld cannot be reached\.|sbatch did not respond within 10 s\.) Check `scontrol ping`"
+    assert re.search(pattern, hub.log.read_text())
+    assert server is not None
+    assert server["ready"]
 
     hub.end("ben")
 
@@ -306,7 +306,7 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
 def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
     """The answer is 503, and the log says where to look; Slurm's commands themselves would retry for a minute."""
     lost = start_light_hub(lines="c.GPUSlurmSpawner.start_timeout = 12", SLURM_CONF="/no/such/slurm.conf")
-    status, text = told(lost, {"profile": "light"})
+    status, text = failed_start(lost, {"profile": "light"})
 
     assert status == 503
     hint = "Install slurm.conf at its default path, or set SLURM_CONF for the hub"
@@ -334,10 +334,10 @@ def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
         "zz.yaml:3: slurm.memory: is not a valid amount of memory: use a number of MiB, "
         "or a number with K, M, G or T, such as 32G"
     )
-    told = {name: fault in Visitor(hub, name).look("/hub/spawn").text for name in ("ann", "admin")}
+    fault_shown = {name: fault in Visitor(hub, name).look("/hub/spawn").text for name in ("ann", "admin")}
 
     assert all("light" in slugs and "new" not in slugs for slugs in offered)
-    assert told == {"ann": False, "admin": True}
+    assert fault_shown == {"ann": False, "admin": True}
     assert logged() == [f"Error in the profiles of {bad.parent}: {fault}"]
 
     bad.write_text("- display_name: New\n  slurm:\n    memory: 32G\n")

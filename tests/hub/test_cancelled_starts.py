@@ -115,7 +115,7 @@ def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(odd_s
 
     hub.restart()
 
-    def settled() -> bool:
+    def starts_complete() -> bool:
         """Whether every start has succeeded or failed, and the jobs are exactly those of the servers."""
         models = [hub.server(user) for user in users]
         if any(model and model["pending"] for model in models):
@@ -123,7 +123,7 @@ def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(odd_s
         jobs = [((model or {}).get("state") or {}).get("job_id") for model in models]
         return sorted(filter(None, jobs)) == sorted(line.partition("|")[0] for line in alive(slurm))
 
-    wait_until(settled, lambda: (alive(slurm), [hub.server(user) for user in users], hub.log_end()), seconds=90)
+    wait_until(starts_complete, lambda: (alive(slurm), [hub.server(user) for user in users], hub.log_end()), seconds=90)
     there = [user for user in users if hub.server(user)]
     assert there, "no start had come so far that its server was taken up"
     assert len(there) < len(users), "no start was between sbatch and the database"

@@ -44,7 +44,7 @@ NODES = re.compile(r"\b(c1|c2|d1|m1)\b")
 class Cause:
     """One cause: how it is made, and what is read of it. NODE, JOB, HOME and the like stand for what differs."""
 
-    made: str
+    description: str
     """For the table's reader."""
     profile: Mapping[str, object]
     """Fields of the user's profile."""
@@ -395,10 +395,10 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
     with ExitStack() as stack:
         stack.callback(resume, slurm_cluster)
         failing_prolog(slurm_cluster, stack)
-        taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         for user, cause in CAUSES.items():
             prepare(folder, user, cause, stack)
-        profiles = [profile_of(user, cause, folder, taken.getsockname()[1]) for user, cause in CAUSES.items()]
+        profiles = [profile_of(user, cause, folder, listener.getsockname()[1]) for user, cause in CAUSES.items()]
         lines = f"{LINES}\nc.GPUProfilesSpawner.profiles = {profiles!r}"
         yield start_hub(stack, slurm_cluster, folder, lines=lines)
 
@@ -468,7 +468,7 @@ def plain(hub: HubProcess, user: str, text: str) -> str:
 def table(readings: Mapping[str, Reading]) -> str:
     """The page of the documentation."""
     rows = [
-        f"| {cause.made} | {cell(read.sentence)} *{cell(read.advice)}* | {same(read)} | {cell(read.log)} |"
+        f"| {cause.description} | {cell(read.sentence)} *{cell(read.advice)}* | {same(read)} | {cell(read.log)} |"
         for cause, read in ((CAUSES[user], read) for user, read in readings.items())
     ]
     return "\n".join([*HEAD.splitlines(), *rows, ""])

@@ -81,8 +81,8 @@ sessions: [{{date: {begin:%Y-%m-%d}, from: "{begin:%H:%M}", to: "{end:%H:%M}", r
 
 def offered(hub: HubProcess, user: str) -> dict[str, bool]:
     """The profiles that a user is offered, and whether they may use them now."""
-    found = hub.api("GET", f"/gpuspawner/profiles/{user}").json()["profiles"]
-    return {profile["slug"]: profile["allowed"] for profile in found}
+    profiles = hub.api("GET", f"/gpuspawner/profiles/{user}").json()["profiles"]
+    return {profile["slug"]: profile["allowed"] for profile in profiles}
 
 
 def test_a_participant_who_is_late_gets_what_the_course_says(lesson: Lesson, slurm_cluster: PrivateSlurm) -> None:

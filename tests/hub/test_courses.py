@@ -122,14 +122,14 @@ def token_of(hub: HubProcess, user: str) -> str:
 def people(hub: HubProcess, course: str, token: str) -> dict[str, str]:
     """The state of each participant."""
     document = hub.api("GET", f"/gpuspawner/courses/{course}", token=token).json()
-    return {each["user"]: each["state"] for each in document["people"]}
+    return {person["user"]: person["state"] for person in document["people"]}
 
 
 def act(hub: HubProcess, course: str, action: str, token: str, **body: Any) -> dict[str, str]:
     """What became of an action for each person."""
     answer = hub.api("POST", f"/gpuspawner/courses/{course}/{action}", body, token=token)
     assert answer.ok, answer.text
-    return {each["user"]: each["result"] for each in answer.json()["outcomes"]}
+    return {outcome["user"]: outcome["result"] for outcome in answer.json()["outcomes"]}
 
 
 def run(hub: HubProcess, token: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -147,10 +147,10 @@ def test_instructors_see_their_course_alone(hub: HubProcess) -> None:
     """Names that may not be on a roster are left out and told; another's course does not exist for an instructor."""
     token = token_of(hub, "ada")
 
-    found = hub.api("GET", "/gpuspawner/courses", token=token).json()["courses"]
+    courses = hub.api("GET", "/gpuspawner/courses", token=token).json()["courses"]
 
-    assert [(each["slug"], each["name"], each["people"]) for each in found] == [("deep", MARKUP, 2)]
-    assert found[0]["faults"] == [
+    assert [(course["slug"], course["name"], course["people"]) for course in courses] == [("deep", MARKUP, 2)]
+    assert courses[0]["faults"] == [
         "The roster names administrators of the hub, who are left out: admin.",
         "The roster names people whom this hub does not allow on courses: x01.",
     ]
@@ -190,9 +190,9 @@ def test_nobody_goes_beyond_their_course(
 
 def test_an_instructor_has_no_way_into_a_server_nor_to_the_admins_page(hub: HubProcess) -> None:
     """The scopes of an instructor in full: the participants' names, activity and servers, and nothing else."""
-    found = hub.api("GET", "/user", token=token_of(hub, "ada")).json()["scopes"]
+    scopes = hub.api("GET", "/user", token=token_of(hub, "ada")).json()["scopes"]
 
-    ours = sorted(scope for scope in found if "course-" in scope)
+    ours = sorted(scope for scope in scopes if "course-" in scope)
     assert ours == sorted(
         f"{scope}!group=course-deep"
         for scope in (
@@ -200,7 +200,9 @@ def test_an_instructor_has_no_way_into_a_server_nor_to_the_admins_page(hub: HubP
             START_SERVERS,
         )
     )
-    assert [scope for scope in found if "!user=ada" not in scope and "!server" not in scope and scope not in ours] == []
+    assert [
+        scope for scope in scopes if "!user=ada" not in scope and "!server" not in scope and scope not in ours
+    ] == []
 
 
 def test_hostile_course_files_harm_no_other_course(hub: HubProcess) -> None:
@@ -209,10 +211,10 @@ def test_hostile_course_files_harm_no_other_course(hub: HubProcess) -> None:
     A bomb of aliases, a link to a file of the hub's machine, a course for ever, a name of 131,073 characters, and
     600,000 instructors.
     """
-    found = hub.api("GET", "/gpuspawner/courses").json()["courses"]
+    courses = hub.api("GET", "/gpuspawner/courses").json()["courses"]
 
-    faults = {each["slug"]: each["faults"] for each in found}
-    assert {slug: bool(told) for slug, told in faults.items()} == {
+    faults = {course["slug"]: course["faults"] for course in courses}
+    assert {slug: bool(messages) for slug, messages in faults.items()} == {
         "bomb": True,
         "closed": False,
         "crowd": True,
@@ -297,8 +299,8 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
     assert re.findall("Deleting role .*|.*SAWarning.*", hub.log.read_text()) == []
     wait_until_equal(lambda: people(hub, "ahead", token), {"fay": "absent", "gus": "absent"}, seconds=100)
     stages = {
-        each["user"]: each["stage"]
-        for each in hub.api("GET", "/gpuspawner/courses/ahead", token=token).json()["people"]
+        person["user"]: person["stage"]
+        for person in hub.api("GET", "/gpuspawner/courses/ahead", token=token).json()["people"]
     }
     assert stages == {"fay": "started", "gus": "unvisited"}
     assert "Nobody opened this server" in Visitor(hub, "gus").look("/hub/home").text
@@ -313,7 +315,8 @@ def test_an_instructor_has_the_seats_of_the_next_session_counted(hub: HubProcess
     wait_until_equal(lambda: "course-soon-instructors" in read_anew(hub, "ada"), True)
     ada, carl, page = Visitor(hub, "ada"), Visitor(hub, "carl"), "/hub/gpuspawner/course/soon"
     answers = [
-        each.session.post(f"{hub.url}{page}/check", data={"_xsrf": each._xsrf}, timeout=60) for each in (ada, carl)
+        visitor.session.post(f"{hub.url}{page}/check", data={"_xsrf": visitor._xsrf}, timeout=60)
+        for visitor in (ada, carl)
     ]
 
     assert [answer.status_code for answer in answers] == [200, 404]
@@ -340,5 +343,5 @@ def test_a_course_that_goes_takes_its_rights_with_it(hub: HubProcess) -> None:
     own.unlink()
     hub.api("DELETE", "/groups/course-own")
     wait_until_equal(
-        lambda: "own" in {each["slug"] for each in hub.api("GET", "/gpuspawner/courses").json()["courses"]}, False
+        lambda: "own" in {course["slug"] for course in hub.api("GET", "/gpuspawner/courses").json()["courses"]}, False
     )

@@ -123,14 +123,14 @@ def test_postgres_is_restarted_in_the_middle_of_twenty_starts(
         time.sleep(OUTAGE)
 
     with ThreadPoolExecutor(20) as threads:
-        found = list(threads.map(lambda user: outcome(hub, user), users))
-    served = sorted(each for each in found if each.startswith("job "))
+        outcomes = list(threads.map(lambda user: outcome(hub, user), users))
+    served = sorted(text for text in outcomes if text.startswith("job "))
 
-    assert [each for each in found[:12] if not each.startswith("job ")] == []
+    assert [text for text in outcomes[:12] if not text.startswith("job ")] == []
     # a job that could not be cancelled at once is cancelled later
     true_within(90, lambda: jobs_of_servers(slurm_cluster) == served)
     assert jobs_of_servers(slurm_cluster) == served, hub.log_end()
-    assert [each for each in found[12:] if not each.startswith(("job ", f"Spawn failed: {SENTENCE}"))] == []
+    assert [text for text in outcomes[12:] if not text.startswith(("job ", f"Spawn failed: {SENTENCE}"))] == []
 
 
 def test_a_job_that_ends_while_postgres_is_away_ends_its_server(

@@ -129,11 +129,11 @@ class Site:
         """A token of the teacher, as soon as these courses are theirs."""
         token = token_of(self.hub, self.room.teacher)
 
-        def known() -> set[str]:
+        def courses() -> set[str]:
             document = self.hub.api("GET", "/gpuspawner/courses", token=token).json()
             return {course["slug"] for course in document["courses"]}
 
-        soon(lambda: known() >= set(slugs), expected=True)
+        soon(lambda: courses() >= set(slugs), expected=True)
         return token
 
     def check(self) -> dict[str, tuple[int, int]]:
@@ -146,17 +146,17 @@ class Site:
             check=False,
         )
         assert done.stderr == ""
-        found = {}
+        counts = {}
         for course in json.loads(done.stdout)["courses"]:
             (session,) = course["sessions"]
             assert session["counted"] == "slurm", session
-            found[course["course"]] = (session["wanted"], session["fit"])
-        return found
+            counts[course["course"]] = (session["wanted"], session["fit"])
+        return counts
 
     def jobs(self, *, state: str = "all", after: int = 0) -> list[tuple[str, str, str]]:
         """User, reservation and state of each job in this state with a larger number than ``after``."""
-        told = self.slurm.run("squeue", "--noheader", f"--states={state}", "--format=%i %u %v %T")
-        rows = (line.split() for line in told.splitlines())
+        output = self.slurm.run("squeue", "--noheader", f"--states={state}", "--format=%i %u %v %T")
+        rows = (line.split() for line in output.splitlines())
         return sorted((user, reservation, now) for job, user, reservation, now in rows if int(job) > after)
 
     def last_job(self) -> int:
@@ -176,19 +176,19 @@ class Site:
     def _cycles(self) -> int:
         """How often the backfill scheduler has run, which looks at every job; it does where something has changed."""
         self.slurm.run("scontrol", "update", "PartitionName=teaching", "State=UP")
-        _, _, told = self.slurm.run("sdiag").partition("Backfilling stats")
-        found = re.search(r"Total cycles: (\d+)", told)
-        assert found is not None, told
-        return int(found[1])
+        _, _, backfill = self.slurm.run("sdiag").partition("Backfilling stats")
+        cycles = re.search(r"Total cycles: (\d+)", backfill)
+        assert cycles is not None, backfill
+        return int(cycles[1])
 
     def left(self) -> list[str]:
         """What is left of servers: jobs, or else processes of the participants and servers that the hub knows."""
         jobs = [f"job of {line}" for line in self.slurm.run("squeue", "-h", "-o", "%u: %T").splitlines()]
         if jobs:
             return jobs
-        processes = [f"process {each.info}" for each in processes_of(*self.room.people)]
-        known = self.hub.api("GET", "/users?state=active").json()
-        return [*processes, *(f"server of {user['name']}" for user in known)]
+        processes = [f"process {process.info}" for process in processes_of(*self.room.people)]
+        user_models = self.hub.api("GET", "/users?state=active").json()
+        return [*processes, *(f"server of {user['name']}" for user in user_models)]
 
 
 @pytest.fixture(scope="module")
@@ -374,13 +374,15 @@ def test_fifty_clicks_at_once(site: Site) -> None:
     states = people(site.hub, "rush", token)
     waiting = [visitor for visitor in visitors if states[visitor.name] == "waiting"]
 
-    def places() -> list[str]:
+    def positions() -> list[str]:
         pages = [visitor.pending().text for visitor in waiting]
-        return sorted(place[0] for page in pages if (place := re.search(r"You are next|\d+ \w+ ahead of you", page)))
+        return sorted(
+            position[0] for page in pages if (position := re.search(r"You are next|\d+ \w+ ahead of you", page))
+        )
 
     assert [user for user, _, _ in site.jobs(after=before)] == list(site.room.people)
     assert [url for url in shown if "/hub/spawn-pending/" not in url and "/user/" not in url] == []
-    soon(places, ["1 person ahead of you", "You are next"])
+    soon(positions, ["1 person ahead of you", "You are next"])
     act(site.hub, "rush", "stop", token)
     soon(site.left, [])
 

@@ -67,11 +67,11 @@ def test_bad_files_harm_neither_form_nor_log_nor_any_start(hub: HubProcess, tmp_
     names = {what: f"odd-{number}.yaml" for number, what in enumerate(FILES) if what != "a link to itself"}
     for what, name in names.items():
         FILES[what](folder / name, secret)
-    for number, says in enumerate(HARMLESS.values()):
-        (folder / f"well{number}.yaml").write_text(f"display_name: Well {number}\n{says}\n")
+    for number, fields in enumerate(HARMLESS.values()):
+        (folder / f"well{number}.yaml").write_text(f"display_name: Well {number}\n{fields}\n")
     try:
         offered = slugs_of(hub)
-        told = Visitor(hub, "admin").look("/hub/spawn").text
+        page = Visitor(hub, "admin").look("/hub/spawn").text
         hub.spawn("ann", {"profile": "light"})
         hub.end("ann")
     finally:
@@ -80,8 +80,8 @@ def test_bad_files_harm_neither_form_nor_log_nor_any_start(hub: HubProcess, tmp_
 
     log = hub.log.read_text()
     assert offered == ["light", "k80-node", "expression", *(f"well-{number}" for number in range(len(HARMLESS)))]
-    assert [what for what, name in names.items() if name not in told] == OTHER_NAMES
-    assert (SECRET in told, SECRET in log, "Traceback" in log[logged:]) == (False, False, False)
+    assert [what for what, name in names.items() if name not in page] == OTHER_NAMES
+    assert (SECRET in page, SECRET in log, "Traceback" in log[logged:]) == (False, False, False)
 
 
 def test_no_text_of_a_user_holds_the_hub_up(hub: HubProcess) -> None:
@@ -154,11 +154,11 @@ def test_no_file_runs_anything(strict_hub: HubProcess, tmp_path: Path, attack: s
         (bad / name).write_text(f"#!/bin/sh\ntouch {mark}\n")
         (bad / name).chmod(0o755)
     path = strict_hub.folder / "profiles" / "evil.yaml"
-    says = attack.replace(BAD_FOLDER, str(bad)).replace(MARK, str(mark))
-    path.write_text(f"display_name: Evil\n{says}\n")
+    fields = attack.replace(BAD_FOLDER, str(bad)).replace(MARK, str(mark))
+    path.write_text(f"display_name: Evil\n{fields}\n")
     try:
         offered = slugs_of(strict_hub)
-        told = Visitor(strict_hub, "admin").look("/hub/spawn").text
+        page = Visitor(strict_hub, "admin").look("/hub/spawn").text
         strict_hub.api("POST", "/users/ann")
         started = strict_hub.api("POST", "/users/ann/server", {"profile": "evil"})
         tried = strict_hub.api("POST", "/gpuspawner/trial/ann", {"user_options": {"profile": "evil"}})
@@ -166,8 +166,8 @@ def test_no_file_runs_anything(strict_hub: HubProcess, tmp_path: Path, attack: s
         path.unlink()
 
     assert offered == ["light", "plain"]
-    assert "evil.yaml:" in told
-    assert "this field is not allowed in a profile file" in told
+    assert "evil.yaml:" in page
+    assert "this field is not allowed in a profile file" in page
     assert (started.status_code, tried.status_code) == (400, 400)
     assert "There is no profile 'evil'" in started.json()["message"]
     assert not mark.exists()

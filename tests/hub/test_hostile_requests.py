@@ -85,7 +85,7 @@ def form(hub: HubProcess, visitor: Visitor, fields: dict[str, list[str]]) -> req
 
 def link(hub: HubProcess, visitor: Visitor, fields: dict[str, list[str]]) -> requests.Response:
     """Open a link with options in its query, which fills in the form."""
-    options = {f"opt-{name}": found for name, found in {"profile": ["anything"], **fields}.items()}
+    options = {f"opt-{name}": field_values for name, field_values in {"profile": ["anything"], **fields}.items()}
     query = urlencode(options, doseq=True, errors="replace")
     return visitor.session.get(f"{hub.url}/hub/spawn?{query}", timeout=60, allow_redirects=False)
 
@@ -163,10 +163,10 @@ def test_no_request_is_the_hubs_fault(
     attack()
     with capsys.disabled():
         print(f"\n{count.total()} hostile requests: {name}: {dict(sorted(count.items()))}")
-    said = hub.log.read_text(errors="replace")[begun:]
+    log = hub.log.read_text(errors="replace")[begun:]
 
     assert count.total() >= wanted // 2
-    assert re.findall("Uncaught exception.*|] 50[0-9] .*", said) == []
+    assert re.findall("Uncaught exception.*|] 50[0-9] .*", log) == []
     assert visitor.look("/hub/home").status == 200
     assert hub.server("ann") is None
     assert {path.name for path in (hub.folder / "homes").iterdir()} <= {"ann", "ben", "cleo"}
@@ -197,4 +197,4 @@ def test_no_script_has_a_line_of_theirs(hub: HubProcess, visitor: Visitor, comma
 
     assert len(scripts) >= 6
     assert [line for line in heads if head.fullmatch(line) is None] == []
-    assert {several: len(found) for several, found in programs.items()} == {False: 1, True: 1}
+    assert {several: len(variants) for several, variants in programs.items()} == {False: 1, True: 1}

@@ -189,8 +189,8 @@ def test_the_login_node_answers_which_jobs_would_start(machines: LoginNode) -> N
     """A slurmctld without nodes, as the hub's account there, which is neither root nor Slurm's."""
     of = site([node("g1", "gpu:t4:4")], [partition("gpu", "g1")])
     requests_ = [Request("ada", ("--gres=gpu:1", "--mem=100"))] * 3
-    asked = json.dumps(question_of(of, requests_, at=NOW).document)
-    answer = machines.run(*shlex.split(machines.query_prefix), f"{machines.wrappers}/twin", stdin=asked)
+    question = json.dumps(question_of(of, requests_, at=NOW).document)
+    answer = machines.run(*shlex.split(machines.query_prefix), f"{machines.wrappers}/twin", stdin=question)
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout)["jobs"].count("JobState=CONFIGURING") == 3
 
@@ -207,8 +207,8 @@ def test_a_login_node_that_goes_away_takes_no_server_along(hub: HubProcess, mach
         )
         wait_until(lambda: "servers are kept" in hub.log.read_text(), "the log says so", seconds=PATIENCE)
         hub.api("POST", f"/users/{machines.account}")
-        asked = hub.api("POST", f"/users/{machines.account}/server", {"profile": "one"})
-        kept = hub.server(machines.person)
+        response = hub.api("POST", f"/users/{machines.account}/server", {"profile": "one"})
+        server = hub.server(machines.person)
     finally:
         machines.start_sshd()
     wait_until(lambda: "Slurm is responding again" in hub.log.read_text(), "the hub asks again", seconds=PATIENCE)
@@ -216,9 +216,9 @@ def test_a_login_node_that_goes_away_takes_no_server_along(hub: HubProcess, mach
         lambda: "Slurm is not responding" not in person.look("/hub/home").text, "the page says so", seconds=PATIENCE
     )
 
-    assert kept is not None
-    assert kept["ready"]
-    assert asked.status_code == 202
+    assert server is not None
+    assert server["ready"]
+    assert response.status_code == 202
     assert f"The start of {machines.account} is kept until Slurm answers" in hub.log.read_text()
     assert "the login node cannot be reached by ssh" in hub.log.read_text()
 

@@ -39,10 +39,10 @@ def hub(start_light_hub: StartHub) -> HubProcess:
     return start_light_hub(lines=LINES, profiles=PROFILES)
 
 
-def until(visitor: Visitor, found: Callable[[Page], object]) -> Page:
+def until(visitor: Visitor, condition: Callable[[Page], object]) -> Page:
     """The home page, once something is on it."""
     ends_at = time.monotonic() + 90
-    while not found(page := visitor.look("/hub/home")):
+    while not condition(page := visitor.look("/hub/home")):
         assert time.monotonic() < ends_at, page.text + visitor.hub.log_end()
         time.sleep(0.5)
     return page
@@ -58,14 +58,14 @@ def test_an_idle_server_is_told_kept_and_stopped_with_its_cause(hub: HubProcess)
     token = requests.get(f"{hub.url}/user/ada/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
     own = {"Authorization": f"token {token}"}
     session = requests.get(f"{hub.url}/hub/api/gpuspawner/session", headers=own, timeout=30).json()
-    kept = ada.session.post(f"{hub.url}{form['action']}", data={"_xsrf": ada._xsrf}, timeout=30)
-    again = requests.post(f"{hub.url}/hub/api/gpuspawner/servers/ada/keep", headers=own, timeout=30)
+    form_answer = ada.session.post(f"{hub.url}{form['action']}", data={"_xsrf": ada._xsrf}, timeout=30)
+    rest_answer = requests.post(f"{hub.url}/hub/api/gpuspawner/servers/ada/keep", headers=own, timeout=30)
 
     assert "The GPUs of this server have not been used since" in form.get_text(" ")
     assert "10 s more. You can do this once." in form.get_text(" ")
     assert (session["idle"]["can_keep"], session["idle"]["keeps"]) == (True, "10 s more. You can do this once.")
-    assert (kept.status_code, kept.url) == (200, f"{hub.url}/hub/home")
-    assert (again.status_code, again.json()["reason"]) == (409, "not_kept")
+    assert (form_answer.status_code, form_answer.url) == (200, f"{hub.url}/hub/home")
+    assert (rest_answer.status_code, rest_answer.json()["reason"]) == (409, "not_kept")
 
     card = until(ada, lambda page: page.soup.select('[data-state="stopped"]'))
     assert "A GPU was stopped at" in card.text

@@ -65,7 +65,7 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
     lines = CONFIG.replace("str(folder /", f"str(__import__('pathlib').Path({str(folder)!r}) /")
     hub = new_hub(slurm_cluster, folder, lines=lines, profiles=LIGHT + SILENT + APPLICATIONS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HubProcess, "answers", lambda each: _answers(each.url))
+        patch.setattr(HubProcess, "answers", lambda process: _answers(process.url))
         try:
             hub.start(timeout=240)
             yield hub
@@ -83,7 +83,7 @@ def test_a_server_over_tls(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
     modes = [stat.S_IMODE(file.stat().st_mode) for file in files]
     folders = {stat.S_IMODE(file.parent.stat().st_mode) for file in files}
     script = slurm_cluster.run("scontrol", "write", "batch_script", placement["job_id"], "-")
-    said = hub.log.read_text()
+    log = hub.log.read_text()
     url = env["JUPYTERHUB_SERVICE_URL"]
     with pytest.raises(requests.exceptions.SSLError):
         requests.get(f"{url}environ", timeout=10, verify=str(files[2]))
@@ -94,8 +94,8 @@ def test_a_server_over_tls(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
     assert env["JUPYTERHUB_API_URL"].startswith("https://")
     assert (modes, folders) == ([0o600] * 3, {0o700})
     assert [name for name in env if name.endswith("_CONTENT")] == []
-    assert key not in script + said
-    assert not any(key in " ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"]))
+    assert key not in script + log
+    assert not any(key in " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
     wait_until(lambda: not any(file.exists() for file in files))
 
 
@@ -147,12 +147,12 @@ def _believed(hub: HubProcess, user: str, certificate: tuple[str, ...], client: 
     hub.api("POST", f"/users/{user}/server", {"profile": "silent"})
     environ = hub.folder / "homes" / user / "environ"
     wait_until(lambda: environ.exists() and "JUPYTERHUB_API_TOKEN=" in environ.read_text())
-    given = dict(line.split("=", 1) for line in environ.read_text().splitlines() if "=" in line)
+    variables = dict(line.split("=", 1) for line in environ.read_text().splitlines() if "=" in line)
     with neighbour(*certificate) as port:
         answer = requests.post(
-            f"{given['JUPYTERHUB_API_URL']}/gpuspawner/report",
-            json={"version": 1, "port": port, "placement": {"job_id": given["SLURM_JOB_ID"]}},
-            headers={"Authorization": f"token {given['JUPYTERHUB_API_TOKEN']}"},
+            f"{variables['JUPYTERHUB_API_URL']}/gpuspawner/report",
+            json={"version": 1, "port": port, "placement": {"job_id": variables["SLURM_JOB_ID"]}},
+            headers={"Authorization": f"token {variables['JUPYTERHUB_API_TOKEN']}"},
             cert=(client[0], client[1]),
             verify=client[2],
             timeout=30,

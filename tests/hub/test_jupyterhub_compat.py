@@ -102,17 +102,17 @@ def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
     theirs = {handler for _, handler, *_ in (*handlers.default_handlers, *apihandlers.default_handlers)}
 
     pages = {HomeHandler, SpawnHandler, SpawnPendingHandler, UserUrlHandler}
-    taken = pages | {SpawnProgressAPIHandler, UserServerAPIHandler}
-    assert set(routes.REPLACED) == taken
-    assert taken <= theirs
+    replaced = pages | {SpawnProgressAPIHandler, UserServerAPIHandler}
+    assert set(routes.REPLACED) == replaced
+    assert replaced <= theirs
     assert isinstance(apihandlers.default_handlers, list)
 
 
 def test_a_page_keeps_only_the_parameters_that_the_hub_knows() -> None:
     """JupyterHub 5 treats ``display_name`` as a user option; later versions treat it as the server's display name."""
-    kept = "display_name" in inspect.getsource(SpawnHandler._get)
+    has_display_name = "display_name" in inspect.getsource(SpawnHandler._get)
 
-    assert ("display_name" in compat.SPAWN_PAGE_PARAMETERS) is kept
+    assert ("display_name" in compat.SPAWN_PAGE_PARAMETERS) is has_display_name
     assert compat.HAS_DISPLAY_NAMES is hasattr(orm.Spawner, "display_name")
 
 
@@ -183,10 +183,10 @@ class PatientSpawner(compat.OwnStartTimeout, SimpleLocalProcessSpawner):  # type
     """A spawner that knows itself how long a start may take; its start notes the setting."""
 
     start_timeout = Float()
-    seen = 0.0
+    timeout_at_start = 0.0
 
     async def start(self) -> tuple[str, int]:
-        self.seen = self.start_timeout
+        self.timeout_at_start = self.start_timeout
         await sleep(0.2)
         return "127.0.0.1", 8888
 
@@ -240,7 +240,7 @@ async def test_jupyterhub_does_not_end_a_start_that_watches_its_own_time(spawner
     where = await wait_for(future, timeout=read)
 
     assert read == compat.NO_TIME_LIMIT
-    assert (where, spawner.seen, spawner.start_timeout) == (("127.0.0.1", 8888), 0.05, 0.05)
+    assert (where, spawner.timeout_at_start, spawner.start_timeout) == (("127.0.0.1", 8888), 0.05, 0.05)
 
 
 async def test_the_setting_comes_back_when_a_start_is_cancelled_before_its_first_step() -> None:
@@ -249,7 +249,7 @@ async def test_the_setting_comes_back_when_a_start_is_cancelled_before_its_first
     maybe_future(spawner.start()).cancel()
     await sleep(0)
 
-    assert (spawner.start_timeout, spawner.seen) == (7, 0)
+    assert (spawner.start_timeout, spawner.timeout_at_start) == (7, 0)
 
 
 def test_jupyterhub_reads_the_time_out_before_a_start_takes_its_first_step() -> None:
@@ -271,7 +271,7 @@ def test_those_who_are_left_out_do_not_count_as_pending_starts() -> None:
     dict.__setitem__(users, 1, SimpleNamespace(spawners=spawners))
     before = dict(users.count_active_users())
     for _ in range(2):
-        compat.leave_out_of_spawn_limit(users, lambda each: each is spawners["waits"])
+        compat.leave_out_of_spawn_limit(users, lambda spawner: spawner is spawners["waits"])
     after = dict(users.count_active_users())
 
     assert before == {"pending": 3, "spawn_pending": 2, "check_pending": 1, "active": 3}
@@ -286,7 +286,7 @@ def test_how_long_to_wait_after_the_refusal_of_a_limit() -> None:
         vars(error)["headers"] = {"Retry-After": 40}
     source = inspect.getsource(BaseHandler.spawn_single_user)
 
-    assert [compat.retry_after(each) for each in (throttled, full, other)] == [40, None, None]
+    assert [compat.retry_after(exception) for exception in (throttled, full, other)] == [40, None, None]
     assert source.count("err.headers = {'Retry-After': retry_time}") == 1
     assert hasattr(BaseHandler, "active_server_limit")
 
@@ -335,7 +335,7 @@ def test_a_spawners_row_leads_to_its_session() -> None:
         session.add(row)
         session.commit()
 
-        assert [compat.session_of(each) for each in (row, orm.Spawner(name=""), None)] == [session, None, None]
+        assert [compat.session_of(spawner) for spawner in (row, orm.Spawner(name=""), None)] == [session, None, None]
 
 
 def test_a_spawner_reads_the_hubs_settings_through_its_user() -> None:
@@ -463,10 +463,10 @@ def test_a_user_is_added_as_by_a_first_login() -> None:
 
 async def test_jupyterhub_asks_at_an_applications_own_path_whether_it_is_ready() -> None:
     """Where it is not /api."""
-    asked: list[str] = []
+    paths: list[str] = []
 
     async def wait_up(*, extra_path: str, **_named: object) -> SimpleNamespace:
-        asked.append(extra_path)
+        paths.append(extra_path)
         return SimpleNamespace(headers={"X-JupyterHub-Version": jupyterhub.__version__})
 
     server = SimpleNamespace(wait_up=wait_up, url="")
@@ -476,7 +476,7 @@ async def test_jupyterhub_asks_at_an_applications_own_path_whether_it_is_ready()
         ask_readiness_at(spawner, path)
         await User._wait_up(user, spawner)
 
-    assert asked == ["api", "healthz"]
+    assert paths == ["api", "healthz"]
 
 
 class OfOneUser:
@@ -539,18 +539,20 @@ def test_every_base_is_typed() -> None:
 def test_the_real_class_has_each_typed_attribute(name: str) -> None:
     """A missing name in a supported version would otherwise only show when it is used."""
     real = getattr(spawner_bases, name)
-    typed = {ast.unparse(each.target) for each in CLASSES[name].body if isinstance(each, ast.AnnAssign)}
+    typed = {ast.unparse(statement.target) for statement in CLASSES[name].body if isinstance(statement, ast.AnnAssign)}
 
-    assert {each for each in typed if not hasattr(real, each)} == set()
+    assert {attribute for attribute in typed if not hasattr(real, attribute)} == set()
 
 
 @pytest.mark.parametrize("name", spawner_bases.__all__)
 def test_the_real_method_takes_the_typed_arguments(name: str) -> None:
     """The real methods have the same argument names."""
     real = getattr(spawner_bases, name)
-    typed = [each for each in CLASSES[name].body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    typed = [
+        statement for statement in CLASSES[name].body if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
 
     for method in typed:
         names = [argument.arg for argument in method.args.args]
         parameters = inspect.signature(getattr(real, method.name)).parameters
-        assert [each for each in names if each not in parameters] == [], method.name
+        assert [argument_name for argument_name in names if argument_name not in parameters] == [], method.name

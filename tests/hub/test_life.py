@@ -131,11 +131,11 @@ def test_a_profiles_queue_timeout_gives_up_the_place_and_cancels_the_job(
     visitor = Visitor(hub, "kim")
     start(hub, "kim", "impatient")
     job = waiting_job(slurm_cluster)
-    kept = [event["gpuspawner"]["kept"] for event in events(hub, "kim") if "gpuspawner" in event]
+    sentences = [event["gpuspawner"]["kept"] for event in events(hub, "kim") if "gpuspawner" in event]
     hub.wait("kim", ready=False)
     page = visitor.pending()
 
-    assert any("We keep your place in line until {time}." in sentence for sentence in kept)
+    assert any("We keep your place in line until {time}." in sentence for sentence in sentences)
     assert state(slurm_cluster, job) == "CANCELLED"
     assert page.status == 409
     assert "You waited 5 s in the queue, which is the limit here; the start was cancelled" in page.text

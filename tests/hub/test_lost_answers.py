@@ -72,12 +72,12 @@ echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv 
 exit 1
 """
     hub = odd_site.hub
-    asked = tmp_path / "asked"
-    log = odd_site.change({"sbatch": forge, "squeue": f'echo >>{asked}; exec "$real" "$@"'})
+    query_log = tmp_path / "asked"
+    log = odd_site.change({"sbatch": forge, "squeue": f'echo >>{query_log}; exec "$real" "$@"'})
     visitor = Visitor(hub, "vera")
     start(hub, "vera", "light")
     hub.wait("vera", ready=False)
-    before = len(asked.read_text())
+    before = len(query_log.read_text())
     forged = (tmp_path / "forged").read_text().strip()
 
     page = visitor.pending()
@@ -85,7 +85,7 @@ exit 1
     assert "sbatch failed: slurmctld is not responding." in log()
     assert "job_id" not in stored(hub, "vera")
     # it looks for a job of the start twice more: with the second question the first answer has been dealt with
-    wait_until(lambda: len(asked.read_text()) >= before + 2, hub.log_end)
+    wait_until(lambda: len(query_log.read_text()) >= before + 2, hub.log_end)
     assert state(odd_site.slurm, forged) in ("PENDING", "RUNNING")
     assert f"job {forged}" not in log()
 

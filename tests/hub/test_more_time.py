@@ -149,14 +149,14 @@ def test_the_end_moves_everywhere_at_once(hub: HubProcess, slurm_cluster: Privat
     assert button(shown)[1].endswith(" You can do this once.")
     assert re.search(r"\b4\d min left", Visitor(hub, "admin").look("/hub/gpuspawner/cluster?text=ada").text)
 
-    again = hub.api("POST", "/gpuspawner/servers/ada/extend", token=ada.token())
+    answer = hub.api("POST", "/gpuspawner/servers/ada/extend", token=ada.token())
 
-    assert again.json() == {
+    assert answer.json() == {
         "version": 1,
         "possible": False,
-        "ends_at": again.json()["ends_at"],
+        "ends_at": answer.json()["ends_at"],
         "seconds": 0,
-        "until": again.json()["until"],
+        "until": answer.json()["until"],
         "uses_left": 0,
         "reason": "used",
         "words": "",
@@ -189,13 +189,13 @@ def test_a_friend_extends_as_the_servers_user_does(hub: HubProcess, slurm_cluste
     friend = Visitor(hub, "fay")
     share = {"user": "fay", "scopes": ["servers!server=ada/"]}
     shared = hub.api("POST", "/shares/ada/", share, token=ada.token())
-    asked = friend.look("/hub/gpuspawner/extend/ada").soup.select("input[name=minutes]")
+    inputs = friend.look("/hub/gpuspawner/extend/ada").soup.select("input[name=minutes]")
     days = click(friend, "ada", minutes="1440")
     first = click(friend, "ada")
     second = hub.api("POST", "/gpuspawner/servers/ada/extend", token=friend.token())
     third = hub.api("POST", "/gpuspawner/servers/ada/extend", {"minutes": 1440}, token=friend.token())
 
-    assert (shared.status_code, asked) == (200, [])
+    assert (shared.status_code, inputs) == (200, [])
     assert (days.status_code, "Choose at most 30 minutes." in days.text) == (400, True)
     assert (first.status_code, first.headers["Location"]) == (303, "/hub/gpuspawner/extend/ada")
     assert (second.status_code, second.json()["uses_left"]) == (200, 0)
@@ -223,11 +223,11 @@ def test_the_servers_own_token_extends_it_and_no_other(hub: HubProcess, ada: Vis
 def test_a_session_is_told_to_its_own_token_alone(hub: HubProcess, ada: Visitor) -> None:
     """JupyterLab on the node asks so: end, resources, more time; other tokens are refused, and so are too many."""
     token = requests.get(f"{hub.url}/user/ada/environ", timeout=30).json()["JUPYTERHUB_API_TOKEN"]
-    found = hub.api("GET", "/gpuspawner/session", token=token)
-    document = found.json()
+    answer = hub.api("GET", "/gpuspawner/session", token=token)
+    document = answer.json()
     picture = hub.api("GET", "/gpuspawner/session/picture", token=token)
 
-    assert found.status_code == 200
+    assert answer.status_code == 200
     assert document["ends_at"] == hub.api("GET", "/gpuspawner/placement/ada").json()["ends_at"]
     assert document["more_time"] == hub.api("GET", "/gpuspawner/servers/ada/extend", token=token).json()
     assert {name: document[name] for name in ("version", "profile", "job_id", "messages", "notices", "saves")} == {
@@ -239,7 +239,9 @@ def test_a_session_is_told_to_its_own_token_alone(hub: HubProcess, ada: Visitor)
         "saves": [10, 2],
     }
     assert (picture.status_code, picture.headers["Content-Type"]) == (200, "image/svg+xml")
-    assert [hub.api("GET", "/gpuspawner/session", token=each).status_code for each in (ada.token(), hub.token)] == [
+    assert [
+        hub.api("GET", "/gpuspawner/session", token=other_token).status_code for other_token in (ada.token(), hub.token)
+    ] == [
         403,
         403,
     ]
@@ -266,16 +268,16 @@ def test_what_is_refused_changes_nothing(hub: HubProcess, slurm_cluster: Private
     """The answer names the field; Slurm is not asked."""
     job = job_of(hub, "ada")
     tokens = {"ada": ada.token(), "rea": Visitor(hub, "rea").token()}
-    found = {
+    answers = {
         name: hub.api("POST", "/gpuspawner/servers/ada/extend", body, token=tokens[who])
         for name, (who, body, *_) in REFUSED.items()
     }
 
-    assert {name: answer.status_code for name, answer in found.items()} == {
+    assert {name: answer.status_code for name, answer in answers.items()} == {
         name: status for name, (_, _, status, _) in REFUSED.items()
     }
-    assert {name: found[name].json() | fields for name, (*_, fields) in REFUSED.items()} == {
-        name: answer.json() for name, answer in found.items()
+    assert {name: answers[name].json() | fields for name, (*_, fields) in REFUSED.items()} == {
+        name: answer.json() for name, answer in answers.items()
     }
     assert click(ada, minutes="9" * 20).status_code == 400
     assert ada.session.post(f"{hub.url}/hub/gpuspawner/extend/ada", timeout=30).status_code == 403
@@ -288,14 +290,14 @@ def test_a_profile_without_it_has_no_button(hub: HubProcess) -> None:
     hub.spawn("ben", {"profile": "fixed"})
     try:
         offered = card(ben).soup.select(".gpuspawner-more-time")
-        asked = hub.api("GET", "/gpuspawner/servers/ben/extend", token=ben.token()).json()
+        extension = hub.api("GET", "/gpuspawner/servers/ben/extend", token=ben.token()).json()
         refused = hub.api("POST", "/gpuspawner/servers/ben/extend", token=ben.token())
         by_staff = hub.api("POST", "/gpuspawner/servers/ben/extend", {"minutes": 10})
     finally:
         hub.end("ben")
 
     assert offered == []
-    assert asked == {"version": 1, "possible": False, "ends_at": asked["ends_at"]}
+    assert extension == {"version": 1, "possible": False, "ends_at": extension["ends_at"]}
     assert (refused.status_code, refused.json()["field"]) == (400, "profile")
     assert (by_staff.status_code, by_staff.json()["extended"]) == (200, 600)
 

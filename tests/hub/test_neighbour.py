@@ -135,7 +135,7 @@ def test_a_server_that_does_not_end_without_its_port_is_given_up_in_words(
     hub.api("POST", f"/users/{person}/server", {"profile": "stubborn"})
     until(neighbour, "taken")
     hub.wait(person, ready=False)
-    taken = f"Port {ports[1]} was taken by another user (uid {pwd.getpwnam(other).pw_uid}) of this node."
+    sentence = f"Port {ports[1]} was taken by another user (uid {pwd.getpwnam(other).pw_uid}) of this node."
 
     assert requests_to(neighbour) == []
-    assert f"its server at 127.0.0.1 did not listen on its port within 6 s. {taken}" in hub.log.read_text()
+    assert f"its server at 127.0.0.1 did not listen on its port within 6 s. {sentence}" in hub.log.read_text()

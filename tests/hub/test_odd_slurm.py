@@ -113,9 +113,9 @@ def outages(log: str) -> list[str]:
     return re.findall("Slurm is (not responding|responding again)", log)
 
 
-def once_each(said: list[str]) -> bool:
+def no_repeats(lines: list[str]) -> bool:
     """Whether each outage has one line when it begins and one when it is over; a busy machine may make more of them."""
-    return all(line != following for line, following in pairwise(said))
+    return all(line != following for line, following in pairwise(lines))
 
 
 ODD = ["garbage", "nothing", "half", "unknown", "refused", "timeout", "hang", "noise"]
@@ -125,20 +125,20 @@ ODD = ["garbage", "nothing", "half", "unknown", "refused", "timeout", "hang", "n
 def test_an_odd_answer_ends_no_server(hub: HubProcess, switch: Callable[[str], None]) -> None:
     """Odd answers of squeue for some seconds end no server; no line is logged for each query."""
     hub.spawn("odd", {"profile": "light"})
-    kept, logs = {}, {}
+    still_ready, logs = {}, {}
     for oddity in ODD:
         begun = len(hub.log.read_text())
         switch(oddity)
         wait_for_looks(hub)
-        kept[oddity] = ready(hub, "odd")
+        still_ready[oddity] = ready(hub, "odd")
         switch("")
         wait_for_looks(hub, 1)
-        kept[oddity] = kept[oddity] and ready(hub, "odd") and answers(hub, "odd")
+        still_ready[oddity] = still_ready[oddity] and ready(hub, "odd") and answers(hub, "odd")
         logs[oddity] = hub.log.read_text()[begun:]
     unknown = {oddity: re.findall(r"Job (\d+) has the unknown state HIBERNATING", log) for oddity, log in logs.items()}
 
-    assert kept == dict.fromkeys(ODD, True)
-    assert [oddity for oddity, log in logs.items() if not once_each(outages(log))] == []
+    assert still_ready == dict.fromkeys(ODD, True)
+    assert [oddity for oddity, log in logs.items() if not no_repeats(outages(log))] == []
     assert [oddity for oddity, jobs in unknown.items() if jobs] == ["unknown"]
     assert len(unknown["unknown"]) == len(set(unknown["unknown"]))  # once for each server
 
@@ -165,7 +165,7 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
     wait_until(lambda: last() == "responding again", hub.log_end)
 
     assert (silent, stopped, ready(hub, "hugo"), answers(hub, "hugo")) == (True, True, True, True)
-    assert once_each(outages(hub.log.read_text()[begun:]))
+    assert no_repeats(outages(hub.log.read_text()[begun:]))
 
 
 def cancelling(slurm: PrivateSlurm) -> bool:
@@ -204,10 +204,10 @@ def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: 
     job = hub.spawn("susan", {"profile": "light"})["job_id"]
     slurm_cluster.run("scontrol", "suspend", job)
     wait_for_looks(hub)
-    suspended, kept = state(slurm_cluster, job), ready(hub, "susan")
+    suspended, still_ready = state(slurm_cluster, job), ready(hub, "susan")
     slurm_cluster.run("scontrol", "resume", job)
 
-    assert (suspended, kept) == ("SUSPENDED", True)
+    assert (suspended, still_ready) == ("SUSPENDED", True)
     wait_until(lambda: answers(hub, "susan"))
 
 

@@ -52,7 +52,7 @@ def spawner_of(site: dict[str, Any], *profiles: Any, **more: Any) -> GPUProfiles
 
 def form(spawner: GPUProfilesSpawner) -> ProfileStatus:
     """The profile status from which the form and the REST document are made."""
-    (found,) = profile_statuses(
+    (status,) = profile_statuses(
         spawner.offered(),
         username="ada",
         groups=(),
@@ -60,14 +60,14 @@ def form(spawner: GPUProfilesSpawner) -> ProfileStatus:
         now=datetime.now().astimezone(),
         defaults=spawner.defaults(),
     )
-    return found
+    return status
 
 
 def directives(text: str) -> list[str]:
     """The options in a script, without those that are the same in every script."""
-    found = re.findall("^#SBATCH (.*)", text, re.MULTILINE)
+    options = re.findall("^#SBATCH (.*)", text, re.MULTILINE)
     ours = ("--job-name", "--comment", "--output", "--chdir", "--export", "--no-requeue", "--gres-flags")
-    return [line for line in found if not line.startswith(ours)]
+    return [line for line in options if not line.startswith(ours)]
 
 
 def submitted(spawner: GPUProfilesSpawner, options: dict[str, object]) -> list[str]:
@@ -126,11 +126,11 @@ def test_what_the_form_judges_is_what_is_submitted(
 ) -> None:
     """The request includes the site's defaults, except where the profile overrides them."""
     spawner = spawner_of(site, {"display_name": "P", "slug": "p", **profile})
-    judged = form(spawner)
+    status = form(spawner)
 
-    assert judged.resources is not None, judged.availability
+    assert status.resources is not None, status.availability
     assert submitted(spawner, {}) == expected
-    assert list(script.options(judged.resources, "best-effort")) == expected
+    assert list(script.options(status.resources, "best-effort")) == expected
 
 
 def test_a_group_override_is_in_the_request() -> None:
@@ -215,20 +215,20 @@ def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any]
     """For any settings of site, profile and options, the request is refused everywhere or is the same everywhere."""
     profile = {"display_name": "P", "slug": "p", "slurm": slurm, "profile_options": options}
     spawner = spawner_of(site, profile)
-    judged = form(spawner)
-    fields = {each.name.rpartition("--")[2]: each.value for each in option_fields(spawner.offered()[0], {})}
+    status = form(spawner)
+    fields = {field.name.rpartition("--")[2]: field.value for field in option_fields(spawner.offered()[0], {})}
     posted = {"profile": "p", **{name: str(value) for name, value in fields.items()}}
     try:
         request = spawner.resolve({})
     except RequestError as error:
-        assert judged.resources is None
+        assert status.resources is None
         with pytest.raises(RequestError, match=re.escape(str(error))):
             spawner.resolve(posted)
         return
 
-    assert judged.resources == request.resources
+    assert status.resources == request.resources
     assert spawner.resolve(posted).resources == request.resources
-    document = profiles_document([judged], SNAPSHOT, silence=None, now=0.0).profiles[0].resources
+    document = profiles_document([status], SNAPSHOT, silence=None, now=0.0).profiles[0].resources
     assert document == AskedResources(
         **{name: getattr(request.resources, name) for name in AskedResources.__dataclass_fields__}
     )
@@ -248,13 +248,13 @@ def test_a_templates_variables_are_the_request(site: dict[str, str], slurm: dict
         return
     spawner.prepare(request)
     text = spawner.batch_job(SOMEBODY).script
-    said = dict(re.findall(r"^# (\w+)=\[(.*)\]$", text, re.MULTILINE))
-    asked = dict(
+    variables = dict(re.findall(r"^# (\w+)=\[(.*)\]$", text, re.MULTILINE))
+    options = dict(
         line.removeprefix("--").partition("=")[::2] for line in script.options(request.resources, "best-effort")
     )
     names = {"runtime": "time", "nprocs": "cpus-per-task", "memory": "mem", "nnodes": "nodes"}
 
-    assert said == {name: asked.get(names.get(name, name), "") for name in VARIABLES}
+    assert variables == {name: options.get(names.get(name, name), "") for name in VARIABLES}
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
     released = datetime.now(timezone.utc).replace(microsecond=0)
     served, left = dict[str, str](), set(users)
 
-    def finish_those_that_are_ready() -> bool:
+    def stop_ready_servers() -> bool:
         for user in sorted(left):
             model = hub.server(user)
             assert model is not None, (user, hub.log_end())
@@ -134,7 +134,7 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
                 left.remove(user)
         return not left
 
-    wait_until(finish_those_that_are_ready, hub.log_end, seconds=180)
+    wait_until(stop_ready_servers, hub.log_end, seconds=180)
     assert served == jobs
     stop_servers(hub)
 
@@ -145,14 +145,14 @@ def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning(hub: HubP
     """On the form, and in Slurm's own answer about a choice: the node is taken for longer than two minutes."""
     hub.api("POST", "/users/ann")
 
-    def told() -> tuple[str, str]:
+    def sentences() -> tuple[str, str]:
         profiles = hub.api("GET", "/gpuspawner/profiles/ann").json()["profiles"]
         trial = hub.api("POST", "/gpuspawner/trial/ann", {"user_options": {"profile": "brief"}}).json()
-        (brief,) = (each for each in profiles if each["slug"] == "brief")
+        (brief,) = (profile for profile in profiles if profile["slug"] == "brief")
         return brief["availability"]["sentence"], trial["sentence"]
 
     warning = ", but a start may wait for at most 2 min here"
-    wait_until(lambda: all(sentence.endswith(warning) for sentence in told()), told, seconds=90)
+    wait_until(lambda: all(sentence.endswith(warning) for sentence in sentences()), sentences, seconds=90)
 
 
 @pytest.mark.nightly
@@ -164,8 +164,8 @@ def test_a_jobs_own_deadline_is_told_as_the_end_of_its_place(
     start(hub, "dana", "dated")
     wait_until(lambda: "We keep your place in line until" in visitor.pending().text)
     shown = visitor.pending().soup.select_one('[data-fact="kept"] time')
-    told = slurm_cluster.run("scontrol", "show", "job", job_of(hub, "dana"))
-    deadline = re.search(r"Deadline=(\S+)", told)
+    record = slurm_cluster.run("scontrol", "show", "job", job_of(hub, "dana"))
+    deadline = re.search(r"Deadline=(\S+)", record)
     hub.end("dana")
 
     assert shown is not None

@@ -293,13 +293,13 @@ DAMAGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("stored", "kept"), DAMAGED.values(), ids=DAMAGED.keys())
-def test_what_does_not_parse_is_dropped(stored: dict[str, Any], kept: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("stored", "fields"), DAMAGED.values(), ids=DAMAGED.keys())
+def test_what_does_not_parse_is_dropped(stored: dict[str, Any], fields: dict[str, Any]) -> None:
     """A damaged state does not prevent the hub from starting."""
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state({"kind": "slurm", **stored})
 
-    assert spawner.get_state() == {"version": 2, "kind": "slurm", **kept}
+    assert spawner.get_state() == {"version": 2, "kind": "slurm", **fields}
 
 
 def test_a_class_that_is_gone_leaves_no_server(caplog: pytest.LogCaptureFixture) -> None:

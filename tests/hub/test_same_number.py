@@ -172,8 +172,8 @@ def test_a_hub_that_comes_back_takes_up_no_job_but_its_own(own_slurm: PrivateSlu
 
         hub.start()
         hub.wait("una", ready=False, timeout=60)
-        kept = hub.spawn("vera", {"profile": "light"})["job_id"]
+        second_job = hub.spawn("vera", {"profile": "light"})["job_id"]
         hub.restart()
         hub.wait("vera", ready=True)
 
-        assert [alive(own_slurm, job) for job in (other, kept)] == [True, True]
+        assert [alive(own_slurm, job) for job in (other, second_job)] == [True, True]

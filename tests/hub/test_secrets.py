@@ -54,15 +54,15 @@ class CommandLines:
     """Samples the command lines of all processes on this host."""
 
     def __init__(self) -> None:
-        self.seen: set[str] = set()
+        self.command_lines: set[str] = set()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._sample)
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._stop.wait(0.02):
             for pid in psutil.pids():
                 try:
-                    self.seen.add(Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace"))
+                    self.command_lines.add(Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace"))
                 except OSError:
                     continue
 
@@ -80,8 +80,8 @@ def started(hub: HubProcess) -> Iterator[tuple[str, str, CommandLines]]:
     """The token and the job of a server, and all command lines seen during its start."""
     with CommandLines() as lines:
         hub.spawn("ann", {"profile": "light"})
-    seen = requests.get(f"{hub.url}/user/ann/environ", timeout=10).json()
-    yield seen["JUPYTERHUB_API_TOKEN"], seen["SLURM_JOB_ID"], lines
+    environ = requests.get(f"{hub.url}/user/ann/environ", timeout=10).json()
+    yield environ["JUPYTERHUB_API_TOKEN"], environ["SLURM_JOB_ID"], lines
     hub.end("ann")
 
 
@@ -91,14 +91,16 @@ def test_slurms_commands_get_a_minimal_environment(commands: SeenCommands, slurm
     names: dict[str, set[str]] = {}
     for command in COMMANDS:
         for text in commands.texts(command, "environ"):
-            found = {line.partition("=")[0] for line in text.splitlines() if re.match(r"[A-Za-z_]\w*=", line)}
-            names.setdefault(command, set()).update(name for name in found if not re.fullmatch(NOT_OURS, name))
+            variables = {line.partition("=")[0] for line in text.splitlines() if re.match(r"[A-Za-z_]\w*=", line)}
+            names.setdefault(command, set()).update(name for name in variables if not re.fullmatch(NOT_OURS, name))
     own = {"PATH", "LANG", "SLURM_CONF", "TZ"}
     readers = own | {"SLURM_TIME_FORMAT", "USER", "LOGNAME"}
     servers = names.pop("sbatch") - own
 
     assert "squeue" in names
-    assert [(command, name) for command, found in names.items() for name in found - readers] == []
+    assert [
+        (command, name) for command, command_variables in names.items() for name in command_variables - readers
+    ] == []
     assert {name for name in servers if not name.startswith("JUPYTERHUB_")} <= {
         *("USER", "LOGNAME", "HOME", "SHELL", "TZ", "MEM_LIMIT", "CPU_LIMIT", "MEM_GUARANTEE", "CPU_GUARANTEE"),
         "JPY_API_TOKEN",
@@ -109,12 +111,12 @@ def test_slurms_commands_get_a_minimal_environment(commands: SeenCommands, slurm
 def test_no_secret_of_the_hubs_reaches_a_command_or_a_server(hub: HubProcess, commands: SeenCommands) -> None:
     """Neither the names nor the values of the hub's secrets appear in a command or a server."""
     server = requests.get(f"{hub.url}/user/ann/environ", timeout=10).json()
-    given = [text for command in COMMANDS for what in ("environ", "cmdline") for text in commands.texts(command, what)]
+    texts = [text for command in COMMANDS for what in ("environ", "cmdline") for text in commands.texts(command, what)]
     held = Path(f"/proc/{hub.process.pid}/environ").read_text() if hub.process else ""
 
     assert [name for name in SECRETS if name not in held] == []
     assert [
-        name for name, value in SECRETS.items() for text in (*given, str(server)) if name in text or value in text
+        name for name, value in SECRETS.items() for text in (*texts, str(server)) if name in text or value in text
     ] == []
 
 
@@ -124,8 +126,8 @@ def test_a_token_stands_in_no_command_line_script_record_or_log(
     """No token appears in the log even at DEBUG level, nor on a command line while the server starts."""
     token, job, lines = started
     job_log = next((hub.folder / "homes" / "ann").rglob("jupyterhub-*.log"))
-    places = {
-        "command lines": "\n".join(lines.seen),
+    texts = {
+        "command lines": "\n".join(lines.command_lines),
         "arguments": "\n".join(text for command in COMMANDS for text in commands.texts(command, "cmdline")),
         "record": slurm_cluster.run("scontrol", "show", "job", "-d", job),
         "script": slurm_cluster.run("scontrol", "write", "batch_script", job, "-"),
@@ -136,9 +138,9 @@ def test_a_token_stands_in_no_command_line_script_record_or_log(
     }
 
     assert len(token) >= 32
-    assert any("sbatch" in line for line in lines.seen) or "sbatch" in places["arguments"]
-    assert "GPUSPAWNER_LAUNCHER" in places["script"]
-    assert [place for place, text in places.items() if token in text] == []
+    assert any("sbatch" in line for line in lines.command_lines) or "sbatch" in texts["arguments"]
+    assert "GPUSPAWNER_LAUNCHER" in texts["script"]
+    assert [source for source, text in texts.items() if token in text] == []
 
 
 def test_a_token_that_a_job_prints_is_not_shown(hub: HubProcess) -> None:

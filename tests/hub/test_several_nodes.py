@@ -120,7 +120,7 @@ def test_each_node_has_its_placement(hub: HubProcess) -> None:
     """GPUs, CPUs and network cards of four nodes; one has no card, so the weakest link over all nodes is not known."""
     ada = Visitor(hub, "ada")
     hub.spawn("ada", {"profile": "four"})
-    placement = reported(hub, "ada", lambda each: len(nodes(each)) == 3)
+    placement = reported(hub, "ada", lambda document: len(nodes(document)) == 3)
     admin = Visitor(hub, "admin")
     for _ in range(240):
         cluster = admin.look("/hub/gpuspawner/cluster?text=ada").soup
@@ -131,9 +131,9 @@ def test_each_node_has_its_placement(hub: HubProcess) -> None:
     page = ada.look("/hub/home").soup
 
     everywhere = [placement, *(grant["placement"] for grant in placement["other_nodes"])]
-    assert [each["node"] for each in everywhere] == list(NODES)
-    assert [[gpu["index"] for gpu in each["gpus"]] for each in everywhere] == [[0, 1, 2, 3]] * 4
-    cores = [(each["cpus"], each["memory_mib"], each["aligned"]) for each in everywhere]
+    assert [document["node"] for document in everywhere] == list(NODES)
+    assert [[gpu["index"] for gpu in document["gpus"]] for document in everywhere] == [[0, 1, 2, 3]] * 4
+    cores = [(document["cpus"], document["memory_mib"], document["aligned"]) for document in everywhere]
     assert cores == [("0-7,12-19", 1024, True)] * 4
     assert list(map(nics, everywhere)) == [
         [("mlx5_0", "PHB"), ("mlx5_0", "PHB"), ("mlx5_1", "PHB"), ("mlx5_1", "PHB")],
@@ -144,8 +144,8 @@ def test_each_node_has_its_placement(hub: HubProcess) -> None:
     assert placement["weakest_link_over_nodes"] is None
     assert all(any(node in holder for holder in holders) for node in NODES)
     shown = page.select("[data-node]")
-    assert [each["data-node"] for each in shown] == ["g2", "g3", "g4"]
-    assert all(len(each.select("svg rect.gpu.own")) == 4 for each in shown)
+    assert [tag["data-node"] for tag in shown] == ["g2", "g3", "g4"]
+    assert all(len(tag.select("svg rect.gpu.own")) == 4 for tag in shown)
     assert "this node has no network card that GPUs can use directly" in shown[1].text
 
 
@@ -156,15 +156,15 @@ def test_nodes_that_do_not_report_are_said(hub: HubProcess, slurm: PrivateSlurm)
     os.kill(slurm.pids["slurmd-g4"], signal.SIGSTOP)
     try:
         hub.spawn("bea", {"profile": "lame"})
-        placement = reported(hub, "bea", lambda each: nodes(each) == ["g2"])
+        placement = reported(hub, "bea", lambda document: nodes(document) == ["g2"])
         facts = bea.look("/hub/home").soup
         log = bea.look("/hub/gpuspawner/log/bea").soup.text
     finally:
         os.kill(slurm.pids["slurmd-g4"], signal.SIGCONT)
-    late = reported(hub, "bea", lambda each: nodes(each) == ["g2", "g4"])
+    late = reported(hub, "bea", lambda document: nodes(document) == ["g2", "g4"])
 
     assert nodes(placement) == ["g2"]
-    problems = [each.text for each in facts.select(".gpuspawner-problems li") if "reported" in each.text]
+    problems = [problem.text for problem in facts.select(".gpuspawner-problems li") if "reported" in problem.text]
     assert problems == [words.NOT_REPORTED.format(node="g3"), words.NOT_REPORTED.format(node="g4")]
     assert "no launcher on g3" in log
     assert nodes(late) == ["g2", "g4"]
@@ -202,9 +202,9 @@ def test_ranks_from_a_notebook_and_a_terminal(hub: HubProcess) -> None:
 
 def running() -> list[str]:
     """The ranks of :data:`LONG`."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                found += [entry.name] if (entry / "cmdline").read_bytes() == b"sleep\x00601\x00" else []
-    return found
+                pids += [entry.name] if (entry / "cmdline").read_bytes() == b"sleep\x00601\x00" else []
+    return pids

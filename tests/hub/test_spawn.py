@@ -31,11 +31,11 @@ def scontrol(slurm: PrivateSlurm, *arguments: str) -> str:
 
 def granted(slurm: PrivateSlurm, job_id: str) -> tuple[str, str, str]:
     """Node, CPU ids and GPU indices that Slurm allocated to a job."""
-    found = re.search(
+    match = re.search(
         r"Nodes=(\S+) CPU_IDs=(\S+) .*?(?:IDX:([0-9,-]+)|$)", scontrol(slurm, "show", "job", "-d", job_id)
     )
-    assert found, "scontrol shows no allocation"
-    return found[1], found[2], found[3] or ""
+    assert match, "scontrol shows no allocation"
+    return match[1], match[2], match[3] or ""
 
 
 def test_a_server_runs_where_slurm_says_with_the_gpus_that_slurm_granted(

@@ -216,9 +216,9 @@ def test_no_variable_of_the_hubs_account_has_a_say(site: Site, site_folder: Path
 
         assert set_there.returncode == 1, name
         assert b"not allowed to set the following environment variables" in set_there.stderr, name
-    kept = site.run("sudo", "-n", "-E", "-u", site.person, str(site.wrappers / "submit"), stdin=text)
+    completed = site.run("sudo", "-n", "-E", "-u", site.person, str(site.wrappers / "submit"), stdin=text)
 
-    assert b"not allowed to preserve the environment" in kept.stderr
+    assert b"not allowed to preserve the environment" in completed.stderr
     assert not (evil / "ran").exists()
 
 
@@ -414,12 +414,12 @@ def test_a_running_server_is_kept_whatever_slurm_shows(hub: HubProcess, site: Si
     begins = len(hub.log.read_text())
     with hidden_jobs(site.slurm):
         wait_until(lambda: "running servers are kept" in hub.log.read_text()[begins:], hub.log_end)
-        kept = ready()
+        ready_before = ready()
         hub.restart()
         wait_until(lambda: hub.log.read_text()[begins:].count("running servers are kept") == 2, hub.log_end)
-        kept_again = ready()
+        ready_after = ready()
 
-    assert (kept, kept_again) == (True, True)
+    assert (ready_before, ready_after) == (True, True)
     assert site.slurm.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
 
     hub.end(site.person)

@@ -82,8 +82,8 @@ def waiting(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Callable[[
 
 def jobs(slurm: PrivateSlurm, user: str) -> list[str]:
     """The ids of the jobs of this user's servers that have not ended."""
-    told = slurm.run("squeue", "-h", "-t", "PD,CF,R", "-O", "JobID:20,Comment:200").splitlines()
-    return [line.split()[0] for line in told if f"/{user}/" in line]
+    lines = slurm.run("squeue", "-h", "-t", "PD,CF,R", "-O", "JobID:20,Comment:200").splitlines()
+    return [line.split()[0] for line in lines if f"/{user}/" in line]
 
 
 def switch(visitor: Visitor, profile: str, user: str = "", **more: str) -> Page:
@@ -101,7 +101,7 @@ def test_one_click_gives_up_the_place_and_starts_the_other_profile(
     first = waiting("ann")
     ann = Visitor(hub, "ann")
     page = ann.pending()
-    offered = [each["value"] for each in page.soup.select('#gpuspawner-instead input[name="profile"]')]
+    offered = [field["value"] for field in page.soup.select('#gpuspawner-instead input[name="profile"]')]
     following = switch(ann, "light").text
     switch(ann, "light")
     hub.wait("ann", ready=True)
@@ -194,7 +194,7 @@ def test_where_the_server_leads_is_kept_with_the_place(hub: HubProcess, waiting:
     ned = Visitor(hub, "ned")
     there = "/user/ned/lab/tree/a.ipynb?reset"
     page = ned.look(f"/hub/spawn-pending/ned?{urlencode({'next': there})}")
-    sent = {str(each["value"]) for each in page.soup.select('#gpuspawner-instead input[name="next"]')}
+    sent = {str(field["value"]) for field in page.soup.select('#gpuspawner-instead input[name="next"]')}
 
     assert sent == {there}
     assert parse_qs(urlsplit(switch(ned, "no-such", next=there).url).query) == {"not_free": ["1"], "next": [there]}
@@ -214,12 +214,12 @@ def test_a_switch_that_fails_says_what_is_lost_and_offers_it_again(
         if page.soup.select_one("#gpuspawner-not-running"):
             break
         time.sleep(0.2)
-    again = page.soup.select_one("#start")
+    link = page.soup.select_one("#start")
 
     assert "Your server did not start" in page.text
     assert "You are no longer in line for The K80 node." in page.text
-    assert again is not None
-    assert (again.get_text(), again["href"]) == (
+    assert link is not None
+    assert (link.get_text(), link["href"]) == (
         "Choose The K80 node again",
         f"/hub/spawn/{user}?opt-profile=k80-node",
     )

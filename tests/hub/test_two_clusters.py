@@ -147,8 +147,8 @@ def jobs_in_the_document(hub: HubProcess, cluster: str) -> list[tuple[str, str, 
     """User, server and number of each job on the nodes of a cluster, by the map's JSON."""
     admin = Visitor(hub, "admin")
     url = f"{hub.url}/hub/api/gpuspawner/cluster"
-    found = admin.session.get(url, params={"cluster": cluster}, headers=admin.headers, timeout=60).json()
-    return [(job["user"], job["server"], job["job_id"]) for node in found["nodes"] for job in node["jobs"]]
+    document = admin.session.get(url, params={"cluster": cluster}, headers=admin.headers, timeout=60).json()
+    return [(job["user"], job["server"], job["job_id"]) for node in document["nodes"] for job in node["jobs"]]
 
 
 def reached(hub: HubProcess, **to: str) -> int:
@@ -232,13 +232,13 @@ def test_a_cluster_whose_numbers_start_over_ends_its_own_servers_alone(two: Two)
     """The number belongs to a later server of the same person, and to a server on the other cluster: both run on."""
     hub, (ann, bea) = two.hub, two.people.values()
     number = spawn_both(two)
-    again = ""
-    while again != number:
-        if again:
+    new_job = ""
+    while new_job != number:
+        if new_job:
             hub.end(bea, "again")
         start_over(two.cedar)
         advance(two.cedar, int(number))
-        again = hub.spawn(bea, {"profile": "cedar-light"}, server="again")["job_id"]
+        new_job = hub.spawn(bea, {"profile": "cedar-light"}, server="again")["job_id"]
     hub.wait(bea, ready=False)
 
     assert [state(slurm, number) for slurm in (two.juniper, two.cedar)] == ["RUNNING", "RUNNING"]
@@ -275,8 +275,8 @@ def test_the_check_tries_a_job_on_each_cluster(two: Two) -> None:
     """Nodes of both are reached from the hub's machine, and reach the hub."""
     person, program = two.people["cedar"], Path(sys.executable).with_name("gpuspawner")
     (two.hub.folder / "homes" / person).mkdir(parents=True, exist_ok=True)  # on juniper a start makes it
-    asked = (program, "check", "--user", person, "--submit", "--json", "--config", two.hub.write_configuration())
-    answer = subprocess.run(asked, stdout=subprocess.PIPE, check=False)
+    command = (program, "check", "--user", person, "--submit", "--json", "--config", two.hub.write_configuration())
+    answer = subprocess.run(command, stdout=subprocess.PIPE, check=False)
 
     assert sorted(
         (finding["cluster"], finding["where"])
@@ -296,7 +296,7 @@ def test_a_course_on_both_clusters_is_counted_and_started_on_each(two: Two) -> N
         f"{{name: Both, instructors: admin, roster: {bea}, zone: {zone}, profile: [juniper-light, cedar-light], "
         f"sessions: [{{date: {now:%Y-%m-%d}, from: '{now:%H:%M}', to: '{now.hour + 1}:{now:%M}'}}]}}"
     )
-    taken = two.juniper.run("sbatch", "--parsable", "-p", "batch", "--exclusive", "-o", "/dev/null", "--wrap=sleep 600")
+    job = two.juniper.run("sbatch", "--parsable", "-p", "batch", "--exclusive", "-o", "/dev/null", "--wrap=sleep 600")
     try:
         words = ["course", "check", "both", "--json", "--config", str(two.hub.config)]
         checked = cli_runner().invoke(main, words, env=two.hub._environment())
@@ -306,7 +306,7 @@ def test_a_course_on_both_clusters_is_counted_and_started_on_each(two: Two) -> N
         two.hub.wait(bea, ready=True)
         cluster = stored(two.hub, bea)["cluster"]["name"]
     finally:
-        two.juniper.run("scancel", taken)
+        two.juniper.run("scancel", job)
         course.unlink()
 
     assert checked.stdout, (checked.stderr, checked.exception)

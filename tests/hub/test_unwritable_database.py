@@ -34,7 +34,7 @@ TAKES_NONE = "The hub's database takes no changes"
 
 
 @contextmanager
-def taken(hub: HubProcess) -> Iterator[None]:
+def write_lock(hub: HubProcess) -> Iterator[None]:
     """Another program has begun a change and does not end it: the hub can read, and write nothing."""
     with closing(sqlite3.connect(hub.folder / "hub.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -48,7 +48,7 @@ def test_a_database_that_takes_no_changes_is_said_to_everybody(start_light_hub: 
     form = ann.look("/hub/spawn")
     before = len(hub.log.read_text())
 
-    with taken(hub):
+    with write_lock(hub):
         start = ann.send(form, {"profile": "light"})
         session = requests.Session()
         session.get(f"{hub.url}/hub/login", timeout=30)
@@ -65,7 +65,9 @@ def test_a_database_that_takes_no_changes_is_said_to_everybody(start_light_hub: 
 
     for page in (start.soup, BeautifulSoup(login.text, "html.parser")):  # JupyterHub's own page of an error, or ours
         assert sentence in " ".join(page.get_text(" ").split())
-    assert [found["code"] for found in document["findings"] if found["severity"] == "error"] == ["database-read-only"]
+    assert [finding["code"] for finding in document["findings"] if finding["severity"] == "error"] == [
+        "database-read-only"
+    ]
     assert [line.partition("] ")[2].partition(". Look")[0] for line in lines] == [  # not one for each failed write
         f"{TAKES_NONE}, so nobody can sign in, and no server starts or stops: "
         "(sqlite3.OperationalError) database is locked"

@@ -59,13 +59,13 @@ def ada(hub: HubProcess) -> Iterator[Visitor]:
     visitor = Visitor(hub, "ada")  # signing in leads to a server that runs
     hub.spawn("ada", {"profile": "gpu"})
     wait_until(
-        lambda: asked(visitor, f"{PATH}/ada").status_code == 200, hub.log_end, seconds=60
+        lambda: fetch(visitor, f"{PATH}/ada").status_code == 200, hub.log_end, seconds=60
     )  # the first one comes after the second sample
     yield visitor
     hub.end("ada")
 
 
-def asked(visitor: Visitor, path: str) -> requests.Response:
+def fetch(visitor: Visitor, path: str) -> requests.Response:
     return visitor.session.get(f"{visitor.hub.url}{path}", headers={"Referer": f"{visitor.hub.url}/hub/"}, timeout=30)
 
 
@@ -76,11 +76,11 @@ def test_a_summary_reaches_the_card_rest_and_the_metrics(hub: HubProcess, ada: V
         assert time.monotonic() < ends_at, card.text
         time.sleep(0.5)
 
-    names = [each.get_text() for each in card.soup.select(".gpuspawner-gpu b")]
-    found = asked(ada, f"{PATH}/ada").json()
-    metrics = asked(Visitor(hub, "admin"), "/hub/metrics").text
+    names = [tag.get_text() for tag in card.soup.select(".gpuspawner-gpu b")]
+    document = fetch(ada, f"{PATH}/ada").json()
+    metrics = fetch(Visitor(hub, "admin"), "/hub/metrics").text
 
-    summary = next(each for each in found["summaries"] if each["use"]["gpus"])
+    summary = next(entry for entry in document["summaries"] if entry["use"]["gpus"])
     use = summary["use"]
     assert [f"GPU {gpu['index']}" for gpu in use["gpus"]] == names
     assert (use["simulated"], use["final"]) == (True, False)
@@ -96,7 +96,7 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
     """From sbatch's answer to the stop; the hub is killed in between, and the one after it completes the record."""
     visitor = Visitor(hub, "eve")  # signing in leads to a server that runs
     placement = hub.spawn("eve", {"profile": "four"})
-    wait_until(lambda: asked(visitor, f"{PATH}/eve").status_code == 200, hub.log_end, seconds=60)
+    wait_until(lambda: fetch(visitor, f"{PATH}/eve").status_code == 200, hub.log_end, seconds=60)
 
     def events() -> list[dict[str, Any]]:
         lines = (hub.folder / "events.log").read_text().splitlines()
@@ -110,20 +110,20 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
     hub.end("eve")
     ended = Ended.schema_id()
     wait_until(lambda: events()[-1]["__schema__"] == ended, events, seconds=20)
-    told = events()
-    kinds = [event["__schema__"] for event in told if event["__schema__"] != Usage.schema_id()]
+    history = events()
+    kinds = [event["__schema__"] for event in history if event["__schema__"] != Usage.schema_id()]
     assert kinds == [Submitted.schema_id(), Placed.schema_id(), Ready.schema_id(), ended]
-    assert len(told) > len(kinds)
-    assert {event["job_id"] for event in told} == {placement["job_id"]}
+    assert len(history) > len(kinds)
+    assert {event["job_id"] for event in history} == {placement["job_id"]}
 
     def records() -> list[SessionRecord]:
         with closing(SessionStore(hub.folder / "sessions.sqlite", create=False)) as store:
-            return [each for each in store.sessions(username="eve") if each.cause is not None]
+            return [session for session in store.sessions(username="eve") if session.cause is not None]
 
     wait_until(lambda: bool(records()), seconds=20)
     (record,) = records()
     assert (record.session, record.job_id, record.cause) == (
-        told[0]["session"],
+        history[0]["session"],
         placement["job_id"],
         Cause(Kind.CULLED),  # the service of these tests stopped it
     )
@@ -140,9 +140,9 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
 
 def test_a_servers_use_is_for_those_who_may_read_the_server(hub: HubProcess, ada: Visitor) -> None:
     """Its owner, and whoever has the scope; nobody else learns whether there is one."""
-    wait_until(lambda: asked(ada, f"{PATH}/ada").status_code == 200, hub.log_end, seconds=60)
+    wait_until(lambda: fetch(ada, f"{PATH}/ada").status_code == 200, hub.log_end, seconds=60)
     others = (Visitor(hub, name) for name in ("rea", "admin", "ben"))
-    answers = {visitor.name: asked(visitor, f"{PATH}/ada").status_code for visitor in (ada, *others)}
+    answers = {visitor.name: fetch(visitor, f"{PATH}/ada").status_code for visitor in (ada, *others)}
 
     assert answers == {"ada": 200, "rea": 200, "admin": 200, "ben": 404}
 
@@ -169,21 +169,21 @@ def test_an_administrators_message_is_shown_to_those_it_is_for(hub: HubProcess, 
     token = requests.get(f"{hub.url}/user/ada/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
     nodes = {"ada": node, "elsewhere": f"{node}x"}
 
-    told = {
+    sentences = {
         where: sent(hub, f"Save <b>now</b>, {where}.", "--node", name).stdout.rpartition(". ")[2]
         for where, name in nodes.items()
     }
-    seen = {who.name: "Save <b>now</b>, ada." in who.look("/hub/home").text for who in (ada, *others.values())}
+    shown = {who.name: "Save <b>now</b>, ada." in who.look("/hub/home").text for who in (ada, *others.values())}
     session = hub.api("GET", "/gpuspawner/session", token=token).json()
     refused = hub.api("POST", "/gpuspawner/messages", {"message": "x", "to": {"everybody": True}}, token=token)
     withdrawn = sent(hub, "--withdraw", "--node", node)
 
-    assert told == {
+    assert sentences == {
         "ada": "At the moment it reaches the users of 1 server.\n",
         "elsewhere": "At the moment it reaches no server.\n",
     }
-    assert seen == {"ada": True, "ben": False, "admin": False}
-    assert [(each["course"], each["sender"], each["text"]) for each in session["messages"]] == [
+    assert shown == {"ada": True, "ben": False, "admin": False}
+    assert [(message["course"], message["sender"], message["text"]) for message in session["messages"]] == [
         ("", "demo", "Save <b>now</b>, ada.")
     ]
     assert (refused.status_code, withdrawn.stdout) == (403, "The message is withdrawn.\n")

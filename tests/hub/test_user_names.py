@@ -115,9 +115,9 @@ def test_for_a_name_of_an_account_it_is(recorded: Recorded) -> None:
 
 def test_the_hubs_log_warns_of_what_is_open_and_of_names(recorded: Recorded) -> None:
     """Both warnings are logged once when the hub starts."""
-    told = re.findall(r"gpuspawner: (.*)", recorded.hub.log.read_text())
+    warnings = re.findall(r"gpuspawner: (.*)", recorded.hub.log.read_text())
 
-    assert told == [
+    assert warnings == [
         "the hub's database can be read by others (mode 0644): "
         f"restrict it to its owner with chmod 600 {recorded.file.parent / 'open.sqlite'}",
         "c.Authenticator.allowed_users: '#0' is not a valid user name.",

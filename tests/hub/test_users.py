@@ -136,10 +136,10 @@ def test_a_servers_log_is_shown_to_its_user(
     secret.write_text("of somebody else\n")
     secret.chmod(0o600)
     shutil.chown(secret, second, second)
-    kept = log.rename(log.with_suffix(".kept"))
+    backup = log.rename(log.with_suffix(".kept"))
     log.symlink_to(secret)
     linked = visitor.look(f"/hub/gpuspawner/log/{first}")
-    kept.replace(log)
+    backup.replace(log)
 
     assert "the course begins" in running.text
     assert failed.status == 500

@@ -67,17 +67,17 @@ def test_every_profile_of_the_workshop_starts(workshop: HubProcess) -> None:
         "furiosa-cpu-node-12-cores-32-gb-8-hours",
         "local",
     ]
-    placed = {}
+    placements = {}
     for slug in slugs:
         placement = workshop.spawn("learner", {"profile": slug})
-        placed[slug] = (
+        placements[slug] = (
             placement.get("partition"),
             len(parse_cpulist(placement["cpus"])) if "cpus" in placement else None,
         )
         workshop.end("learner")
 
-    assert placed == {slugs[0]: ("gpu", 40), slugs[1]: ("batch", 1), slugs[2]: ("batch", 12), "local": (None, None)}
+    assert placements == {slugs[0]: ("gpu", 40), slugs[1]: ("batch", 1), slugs[2]: ("batch", 12), "local": (None, None)}
 
     log = workshop.log.read_text()
-    for said in ("--workdir", "--uid", "#SBATCH"):
-        assert re.search(rf"Batch script of learner.*{said}", log), f"nothing is said of {said}"
+    for option in ("--workdir", "--uid", "#SBATCH"):
+        assert re.search(rf"Batch script of learner.*{option}", log), f"nothing is said of {option}"

@@ -49,9 +49,9 @@ class Server:
 
     def __init__(self) -> None:
         self.now = NOON
-        self.told: list[Event] = []
+        self.events: list[Event] = []
         self.stream = Stream()
-        self.stream.subscribe(self.told.append)
+        self.stream.subscribe(self.events.append)
         self.life = self.new_life()
 
     def new_life(self) -> Life:
@@ -93,7 +93,7 @@ def test_a_life_is_told_once(restarted: bool) -> None:
         if at in (41, 45, 650):
             step()
 
-    assert server.told == [SUBMITTED, PLACED, READY, USAGE, ENDED]
+    assert server.events == [SUBMITTED, PLACED, READY, USAGE, ENDED]
 
 
 def test_a_job_begins_to_wait_once() -> None:
@@ -104,7 +104,7 @@ def test_a_job_begins_to_wait_once() -> None:
         server.life.promised(promise)
     server.life.ended()
 
-    (ended,) = server.told
+    (ended,) = server.events
     assert isinstance(ended, Ended)
     moments = [promise.moment.value for promise in ended.promises]
     assert moments == ["click", "queued", *["half"] * 18]
@@ -118,7 +118,7 @@ def test_a_later_life_is_another_session() -> None:
     server.begin("second")
     server.life.ended()
 
-    assert [(event.session, event.cause.kind) for event in server.told if isinstance(event, Ended)] == [
+    assert [(event.session, event.cause.kind) for event in server.events if isinstance(event, Ended)] == [
         ("first", Kind.STOPPED_BY_USER),
         ("second", Kind.UNKNOWN),
     ]
@@ -130,7 +130,7 @@ def test_a_start_that_fails_is_told_with_its_class() -> None:
     server.begin()
     server.life.ended(Cause(Kind.START_FAILED, "module"), Job("42", Phase.RUNNING, nodes="g[3-4]"), "CUDA/99")
 
-    (event,) = server.told
+    (event,) = server.events
     assert event == replace(
         ENDED,
         job_id="",
@@ -159,7 +159,7 @@ def test_what_is_known_best_counts(ending: Cause | None, stopper: Kind | None, k
     server.life.stopper = stopper
     server.life.ended(ending, replace(TIMED_OUT, end=End.CANCELLED, ends_at=None))
 
-    assert [event.cause for event in server.told if isinstance(event, Ended)] == [Cause(kind)]
+    assert [event.cause for event in server.events if isinstance(event, Ended)] == [Cause(kind)]
 
 
 def test_nobody_uses_more_time_than_has_passed() -> None:
@@ -174,8 +174,8 @@ def test_nobody_uses_more_time_than_has_passed() -> None:
     server.now = NOON + 101
     server.life.used(UsageSummary(seconds=30.0, samples=1, gpus=(GpuUse(0),)))
 
-    used = [event for event in server.told if isinstance(event, Usage)]
-    assert [(each.seconds, each.gpu_seconds_measured, each.gpu_seconds_busy, each.joules) for each in used] == [
+    used = [event for event in server.events if isinstance(event, Usage)]
+    assert [(usage.seconds, usage.gpu_seconds_measured, usage.gpu_seconds_busy, usage.joules) for usage in used] == [
         (30.0, 60.0, 15.0, 900.0),
         (0.0, 0.0, 0.0, 0.0),
         (30.0, 0.0, 0.0, None),
@@ -189,7 +189,7 @@ def test_the_gpus_of_all_nodes_count() -> None:
     others = (NodeGrant("g4", (0, 1), "k80"),)
     server.life.placed(PlacementDocument(node="g3", cpus="no list", other_nodes=others), None)
 
-    (event,) = server.told
+    (event,) = server.events
     assert event == replace(
         PLACED,
         job_id="",
@@ -214,7 +214,7 @@ def test_a_slice_is_told_with_the_gpu_that_is_divided(name: str) -> None:
     server.begin()
     server.life.placed(PlacementDocument(node="g3", gpus=(PlacedGpu(0, name=name, mig="1g.10gb"),)), None)
 
-    assert [getattr(event, "gpu_model", "") for event in server.told] == ["NVIDIA A100-SXM4-80GB MIG 1g.10gb"]
+    assert [getattr(event, "gpu_model", "") for event in server.events] == ["NVIDIA A100-SXM4-80GB MIG 1g.10gb"]
 
 
 def test_stages_are_told_only_where_they_are_known() -> None:
@@ -223,7 +223,7 @@ def test_stages_are_told_only_where_they_are_known() -> None:
     server.begin()
     server.life.ready({Stage.QUEUED: NOON})
 
-    assert server.told == [Ready(session="0a1b-7", username="ada", servername="second", at=NOON, profile="two-k80")]
+    assert server.events == [Ready(session="0a1b-7", username="ada", servername="second", at=NOON, profile="two-k80")]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -236,7 +236,7 @@ def test_each_event_names_the_cluster_of_its_server(restarted: bool) -> None:
         if restarted:
             server.restarted()
 
-    assert {(type(event).__name__, event.cluster) for event in server.told} == {
+    assert {(type(event).__name__, event.cluster) for event in server.events} == {
         (name, "cedar") for name in ("Submitted", "Placed", "Ready", "Usage", "Ended")
     }
 
@@ -255,7 +255,7 @@ def test_a_session_is_found_in_a_stored_state() -> None:
         {"child": 1},
     ]
 
-    assert [session_in(each) for each in (state, {"child": state}, *damaged)] == ["0a1b-7", "0a1b-7", *[""] * 5]
+    assert [session_in(document) for document in (state, {"child": state}, *damaged)] == ["0a1b-7", "0a1b-7", *[""] * 5]
 
 
 def test_a_subscriber_that_fails_concerns_nobody_else() -> None:

@@ -34,11 +34,11 @@ def logged(*events: Event) -> list[dict[str, object]]:
 
 def test_each_event_is_logged_by_its_schema() -> None:
     """The log validates it; its time is the event's own."""
-    found = logged(*LIFE)
+    entries = logged(*LIFE)
 
-    assert [each["__schema__"] for each in found] == [event.schema_id() for event in LIFE]
-    assert str(found[0]["__timestamp__"]).startswith("2026-03-02T12:00:01")
-    assert (found[-1]["cause"], found[-1]["fault"], found[1]["reasons"]) == (
+    assert [entry["__schema__"] for entry in entries] == [event.schema_id() for event in LIFE]
+    assert str(entries[0]["__timestamp__"]).startswith("2026-03-02T12:00:01")
+    assert (entries[-1]["cause"], entries[-1]["fault"], entries[1]["reasons"]) == (
         "time limit",
         "",
         ["Priority", "Resources"],
@@ -54,7 +54,7 @@ def test_a_schema_has_the_fields_of_its_event(event: Event) -> None:
     assert schema["$id"] == event.schema_id()
     assert set(schema["properties"]) == names == set(named.to_json())
     assert set(schema["required"]) == names - {"cluster"} == set(event.to_json())
-    assert [each.get("cluster") for each in logged(event, named)] == [None, "cedar"]
+    assert [entry.get("cluster") for entry in logged(event, named)] == [None, "cedar"]
 
 
 def test_the_schemas_are_those_of_the_events_and_know_every_cause() -> None:

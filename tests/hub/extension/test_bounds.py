@@ -104,10 +104,10 @@ CASES: dict[str, tuple[ClusterSnapshot | None, MoreTime]] = {
 }
 
 
-@pytest.mark.parametrize(("snapshot", "found"), CASES.values(), ids=CASES.keys())
-def test_an_hour_more(snapshot: ClusterSnapshot | None, found: MoreTime) -> None:
+@pytest.mark.parametrize(("snapshot", "expected"), CASES.values(), ids=CASES.keys())
+def test_an_hour_more(snapshot: ClusterSnapshot | None, expected: MoreTime) -> None:
     """The first bound counts: nothing that Slurm would not give a new job of that length, and not what others need."""
-    assert more_time(JOB, snapshot, wanted=HOUR, now=NOW) == found
+    assert more_time(JOB, snapshot, wanted=HOUR, now=NOW) == expected
 
 
 def test_a_site_may_put_the_running_before_the_waiting() -> None:
@@ -128,7 +128,7 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize(("job", "found"), STATES.values(), ids=STATES.keys())
-def test_a_job_that_cannot_be_extended(job: Job, found: MoreTime) -> None:
+@pytest.mark.parametrize(("job", "expected"), STATES.values(), ids=STATES.keys())
+def test_a_job_that_cannot_be_extended(job: Job, expected: MoreTime) -> None:
     """Only a running job that has an end."""
-    assert more_time(job, site(), wanted=HOUR, now=NOW) == found
+    assert more_time(job, site(), wanted=HOUR, now=NOW) == expected

@@ -45,8 +45,8 @@ ROOT = Path(__file__).parents[3]
 BUSY, UNKNOWN, EXEMPT = (Outcome(state=state) for state in (State.BUSY, State.UNKNOWN, State.EXEMPT))
 
 
-def stopped(*told: int, at: int) -> Outcome:
-    return Outcome(told, at, stopped=True, state=State.DUE)
+def stopped(*warnings: int, at: int) -> Outcome:
+    return Outcome(warnings, at, stopped=True, state=State.DUE)
 
 
 OUTCOMES = {
@@ -141,7 +141,7 @@ def test_a_stop_is_told_for_the_time_of_the_summary_that_brings_it(every: float,
 
 
 START = 1_772_442_000.0
-PLACED = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0, "GPU-a"), PlacedGpu(1, "GPU-b")))
+PLACEMENT = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0, "GPU-a"), PlacedGpu(1, "GPU-b")))
 RULE = {"gpu": "60min", "action": "tell", "keep": {"by": "30min", "times": 1}}
 
 
@@ -153,12 +153,14 @@ class Server(HubSpawner):
     def __init__(self, user: str, *, held_mib: int = 400) -> None:
         super().__init__(SimpleNamespace(name=user), job=Job("12", Phase.RUNNING), ready=True)
         self.held_mib = held_mib
-        self.report.placement = PLACED
+        self.report.placement = PLACEMENT
         self.uses: list[Use] = []
         self.usage = SimpleNamespace(last_hour=lambda: tuple(self.uses))
 
     def unused_until(self, minute: int) -> None:
-        gpus = tuple(GpuUse(gpu.index, gpu.uuid, None, 0.0, 0.0, 1.0, 10, 40960, self.held_mib) for gpu in PLACED.gpus)
+        gpus = tuple(
+            GpuUse(gpu.index, gpu.uuid, None, 0.0, 0.0, 1.0, 10, 40960, self.held_mib) for gpu in PLACEMENT.gpus
+        )
         self.uses.append(Use(START + 60 * minute, UsageSummary("12", 300.0, 10, 30.0, gpus=gpus)))
 
 
@@ -173,7 +175,9 @@ def session() -> Iterator[Session]:
 def hub(session: Session, *servers: Server, **rule: Any) -> IdleWatch:
     """The check in a hub that has just been started, with these servers."""
     SERVERS.clear()
-    users = {number: SimpleNamespace(name=each.user.name, spawners={"": each}) for number, each in enumerate(servers)}
+    users = {
+        number: SimpleNamespace(name=server.user.name, spawners={"": server}) for number, server in enumerate(servers)
+    }
     config = Config({"GPUSlurmSpawner": {"idle": {**RULE, **rule}}})
     return IdleWatch(
         SimpleNamespace(
@@ -182,7 +186,7 @@ def hub(session: Session, *servers: Server, **rule: Any) -> IdleWatch:
     )
 
 
-def look(watch: IdleWatch, server: Server, begin: int, end: int) -> list[State]:
+def run_watch(watch: IdleWatch, server: Server, begin: int, end: int) -> list[State]:
     """Look each five minutes, after each summary."""
     states = []
     for minute in range(begin, end + 1, 5):
@@ -201,10 +205,10 @@ def test_a_hub_that_is_restarted_goes_on_with_what_it_knew(session: Session) -> 
     server.orm_spawner = orm.Spawner(name="", user=orm.User(name="ada"))
     session.add(server.orm_spawner)
     session.commit()
-    before = look(hub(session, server), server, 5, 35)
+    before = run_watch(hub(session, server), server, 5, 35)
     keep_server(server)
     server.uses.clear()  # they were in the old hub's memory
-    after = look(hub(session, server), server, 40, 90)
+    after = run_watch(hub(session, server), server, 40, 90)
 
     assert before == [IDLE] * 5 + [WARNED] * 2
     assert after == [IDLE] * 4 + [WARNED] * 6 + [DUE]
@@ -227,7 +231,7 @@ def test_a_server_of_a_course_is_judged_by_the_profile_that_it_has(session: Sess
     states = {}
     for base in ("first", "next"):
         server.chosen = ChosenProfile("course-deep", "slurm", base)
-        states[base] = look(watch, server, 5, 5)
+        states[base] = run_watch(watch, server, 5, 5)
     assert states == {"first": [IDLE], "next": [State.EXEMPT]}
 
 
@@ -260,7 +264,7 @@ def test_a_server_that_has_ended_is_forgotten_and_its_row_is_closed(session: Ses
     """The time without use lasted until then."""
     server = Server("ada")
     watch = hub(session, server)
-    look(watch, server, 5, 60)
+    run_watch(watch, server, 5, 60)
     server.ready = False
     watch.run_once(START + 3700)
 
@@ -272,7 +276,7 @@ def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
     """For the card and, as a value, for programs."""
     server = Server("ada", held_mib=12288)
     watch = hub(session, server, gpu="30min")
-    look(watch, server, 5, 60)
+    run_watch(watch, server, 5, 60)
     record = idle_record(server_of(server), SERVERS["ada", ""], at=START + 3660)
 
     assert (record.cause, record.stopped, record.at) == (Cause(Kind.IDLE), True, START + 3660)

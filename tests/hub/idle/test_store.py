@@ -38,9 +38,9 @@ def test_a_restarted_hub_goes_on_with_what_is_not_over(session: Session) -> None
     old = replace(SHORT, user="cyd", seen=NOW - 8000)
     short, *_ = IdleTimes(session).write([SHORT, LONG, old])
 
-    again = IdleTimes(session)
-    assert again.to_take_up(NOW) == [short]
-    assert again.keeps() == {("ada", "", "12"): 1, ("cyd", "", "12"): 1}
+    times = IdleTimes(session)
+    assert times.to_take_up(NOW) == [short]
+    assert times.keeps() == {("ada", "", "12"): 1, ("cyd", "", "12"): 1}
 
 
 def test_a_row_is_brought_up_to_date(session: Session) -> None:
@@ -73,18 +73,18 @@ def test_a_database_of_a_hub_that_never_looked_has_nothing(url: str) -> None:
         assert due_since(connection, 0.0) == ()
 
 
-def asked(folder: Path, url: str, *words: str) -> tuple[int, str]:
+def run_idle(folder: Path, url: str, *words: str) -> tuple[int, str]:
     config = folder / "jupyterhub_config.py"
     config.write_text(f"c.JupyterHub.db_url = {url!r}\n")
-    found = CliRunner().invoke(main, ["idle", "-f", str(config), *words])
-    return found.exit_code, found.output
+    result = CliRunner().invoke(main, ["idle", "-f", str(config), *words])
+    return result.exit_code, result.output
 
 
 def test_the_command_lists_whom_the_policy_would_have_stopped(session: Session, url: str, tmp_path: Path) -> None:
     """Four GPUs for two hours, of which one was after the server was due; what was never due is not listed."""
     IdleTimes(session).write([SHORT, LONG])
 
-    code, text = asked(tmp_path, url, "--since", "3650d")
+    code, text = run_idle(tmp_path, url, "--since", "3650d")
     head, row, total = text.splitlines()
     assert (code, head.split()[:5], row.split()[:5]) == (
         0,
@@ -94,7 +94,7 @@ def test_the_command_lists_whom_the_policy_would_have_stopped(session: Session, 
     assert row.split()[-3:] == ["stopped", "8.0", "4.0"]
     assert total == "1 time, 8.0 GPU-hours unused, 4.0 of them after the server was due."
 
-    document = json.loads(asked(tmp_path, url, "--since", "3650d", "--json")[1])
+    document = json.loads(run_idle(tmp_path, url, "--since", "3650d", "--json")[1])
     assert (document["gpu_hours"], document["gpu_hours_after_due"]) == (8.0, 4.0)
     assert [(server["user"], server["due_at"]) for server in document["servers"]] == [
         ("ben", "2026-03-02T07:30:00+00:00")
@@ -104,7 +104,7 @@ def test_the_command_lists_whom_the_policy_would_have_stopped(session: Session, 
 def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
     """It is not made by the command."""
     database = tmp_path / "jupyterhub.sqlite"
-    code, text = asked(tmp_path, f"sqlite:///{database}")
+    code, text = run_idle(tmp_path, f"sqlite:///{database}")
 
     assert (code, database.exists()) == (1, False)
     assert f"c.JupyterHub.db_url: there is no database {database}." in text

@@ -24,10 +24,10 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(("text", "kept"), TEXTS.values(), ids=TEXTS.keys())
-def test_a_message_is_plain_text(text: str, kept: str) -> None:
+@pytest.mark.parametrize(("text", "plain"), TEXTS.values(), ids=TEXTS.keys())
+def test_a_message_is_plain_text(text: str, plain: str) -> None:
     """Lines stay; what is not printable goes."""
-    assert clean_text(text) == kept
+    assert clean_text(text) == plain
 
 
 def in_course(user: str = "") -> Audience:
@@ -46,13 +46,13 @@ def test_the_last_message_to_each_audience_is_shown() -> None:
         messages.keep([everybody])
         messages.keep([alone])
 
-        again = Messages(session)
+        reread = Messages(session)
 
-        assert again.shown_to([in_course(), in_course("bob")], now=4.0) == (alone, everybody)
-        assert again.shown_to([in_course(), in_course("ada")], now=4.0) == (everybody,)
-        assert again.shown_to([in_course(), in_course("eve")], now=6.0) == (everybody,)
-        assert again.shown_to([], now=4.0) == ()
-        assert again.shown(now=4.0) == (alone, everybody)
+        assert reread.shown_to([in_course(), in_course("bob")], now=4.0) == (alone, everybody)
+        assert reread.shown_to([in_course(), in_course("ada")], now=4.0) == (everybody,)
+        assert reread.shown_to([in_course(), in_course("eve")], now=6.0) == (everybody,)
+        assert reread.shown_to([], now=4.0) == ()
+        assert reread.shown(now=4.0) == (alone, everybody)
 
 
 def test_audiences_of_the_same_name_are_not_the_same() -> None:
@@ -60,11 +60,11 @@ def test_audiences_of_the_same_name_are_not_the_same() -> None:
     node = Audience(Kind.NODE, "deep")
     with session_of() as session:
         messages = messages_of(session)
-        told = [Message(to, "admin", "Down at 12.", at=1.0, until=9e9) for to in (node, EVERYBODY)]
-        messages.keep(told)
+        notices = [Message(to, "admin", "Down at 12.", at=1.0, until=9e9) for to in (node, EVERYBODY)]
+        messages.keep(notices)
 
         assert messages.shown_to([Audience(Kind.PROFILE, "deep"), in_course()], now=2.0) == ()
-        assert messages.shown_to([node, node], now=2.0) == (told[0],)
+        assert messages.shown_to([node, node], now=2.0) == (notices[0],)
         assert messages_of(session) is messages
 
 

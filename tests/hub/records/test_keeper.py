@@ -93,24 +93,24 @@ async def test_a_hub_knows_the_nodes_on_which_the_starts_of_several_people_fail(
         else:
             recorder.take(replace(ENDED, **facts, begun_at=now, at=now + 1, cause=cause, served=False, node=node))
 
-    found: list[Any] = []
+    failing_nodes: list[Any] = []
     try:
         take("eve", "g9")
         take("eve", "g9", cluster="cedar")
         for user in ("ada", "bob", "cid"):
             take(user, "g1", failed)
         await recorder.find_failing_nodes()
-        found.append(failing_people())
+        failing_nodes.append(failing_people())
         take("dot", "g1")
         for user in ("fay", "gil", "hal"):
             take(user, "g1", failed, cluster="cedar")
         await recorder.find_failing_nodes(first="juniper")
-        found.append(failing_people())
+        failing_nodes.append(failing_people())
     finally:
         FAILING_NODES.clear()
         await asyncio.to_thread(recorder.close)
 
-    assert found == [{"": {"g1": ("ada", "bob", "cid")}}, {"cedar": {"g1": ("fay", "gil", "hal")}}]
+    assert failing_nodes == [{"": {"g1": ("ada", "bob", "cid")}}, {"cedar": {"g1": ("fay", "gil", "hal")}}]
 
 
 def failing_people() -> dict[str, dict[str, tuple[str, ...]]]:

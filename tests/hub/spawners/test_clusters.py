@@ -168,8 +168,8 @@ def test_a_server_on_a_cluster_that_was_removed_is_found_by_the_settings_that_it
     restarted = spawner_of({"juniper": CLUSTERS["juniper"]})
     restarted.load_state(spawner.get_state())
 
-    found = settings(restarted)
-    assert (restarted.job_id, found) == ("7", {**ON_CEDAR, "req_partition": "gpu", "slurm_conf": ""})
+    values = settings(restarted)
+    assert (restarted.job_id, values) == ("7", {**ON_CEDAR, "req_partition": "gpu", "slurm_conf": ""})
     restarted.clear_state()
     assert settings(restarted) == ON_JUNIPER
 

@@ -35,7 +35,7 @@ def refuses(*_: Any) -> None:
     raise web.HTTPError(403, "%s has used %d%% of the project's hours.", "ada", 120)
 
 
-def says_nothing(*_: Any) -> None:
+def refuse_silently(*_: Any) -> None:
     """A refusal without words."""
     raise web.HTTPError(403)
 
@@ -80,7 +80,7 @@ async def test_a_hook_that_raises_is_one_sentence_and_its_line_is_in_the_log(
 async def test_a_hook_that_refuses_speaks_for_itself() -> None:
     """Its message, without the words of HTTP; without one it is JupyterHub's to show."""
     failure, spawner = await failure_of("pre_spawn_hook", refuses)
-    silent, _ = await failure_of("pre_spawn_hook", says_nothing)
+    silent, _ = await failure_of("pre_spawn_hook", refuse_silently)
 
     assert spawner.ending is not None
     assert words_of(spawner.ending) == Words("ada has used 120% of the project's hours.")

@@ -36,13 +36,13 @@ SLURM_CLASSES = (
 def settings_of(*classes: type[Spawner]) -> set[str]:
     """Return the traits that these classes add to JupyterHub's spawner or redeclare, and every ``req_*``."""
     stock = Spawner.class_traits()
-    found = {
+    names = {
         name
         for cls in classes
         for name, trait in cls.class_traits().items()
         if stock.get(name) is not trait and (trait.metadata.get("config") or name.startswith("req_"))
     }
-    return found - {"options_form"}  # JupyterHub's own
+    return names - {"options_form"}  # JupyterHub's own
 
 
 def test_the_tables_have_every_setting_of_batchspawner_and_wrapspawner() -> None:
@@ -99,8 +99,8 @@ async def test_a_setting_does_what_the_table_says(setting: Any) -> None:
     changes = await effect_of(**values) != await effect_of()
     named = [ignored_setting.where for ignored_setting in spawner_of(**values).ignored_settings()]
 
-    kept = setting.effect is Effect.KEPT
-    assert (changes, named) == (kept, [] if kept else [f"c.SlurmSpawner.{setting.name}"])
+    has_effect = setting.effect is Effect.KEPT
+    assert (changes, named) == (has_effect, [] if has_effect else [f"c.SlurmSpawner.{setting.name}"])
     if setting.effect is Effect.TEMPLATE:
         assert "word" in spawner_of(template, **values).batch_job(SOMEBODY).script
         assert spawner_of(template, **values).ignored_settings() == ()
@@ -126,21 +126,21 @@ QUEUE = "has no effect without a batch_script that names it. Set c.GPUSlurmSpawn
 ELSEWHERE = "has no effect: no Slurm server reads this class. Write c.GPUSlurmSpawner.{}."
 
 
-def told(sections: dict[str, dict[str, Any]], *profiles: Any, template: str = "") -> list[str]:
+def without_effect(sections: dict[str, dict[str, Any]], *profiles: Any, template: str = "") -> list[str]:
     """Return the settings without effect in the configuration of a hub with profiles."""
-    found = ignored_settings(
+    settings = ignored_settings(
         Config(sections),
         GPUProfilesSpawner,
         batch_script=template,
         profiles=parse_profiles(list(profiles)),
     )
-    return list(map(str, found))
+    return list(map(str, settings))
 
 
 @pytest.mark.parametrize("section", [*SECTIONS, *WRAPPERS, "MultiSlurmSpawner"])
 def test_a_setting_is_named_under_whichever_class_it_stands(section: str) -> None:
     """As the admin wrote it; subclasses inherit the settings of their base classes."""
-    assert told({section: {"req_queue": "gpu"}}) == [f"c.{section}.req_queue {QUEUE}"]
+    assert without_effect({section: {"req_queue": "gpu"}}) == [f"c.{section}.req_queue {QUEUE}"]
 
 
 @pytest.mark.parametrize("section", [*SECTIONS[:-1], *WRAPPERS])
@@ -148,14 +148,14 @@ def test_a_setting_of_jobs_applies_under_each_class_of_the_hubs_spawner(section:
     """Whichever one an admin has in their configuration."""
     spawner = GPUProfilesSpawner(config=Config({section: {"req_partition": "gpu"}}))
 
-    assert (spawner.req_partition, told({section: {"req_partition": "gpu"}})) == ("gpu", [])
+    assert (spawner.req_partition, without_effect({section: {"req_partition": "gpu"}})) == ("gpu", [])
 
 
 @pytest.mark.parametrize("section", ["MultiSlurmSpawner", "OurSlurmSpawner"])
 @pytest.mark.parametrize("name", ["req_partition", "batch_script", "exec_prefix", "port_range"])
 def test_a_slurm_servers_setting_under_a_class_that_starts_none_is_named(section: str, name: str) -> None:
     """Nothing of this hub reads it."""
-    assert told({section: {name: "x"}}) == [f"c.{section}.{name} {ELSEWHERE.format(name)}"]
+    assert without_effect({section: {name: "x"}}) == [f"c.{section}.{name} {ELSEWHERE.format(name)}"]
 
 
 SILENT: dict[str, dict[str, dict[str, Any]]] = {
@@ -170,21 +170,21 @@ SILENT: dict[str, dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("sections", SILENT.values(), ids=SILENT.keys())
 def test_what_has_an_effect_is_not_named(sections: dict[str, dict[str, Any]]) -> None:
     """Nor are empty values, and settings of other packages."""
-    assert told(sections) == []
+    assert without_effect(sections) == []
 
 
 def test_a_profiles_own_settings_are_named_with_the_profile() -> None:
     """Also those of a tuple; the profile's own template counts."""
     traits = {"req_queue": "gpu", "batch_query_cmd": "qstat", "req_partition": "gpu", "req_epilogue": "date"}
     template = {"req_queue": "gpu", "batch_script": "#SBATCH --partition={queue}\n{cmd}"}
-    found = told(
+    lines = without_effect(
         {},
         ("A", "a", "batchspawner.SlurmSpawner", traits),
         {"display_name": "B", "traits": template},
         ("C", "c", "dockerspawner.DockerSpawner", {"req_queue": "x"}),
     )
 
-    assert found == [
+    assert lines == [
         "profile a: traits.batch_query_cmd has no effect. The commands are fixed; set c.GPUSlurmSpawner.slurm_bin_dir "
         "to the folder of another Slurm's commands.",
         f"profile a: traits.req_queue {QUEUE}",
@@ -199,7 +199,7 @@ def test_what_a_template_does_not_pass_on_is_named() -> None:
     profile = {"display_name": "A", "slug": "a", "slurm": request, "profile_options": cores}
     site = {"SlurmSpawner": {"req_options": "--mail-type=END", "req_runtime": "8:00:00", "req_prologue": "date"}}
 
-    assert told(site, profile, template=template) == [
+    assert without_effect(site, profile, template=template) == [
         "c.SlurmSpawner.req_options has no effect: batch_script does not name {options}.",
         "c.SlurmSpawner.req_prologue has no effect: batch_script does not name {prologue}.",
         "profile a: slurm.cpus has no effect: batch_script does not name {nprocs}.",
@@ -207,7 +207,7 @@ def test_what_a_template_does_not_pass_on_is_named() -> None:
         "profile a: slurm.extra has no effect: batch_script does not name {options}.",
         "profile a: slurm.memory has no effect: batch_script does not name {memory}.",
     ]
-    assert told({}, profile) == []
+    assert without_effect({}, profile) == []
 
 
 def test_a_home_that_sbatch_cannot_take_is_refused_in_a_sentence() -> None:

@@ -210,10 +210,10 @@ def test_a_job_of_an_earlier_version_is_found_on_the_cluster_of_its_profile() ->
     """Profiles could name another cluster then; the next server is on the hub's."""
     spawner = spawner_of(**SITE)
     spawner.load_state({**EARLIER["an earlier version"], "connection": SECOND_CLUSTER})
-    found = settings(spawner, SECOND_CLUSTER)
+    values = settings(spawner, SECOND_CLUSTER)
     spawner.clear_state()
 
-    assert found == SECOND_CLUSTER
+    assert values == SECOND_CLUSTER
     assert settings(spawner, SECOND_CLUSTER) == settings(spawner_of(**SITE), SECOND_CLUSTER)
 
 
@@ -258,9 +258,9 @@ def test_settings_of_the_last_profile_do_not_stay() -> None:
     for spawner in (failed, changed):
         spawner.prepare(request(**THEN, start_timeout=5))
     failed.clear_state()
-    found_again = restarted(THEN, {"job_id": "7"}, THEN)
-    found_again.clear_state()
-    after = [failed, changed, found_again]
+    resumed = restarted(THEN, {"job_id": "7"}, THEN)
+    resumed.clear_state()
+    after = [failed, changed, resumed]
     for spawner in after:
         spawner.prepare(request())
     fresh = spawner_of(**SITE)

@@ -73,10 +73,10 @@ def test_a_hub_starts_though_its_folder_hangs(path: Path, monkeypatch: pytest.Mo
     folder = SharedFolder(str(path))
     with hung(path):
         folder.first_reading()
-        found = ProfileSource([{"display_name": "C"}], folder).profiles()
+        profiles = ProfileSource([{"display_name": "C"}], folder).profiles()
         faults = [str(error) for error in folder.errors]
 
-    assert ([profile.slug for profile in found], folder.missing) == (["c"], False)
+    assert ([profile.slug for profile in profiles], folder.missing) == (["c"], False)
     assert faults == [f"{path}: the folder is not responding; the profiles last read from it are offered"]
 
 
@@ -108,8 +108,8 @@ async def test_a_crowded_folder_is_not_looked_at_for_each_request(path: Path, mo
     before = slugs(folder)
     (path / "a.yaml").unlink()
     await folder.refresh()
-    at_once = slugs(folder)
+    cached = slugs(folder)
     monkeypatch.setattr(offers, "REST", 0.0)
     await folder.refresh()
 
-    assert (len(before), at_once == before, "a" in before, "a" in slugs(folder)) == (200, True, True, False)
+    assert (len(before), cached == before, "a" in before, "a" in slugs(folder)) == (200, True, True, False)

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.hub.choose.test_course_card import Book, lesson, spawner
 from tests.snapshots import cluster, node, running
 
-TAKEN = cluster(node("g1", "gpu:k80:2", "gpu:k80:1"), jobs=(running("7", "g1", "gpu:k80:1", ends_in=None),))
+ONE_SEAT = cluster(node("g1", "gpu:k80:2", "gpu:k80:1"), jobs=(running("7", "g1", "gpu:k80:1", ends_in=None),))
 """One of two GPUs is free."""
 FREE = cluster(node("g1", "gpu:k80:1"))
 """One GPU, which is free."""
@@ -35,13 +35,13 @@ def server(name: str, job_id: str, profile: str = "course-lesson", *, active: bo
 
 
 SERVERS: dict[str, tuple[ClusterSnapshot | None, Sequence[Any], int]] = {
-    "a seat is left": (TAKEN, [], 1),
-    "another is being started": (TAKEN, [server("train2", "")], 2),
-    "another's job waits, or is newer than the snapshot": (TAKEN, [server("train2", "9")], 2),
-    "another has its seat": (TAKEN, [server("train2", "7")], 1),
-    "another of another profile": (TAKEN, [server("train2", "", "usual")], 1),
-    "another that has ended": (TAKEN, [server("train2", "", active=False)], 1),
-    "somebody of no course": (TAKEN, [server("kim", "")], 1),
+    "a seat is left": (ONE_SEAT, [], 1),
+    "another is being started": (ONE_SEAT, [server("train2", "")], 2),
+    "another's job waits, or is newer than the snapshot": (ONE_SEAT, [server("train2", "9")], 2),
+    "another has its seat": (ONE_SEAT, [server("train2", "7")], 1),
+    "another of another profile": (ONE_SEAT, [server("train2", "", "usual")], 1),
+    "another that has ended": (ONE_SEAT, [server("train2", "", active=False)], 1),
+    "somebody of no course": (ONE_SEAT, [server("kim", "")], 1),
     "nothing is known of the cluster": (None, [server("train2", "")], 1),
 }
 
@@ -65,7 +65,7 @@ def test_the_first_profile_that_has_a_seat_is_offered(
     ("juniper", "silent", "users", "offered"),
     [
         (FREE, "", [], "juniper"),
-        (TAKEN, "", [server("train2", "7", cluster="cedar")], "cedar"),
+        (ONE_SEAT, "", [server("train2", "7", cluster="cedar")], "cedar"),
         (FULL, "", [], "cedar"),
         (FREE, "juniper", [], "cedar"),
         (FREE, "juniper cedar", [], "juniper"),

@@ -44,7 +44,7 @@ from tests.snapshots import cluster, node, waiting
 from tests.standins.hub_spawner import HubSpawner
 from tests.standins.resources import resolved
 
-PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
+PLACEMENT = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
 RUNNING = Job("12", Phase.RUNNING, ends_at=1777896000.0)
 ADA = SimpleNamespace(name="ada")
 
@@ -62,7 +62,7 @@ def with_job(**chosen: str) -> HubSpawner:
     profile = ChosenProfile("k80", "slurm", **chosen)
     spawner = Spawner(job=RUNNING, ready=True, server=SimpleNamespace(port=2000), chosen=profile)
     spawner.report.port, spawner.report.topology = 2000, {"version": 1}
-    spawner.report.placement = PLACED
+    spawner.report.placement = PLACEMENT
     return spawner
 
 
@@ -80,7 +80,7 @@ OF_THE_JOB = Server(
     last_profile="k80",
     job_id="12",
     job=RUNNING,
-    placement=replace(PLACED, ends_at="2026-05-04T12:00:00+00:00"),
+    placement=replace(PLACEMENT, ends_at="2026-05-04T12:00:00+00:00"),
     topology={"version": 1},
     reported_port=2000,
     routed_port=2000,
@@ -88,7 +88,7 @@ OF_THE_JOB = Server(
 )
 STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), at=1.0)
 TIMED_OUT = Ending(Cause(Kind.TIME_LIMIT), log="/7.log", lines="kept")
-KNOWN: dict[str, tuple[Callable[[], Any], Server]] = {
+SERVERS: dict[str, tuple[Callable[[], Any], Server]] = {
     "a profile's server": (with_job, replace(OF_THE_JOB, profile_name="k80")),
     "a profile's server whose profile has a name, and another application than Jupyter": (
         lambda: with_job(display_name="Code", app="code-server"),
@@ -126,7 +126,7 @@ KNOWN: dict[str, tuple[Callable[[], Any], Server]] = {
 }
 
 
-@pytest.mark.parametrize(("spawner", "server"), KNOWN.values(), ids=KNOWN.keys())
+@pytest.mark.parametrize(("spawner", "server"), SERVERS.values(), ids=SERVERS.keys())
 async def test_servers(spawner: Callable[[], Any], server: Server) -> None:
     """What a spawner does not have is not known; nothing is asked of it that only ours have."""
     assert server_of(spawner(), with_start=False) == server
@@ -186,9 +186,9 @@ async def test_a_log_is_the_jobs_and_that_of_an_ended_server_is_read_again_where
         async def lines_of_ended(self, path: str, _job_id: str, extent: Extent) -> str:
             return "" if path == "/gone" else f"{path} {extent.size}"
 
-    kept, gone = TIMED_OUT, replace(TIMED_OUT, log="/gone")
+    readable, gone = TIMED_OUT, replace(TIMED_OUT, log="/gone")
     ours = Spawner(job_log=Log())
-    pairs: list[tuple[Any, Ending]] = [(ours, kept), (ours, gone), (stock(), kept)]
+    pairs: list[tuple[Any, Ending]] = [(ours, readable), (ours, gone), (stock(), readable)]
     lines = [await ended_log(spawner, ending, OF_PAGE) for spawner, ending in pairs]
 
     assert await running_log(ours, OF_PAGE) == ("/home/ada/job.log", "line 400")
@@ -236,9 +236,9 @@ def test_active_and_reachable(server: Server, states: tuple[bool, bool]) -> None
 def test_the_end_is_the_one_that_slurm_reports_now() -> None:
     """An admin has changed the time limit; a job that does not run, or has no limit, changes nothing."""
     running = Job("12", Phase.RUNNING, ends_at=1777900000.0)
-    assert with_current_end(PLACED, running) == replace(PLACED, ends_at="2026-05-04T13:06:40+00:00")
+    assert with_current_end(PLACEMENT, running) == replace(PLACEMENT, ends_at="2026-05-04T13:06:40+00:00")
     for job in (None, replace(running, phase=Phase.ENDING), replace(running, ends_at=None)):
-        assert with_current_end(PLACED, job) is PLACED
+        assert with_current_end(PLACEMENT, job) is PLACEMENT
 
 
 class Unread:

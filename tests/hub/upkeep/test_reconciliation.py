@@ -62,9 +62,9 @@ async def test_which_jobs_belong_to_no_server(
     job = Job(**{"job_id": "12", "phase": Phase.QUEUED, "user": "ann", "tag": TAG, **changed})
     site = Site(job, starts=(START, f"{MARK}-22222222"))
     site.in_memory.add("7")
-    looks = reconciliation(site)
-    await looks.run_once()
-    await looks.run_once()
+    check = reconciliation(site)
+    await check.run_once()
+    await check.run_once()
 
     assert site.cancelled == ([("ann", "12")] if is_orphan else [])
 
@@ -73,9 +73,9 @@ async def test_an_account_that_acts_for_all_may_be_any() -> None:
     """If exec_prefix names one account, the owner is unknown: Slurm decides what that account may cancel."""
     site = Site(Job("12", Phase.QUEUED, user="service", tag=TAG))
     site.exec_prefix = "sudo -u service"
-    looks = reconciliation(site)
-    await looks.run_once()
-    await looks.run_once()
+    check = reconciliation(site)
+    await check.run_once()
+    await check.run_once()
 
     assert site.cancelled == [("ann", "12")]
 
@@ -113,7 +113,7 @@ class Site:
         self.in_database: set[str] = set()
         self.at_the_question: Callable[[], None] = lambda: None
         self.cancelled: list[tuple[str, str]] = []
-        self.told: list[str] = []
+        self.notified: list[str] = []
 
     def connection(self) -> Any:
         return SimpleNamespace(client=self)
@@ -142,7 +142,7 @@ class Site:
         return {start: self.recorded[start] for start in start_ids if start in self.recorded}
 
     def notify(self, orphan: Orphan) -> None:
-        self.told.append(orphan.job_id)
+        self.notified.append(orphan.job_id)
 
 
 def reconciliation(site: Site) -> Reconciliation:
@@ -150,7 +150,7 @@ def reconciliation(site: Site) -> Reconciliation:
 
 
 @pytest.fixture(autouse=True)
-def two_looks_are_enough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pause_between_checks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the seconds between the checks."""
     monkeypatch.setattr("jupyterhub_gpuspawner.hub.upkeep.CONFIRMED_AFTER", 0.0)
 
@@ -161,13 +161,13 @@ JOB = Job("12", Phase.RUNNING, user="ann", tag=TAG)
 async def test_an_orphan_is_cancelled_as_its_user_who_is_told() -> None:
     """One squeue and one scancel, at the second check."""
     site = Site(JOB)
-    looks = reconciliation(site)
+    check = reconciliation(site)
 
-    assert await looks.run_once() == 0.0
-    assert (site.cancelled, site.told) == ([], [])
+    assert await check.run_once() == 0.0
+    assert (site.cancelled, site.notified) == ([], [])
 
-    assert await looks.run_once() is None
-    assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
+    assert await check.run_once() is None
+    assert (site.cancelled, site.notified) == ([("ann", "12")], ["12"])
 
 
 async def test_what_a_server_had_before_the_question_or_has_after_it_is_no_orphan() -> None:
@@ -179,22 +179,22 @@ async def test_what_a_server_had_before_the_question_or_has_after_it_is_no_orpha
     cold.in_database.add("12")
 
     for site in (came, went, cold):
-        looks = reconciliation(site)
-        await looks.run_once()
+        check = reconciliation(site)
+        await check.run_once()
         assert site.cancelled == []
-    looks = reconciliation(cold)
-    assert [await looks.run_once(), await looks.run_once(), cold.cancelled] == [None, None, []]
+    check = reconciliation(cold)
+    assert [await check.run_once(), await check.run_once(), cold.cancelled] == [None, None, []]
 
 
 async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None:
     """The finding of the first check is dropped."""
     site = Site(JOB)
-    looks = reconciliation(site)
-    await looks.run_once()
+    check = reconciliation(site)
+    await check.run_once()
     site.in_memory.add("12")
-    await looks.run_once()
+    await check.run_once()
     site.in_memory.clear()
-    await looks.run_once()
+    await check.run_once()
 
     assert site.cancelled == []
 
@@ -204,9 +204,9 @@ async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(submission, "IN_PROGRESS", {TAG, "13"})
     named = Job("14", Phase.RUNNING, user="ann", tag="project 7", name=NAME)
     site = Site(JOB, Job("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"), named, starts=(START, f"{START}9"))
-    looks = reconciliation(site)
-    await looks.run_once()
-    await looks.run_once()
+    check = reconciliation(site)
+    await check.run_once()
+    await check.run_once()
 
     assert site.cancelled == []
 
@@ -244,12 +244,12 @@ async def test_a_job_of_another_copy_of_this_hub_is_left_alone_and_told_of_once(
 ) -> None:
     """It has this hub's mark and name, but its start is not in this hub's database."""
     site = Site(JOB, starts=())
-    looks = reconciliation(site)
+    check = reconciliation(site)
     with caplog.at_level("INFO"):
         for _ in range(3):
-            assert await looks.run_once() is None
+            assert await check.run_once() is None
 
-    assert (site.cancelled, site.told) == ([], [])
+    assert (site.cancelled, site.notified) == ([], [])
     assert [record.getMessage() for record in caplog.records] == [
         f"Job 12 ({TAG}) carries this hub's mark, and this hub's database has no record of its start: another copy of "
         "this hub submitted it. It is not cancelled."
@@ -259,15 +259,15 @@ async def test_a_job_of_another_copy_of_this_hub_is_left_alone_and_told_of_once(
 async def test_what_cannot_be_cancelled_is_tried_again_at_the_next_look(caplog: pytest.LogCaptureFixture) -> None:
     """The job, the error and the cancellation are logged once each."""
     site = Site(JOB, fault=ConfigError("sudo asks for a password."))
-    looks = reconciliation(site)
+    check = reconciliation(site)
     with caplog.at_level("INFO"):
-        await looks.run_once()
-        await looks.run_once()
-        assert (site.cancelled, site.told) == ([], [])
-        await looks.run_once()
-        await looks.run_once()
+        await check.run_once()
+        await check.run_once()
+        assert (site.cancelled, site.notified) == ([], [])
+        await check.run_once()
+        await check.run_once()
 
-    assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
+    assert (site.cancelled, site.notified) == ([("ann", "12")], ["12"])
     assert [record.getMessage() for record in caplog.records] == [
         f"Job 12 ({TAG}) belongs to no server: cancelling it",
         "Job 12 is not cancelled yet; the hub will try again: sudo asks for a password.",
@@ -318,7 +318,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
 ) -> None:
     """The next hub cancels the job and says so on the user's page; servers and other hubs' jobs are left alone."""
     hub, slurm, answered = odd_site.hub, odd_site.slurm, tmp_path / "answered"
-    kept = hub.spawn("kept", {"profile": "light"})["job_id"]
+    job = hub.spawn("kept", {"profile": "light"})["job_id"]
     visitor = Visitor(hub, "una")
     odd_site.change(
         {"sbatch": f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'}
@@ -326,7 +326,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
     start(hub, "una", "light")
     wait_until(answered.exists, hub.log_end)
     lost = answered.read_text().strip()
-    elsewhere = comment(slurm, kept).replace("/kept/#", "/other/#ffffffff")
+    elsewhere = comment(slurm, job).replace("/kept/#", "/other/#ffffffff")
     others = sleeper(slurm, elsewhere)
     cancelled_after.append(others)
     assert "job_id" not in stored(hub, "una")  # only the job's own report may be there
@@ -341,7 +341,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
     assert page.status == 503
     sentence = f"Job {lost}, which had been submitted for it, has been cancelled. Please start your server again."
     assert sentence in page.text
-    assert (state(slurm, kept), state(slurm, others)) == ("RUNNING", "RUNNING")
+    assert (state(slurm, job), state(slurm, others)) == ("RUNNING", "RUNNING")
     hub.wait("kept", ready=True)
 
     hub.end("kept")

@@ -48,7 +48,7 @@ async def test_a_server_that_nobody_watches_is_taken_up_or_stopped() -> None:
     """In the second check: polled from now on if a process runs at the port that the hub knows, else stopped."""
     runs, gone = Lost("runs", port=2000, status=None), Lost("gone", port=2000, status=1)
     half, well = Lost("half", port=0, status=None), Lost("well", port=2000, status=None, polled=True)
-    spawners = {each.name: each for each in (runs, gone, half, well)}
+    spawners = {spawner.name: spawner for spawner in (runs, gone, half, well)}
 
     class Proxy:
         async def add_user(self, _: Any, name: str) -> None:
@@ -71,7 +71,7 @@ async def test_a_server_that_nobody_watches_is_taken_up_or_stopped() -> None:
     assert [spawner.done for spawner in spawners.values()] == [[], [], [], []]
     await check()
 
-    assert {name: each.done for name, each in spawners.items()} == {
+    assert {name: spawner.done for name, spawner in spawners.items()} == {
         "runs": ["routed", "polled"],
         "gone": ["unrouted", "stopped"],
         "half": ["unrouted", "stopped"],

@@ -56,11 +56,11 @@ async def test_beyond_the_cap_the_oldest_ends_and_only_the_readers_own() -> None
         others = stack.enter_context(streams.one("ben"))
         first, second = stack.enter_context(streams.one("ann")), stack.enter_context(streams.one("ann"))
         with streams.one("ann"):
-            ended = [each.done() for each in (first, second)]
+            ended = [future.done() for future in (first, second)]
         third = stack.enter_context(streams.one("ann"))
 
         assert ended == [True, False]
-        assert [each.done() for each in (others, first, second, third)] == [False, True, False, False]
+        assert [future.done() for future in (others, first, second, third)] == [False, True, False, False]
 
 
 SCOPES = {

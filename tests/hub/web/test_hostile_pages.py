@@ -119,7 +119,7 @@ def is_text(html: str) -> BeautifulSoup:
 def shows(soup: BeautifulSoup) -> int:
     """How often the page contains it, as text or as the value of an attribute."""
     values = [str(value) for tag in soup.find_all() for value in tag.attrs.values()]
-    return sum(each.count(EVIL[:30]) for each in [soup.get_text(), *values])
+    return sum(text.count(EVIL[:30]) for text in [soup.get_text(), *values])
 
 
 def test_the_form(hub: HubProcess) -> None:
@@ -170,10 +170,10 @@ def test_the_waiting_page_and_its_events(hub: HubProcess, slurm_cluster: Private
         with visitor.session.get(
             f"{hub.url}/hub/api/users/{waiting.user}/server/progress?_xsrf={visitor._xsrf}", stream=True, timeout=30
         ) as stream:
-            told = next(line for line in stream.iter_lines(chunk_size=1) if line.startswith(b"data: "))
+            data_line = next(line for line in stream.iter_lines(chunk_size=1) if line.startswith(b"data: "))
     finally:
         waiting.end()
-    event = json.loads(told.removeprefix(b"data: "))
+    event = json.loads(data_line.removeprefix(b"data: "))
 
     is_text(page.text)
     is_text(event.get("html_message", ""))
