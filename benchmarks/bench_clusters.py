@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.cluster.fleet import POLL_SECONDS
 from tests.fixtures.accounting import SMALL
-from tests.fixtures.hubs import AT_ONCE, LIGHT, start_hub
+from tests.fixtures.hubs import LIGHT, NO_SPAWN_WAIT, start_hub
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
@@ -88,7 +88,7 @@ def measure(slurms: Mapping[str, PrivateSlurm], folder: Path, *, waiting: int, i
     profiles = "".join(
         LIGHT.replace("slug: ", f"slug: {name}-").replace("slurm: {", f"slurm: {{cluster: {name}, ") for name in slurms
     )
-    lines = f"{AT_ONCE}\nc.JupyterHub.concurrent_spawn_limit = 0\nc.GPUSlurmSpawner.clusters = {own!r}"
+    lines = f"{NO_SPAWN_WAIT}\nc.JupyterHub.concurrent_spawn_limit = 0\nc.GPUSlurmSpawner.clusters = {own!r}"
     with ExitStack() as stack:
         hub = start_hub(stack, next(iter(slurms.values())), folder, lines=lines, profiles=profiles)
         form = view(hub, slurms)

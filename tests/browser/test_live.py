@@ -31,7 +31,7 @@ from tests.browser.seeing import (
     sign_in_with_server,
     small_targets,
 )
-from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub
+from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, NO_SPAWN_WAIT, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import start
 
@@ -82,7 +82,7 @@ MAP = "/hub/gpuspawner/cluster"
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
     """A hub with a profile for each kind of node."""
-    return start_light_hub(lines=f"{AT_ONCE}\n{ASKS_OFTEN}\n{CONFIG}", profiles=PROFILES)
+    return start_light_hub(lines=f"{NO_SPAWN_WAIT}\n{ASKS_OFTEN}\n{CONFIG}", profiles=PROFILES)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import sign_in, sign_in_with_server, width_left_over
-from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, StartHub, stop_servers
+from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, NO_SPAWN_WAIT, StartHub, stop_servers
 from tests.hub.servers import start
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
@@ -42,7 +42,7 @@ SMALLEST = 44
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> Iterator[HubProcess]:
     """A hub whose administrator has a server that runs, one that waits, and one that did not start."""
-    hub = start_light_hub(lines=f"{AT_ONCE}\n{ASKS_OFTEN}", profiles=PROFILES)
+    hub = start_light_hub(lines=f"{NO_SPAWN_WAIT}\n{ASKS_OFTEN}", profiles=PROFILES)
     hub.spawn("admin", {"profile": "k80"})
     for server, profile in (("waits", "k80"), ("fails", "broken")):
         start(hub, "admin", profile, server)

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import assert_accessible, return_until, shoot, sign_in
-from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, LIGHT, StartHub
+from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, LIGHT, NO_SPAWN_WAIT, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import start
 
@@ -62,7 +62,7 @@ WAITS = "Waiting in line"
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
     """A hub with a profile for each way in which a server can fail."""
-    return start_light_hub(lines=f"{AT_ONCE}\n{ASKS_OFTEN}\n{CONFIG}", profiles=PROFILES)
+    return start_light_hub(lines=f"{NO_SPAWN_WAIT}\n{ASKS_OFTEN}\n{CONFIG}", profiles=PROFILES)
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ class Mistake:
 
     profiles: str
     """The profiles of the configuration, as Python."""
-    says: str
+    finding: str
     """The line of the check; ``LISTED`` stands for the cluster's partitions, here and in what a user reads."""
-    reads: str = "starts now, 106 of 120 cores free"
+    sentence: str = "starts now, 106 of 120 cores free"
     """The form's sentence, or that of a start that is refused; empty where users notice nothing, or the profile is
     missing from the form."""
     chosen: Mapping[str, object] = field(default_factory=dict)
@@ -53,14 +53,16 @@ def one(slurm: str, more: str = "") -> str:
 
 def partition(name: str, **changed: Any) -> ClusterSnapshot:
     """The recorded cluster with a changed partition."""
-    found = tuple(replace(each, **changed) if each.name == name else each for each in RECORDED.partitions)
-    return replace(RECORDED, partitions=found)
+    partitions = tuple(replace(record, **changed) if record.name == name else record for record in RECORDED.partitions)
+    return replace(RECORDED, partitions=partitions)
 
 
 def reservation(name: str, **changed: Any) -> ClusterSnapshot:
     """The recorded cluster with a changed reservation."""
-    found = tuple(replace(each, **changed) if each.name == name else each for each in RECORDED.reservations)
-    return replace(RECORDED, reservations=found)
+    reservations = tuple(
+        replace(record, **changed) if record.name == name else record for record in RECORDED.reservations
+    )
+    return replace(RECORDED, reservations=reservations)
 
 
 ACCOUNTING = AccountingNames(frozenset({"training"}), {"normal": QosLimits()})
@@ -84,7 +86,7 @@ profile: {slug: nope}
 sessions: [{date: 2026-11-22, from: 9:00, to: 17:00}]
 """
 
-LISTED = ", ".join(sorted(each.name for each in RECORDED.partitions if not each.hidden))
+LISTED = ", ".join(sorted(record.name for record in RECORDED.partitions if not record.hidden))
 
 MISTAKES: dict[str, Mistake] = {
     "a partition that does not exist": Mistake(

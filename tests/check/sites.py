@@ -52,16 +52,16 @@ class RecordedClient:
 
     async def accounting_names(self) -> AccountingNames | None:
         """The accounts and QOS, or the fault with which they are asked for."""
-        found = _answer(self._accounting)
-        assert found is None or isinstance(found, AccountingNames)
-        return found
+        names = _answer(self._accounting)
+        assert names is None or isinstance(names, AccountingNames)
+        return names
 
     async def test_only(self, script: str, **_: Any) -> WillRun:
         """The trial, or Slurm's refusal."""
         self.tried.append(script)
-        found = _answer(self._trial)
-        assert isinstance(found, WillRun)
-        return found
+        trial = _answer(self._trial)
+        assert isinstance(trial, WillRun)
+        return trial
 
     async def config(self) -> SlurmConfig:
         """A site without accounting."""
@@ -112,15 +112,15 @@ def context_in(
     options: Options = DEFAULTS,
 ) -> Context:
     """The context of a configuration in front of a cluster, at the time of its snapshot."""
-    known = snapshot or recorded_snapshot("22.05")
-    found = asyncio.run(context_of(load_site(config), options))
+    cluster = snapshot or recorded_snapshot("22.05")
+    site_context = asyncio.run(context_of(load_site(config), options))
     return replace(
-        found,
+        site_context,
         client=client or RecordedClient(),  # type: ignore[arg-type]
-        snapshot=known,
+        snapshot=cluster,
         slurm_error=None,
         version="22.05.8",
-        now=datetime.fromtimestamp(known.taken_at, timezone.utc),
+        now=datetime.fromtimestamp(cluster.taken_at, timezone.utc),
     )
 
 
@@ -128,7 +128,7 @@ OF_THE_HUB = (settings.check_names, run_as.check_wrappers, run_as.check_prefix, 
 OF_PROFILES = [check for check in CHECKS if check not in OF_THE_HUB and check.__module__ != machine.__name__]
 
 
-def found_in(where: Context) -> list[Finding]:
+def findings_in(where: Context) -> list[Finding]:
     """Everything that the check finds in profiles, courses and Slurm; the hub's machine is not a recorded one."""
     return list(asyncio.run(findings(where, OF_PROFILES)))
 
@@ -136,7 +136,7 @@ def found_in(where: Context) -> list[Finding]:
 def of_configuration(site: Site) -> list[Finding]:
     """Everything that the check finds in a configuration without a cluster, the hub's machine left out."""
 
-    async def found() -> list[Finding]:
+    async def run_checks() -> list[Finding]:
         return list(await findings(await context_of(site), OF_PROFILES))
 
-    return asyncio.run(found())
+    return asyncio.run(run_checks())

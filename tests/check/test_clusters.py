@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.check.slurm import check_slurm
 from jupyterhub_gpuspawner.check.submit import check_submit
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.site.configuration import load_site
-from tests.check.sites import HEAD, RecordedClient, context, found_in
+from tests.check.sites import HEAD, RecordedClient, context, findings_in
 from tests.cli.runner import run
 from tests.fixtures.databases import hub_session
 from tests.snapshots import recorded_snapshot
@@ -81,7 +81,7 @@ CEDER = {"where": {"choices": {"j": {}, "c": {"slurm": {"cluster": "ceder"}}}}}
 
 
 @pytest.mark.parametrize(
-    ("clusters", "profile", "says"),
+    ("clusters", "profile", "alarms"),
     [
         ({"juniper": JUNIPER, "cedar": CEDAR}, MIXED, []),
         ({"juniper": JUNIPER, "cedar": CEDAR}, {"display_name": "G"}, [UNUSED]),
@@ -102,13 +102,13 @@ CEDER = {"where": {"choices": {"j": {}, "c": {"slurm": {"cluster": "ceder"}}}}}
     ids=["right", "unused", "the same", "of one slurmdbd", "unknown", "unknown in a choice", "unknown, and never used"],
 )
 def test_a_mistake_in_the_clusters_is_found(
-    tmp_path: Path, clusters: dict[str, object], profile: dict[str, object], says: list[str]
+    tmp_path: Path, clusters: dict[str, object], profile: dict[str, object], alarms: list[str]
 ) -> None:
     """Each with its place, and what would be right."""
     lines = f"c.GPUSlurmSpawner.clusters = {clusters}\nc.GPUProfilesSpawner.profiles = [{profile}]"
-    found = found_in(context(tmp_path, lines))
+    findings = findings_in(context(tmp_path, lines))
 
-    assert [line(each) for each in found if each.severity is not Severity.OK] == says
+    assert [line(finding) for finding in findings if finding.severity is not Severity.OK] == alarms
 
 
 def test_servers_on_a_cluster_that_is_named_no_longer(tmp_path: Path) -> None:
@@ -120,11 +120,11 @@ def test_servers_on_a_cluster_that_is_named_no_longer(tmp_path: Path) -> None:
             session.add(orm.Spawner(name="", user=orm.User(name=name), state=server_state, server=server))
         session.commit()
 
-    async def found() -> list[str]:
+    async def alarms() -> list[str]:
         contexts = await contexts_of(load_site(configuration(tmp_path, TWO + BOTH)))
-        return [line(each) for each in await findings_of_all(contexts, (check_clusters,))]
+        return [line(finding) for finding in await findings_of_all(contexts, (check_clusters,))]
 
-    assert asyncio.run(found()) == [
+    assert asyncio.run(alarms()) == [
         "warn  c.GPUSlurmSpawner.clusters: oak: the hub no longer names it, and servers of ada run there. They are "
         "kept. Name it until they have ended, or stop them. [cluster-removed]"
     ]
@@ -135,7 +135,7 @@ def test_each_cluster_judges_its_own_requests_and_one_is_silent(tmp_path: Path) 
     lines = TWO + BOTH.replace('"cluster": "juniper"', '"cluster": "juniper", "partition": "batches"')
     silent = SlurmUnavailable("slurmctld cannot be reached.")
 
-    async def found() -> list[tuple[str, str, str]]:
+    async def codes() -> list[tuple[str, str, str]]:
         juniper, cedar = await contexts_of(load_site(configuration(tmp_path, lines)))
         snapshot = recorded_snapshot("22.05")
         contexts = [
@@ -150,9 +150,9 @@ def test_each_cluster_judges_its_own_requests_and_one_is_silent(tmp_path: Path) 
             replace(cedar, slurm_error=silent),
         ]
         checks = (check_requests, profiles.check_allowed, check_slurm)
-        return [(each.cluster, each.where, each.code) for each in await findings_of_all(contexts, checks)]
+        return [(finding.cluster, finding.where, finding.code) for finding in await findings_of_all(contexts, checks)]
 
-    assert asyncio.run(found()) == [
+    assert asyncio.run(codes()) == [
         ("juniper", "profile one: profile_options.where.choices.a.slurm.partition", "partition-missing"),
         ("juniper", "Slurm", "slurm"),
         ("cedar", "profile one", "profile"),
@@ -219,11 +219,11 @@ def test_commands_are_tried_as_a_user_on_each_cluster(tmp_path: Path) -> None:
     scripts = {"as": 'shift\nexec "$@"', "sbatch": records, "scancel": records}
     lines = with_commands(tmp_path, scripts, f"c.GPUSlurmSpawner.exec_prefix = '{tmp_path}/as {{username}}'\n")
 
-    async def found() -> list[tuple[str, str]]:
+    async def codes() -> list[tuple[str, str]]:
         contexts = await contexts_of(load_site(configuration(tmp_path, lines)), Options(user="daemon"))
-        return [(each.cluster, each.code) for each in await findings_of_all(contexts, (check_prefix,))]
+        return [(finding.cluster, finding.code) for finding in await findings_of_all(contexts, (check_prefix,))]
 
-    assert asyncio.run(found()) == [("juniper", "run-as-user"), ("cedar", "run-as-user")]
+    assert asyncio.run(codes()) == [("juniper", "run-as-user"), ("cedar", "run-as-user")]
     assert sorted((tmp_path / "asked").read_text().split()) == [
         *["/etc/cedar/slurm.conf"] * 3,
         *["/etc/juniper/slurm.conf"] * 3,
@@ -234,21 +234,24 @@ def test_a_course_is_checked_where_its_profile_is(tmp_path: Path) -> None:
     """What is found of it is of no cluster: the sentence names one; a silent one concerns its own courses alone."""
     courses = tmp_path / "courses"
     courses.mkdir()
-    for name, place in (("first", "a"), ("next", "b")):
+    for name, choice in (("first", "a"), ("next", "b")):
         (courses / f"{name}.yaml").write_text(
-            f"{{name: {name}, instructors: root, roster: root, profile: {{slug: one, options: {{where: {place}}}}}, "
+            f"{{name: {name}, instructors: root, roster: root, profile: {{slug: one, options: {{where: {choice}}}}}, "
             "zone: UTC, sessions: [{date: 2999-03-04, from: '9:00', to: '12:00', reservation: ml}]}"
         )
     lines = f"{TWO}{BOTH}c.GPUProfilesSpawner.courses_dir = {str(courses)!r}"
 
-    async def found() -> list[tuple[str, str, str]]:
+    async def sentences() -> list[tuple[str, str, str]]:
         contexts = await contexts_of(load_site(configuration(tmp_path, lines)))
         snapshot = replace(recorded_snapshot("22.05"), reservations=())
-        known = [replace(each, others={"juniper": snapshot, "cedar": None}) for each in contexts]
-        known[0] = replace(known[0], client=RecordedClient(), snapshot=snapshot)  # type: ignore[arg-type]
-        return [(each.cluster, each.where, each.text) for each in await findings_of_all(known, (check_courses,))]
+        with_snapshots = [replace(context, others={"juniper": snapshot, "cedar": None}) for context in contexts]
+        with_snapshots[0] = replace(with_snapshots[0], client=RecordedClient(), snapshot=snapshot)  # type: ignore[arg-type]
+        return [
+            (finding.cluster, finding.where, finding.text)
+            for finding in await findings_of_all(with_snapshots, (check_courses,))
+        ]
 
-    assert asyncio.run(found()) == [
+    assert asyncio.run(sentences()) == [
         ("", "course first", "There is no reservation ml on juniper."),
         ("", "course next", "Slurm on cedar does not respond, so no seats are counted."),
     ]
@@ -264,12 +267,17 @@ exit 1"""
         tmp_path, {"sbatch": sbatch}, f"c.GPUSlurmSpawner.exec_prefix = ''\nc.JupyterHub.hub_port = {unused_tcp_port}\n"
     )
 
-    async def found() -> list[tuple[str, str, str]]:
+    async def codes() -> list[tuple[str, str, str]]:
         contexts = await contexts_of(load_site(configuration(tmp_path, lines)), Options(submit=True))
-        answered = [replace(each, snapshot=recorded_snapshot("22.05"), slurm_error=None) for each in contexts]
-        return [(each.cluster, each.where, each.code) for each in await findings_of_all(answered, (check_submit,))]
+        with_snapshots = [
+            replace(context, snapshot=recorded_snapshot("22.05"), slurm_error=None) for context in contexts
+        ]
+        return [
+            (finding.cluster, finding.where, finding.code)
+            for finding in await findings_of_all(with_snapshots, (check_submit,))
+        ]
 
-    assert asyncio.run(found()) == [
+    assert asyncio.run(codes()) == [
         ("juniper", "partition gpu", "job-refused"),
         ("cedar", "partition batch", "job-refused"),
     ]

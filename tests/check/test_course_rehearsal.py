@@ -36,7 +36,9 @@ NOW = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)
 PLAN = SessionPlan(CourseDate(NOW, NOW + timedelta(hours=3), "2026-03-02"), ("ada", "ben"))
 
 
-def look(home: Path, *, gpus: bool = False, git: str = "", path: str = "/usr/bin:/bin", **variables: str) -> list[str]:
+def node_facts(
+    home: Path, *, gpus: bool = False, git: str = "", path: str = "/usr/bin:/bin", **variables: str
+) -> list[str]:
     """What the job prints of its node, isolated from this package."""
     source = Path(module.__file__).with_name("on_node_course.py").read_text()
     questions = json.dumps({"gpus": gpus, "git": git, "branch": "main"})
@@ -66,15 +68,15 @@ def test_a_job_looks_at_home_gpu_and_materials(tmp_path: Path) -> None:
     program(tmp_path, "git", 'echo "fatal: no branch" >&2; exit 2')
     url = "https://git.example.org/course"
 
-    seen = [
-        look(home),
-        look(home, gpus=True, path=path, CUDA_VISIBLE_DEVICES="0"),
-        look(home, gpus=True, path=path),
-        look(home, git=url, path=path),
-        look(home / "missing", git=url, path="/nowhere"),
+    facts = [
+        node_facts(home),
+        node_facts(home, gpus=True, path=path, CUDA_VISIBLE_DEVICES="0"),
+        node_facts(home, gpus=True, path=path),
+        node_facts(home, git=url, path=path),
+        node_facts(home / "missing", git=url, path="/nowhere"),
     ]
 
-    assert seen == [
+    assert facts == [
         ["home: "],
         ["home: ", "gpu: "],
         ["home: ", "gpu: Slurm has given the job no GPU"],
@@ -90,9 +92,9 @@ FACTS = {"home": "Disk quota exceeded", "gpu": "", "materials": "\\u001b[2J"}
 def test_the_facts_of_a_job_become_findings() -> None:
     """Without characters that a terminal would act on."""
     log = "".join(f'gpuspawner-check {fact} {{"why": "{why}"}}\n' for fact, why in FACTS.items())
-    found = course_faults(replace(followed(), log=parse_log(log)), "g1")
+    findings = course_faults(replace(followed(), log=parse_log(log)), "g1")
 
-    assert [(finding.code, finding.where, finding.text) for finding in found] == [
+    assert [(finding.code, finding.where, finding.text) for finding in findings] == [
         ("home-unwritable", "node g1", "nothing can be written to the home folder: Disk quota exceeded"),
         ("materials-missing", "node g1", "the materials cannot be fetched:  [2J"),
     ]

@@ -15,11 +15,11 @@ SHOWN = "which the form shows and by which it judges whether a job can start."
 HUB = "c.GPUSlurmSpawner"
 
 
-def found(folder: Path, slurm: str, more: str = "", settings: str = "") -> list[str]:
+def finding_lines(folder: Path, slurm: str, more: str = "", settings: str = "") -> list[str]:
     """The lines of what the check finds in one profile."""
     profile = f'{{"display_name": "G", "slurm": {{"partition": "gpu", {slurm}}}, {more}}}'
     where = context(folder, f"{settings}\nc.GPUProfilesSpawner.profiles = [{profile}]")
-    return [line(each) for each in asyncio.run(findings(where, [profiles.check_extra]))]
+    return [line(finding) for finding in asyncio.run(findings(where, [profiles.check_extra]))]
 
 
 FIELDS = {
@@ -69,10 +69,10 @@ OF_VARIABLES = {
 }
 
 
-@pytest.mark.parametrize(("extra", "told"), [*OF_FIELDS.items(), *OF_THE_HUB.items(), *OF_VARIABLES.items()])
-def test_an_option_that_a_field_or_a_setting_stands_for_is_found(tmp_path: Path, extra: str, told: str) -> None:
+@pytest.mark.parametrize(("extra", "message"), [*OF_FIELDS.items(), *OF_THE_HUB.items(), *OF_VARIABLES.items()])
+def test_an_option_that_a_field_or_a_setting_stands_for_is_found(tmp_path: Path, extra: str, message: str) -> None:
     """Whether the profile sets the field or not: in either way the form does not know of the option."""
-    assert found(tmp_path, f'"gpus": 1, "extra": ["{extra}"]') == [told.format("profile g: slurm.extra: ")]
+    assert finding_lines(tmp_path, f'"gpus": 1, "extra": ["{extra}"]') == [message.format("profile g: slurm.extra: ")]
 
 
 BESIDE = {
@@ -93,8 +93,8 @@ def test_an_option_that_contradicts_a_field_is_found_where_the_field_is_set(
     """Without the field it is the only way to say what it says."""
     fields, field = setting
 
-    assert found(tmp_path, f'"extra": ["{extra}"]') == []
-    assert found(tmp_path, f'{fields}, "extra": ["{extra}"]') == [
+    assert finding_lines(tmp_path, f'"extra": ["{extra}"]') == []
+    assert finding_lines(tmp_path, f'{fields}, "extra": ["{extra}"]') == [
         f"warn  profile g: slurm.extra: {extra} contradicts slurm.{field}, which is set as well. Remove it, or "
         f"slurm.{field}. [extra-field]"
     ]
@@ -103,16 +103,16 @@ def test_an_option_that_contradicts_a_field_is_found_where_the_field_is_set(
 def test_a_sites_options_are_found_once_at_its_setting(tmp_path: Path) -> None:
     """Not again for each profile, nor for each value of an option."""
     options = '"profile_options": {"gpus": {"range": {"min": 1, "max": 8, "sets": "slurm.gpus"}}}'
-    told = found(tmp_path, '"gpus": 1', options, "c.GPUSlurmSpawner.req_options = '--mem=8G'")
+    messages = finding_lines(tmp_path, '"gpus": 1', options, "c.GPUSlurmSpawner.req_options = '--mem=8G'")
 
-    assert told == [OF_FIELDS["--mem=8G"].format(f"{HUB}.req_options: ")]
+    assert messages == [OF_FIELDS["--mem=8G"].format(f"{HUB}.req_options: ")]
 
 
 def test_an_options_own_line_is_found_at_the_option(tmp_path: Path) -> None:
     """The place is that of the choice."""
     options = '"profile_options": {"m": {"choices": {"s": {}, "l": {"slurm": {"extra": ["--mem=9G"]}}}}}'
 
-    assert [told.split(": --")[0] for told in found(tmp_path, '"gpus": 1', options)] == [
+    assert [message.split(": --")[0] for message in finding_lines(tmp_path, '"gpus": 1', options)] == [
         "warn  profile g: profile_options.m.choices.l.slurm.extra"
     ]
 
@@ -135,9 +135,9 @@ def test_other_options_raise_no_alarm(tmp_path: Path) -> None:
         "--signal=B:TERM@60",
     ]
 
-    assert found(tmp_path, f'"gpus": 1, "memory": "4G", "cpus": 2, "extra": {lines}') == []
+    assert finding_lines(tmp_path, f'"gpus": 1, "memory": "4G", "cpus": 2, "extra": {lines}') == []
 
 
 def test_gpus_that_extra_alone_requests_raise_no_alarm(tmp_path: Path) -> None:
     """They are part of the request that the form judges."""
-    assert found(tmp_path, '"extra": ["--gres=gpu:2"]') == []
+    assert finding_lines(tmp_path, '"extra": ["--gres=gpu:2"]') == []

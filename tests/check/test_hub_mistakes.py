@@ -85,8 +85,8 @@ def commands(folder: Path, *, sudo: str = 'shift 3; exec "$@"', ahead: int = 0) 
     for name in ("slurm", "bin", "libexec"):
         (folder / name).mkdir(exist_ok=True)
     (folder / "slurm" / "scontrol").write_text(SCONTROL.replace("AHEAD", f"({ahead})"))
-    said = "echo 'sbatch: error: Batch script is empty!' >&2; exit 1"
-    (folder / "slurm" / "sbatch").write_text(f"#!/bin/sh\n# a stand-in for sbatch\n{said}\n")
+    answer = "echo 'sbatch: error: Batch script is empty!' >&2; exit 1"
+    (folder / "slurm" / "sbatch").write_text(f"#!/bin/sh\n# a stand-in for sbatch\n{answer}\n")
     (folder / "slurm" / "scancel").write_text("#!/bin/sh\n# a stand-in for scancel\n")
     (folder / "bin" / "sudo").write_text(f"#!/bin/sh\n# a stand-in for sudo\n{sudo}\n")
     for file in (*(folder / "slurm").iterdir(), folder / "bin" / "sudo"):
@@ -110,7 +110,7 @@ echo "Sibling:    cedar:127.0.0.1:28152 ID:2 FedState:ACTIVE Features: PersistCo
     scontrol.write_text(scontrol.read_text() + others)
 
 
-def sudo_says(line: str) -> Callable[[Path], None]:
+def refusing_sudo(line: str) -> Callable[[Path], None]:
     """A sudo that refuses."""
     return lambda folder: commands(folder, sudo=f"echo {line!r} >&2; exit 1")
 
@@ -160,7 +160,7 @@ def written(name: str, mode: int) -> Callable[[Path], None]:
 )
 def test_a_slurm_that_keeps_tokens_or_kernels_is_told(config: SlurmConfig, codes: list[str]) -> None:
     """A job's environment has a secret, its script none; a kernel leaves its server's process group."""
-    assert [(each.severity, each.code) for each in slurm.of_config(config)] == [
+    assert [(finding.severity, finding.code) for finding in slurm.of_config(config)] == [
         (Severity.WARNING, code) for code in codes
     ]
 
@@ -170,7 +170,7 @@ class HubMistake:
     """A mistake in the configuration of a hub or in what surrounds it, and the finding about it."""
 
     lines: str
-    says: str
+    finding: str
     surroundings: Callable[[Path], Any] = lambda _folder: None
     snapshot: ClusterSnapshot = AT_HOME
     options: Options = DEFAULTS
@@ -327,7 +327,7 @@ MISTAKES = {
         f"{SUDO}c.GPUSlurmSpawner.wrapper_dir = '/no/such/folder'",
         "WRONG c.GPUSlurmSpawner.wrapper_dir: there is no folder /no/such/folder. As root, run "
         "`gpuspawner files /etc/jupyterhub --wrappers --wrapper-dir /no/such/folder`. [wrapper-missing]",
-        sudo_says("sudo: a password is required"),
+        refusing_sudo("sudo: a password is required"),
     ),
     "one script is not installed": HubMistake(
         SUDO + SCRIPTS,
@@ -394,7 +394,7 @@ MISTAKES = {
         "WRONG c.GPUSlurmSpawner.exec_prefix: submit was not run: sudo asks for a password (sudo: a password is "
         "required). The same for trial, cancel, log. Allow the hub's account to run Slurm's commands without one "
         "(NOPASSWD in sudoers). [run-as-user-fails]",
-        sudo_says("sudo: a password is required"),
+        refusing_sudo("sudo: a password is required"),
         options=Options(user="daemon"),
     ),
     "sudo's rules name other commands": HubMistake(
@@ -402,7 +402,7 @@ MISTAKES = {
         "WRONG c.GPUSlurmSpawner.exec_prefix: sbatch was not run: sudo does not allow it (Sorry, user jupyterhub is "
         "not allowed to execute x). The same for scancel. Compare the command with the sudoers file. "
         "[run-as-user-fails]",
-        sudo_says("Sorry, user jupyterhub is not allowed to execute x"),
+        refusing_sudo("Sorry, user jupyterhub is not allowed to execute x"),
         options=Options(user="daemon"),
     ),
     "a script behind sudo that answers something else": HubMistake(
@@ -529,8 +529,10 @@ async def alarms(
     config = folder / "jupyterhub_config.py"
     config.write_text(text.replace("FOLDER/", f"{folder}/"))
     context = await run.context_of(load_site(config), options)
-    found = await run.findings(replace(context, snapshot=snapshot, slurm_error=None), checks)
-    lines = [run.line(each).replace(str(folder), "FOLDER") for each in found if each.severity is not Severity.OK]
+    findings = await run.findings(replace(context, snapshot=snapshot, slurm_error=None), checks)
+    lines = [
+        run.line(finding).replace(str(folder), "FOLDER") for finding in findings if finding.severity is not Severity.OK
+    ]
     return [re.sub(r", such as [0-9a-f.:]+\. \[", ". [", line) for line in lines]
 
 
@@ -550,7 +552,7 @@ async def test_a_mistake_is_found_where_it_was_made(site: Path, mistake: HubMist
     """One finding and no other: its severity and code, the file or setting, the fault, and what would be right."""
     mistake.surroundings(site)
 
-    assert await alarms(site, BASE + mistake.lines, mistake.snapshot, mistake.options) == [mistake.says]
+    assert await alarms(site, BASE + mistake.lines, mistake.snapshot, mistake.options) == [mistake.finding]
 
 
 @pytest.mark.parametrize(
@@ -571,7 +573,7 @@ async def test_a_sudo_that_does_not_work_is_one_finding(site: Path, name: str) -
     checks = (people.check_trials, *HERE)
 
     (line,) = await alarms(site, BASE + mistake.lines, mistake.snapshot, Options(user="daemon"), checks)
-    assert line.partition(" [")[2] == mistake.says.partition(" [")[2]
+    assert line.partition(" [")[2] == mistake.finding.partition(" [")[2]
 
 
 async def test_a_database_that_cannot_be_written_is_found(tmp_path: Path) -> None:
@@ -663,9 +665,9 @@ async def test_a_check_as_root_says_that_sudo_refuses_it_nothing(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     commands(site, sudo='shift 3; exec "$@"')
     lines = f"c.GPUSlurmSpawner.exec_prefix = {words!r}\n"
-    told = await alarms(site, BASE + lines, options=Options(user="daemon"), checks=(run_as.check_prefix,))
+    messages = await alarms(site, BASE + lines, options=Options(user="daemon"), checks=(run_as.check_prefix,))
 
-    assert [line.rpartition("[")[2] for line in told] == [f"{code}]" for code in codes]
+    assert [line.rpartition("[")[2] for line in messages] == [f"{code}]" for code in codes]
 
 
 async def test_scripts_that_work_for_a_user_are_said_to(site: Path) -> None:
@@ -675,9 +677,9 @@ async def test_scripts_that_work_for_a_user_are_said_to(site: Path) -> None:
     (site / "jupyterhub_config.py").write_text((BASE + SUDO + SCRIPTS).replace("FOLDER", str(site)))
     context = await run.context_of(load_site(site / "jupyterhub_config.py"), Options(user="daemon"))
 
-    assert [run.line(each) for each in await run.findings(context, (run_as.check_wrappers, run_as.check_prefix))] == [
-        "ok    c.GPUSlurmSpawner.exec_prefix: 4 scripts run as daemon through `sudo -n -u daemon`."
-    ]
+    assert [
+        run.line(finding) for finding in await run.findings(context, (run_as.check_wrappers, run_as.check_prefix))
+    ] == ["ok    c.GPUSlurmSpawner.exec_prefix: 4 scripts run as daemon through `sudo -n -u daemon`."]
 
 
 async def test_a_hub_without_the_one_line_uses_nothing_of_this_package(site: Path) -> None:
@@ -737,11 +739,11 @@ async def test_another_hub_of_the_same_name_is_seen_by_its_jobs(tmp_path: Path, 
         with pytest.MonkeyPatch.context() as patch:
             for name, value in slurm_cluster.environment.items():
                 patch.setenv(name, value)
-            told = await alarms(tmp_path, BASE + lines, checks=(machine.check_same_name,))
+            messages = await alarms(tmp_path, BASE + lines, checks=(machine.check_same_name,))
     finally:
         slurm_cluster.run("scancel", *jobs)
 
-    assert told == [
+    assert messages == [
         "WRONG c.GPUSlurmSpawner.hub_name: Slurm has 1 jobs of another hub, or of this one with an earlier cookie "
         f"secret under the name 'twin' (job {jobs[1]}). Give each hub of the cluster a hub_name of its own; after the "
         "loss of a cookie secret, cancel these jobs. [hub-name-shared]"

@@ -33,7 +33,7 @@ PROBE = ProbeJob(
     home="/home/ada",
 )
 JOB = Job("7", Phase.RUNNING, "RUNNING", batch_host="g1", partition="gpu", tag=PROBE.tag, name=PROBE.name, user="ada")
-GOOD = """\
+LOG = """\
 slurmstepd: a line of Slurm's
 gpuspawner-check began {}
 gpuspawner-check shell {"slug": "gpu"}
@@ -48,13 +48,13 @@ gpuspawner-check port {"port": 20345, "tried": 1}
 """
 
 
-def followed(log: str = GOOD, **values: object) -> FollowedJob:
+def followed(log: str = LOG, **values: object) -> FollowedJob:
     """A job that ran, with this log."""
     whole = FollowedJob(PROBE, job_id="7", first=JOB, last=JOB, log=parse_log(log), back="")
     return replace(whole, **values)  # type: ignore[arg-type]
 
 
-def said(log: str, old: str, new: str) -> str:
+def changed_log(log: str, old: str, new: str) -> str:
     """The log with one part of it changed."""
     assert old in log
     return log.replace(old, new)
@@ -84,8 +84,8 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
     ),
     "no nbgitpuller for a course's materials": (
         followed(
-            said(
-                GOOD,
+            changed_log(
+                LOG,
                 "gpuspawner-check launcher",
                 'gpuspawner-check nbgitpuller {"slug": "gpu", "what": "nbgitpuller", "found": false}\n'
                 "gpuspawner-check launcher",
@@ -94,13 +94,13 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
         ["error nbgitpuller-missing: profile gpu", PLACED],
     ),
     "no command": (
-        followed(said(GOOD, '"jupyterhub-singleuser", "found": true', '"jupyterhub-singleuser", "found": false')),
+        followed(changed_log(LOG, '"jupyterhub-singleuser", "found": true', '"jupyterhub-singleuser", "found": false')),
         ["error command-missing: profile gpu", PLACED],
     ),
     "a module is missing": (
         followed(
-            said(
-                GOOD,
+            changed_log(
+                LOG,
                 'gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}',
                 'gpuspawner: module cuda/99 cannot be loaded\ngpuspawner-check setup {"slug": "gpu"}',
             )
@@ -109,8 +109,8 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
     ),
     "a login profile that exits": (
         followed(
-            said(
-                GOOD,
+            changed_log(
+                LOG,
                 'gpuspawner-check profile {"slug": "gpu"}\n'
                 'gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}',
                 'gpuspawner-check setup {"slug": "gpu"}',
@@ -120,8 +120,8 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
     ),
     "a login profile that runs fish instead, after a profile whose module is missing": (
         followed(
-            said(
-                GOOD,
+            changed_log(
+                LOG,
                 'gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}',
                 'gpuspawner: module cuda/99 cannot be loaded\ngpuspawner-check setup {"slug": "gpu"}\n'
                 'gpuspawner-check shell {"slug": "other"}',
@@ -130,17 +130,17 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
         ["error login-shell-ends: node g1", "error environment-fails: profile gpu", PLACED],
     ),
     "a login profile that waits for an answer": (
-        followed(GOOD.partition("gpuspawner-check profile")[0], back=None),
+        followed(LOG.partition("gpuspawner-check profile")[0], back=None),
         ["error login-shell-ends: node g1"],
     ),
     "a module that takes too long": (
-        followed(GOOD.partition("gpuspawner-check command")[0], back=None),
+        followed(LOG.partition("gpuspawner-check command")[0], back=None),
         ["error environment-fails: profile gpu"],
     ),
     "no container runtime": (
         followed(
-            said(
-                GOOD,
+            changed_log(
+                LOG,
                 '"what": "jupyterhub-singleuser", "found": true}',
                 '"what": "jupyterhub-singleuser", "found": true}\n'
                 'gpuspawner-check runtime {"slug": "lab", "what": "apptainer", "found": false}',
@@ -150,26 +150,28 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
     ),
     "no Python": (
         followed(
-            GOOD.partition("gpuspawner: g1")[0]
+            LOG.partition("gpuspawner: g1")[0]
             + "gpuspawner: no Python 3.9 or newer on g1; load a module that has one, or set GPUSPAWNER_PYTHON\n",
             back=None,
         ),
         ["error python-missing: node g1"],
     ),
     "the home is not mounted": (
-        followed(said(GOOD, "gpuspawner-check profile", "gpuspawner-check no-home {}\ngpuspawner-check profile")),
+        followed(changed_log(LOG, "gpuspawner-check profile", "gpuspawner-check no-home {}\ngpuspawner-check profile")),
         ["error home-missing: node g1", PLACED, RAN],
     ),
     "variables do not arrive": (
-        followed(said(GOOD, '"arrived": true, "sbatch": []', '"arrived": false, "sbatch": ["SBATCH_EXPORT"]')),
+        followed(changed_log(LOG, '"arrived": true, "sbatch": []', '"arrived": false, "sbatch": ["SBATCH_EXPORT"]')),
         ["error job-environment: node g1", "warning job-environment: node g1", PLACED],
     ),
     "a firewall before the hub": (
-        followed(said(GOOD, '"reached": true, "status": 200, "hub": true', '"reached": false, "why": "timed out"')),
+        followed(
+            changed_log(LOG, '"reached": true, "status": 200, "hub": true', '"reached": false, "why": "timed out"')
+        ),
         ["error hub-unreachable: node g1", PLACED],
     ),
     "another program at the hub's address": (
-        followed(said(GOOD, '"status": 200, "hub": true', '"status": 404, "hub": false')),
+        followed(changed_log(LOG, '"status": 200, "hub": true', '"status": 404, "hub": false')),
         ["error hub-unreachable: node g1", PLACED],
     ),
     "a firewall before the nodes": (
@@ -177,7 +179,7 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
         ["error node-unreachable: node g1", PLACED],
     ),
     "all ports are taken": (
-        followed(said(GOOD, '"port": 20345, "tried": 1', '"port": 0, "tried": 1000'), back=None),
+        followed(changed_log(LOG, '"port": 20345, "tried": 1', '"port": 0, "tried": 1000'), back=None),
         ["error ports-taken: node g1", PLACED],
     ),
     "a plugin writes its own comments": (
@@ -202,7 +204,7 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
 @pytest.mark.parametrize(("job", "expected"), CASES.values(), ids=CASES.keys())
 def test_what_a_followed_job_means(job: FollowedJob, expected: list[str]) -> None:
     """Codes, places and severities, in order; a job that has what servers need is said to."""
-    assert [f"{each.severity.value} {each.code}: {each.where}" for each in findings_of(job)] == expected
+    assert [f"{finding.severity.value} {finding.code}: {finding.where}" for finding in findings_of(job)] == expected
 
 
 def test_a_log_cannot_write_to_the_terminal() -> None:
@@ -215,8 +217,10 @@ def test_a_log_cannot_write_to_the_terminal() -> None:
 def test_what_runs_on_the_node_is_of_the_standard_library() -> None:
     """Its source starts isolated, without this package, as in the job."""
     source = Path(submit.__file__).with_name("on_node.py").read_text()
-    asked = '{"hub": "http://127.0.0.1:9/", "ports": [0, 0], "word": "0123", "seconds": 0}'
-    ran = subprocess.run([sys.executable, "-I", "-S", "-c", source, asked], capture_output=True, text=True, check=True)
+    questions = '{"hub": "http://127.0.0.1:9/", "ports": [0, 0], "word": "0123", "seconds": 0}'
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", source, questions], capture_output=True, text=True, check=True
+    )
     log = parse_log(ran.stdout)
 
     assert (ran.stderr, log.facts["environment"]["arrived"], log.facts["hub"]["reached"]) == ("", False, False)
@@ -266,9 +270,9 @@ async def test_a_job_in_each_partition_tells_what_its_node_lacks(
     tmp_path: Path, cluster: PrivateSlurm, unused_tcp_port: int
 ) -> None:
     """Real jobs, one for each partition, reach this machine and are reached; they leave neither job nor log behind."""
-    found = await submitted(tmp_path, cluster, unused_tcp_port)
-    errors = [(each.code, each.where, each.text) for each in found if each.severity is Severity.ERROR]
-    node = next(each.where for each in found if each.code == "job-placed")
+    findings = await submitted(tmp_path, cluster, unused_tcp_port)
+    errors = [(finding.code, finding.where, finding.text) for finding in findings if finding.severity is Severity.ERROR]
+    node = next(finding.where for finding in findings if finding.code == "job-placed")
 
     assert errors == [
         (
@@ -282,8 +286,12 @@ async def test_a_job_in_each_partition_tells_what_its_node_lacks(
             f"there is no command no-such-server on {node} after the profile's environment is set up.",
         ),
     ]
-    assert [each.code for each in found if each.severity is Severity.OK] == ["job-placed", "job-placed", "job-ran"]
-    assert [each.text for each in found if each.severity is Severity.WARNING] == []
+    assert [finding.code for finding in findings if finding.severity is Severity.OK] == [
+        "job-placed",
+        "job-placed",
+        "job-ran",
+    ]
+    assert [finding.text for finding in findings if finding.severity is Severity.WARNING] == []
     assert left(cluster) == ""
 
 

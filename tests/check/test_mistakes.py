@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, profile_statuses
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from tests.check.mistakes import LISTED, MISTAKES, Mistake
-from tests.check.sites import RecordedClient, context, found_in
+from tests.check.sites import RecordedClient, context, findings_in
 from tests.slurm.recorded import recorded
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def read_by_user(where: Context, mistake: Mistake) -> str:
 def test_a_mistake_is_found_before_a_user_reads_of_it(tmp_path: Path, mistake: Mistake) -> None:
     """One finding that is not in order; the form's sentence, where it has one, is the user's side of it."""
     where = site(tmp_path, mistake)
-    found = [line(each) for each in found_in(where) if each.severity is not Severity.OK]
+    alarms = [line(finding) for finding in findings_in(where) if finding.severity is not Severity.OK]
 
-    assert (found, read_by_user(where, mistake)) == (
-        [mistake.says.replace("LISTED", LISTED)],
-        mistake.reads.replace("LISTED", LISTED),
+    assert (alarms, read_by_user(where, mistake)) == (
+        [mistake.finding.replace("LISTED", LISTED)],
+        mistake.sentence.replace("LISTED", LISTED),
     )

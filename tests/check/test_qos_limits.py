@@ -42,6 +42,6 @@ def test_what_a_qos_allows_one_job(tmp_path: Path, slurm: str, more: str, lines:
     """Slurm accepts such a job, and never starts it."""
     profile = f'{{"display_name": "G", "slurm": {{"partition": "gpu", {slurm}}}, {more}}}'
     where = context(tmp_path, f"c.GPUProfilesSpawner.profiles = [{profile}]", client=RecordedClient(accounting=SLURM))
-    found = [line(each) for each in asyncio.run(findings(where, [profiles.check_accounts]))]
+    messages = [line(finding) for finding in asyncio.run(findings(where, [profiles.check_accounts]))]
 
-    assert found == [f"WRONG profile g: {text}, so it never starts. {REMEDY}" for text in lines]
+    assert messages == [f"WRONG profile g: {text}, so it never starts. {REMEDY}" for text in lines]

@@ -8,7 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.check.slurm import of_configuration
 from tests.cli.runner import run
-from tests.cli.test_check import GOOD
+from tests.cli.test_check import CONFIGURATION
 
 OURS = {
     "batchmode": "yes",
@@ -30,10 +30,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("known", "names"), WRONG.values(), ids=WRONG)
-def test_of_sshs_configuration(known: dict[str, str], names: list[str]) -> None:
+@pytest.mark.parametrize(("ssh_options", "names"), WRONG.values(), ids=WRONG)
+def test_of_sshs_configuration(ssh_options: dict[str, str], names: list[str]) -> None:
     """As ``ssh -G`` prints it; the hub's time-out is ten seconds."""
-    assert [each.code for each in of_configuration(known, timeout=10.0)] == names
+    assert [finding.code for finding in of_configuration(ssh_options, timeout=10.0)] == names
 
 
 SSH = """#!/bin/sh
@@ -41,7 +41,7 @@ if [ "$1" = -G ]; then
     printf 'batchmode no\\nstricthostkeychecking true\\ncontrolpath /x\\nconnecttimeout 5\\n'
     exit
 fi
-echo '{said}' >&2; exit 255
+echo '{stderr}' >&2; exit 255
 """
 UNREACHED = {
     "no way": (
@@ -62,15 +62,15 @@ UNREACHED = {
 }
 
 
-@pytest.mark.parametrize(("said", "told"), UNREACHED.values(), ids=UNREACHED)
-def test_a_login_node_that_cannot_be_reached(tmp_path: Path, said: str, told: str) -> None:
+@pytest.mark.parametrize(("stderr", "explanation"), UNREACHED.values(), ids=UNREACHED)
+def test_a_login_node_that_cannot_be_reached(tmp_path: Path, stderr: str, explanation: str) -> None:
     """Exit code 3, as without Slurm; one line says why, and what would be right."""
     ssh = tmp_path / "ssh"
-    ssh.write_text(SSH.format(said=said))
+    ssh.write_text(SSH.format(stderr=stderr))
     ssh.chmod(0o755)
     checked = run(
         tmp_path,
-        f"{GOOD}c.GPUSlurmSpawner.query_prefix = '{ssh} login'\n"
+        f"{CONFIGURATION}c.GPUSlurmSpawner.query_prefix = '{ssh} login'\n"
         f"c.GPUSlurmSpawner.exec_prefix = '{ssh} login sudo -n -u {{username}}'\n"
         "c.GPUSlurmSpawner.wrapper_dir = '/etc/jupyterhub/wrappers'\n",
         "check",
@@ -80,13 +80,15 @@ def test_a_login_node_that_cannot_be_reached(tmp_path: Path, said: str, told: st
     assert [line for line in checked.stdout.splitlines() if not line.startswith("ok ")] == [
         "warn  query_prefix: ssh may ask for a password or about a host key, and nobody would see the question. Set "
         "BatchMode yes. [ssh-asks]",
-        f"WRONG Slurm: sinfo has no answer: {told} [slurm-silent]",
+        f"WRONG Slurm: sinfo has no answer: {explanation} [slurm-silent]",
     ]
 
 
 def test_ssh_without_the_scripts_loses_the_jobs_environment(tmp_path: Path) -> None:
     """The hub starts, but no server would."""
-    checked = run(tmp_path, f"{GOOD}c.GPUSlurmSpawner.exec_prefix = 'ssh login sudo -E -u {{username}}'\n", "check")
+    checked = run(
+        tmp_path, f"{CONFIGURATION}c.GPUSlurmSpawner.exec_prefix = 'ssh login sudo -E -u {{username}}'\n", "check"
+    )
 
     assert (
         "WRONG exec_prefix: ssh does not pass on the environment, so jobs would have no token and none of JupyterHub's "

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.profiles.profile import slug_of
 from jupyterhub_gpuspawner.slurm.client import AccountingNames
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
-from tests.check.sites import HEAD, RecordedClient, context_in, found_in
+from tests.check.sites import HEAD, RecordedClient, context_in, findings_in
 from tests.hub.test_workshop import WORKSHOP
 from tests.snapshots import node
 
@@ -45,7 +45,7 @@ def cluster() -> ClusterSnapshot:
         node(name, gres, cpus=cpus, memory_mib=memory, features=("nvlink",) * name.startswith("a"), states=IDLE)
         for name, (gres, cpus, memory) in kinds.items()
     )
-    gpu = tuple(each.name for each in nodes if each.gres)
+    gpu = tuple(node_state.name for node_state in nodes if node_state.gres)
     partitions = (
         Partition("gpu", nodes=gpu, default=True, max_time=DAY, default_time=3600),
         Partition("mig", nodes=("m1",), max_time=DAY),
@@ -116,10 +116,10 @@ def test_a_right_configuration_causes_no_alarm(
     """No error, and no warning but those that are true: of options that Slurm no longer accepts."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(lines(tmp_path))
-    found = found_in(context_in(config, snapshot=cluster(), client=RecordedClient(accounting=ACCOUNTING)))
+    findings = findings_in(context_in(config, snapshot=cluster(), client=RecordedClient(accounting=ACCOUNTING)))
 
-    assert [each.code for each in found if each.severity is not Severity.OK] == warnings
-    assert "profile" in [each.code for each in found]
+    assert [finding.code for finding in findings if finding.severity is not Severity.OK] == warnings
+    assert "profile" in [finding.code for finding in findings]
 
 
 def test_slurm_is_asked_as_each_profiles_own_people(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_slurm_is_asked_as_each_profiles_own_people(tmp_path: Path) -> None:
     client = RecordedClient(accounting=ACCOUNTING, trial=WillRun(MORNING.timestamp(), ("c1",), 1, "batch"))
     site = context_in(config, snapshot=cluster(), client=client, options=Options(people=2))
 
-    assert [(each.where, each.text) for each in found_in(site) if each.code.startswith("seats")] == [
+    assert [(finding.where, finding.text) for finding in findings_in(site) if finding.code.startswith("seats")] == [
         ("profile first", "2 people could start now, by estimate"),
         ("profile second", "2 people could start now, by estimate"),
     ]

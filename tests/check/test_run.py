@@ -12,11 +12,11 @@ from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity
 from jupyterhub_gpuspawner.check.run import findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
-from tests.check.sites import HEAD, RecordedClient, context, found_in
+from tests.check.sites import HEAD, RecordedClient, context, findings_in
 from tests.cli.runner import run
 from tests.cli.test_check import ONE_ACCOUNT
 
-FOUND = Finding(Severity.OK, "x", "x", "found before the error")
+FINDING = Finding(Severity.OK, "x", "x", "found before the error")
 PROFILE = 'c.GPUProfilesSpawner.profiles = [{"display_name": "CPU", "slurm": {"partition": "batch"}}]\n'
 
 
@@ -30,9 +30,9 @@ class WithoutConfig(RecordedClient):
 
 def test_an_answer_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
     """Several checks ask for it; what they find otherwise is told, too."""
-    found = found_in(context(tmp_path, PROFILE, client=WithoutConfig()))
+    report = findings_in(context(tmp_path, PROFILE, client=WithoutConfig()))
 
-    assert [(each.severity, each.code) for each in found] == [
+    assert [(finding.severity, finding.code) for finding in report] == [
         (Severity.OK, "profile"),
         (Severity.OK, "slurm"),
         (Severity.ERROR, "slurm-answer"),
@@ -47,17 +47,20 @@ def test_a_cluster_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
         command.chmod(0o755)
     lines = f"{HEAD}{PROFILE}{ONE_ACCOUNT}c.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n"
     checked = run(tmp_path, lines, "check", "--json")
-    found = json.loads(checked.stdout)["findings"]
+    documents = json.loads(checked.stdout)["findings"]
 
     assert checked.exit_code == 1
-    assert [(each["severity"], each["code"]) for each in found] == [("ok", "profile"), ("error", "slurm-answer")]
+    assert [(document["severity"], document["code"]) for document in documents] == [
+        ("ok", "profile"),
+        ("error", "slurm-answer"),
+    ]
 
 
 def test_a_defect_of_one_check_is_one_finding(tmp_path: Path) -> None:
     """It names the error and its place; what the check has found until then stays, and the other checks are made."""
 
     async def broken(_context: Context) -> AsyncIterator[Finding]:
-        yield FOUND
+        yield FINDING
         raise TypeError("what is this")
 
     where = context(tmp_path, PROFILE)
@@ -66,4 +69,4 @@ def test_a_defect_of_one_check_is_one_finding(tmp_path: Path) -> None:
     assert (failed.severity, failed.code) == (Severity.ERROR, "check-incomplete")
     assert failed.text.startswith(f"TypeError in {__name__} (line ")
     assert failed.text.endswith("): what is this")
-    assert (before, profile.code) == (FOUND, "profile")
+    assert (before, profile.code) == (FINDING, "profile")

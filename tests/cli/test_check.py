@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import run
 from tests.waiting import wait_until
 
-GOOD = """
+CONFIGURATION = """
 c.JupyterHub.spawner_class = "gpu-profiles"
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.db_url = "sqlite:////no/such/folder/hub.sqlite"
@@ -37,7 +37,7 @@ def slurm_of(cluster: PrivateSlurm) -> str:
 def test_a_good_site(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """One line for each profile, one for Slurm, and exit code 0."""
     version = slurm_cluster.run("sinfo", "--version").removeprefix("slurm-wlm ").removeprefix("slurm ")
-    checked = run(tmp_path, GOOD + slurm_of(slurm_cluster), "check", environment=slurm_cluster.environment)
+    checked = run(tmp_path, CONFIGURATION + slurm_of(slurm_cluster), "check", environment=slurm_cluster.environment)
 
     assert (checked.exit_code, checked.stderr) == (0, "")
     assert checked.stdout.splitlines() == [
@@ -53,7 +53,7 @@ def test_a_database_that_others_can_read_is_a_warning(tmp_path: Path, public_fol
     database = public_folder / "hub.sqlite"
     database.touch()
     database.chmod(0o644)
-    checked = run(tmp_path, f"{GOOD}c.JupyterHub.db_url = 'sqlite:///{database}'\n{NO_SLURM}", "check")
+    checked = run(tmp_path, f"{CONFIGURATION}c.JupyterHub.db_url = 'sqlite:///{database}'\n{NO_SLURM}", "check")
     (finding,) = [line for line in checked.stdout.splitlines() if " database: " in line]
 
     assert finding == (
@@ -67,7 +67,7 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """Exit code 3, since the configuration is correct; the message says what to check."""
     slurm_cluster.stop_controller()
     try:
-        checked = run(tmp_path, GOOD + slurm_of(slurm_cluster), "check", environment=slurm_cluster.environment)
+        checked = run(tmp_path, CONFIGURATION + slurm_of(slurm_cluster), "check", environment=slurm_cluster.environment)
     finally:
         slurm_cluster.start_controller()
 
@@ -96,7 +96,7 @@ def test_a_silent_slurm_is_asked_once(tmp_path: Path) -> None:
             f'#!/bin/sh\necho "{name} $*" >>{log}\n[ "$1" != --version ] || exec echo slurm 24.05.1\nexec sleep 60\n'
         )
         (folder / name).chmod(0o755)
-    lines = f"{GOOD}{SILENT}c.GPUSlurmSpawner.slurm_bin_dir = {str(folder)!r}\n"
+    lines = f"{CONFIGURATION}{SILENT}c.GPUSlurmSpawner.slurm_bin_dir = {str(folder)!r}\n"
     checked = run(tmp_path, lines, "check", "--user", "ada", "--submit")
 
     assert (checked.exit_code, checked.stderr) == (3, "")
@@ -113,7 +113,7 @@ def test_a_silent_slurm_is_asked_once(tmp_path: Path) -> None:
 
 def test_there_is_no_slurm(tmp_path: Path) -> None:
     """Exit code 3, and the setting for the folder of Slurm's commands."""
-    checked = run(tmp_path, GOOD + NO_SLURM, "check")
+    checked = run(tmp_path, CONFIGURATION + NO_SLURM, "check")
 
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
@@ -167,7 +167,7 @@ REFUSED = {
 @pytest.mark.parametrize(("lines", "sentence"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path, lines: str, sentence: str) -> None:
     """The message with which the hub would exit; exit code 1, and Slurm is not queried."""
-    checked = run(tmp_path, f"{GOOD}{NO_SLURM}{lines}\n", "check")
+    checked = run(tmp_path, f"{CONFIGURATION}{NO_SLURM}{lines}\n", "check")
 
     assert (checked.exit_code, checked.stdout, sentence in checked.stderr) == (1, "", True)
 
@@ -199,7 +199,7 @@ def test_all_faulty_profiles_are_said_at_once(tmp_path: Path) -> None:
         "c.GPUProfilesSpawner.profiles = [{'display_name': 'G', 'slurm': {'GPUs': 1}}, {'slurm': {'gres': 'gpu'}}]\n"
         "c.GPUSessions.keep_sessions = 'long'\n"
     )
-    document = json.loads(run(tmp_path, f"{GOOD}{lines}", "check", "--json").stdout)
+    document = json.loads(run(tmp_path, f"{CONFIGURATION}{lines}", "check", "--json").stdout)
 
     assert [(finding["code"], finding["where"]) for finding in document["findings"]] == [
         ("configuration", "c.GPUProfilesSpawner.profiles[0].slurm.GPUs"),
@@ -258,7 +258,7 @@ def test_whether_servers_can_be_extended(
     settings = {"slurm_bin_dir": slurm_cluster.bin_dir, "extend_prefix": "env A=1", "wrapper_dir": str(tmp_path)}
     settings["exec_prefix"] = ""  # the other scripts are not needed
     lines = "".join(f"c.GPUSlurmSpawner.{name} = {value!r}\n" for name, value in settings.items())
-    checked = run(tmp_path, GOOD + EXTENDED + lines, "check", environment=slurm_cluster.environment)
+    checked = run(tmp_path, CONFIGURATION + EXTENDED + lines, "check", environment=slurm_cluster.environment)
 
     findings = [row for row in checked.stdout.splitlines() if " extend: " in row]
     assert (checked.exit_code, findings) == (code, [line])
@@ -267,7 +267,7 @@ def test_whether_servers_can_be_extended(
 @pytest.mark.slurm
 def test_the_hubs_own_account_may_extend_servers(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """Without `extend_prefix` that needs an operator, SlurmUser or root, as which this test runs."""
-    lines = GOOD + EXTENDED + slurm_of(slurm_cluster)
+    lines = CONFIGURATION + EXTENDED + slurm_of(slurm_cluster)
     checked = run(tmp_path, lines, "check", environment=slurm_cluster.environment)
 
     assert checked.stdout.splitlines()[-1] == "ok    extend: time limits are raised by root itself"
@@ -276,7 +276,7 @@ def test_the_hubs_own_account_may_extend_servers(tmp_path: Path, slurm_cluster: 
 @pytest.mark.slurm
 def test_slurm_is_asked_as_a_user(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """Each profile that the user may use is tried without being submitted, and the seats of one are counted."""
-    lines = GOOD + slurm_of(slurm_cluster) + ONE_ACCOUNT
+    lines = CONFIGURATION + slurm_of(slurm_cluster) + ONE_ACCOUNT
     options = ("--user", "ada", "--people", "2", "--profile", "gpu", "--json")
     wait_until(
         lambda: not slurm_cluster.run("sinfo", "-h", "-p", "gpu", "-t", "unknown", "-o", "%N"), seconds=120
@@ -299,7 +299,7 @@ def test_slurm_is_asked_as_a_user(tmp_path: Path, slurm_cluster: PrivateSlurm) -
 
 def test_a_program_reads_of_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path) -> None:
     """The document has one finding, with the place and what would be right."""
-    checked = run(tmp_path, f"{GOOD}c.GPUProfilesSpawner.profiles_dir = '/no/such/folder'", "check", "--json")
+    checked = run(tmp_path, f"{CONFIGURATION}c.GPUProfilesSpawner.profiles_dir = '/no/such/folder'", "check", "--json")
 
     assert (checked.exit_code, json.loads(checked.stdout)) == (
         1,
@@ -330,7 +330,7 @@ USAGE = {
 @pytest.mark.parametrize(("words", "message"), USAGE.values(), ids=USAGE.keys())
 def test_options_that_ask_for_nothing(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     """They are refused, and nothing is checked."""
-    checked = run(tmp_path, f"{GOOD}{NO_SLURM}", "check", *words)
+    checked = run(tmp_path, f"{CONFIGURATION}{NO_SLURM}", "check", *words)
 
     assert checked.exit_code != 0
     assert (checked.stdout, message in checked.stderr) == ("", True)
@@ -345,7 +345,7 @@ def test_check_tells_of_each_file_that_may_not_be_read_or_say_what_it_says(tmp_p
     (folder / "b.yaml").write_text("display_name: B\nenvironment: {setup: id}\n")
     (folder / "c.yaml").write_text("[" * 300_000)
     (folder / "d.yaml").write_text("display_name: D\nslurm: {memory: lots}\n")
-    checked = run(tmp_path, f"{GOOD}{NO_SLURM}c.GPUProfilesSpawner.profiles_dir = {str(folder)!r}", "check")
+    checked = run(tmp_path, f"{CONFIGURATION}{NO_SLURM}c.GPUProfilesSpawner.profiles_dir = {str(folder)!r}", "check")
 
     assert checked.exit_code == 1
     *faults, memory = [line for line in checked.stdout.splitlines() if "yaml" in line]
@@ -367,7 +367,7 @@ c.GPUProfilesSpawner.profiles = [{"display_name": "Any", "slurm": {"partition": 
 """
 ALONE = "c.JupyterHub.spawner_class = 'gpu-slurm'; c.Authenticator.allow_all = True"
 PARTITIONS = {
-    "a profile that says none": (GOOD.replace('"partition": "gpu", ', ""), 1, "c.SlurmSpawner.req_partition"),
+    "a profile that says none": (CONFIGURATION.replace('"partition": "gpu", ', ""), 1, "c.SlurmSpawner.req_partition"),
     "a profile that takes it away": (ANYWHERE, 0, ""),
     "a hub without profiles": (ALONE, 1, "c.SlurmSpawner.req_partition"),
 }

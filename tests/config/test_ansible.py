@@ -24,11 +24,11 @@ TEMPLATES = sorted(path.name for path in (ROLE / "templates").iterdir())
 
 def variables() -> dict[str, Any]:
     """The role's variables, with those inside of others filled in."""
-    known: dict[str, Any] = {"role_path": str(ROLE)}
+    values: dict[str, Any] = {"role_path": str(ROLE)}
     for name, value in yaml.safe_load((ROLE / "defaults" / "main.yml").read_text()).items():
-        text = environment().from_string(yaml.safe_dump(value)).render(known)
-        known[name] = yaml.safe_load(text)
-    return known
+        text = environment().from_string(yaml.safe_dump(value)).render(values)
+        values[name] = yaml.safe_load(text)
+    return values
 
 
 def environment() -> Environment:
@@ -53,8 +53,8 @@ def test_every_file_that_is_copied_is_there() -> None:
     """Templates of the role, and files of config."""
     tasks = yaml.safe_load((ROLE / "tasks" / "main.yml").read_text())
     named = {task["ansible.builtin.template"]["src"] for task in tasks if "ansible.builtin.template" in task}
-    known = variables()
-    copied = [known["gpuspawner_profiles"], known["gpuspawner_courses"]]
+    defaults = variables()
+    copied = [defaults["gpuspawner_profiles"], defaults["gpuspawner_courses"]]
 
     assert named == set(TEMPLATES)
     assert [path for path in copied if not any(Path(path).iterdir())] == []
@@ -88,7 +88,9 @@ def test_what_it_copies_on_the_hubs_machine_is_what_it_lets_gpuspawner_write_the
 def test_users_reach_the_scripts_and_read_no_secret() -> None:
     """Every mode that the role sets: sudo runs the scripts below the first folder as the users."""
     tasks = yaml.safe_load((ROLE / "tasks" / "main.yml").read_text())
-    written = [task[name] for task in tasks for name in task if name in {f"ansible.builtin.{way}" for way in WRITES}]
+    written = [
+        task[name] for task in tasks for name in task if name in {f"ansible.builtin.{module}" for module in WRITES}
+    ]
 
     assert {file.get("path", file.get("dest")): (file["owner"], file["mode"]) for file in written} == {
         "/etc/jupyterhub": ("root", "0755"),
@@ -108,10 +110,10 @@ def test_the_configuration_loads_and_sets_what_there_is(tmp_path: Path) -> None:
     path.write_text(text)
     site = load_site(path)
     site.config.GPUProfilesSpawner.update({"profiles_dir": str(CONFIG / "profiles"), "courses_dir": ""})
-    found = of_configuration(site)
+    findings = of_configuration(site)
     traits = site.spawner_class.class_traits(config=True)
 
-    assert [each for each in found if each.severity is Severity.ERROR and each.where != "Slurm"] == []
+    assert [finding for finding in findings if finding.severity is Severity.ERROR and finding.where != "Slurm"] == []
     assert set(site.config.GPUProfilesSpawner) <= set(traits)
     assert set(site.config.GPUSlurmSpawner) <= set(traits)
     assert Rights(frozenset(site.config.GPUProfilesSpawner.profiles_dir_allows)).allowed

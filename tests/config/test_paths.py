@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config"
 TUTORIAL = (ROOT / "docs" / "tutorial" / "hub-without-root.md").read_text("utf-8")
 PATH = re.compile(r"/(?:etc|opt|usr/local|var/lib)/[\w./-]*\w")
-MADE = {
+SOURCES = {
     "/etc/jupyterhub": CONFIG,
     "/etc/jupyterhub/jupyterhub_config.py": CONFIG / "jupyterhub_config.py",
     "/etc/sudoers.d/jupyterhub": CONFIG / "sudoers",
@@ -31,17 +31,17 @@ SYSTEM = {
 
 def source(path: str) -> Path | None:
     """The file or folder of config that a path of an installed hub is a copy of; None if there is none."""
-    for place in sorted(MADE, key=len, reverse=True):
-        if path == place or path.startswith(f"{place}/"):
-            copied = MADE[place] / path.removeprefix(place).lstrip("/")
+    for prefix in sorted(SOURCES, key=len, reverse=True):
+        if path == prefix or path.startswith(f"{prefix}/"):
+            copied = SOURCES[prefix] / path.removeprefix(prefix).lstrip("/")
             return copied if copied.exists() else None
     return None
 
 
-@pytest.mark.parametrize("place", sorted(MADE))
-def test_the_tutorial_names_each_place(place: str) -> None:
+@pytest.mark.parametrize("path", sorted(SOURCES))
+def test_the_tutorial_names_each_place(path: str) -> None:
     """An admin who follows it has them all."""
-    assert place in TUTORIAL
+    assert path in TUTORIAL
 
 
 @pytest.mark.parametrize("name", ["jupyterhub.service", "jupyterhub-proxy.service", "jupyterhub_config.py", "sudoers"])
@@ -51,7 +51,7 @@ def test_every_path_in_an_example_is_of_something_that_is_there(name: str) -> No
     unknown = {
         path
         for path in named
-        if source(path) is None and not any(path == place or path.startswith(f"{place}/") for place in SYSTEM)
+        if source(path) is None and not any(path == prefix or path.startswith(f"{prefix}/") for prefix in SYSTEM)
     }
 
     assert named

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import StartHub, new_hub, wait_for_looks
+from tests.fixtures.hubs import StartHub, new_hub, wait_for_queries
 from tests.fixtures.postgres import about_sqlite
 from tests.hub.servers import state
 from tests.waiting import wait_until
@@ -50,7 +50,7 @@ def test_a_hub_made_from_a_backup_cancels_none_of_productions_servers(
     try:
         left_alone = [f"Job {job} (jupyterhub-gpuspawner/demo/{user}/#" for user, job in jobs.items()]
         wait_until(lambda: all(words in copy.log.read_text() for words in left_alone), copy.log_end)
-        wait_for_looks(copy, 8)  # an orphan is confirmed by two checks; the watcher of its servers looks as often
+        wait_for_queries(copy, 8)  # an orphan is confirmed by two checks; the watcher of its servers looks as often
         text = copy.log.read_text()
     finally:
         assert copy.process is not None

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.slurm.job import parse_tag
 from tests.cli.runner import cli_runner
-from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_looks
+from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_queries
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import environment, in_the_end, start, state, stored, waiting_job
 from tests.hub.visitor import Visitor, events
@@ -299,7 +299,7 @@ def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateS
     for listener in listeners:
         listener.start()
     job = waiting_job(slurm_cluster)
-    wait_for_looks(hub, 4)
+    wait_for_queries(hub, 4)
     slurm_cluster.run("scancel", full_node)
     for listener in listeners:
         listener.join(60)

@@ -15,7 +15,7 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
-from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_looks
+from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_queries
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands
 from tests.hub.servers import in_the_end, start, state, stored, why_it_ended
@@ -129,10 +129,10 @@ def test_an_odd_answer_ends_no_server(hub: HubProcess, switch: Callable[[str], N
     for oddity in ODD:
         begun = len(hub.log.read_text())
         switch(oddity)
-        wait_for_looks(hub)
+        wait_for_queries(hub)
         still_ready[oddity] = ready(hub, "odd")
         switch("")
-        wait_for_looks(hub, 1)
+        wait_for_queries(hub, 1)
         still_ready[oddity] = still_ready[oddity] and ready(hub, "odd") and answers(hub, "odd")
         logs[oddity] = hub.log.read_text()[begun:]
     unknown = {oddity: re.findall(r"Job (\d+) has the unknown state HIBERNATING", log) for oddity, log in logs.items()}
@@ -153,7 +153,7 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
 
     with hanging(slurm_cluster):
         wait_until(lambda: last() == "not responding", hub.log_end)
-        wait_for_looks(hub, 1)
+        wait_for_queries(hub, 1)
         silent = ready(hub, "hugo")
     wait_until(lambda: last() == "responding again", hub.log_end)
     slurm_cluster.stop_controller()
@@ -203,7 +203,7 @@ def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: 
     """The suspended process does not answer; Slurm resumes it later, and then it answers."""
     job = hub.spawn("susan", {"profile": "light"})["job_id"]
     slurm_cluster.run("scontrol", "suspend", job)
-    wait_for_looks(hub)
+    wait_for_queries(hub)
     suspended, still_ready = state(slurm_cluster, job), ready(hub, "susan")
     slurm_cluster.run("scontrol", "resume", job)
 
@@ -224,7 +224,7 @@ def test_a_server_is_not_put_back(hub: HubProcess, slurm_cluster: PrivateSlurm) 
 def test_a_server_that_slurm_puts_back_all_the_same_has_ended(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
     """If a site allows requeueing, the server has ended, since it left its node; its job is cancelled."""
     job = hub.spawn("rolf", {"profile": "requeued"})["job_id"]
-    wait_for_looks(hub)  # the watcher's answer must be newer than the server
+    wait_for_queries(hub)  # the watcher's answer must be newer than the server
     slurm_cluster.run("scontrol", "requeue", job)
     hub.wait("rolf", ready=False)
 
@@ -242,7 +242,7 @@ def test_job_arrays_of_the_same_user_are_no_noise(hub: HubProcess, slurm_cluster
     )
     try:
         wait_until(lambda: "COMPLETED" in slurm_cluster.run("squeue", "-h", "-t", "all", "-j", array, "-o", "%T"))
-        wait_for_looks(hub)
+        wait_for_queries(hub)
         assert ready(hub, "arno")
         assert answers(hub, "arno")
     finally:
@@ -307,11 +307,11 @@ def test_a_start_whose_job_is_held_is_waited_for(hub: HubProcess, slurm_cluster:
         wait_until(lambda: bool(state_job_ids(stored(hub, "hans"))))
         [job] = state_job_ids(stored(hub, "hans"))
         slurm_cluster.run("scontrol", "hold", job)
-        wait_for_looks(hub)
+        wait_for_queries(hub)
     finally:
         with suppress(SlurmFailed):
             slurm_cluster.run("scancel", full)
-    wait_for_looks(hub)
+    wait_for_queries(hub)
     held = hub.server("hans")
     slurm_cluster.run("scontrol", "release", job)
     hub.wait("hans", ready=True)

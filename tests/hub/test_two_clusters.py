@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import cli_runner
 from tests.fixtures.accounting import SMALL
-from tests.fixtures.hubs import ASKS_OFTEN, AT_ONCE, COMMAND, LIGHT, scrape, start_hub, stop_servers
+from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, LIGHT, NO_SPAWN_WAIT, scrape, start_hub, stop_servers
 from tests.fixtures.login_node import login_node, missing
 from tests.fixtures.slurm import advance, hanging, next_number
 from tests.hub.servers import alive, in_the_end, job_id, start, state, stored
@@ -35,7 +35,7 @@ LINES = f"""
 {ASKS_OFTEN}
 from jupyterhub_gpuspawner.hub.spawners import offers
 offers.FOR_SEATS = 0.0
-{AT_ONCE}
+{NO_SPAWN_WAIT}
 c.JupyterHub.init_spawners_timeout = 1  # a start under way is not waited for
 """
 UNANSWERED = 3

@@ -53,9 +53,9 @@ class ReadProfiles(ProfilesSpawner):  # type: ignore[misc]
         return self.child_class, self.child_config
 
 
-def rendered(made_by: type[Any], config: Config, **traits: Any) -> str:
+def rendered(spawner_class: type[Any], config: Config, **traits: Any) -> str:
     """The script that batchspawner itself renders."""
-    spawner = made_by(
+    spawner = spawner_class(
         config=config, user=NamedUser(USER), hub=NamedHub(), req_homedir=HOME, req_keepvars="JUPYTERHUB_USER", **traits
     )
     variables = {**spawner.get_req_subvars(), "cmd": "jupyterhub-singleuser", "other": ""}
@@ -67,15 +67,15 @@ def old_options(path: Path) -> dict[str, dict[str, str]]:
     hub = read_old_hub(path)
     if hub.system is System.BATCHSPAWNER:
         return {"Notebook server": sbatch_options(rendered(SiteSlurmSpawner, hub.config))}
-    found = {}
+    options = {}
     for item in hub.config.ProfilesSpawner.profiles:
         traits = item[-1]
         if len(item) == 4:  # a pair is for batchspawner, and wrapspawner does not know it
             if "SlurmSpawner" not in str(item[2]):
                 continue
             _, traits = ReadProfiles(config=Config(), profiles=[item]).child_of(item[1])
-        found[item[0]] = sbatch_options(rendered(SlurmSpawner, hub.config, **traits))
-    return found
+        options[item[0]] = sbatch_options(rendered(SlurmSpawner, hub.config, **traits))
+    return options
 
 
 def new_script(folder: Path, slug: str, **options: str) -> str:
@@ -93,12 +93,12 @@ def new_options(folder: Path, slug: str, **options: str) -> dict[str, str]:
 
 def test_the_result_is_without_fault(migrated: Migrated) -> None:
     """It loads, every profile has a job, and no setting is without effect; only Slurm is not here to be asked."""
-    found = of_configuration(load_site(migrated.folder / "jupyterhub_config.py"))
+    findings = of_configuration(load_site(migrated.folder / "jupyterhub_config.py"))
     documents = (*migrated.migration.in_files, *migrated.migration.in_configuration)
 
-    assert [each for each in found if each.severity is not Severity.OK and each.where != "Slurm"] == []
+    assert [finding for finding in findings if finding.severity is not Severity.OK and finding.where != "Slurm"] == []
     assert {document["slug"] for document in documents} <= {
-        each.where.split()[1] for each in found if each.where.startswith("profile ")
+        finding.where.split()[1] for finding in findings if finding.where.startswith("profile ")
     }
 
 
@@ -111,13 +111,13 @@ def test_jobs_differ_as_the_list_says_and_in_nothing_else(migrated: Migrated) ->
         slug = documents[name]
         now = new_options(migrated.folder, slug)
         real = {
-            (f"--{each}", spelled(each, was.get(each)), spelled(each, now.get(each)))
-            for each in {*was, *now}
-            if was.get(each) != now.get(each)
+            (f"--{option}", spelled(option, was.get(option)), spelled(option, now.get(option)))
+            for option in {*was, *now}
+            if was.get(option) != now.get(option)
         }
 
         assert real == {(e.where, e.was, e.now) for e in listed if not e.profiles or slug in e.profiles}, slug
-    assert [each for each in listed if not each.why or each.todo] == []
+    assert [difference for difference in listed if not difference.why or difference.todo] == []
 
 
 COMMANDS = {
@@ -208,8 +208,8 @@ def test_options_that_are_fields_become_fields(tmp_path: Path, text: str, slurm:
     old = tmp_path / "old.py"
     old.write_text("\n".join([f"c.JupyterHub.spawner_class = {spawner!r}", *lines]))
 
-    (found,) = migrate(old).profiles
-    values = {name: value for name, value in found.document["slurm"].items() if value is not None}
+    (converted_profile,) = migrate(old).profiles
+    values = {name: value for name, value in converted_profile.document["slurm"].items() if value is not None}
     assert values == {"partition": "long", **slurm}
 
 
@@ -262,7 +262,7 @@ c.ProfilesSpawner.profiles = [("Server", "server", "batchspawner.SlurmSpawner", 
     now = new_options(tmp_path, "server")
 
     assert {name: now.get(name) for name in was} == was
-    assert [each for each in migration.differences if each.where.removeprefix("--") in was] == []
+    assert [difference for difference in migration.differences if difference.where.removeprefix("--") in was] == []
 
 
 SINGLEUSER = ["batchspawner-singleuser", "jupyterhub-singleuser"]
@@ -294,9 +294,9 @@ c.BatchSpawnerBase.exec_prefix = "sudo -E -u {{username}}"
 {line}
 c.ProfilesSpawner.profiles = [{profile!r}]
 """)
-    found = migrate(old)
-    assert [difference.where for difference in found.differences if difference.kind is Kind.DECIDE] == decide
-    assert found.profiles[0].document.get("command", SINGLEUSER[1:]) == SINGLEUSER[1:]
+    migration = migrate(old)
+    assert [difference.where for difference in migration.differences if difference.kind is Kind.DECIDE] == decide
+    assert migration.profiles[0].document.get("command", SINGLEUSER[1:]) == SINGLEUSER[1:]
 
 
 NAMED = {"juniper": {"req_cluster": "juniper"}, "cedar": {"req_cluster": "cedar"}}
@@ -351,17 +351,19 @@ c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
 c.SlurmSpawner.req_cluster = {of_hub!r}
 c.ProfilesSpawner.profiles = {profiles!r}
 """)
-    found = migrate(old)
+    migration = migrate(old)
 
-    assert {name: found.settings[name] for name in ("clusters", "req_cluster") if name in found.settings} == settings
-    assert [profile.document["slurm"].get("cluster") for profile in found.profiles] == slurm
-    assert [difference for difference in found.differences if difference.where == "--clusters"] == []
+    assert {
+        name: migration.settings[name] for name in ("clusters", "req_cluster") if name in migration.settings
+    } == settings
+    assert [profile.document["slurm"].get("cluster") for profile in migration.profiles] == slurm
+    assert [difference for difference in migration.differences if difference.where == "--clusters"] == []
 
 
 def test_the_cluster_of_a_hub_of_batchspawner_alone_is_a_setting(tmp_path: Path) -> None:
     """Also where the template has it; without the template and a command it had no effect."""
     old = tmp_path / "old.py"
-    found = {}
+    clusters = {}
     for name, line in {
         "constant": "c.SlurmSpawner.batch_script = '#!/bin/bash\\n#SBATCH -M cedar\\n{cmd}'",
         "variable": f"{BY_TEMPLATE}\nc.SlurmSpawner.req_cluster = 'cedar'",
@@ -369,9 +371,9 @@ def test_the_cluster_of_a_hub_of_batchspawner_alone_is_a_setting(tmp_path: Path)
     }.items():
         old.write_text(f"c.JupyterHub.spawner_class = 'batchspawner.SlurmSpawner'\n{line}\n")
         migration = migrate(old)
-        found[name] = migration.settings.get("req_cluster"), migration.profiles[0].document["slurm"].get("cluster")
+        clusters[name] = migration.settings.get("req_cluster"), migration.profiles[0].document["slurm"].get("cluster")
 
-    assert found == {"constant": ("cedar", None), "variable": ("cedar", None), "in vain": (None, None)}
+    assert clusters == {"constant": ("cedar", None), "variable": ("cedar", None), "in vain": (None, None)}
 
 
 PREFIXES = {
@@ -396,9 +398,9 @@ PREFIXES = {
 }
 
 
-@pytest.mark.parametrize(("prefix", "asked", "decide"), PREFIXES.values(), ids=PREFIXES.keys())
+@pytest.mark.parametrize(("prefix", "query_prefix", "decide"), PREFIXES.values(), ids=PREFIXES.keys())
 def test_where_jobs_are_submitted_by_ssh_slurm_is_asked_by_the_same_ssh(
-    tmp_path: Path, prefix: str, asked: str | None, decide: list[str]
+    tmp_path: Path, prefix: str, query_prefix: str | None, decide: list[str]
 ) -> None:
     """query_prefix is exec_prefix without what acts as a user, and each is in the list of what to decide."""
     old = tmp_path / "jupyterhub_config.py"
@@ -406,10 +408,15 @@ def test_where_jobs_are_submitted_by_ssh_slurm_is_asked_by_the_same_ssh(
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
 c.SlurmSpawner.exec_prefix = {prefix!r}
 """)
-    found = migrate(old)
-    told = [difference.where.rpartition(".")[2] for difference in found.differences if difference.kind is Kind.DECIDE]
+    migration = migrate(old)
+    names = [
+        difference.where.rpartition(".")[2] for difference in migration.differences if difference.kind is Kind.DECIDE
+    ]
 
-    assert (found.settings.get("query_prefix"), [each for each in told if "prefix" in each]) == (asked, decide)
+    assert (migration.settings.get("query_prefix"), [name for name in names if "prefix" in name]) == (
+        query_prefix,
+        decide,
+    )
 
 
 @pytest.mark.parametrize("migrated", ["moss"], indirect=True)
@@ -442,10 +449,10 @@ def test_presets_of_a_form_are_profiles(
 
 def test_every_setting_is_in_the_list(migrated: Migrated) -> None:
     """Nothing is dropped silently."""
-    told = " ".join(difference.where for difference in migrated.migration.differences)
+    listing = " ".join(difference.where for difference in migrated.migration.differences)
     settings = [str(setting) for setting in read_old_hub(migrated.old).all_settings()]
 
-    assert [setting for setting in settings if setting not in told] == []
+    assert [setting for setting in settings if setting not in listing] == []
 
 
 def test_nothing_of_the_old_packages_is_left(migrated: Migrated) -> None:

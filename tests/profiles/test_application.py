@@ -55,9 +55,9 @@ def request(app: object, **fields: object) -> JobRequest:
 )
 def test_the_command_is_the_applications_alone(app: object, command: str) -> None:
     """JupyterHub's arguments are JupyterLab's; whoever has no sign-in runs behind the hub's."""
-    found = server_command(request(app), LAB, ARGS)
+    argv = server_command(request(app), LAB, ARGS)
 
-    assert found == command.replace("{lab}", LAB[0]).split()
+    assert argv == command.replace("{lab}", LAB[0]).split()
 
 
 def test_without_an_application_nothing_changes() -> None:

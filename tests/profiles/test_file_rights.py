@@ -41,8 +41,8 @@ FIELDS: dict[str, tuple[str, str]] = {
 """YAML of a profile: the field that is refused, and the word that allows it."""
 IN_OPTIONS: dict[str, tuple[str, str]] = {
     **{
-        f"choices: {{one: {{{says}}}}}": (f"choices.one.{path}", allowance)
-        for says, (path, allowance) in FIELDS.items()
+        f"choices: {{one: {{{line}}}}}": (f"choices.one.{path}", allowance)
+        for line, (path, allowance) in FIELDS.items()
         if path not in ("kind", "traits.mem_limit")
     },
     **{
@@ -71,11 +71,11 @@ def refusal(path: Path, rights: Rights) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("says", "told"), FIELDS.items(), ids=FIELDS)
-def test_a_field_that_names_code_needs_its_word(tmp_path: Path, says: str, told: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("line", "field_and_word"), FIELDS.items(), ids=FIELDS)
+def test_a_field_that_names_code_needs_its_word(tmp_path: Path, line: str, field_and_word: tuple[str, str]) -> None:
     """Without its word it is refused with file, line, field and the word; with that word alone it is allowed."""
-    field, allowance = told
-    path = written(tmp_path, f"display_name: P\n{says}\n")
+    field, allowance = field_and_word
+    path = written(tmp_path, f"display_name: P\n{line}\n")
 
     assert refusal(path, Rights(frozenset(ALLOWANCES) - {allowance})) == (
         f"p.yaml:2: {field}: this field is not allowed in a profile file. "
@@ -84,13 +84,13 @@ def test_a_field_that_names_code_needs_its_word(tmp_path: Path, says: str, told:
     assert read_profiles(path, Rights(frozenset({allowance})))
 
 
-@pytest.mark.parametrize(("says", "told"), IN_OPTIONS.items(), ids=IN_OPTIONS)
+@pytest.mark.parametrize(("line", "field_and_word"), IN_OPTIONS.items(), ids=IN_OPTIONS)
 def test_what_an_option_puts_over_the_profile_needs_the_same_word(
-    tmp_path: Path, says: str, told: tuple[str, str]
+    tmp_path: Path, line: str, field_and_word: tuple[str, str]
 ) -> None:
     """Choices and free texts, which links can set, are held to the same rights."""
-    field, allowance = told
-    path = written(tmp_path, f"display_name: P\nprofile_options: {{o: {{{says}}}}}\n")
+    field, allowance = field_and_word
+    path = written(tmp_path, f"display_name: P\nprofile_options: {{o: {{{line}}}}}\n")
 
     assert refusal(path, Rights(frozenset(ALLOWANCES) - {allowance})) == (
         f"p.yaml:2: profile_options.o.{field}: this field is not allowed in a profile file. "
@@ -149,7 +149,7 @@ def test_every_field_is_free_or_needs_a_word() -> None:
         Range: set(),
     }
     options = free.profile_options
-    said: dict[type[Frozen], Frozen | None] = {
+    parts: dict[type[Frozen], Frozen | None] = {
         Profile: free,
         Resources: free.slurm,
         Environment: free.environment,
@@ -160,7 +160,7 @@ def test_every_field_is_free_or_needs_a_word() -> None:
         Range: options["a"].range,
     }
 
-    for model, part in said.items():
+    for model, part in parts.items():
         assert part is not None
         assert set(model.model_fields) - part.model_fields_set == guarded[model], model.__name__
 

@@ -79,7 +79,7 @@ def test_a_file_holds_a_profile_or_a_list(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (
             "display_name: P\nslurm:\n  gpus: 1\n  memory: 32X\n",
@@ -115,11 +115,11 @@ def test_a_file_holds_a_profile_or_a_list(tmp_path: Path, text: str) -> None:
         *((text * 5000, "p.yaml:1: tables and lists are nested more than 50 deep") for text in ("[", "- ", "{a: ")),
     ],
 )
-def test_a_fault_is_told_with_file_line_and_field(tmp_path: Path, text: str, says: str) -> None:
+def test_a_fault_is_told_with_file_line_and_field(tmp_path: Path, text: str, message: str) -> None:
     """Every fault is one sentence with its location."""
     with pytest.raises(ConfigError) as caught:
         read_profiles(_write(tmp_path, "p.yaml", text))
-    assert str(caught.value).startswith(says)
+    assert str(caught.value).startswith(message)
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:

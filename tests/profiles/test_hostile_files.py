@@ -36,7 +36,7 @@ def offered(folder: ProfileFolder) -> tuple[tuple[Profile, ...], list[str]]:
     return folder.profiles(), [str(error) for error in folder.errors]
 
 
-def look(folder: ProfileFolder) -> tuple[list[str], list[str]]:
+def slugs_and_faults(folder: ProfileFolder) -> tuple[list[str], list[str]]:
     """The slugs that are offered, and the faults."""
     return [profile.slug for profile in folder.profiles()], [str(error) for error in folder.errors]
 
@@ -54,7 +54,7 @@ def wait_for_a_later_ctime(path: Path) -> None:
 def test_what_cannot_be_understood_is_one_files_fault(folder: Path, content: str | bytes) -> None:
     """One short sentence names the file; the other profiles are offered."""
     (folder / "odd.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
-    slugs, faults = look(ProfileFolder(folder, EVERYTHING))
+    slugs, faults = slugs_and_faults(ProfileFolder(folder, EVERYTHING))
 
     assert slugs == ["good"]
     assert [fault.split(":")[0] for fault in faults] == ["odd.yaml"]
@@ -68,7 +68,7 @@ def test_what_is_no_regular_file_is_not_read(folder: Path, tmp_path: Path, make:
     secret.write_text(SECRET)
     assert callable(make)
     make(folder / "odd.yaml", secret)
-    slugs, faults = look(ProfileFolder(folder, EVERYTHING))
+    slugs, faults = slugs_and_faults(ProfileFolder(folder, EVERYTHING))
 
     assert slugs == ["good"]
     assert len(faults) == 1
@@ -80,26 +80,26 @@ def test_what_is_no_regular_file_is_not_read(folder: Path, tmp_path: Path, make:
 def test_no_fault_quotes_what_a_file_holds(folder: Path, content: str) -> None:
     """A secret in a file, by mistake or on purpose, appears in no message."""
     (folder / "odd.yaml").write_text(content)
-    slugs, faults = look(ProfileFolder(folder, EVERYTHING))
+    slugs, faults = slugs_and_faults(ProfileFolder(folder, EVERYTHING))
 
     assert slugs == ["good"]
     assert len(faults) == 1
     assert SECRET not in faults[0]
 
 
-@pytest.mark.parametrize("says", HARMLESS.values(), ids=HARMLESS.keys())
-def test_what_looks_odd_and_is_right_is_offered_and_starts(folder: Path, says: str) -> None:
+@pytest.mark.parametrize("fields", HARMLESS.values(), ids=HARMLESS.keys())
+def test_what_looks_odd_and_is_right_is_offered_and_starts(folder: Path, fields: str) -> None:
     """The last representable day means no end, in every time zone."""
-    (folder / "odd.yaml").write_text(f"display_name: Odd\n{says}\n")
+    (folder / "odd.yaml").write_text(f"display_name: Odd\n{fields}\n")
     profiles = ProfileFolder(folder, EVERYTHING)
 
-    assert look(profiles) == (["odd", "good"], [])
+    assert slugs_and_faults(profiles) == (["odd", "good"], [])
     for hours in (-12, 0, 14):
         now = NOW.astimezone(timezone(timedelta(hours=hours)))
-        seen = profile_statuses(
+        statuses = profile_statuses(
             profiles.profiles(), username="ada", groups=(), clusters={"": ClusterNow(None)}, now=now
         )
-        assert [each.refusal for each in seen] == [None, None]
+        assert [status.refusal for status in statuses] == [None, None]
         resolve(profiles.profiles(), {"profile": "odd"}, username="ada", groups=(), server_name="", now=now)
 
 
@@ -123,19 +123,19 @@ def test_a_file_with_a_fault_goes_on_with_its_last_good_version_whatever_it_beco
     """A link, a pipe, and no file at all."""
     path = folder / "own.yaml"
     profiles = ProfileFolder(folder)
-    found = [look(profiles)]
+    scans = [slugs_and_faults(profiles)]
     path.unlink()
     path.symlink_to("/etc/shadow")
-    found.append(look(profiles))
+    scans.append(slugs_and_faults(profiles))
     path.unlink()
     os.mkfifo(path)
-    found.append(look(profiles))
+    scans.append(slugs_and_faults(profiles))
     path.unlink()
-    found.append(look(profiles))
+    scans.append(slugs_and_faults(profiles))
 
     link = "own.yaml: the file is a symbolic link, which is not followed: use a copy of the file"
     pipe = "own.yaml: the file is a named pipe, not a file"
-    assert found == [(["good"], []), (["good"], [link]), (["good"], [pipe]), ([], [])]
+    assert scans == [(["good"], []), (["good"], [link]), (["good"], [pipe]), ([], [])]
 
 
 def test_the_folder_itself_may_be_a_link_that_changes(tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ def test_the_folder_itself_may_be_a_link_that_changes(tmp_path: Path) -> None:
     link = tmp_path / "..data"
     link.symlink_to("one")
     folder = ProfileFolder(link)
-    before = look(folder)
+    before = slugs_and_faults(folder)
     (tmp_path / "new").symlink_to("two")
     (tmp_path / "new").replace(link)
 
-    assert (before, look(folder)) == ((["one"], []), (["two"], []))
+    assert (before, slugs_and_faults(folder)) == ((["one"], []), (["two"], []))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
@@ -165,28 +165,28 @@ def test_a_file_repaired_by_chmod_is_read(folder: Path) -> None:
     profiles = ProfileFolder(folder)
     os.seteuid(65534)
     try:
-        before = look(profiles)
-        again = look(profiles)
+        before = slugs_and_faults(profiles)
+        rescan = slugs_and_faults(profiles)
         os.seteuid(0)
         path.chmod(0o644)
         os.seteuid(65534)
-        after = look(profiles)
+        after = slugs_and_faults(profiles)
     finally:
         os.seteuid(0)
 
     fault = "own.yaml: the file cannot be read: Permission denied"
-    assert (before, again, after) == (([], [fault]), ([], [fault]), (["good"], []))
+    assert (before, rescan, after) == (([], [fault]), ([], [fault]), (["good"], []))
 
 
 def test_a_hundred_thousand_entries_take_no_profile_away(folder: Path) -> None:
     """Known files stay at every scan, and one sentence reports the rest."""
     profiles = ProfileFolder(folder)
-    before = look(profiles)
+    before = slugs_and_faults(profiles)
     wait_for_a_later_ctime(folder / "own.yaml")
     for number in range(100_000):
         os.close(os.open(folder / f"aaa{number}.yaml", os.O_CREAT | os.O_WRONLY))
-    after, faults = look(profiles)
-    at_first, _ = look(ProfileFolder(folder))
+    after, faults = slugs_and_faults(profiles)
+    at_first, _ = slugs_and_faults(ProfileFolder(folder))
 
     assert (before, after, at_first) == ((["good"], []), ["good"], ["good"])
     assert profiles.crowded
@@ -204,7 +204,7 @@ def test_many_files_together_are_bounded_too(folder: Path) -> None:
     for number in range(4):
         text = "".join(f"- display_name: P{number}x{n}\n" for n in range(200))
         (folder / f"a{number}.yaml").write_text(text)
-    slugs, faults = look(profiles)
+    slugs, faults = slugs_and_faults(profiles)
 
     assert len(slugs) == 1 + 2 * 200
     assert "good" in slugs
@@ -217,7 +217,7 @@ def test_a_file_that_changes_while_it_is_read_is_never_read_in_part(folder: Path
     versions = [f"display_name: {letter}\n# {letter * 200_000}\n" for letter in "AB"]
     path.write_text(versions[0])
     profiles = ProfileFolder(folder)
-    seen = {tuple(look(profiles)[0])}
+    slugs = {tuple(slugs_and_faults(profiles)[0])}
     ended = threading.Event()
 
     def write() -> None:
@@ -229,14 +229,14 @@ def test_a_file_that_changes_while_it_is_read_is_never_read_in_part(folder: Path
     writer.start()
     try:
         for _ in range(200):
-            seen.add(tuple(look(profiles)[0]))
+            slugs.add(tuple(slugs_and_faults(profiles)[0]))
     finally:
         ended.set()
         writer.join()
 
-    assert seen <= {("a",), ("b",)}
+    assert slugs <= {("a",), ("b",)}
     path.write_text(versions[1])
-    assert look(profiles) == (["b"], [])
+    assert slugs_and_faults(profiles) == (["b"], [])
 
 
 class Surprise(Exception):
@@ -257,7 +257,7 @@ def test_an_unforeseen_error_is_one_files_fault(
 
     monkeypatch.setattr("jupyterhub_gpuspawner.profiles.files.read_document", failing)
 
-    assert look(ProfileFolder(folder)) == (
+    assert slugs_and_faults(ProfileFolder(folder)) == (
         ["good"],
         [f"odd.yaml: the file cannot be understood ({error.__name__})"],
     )
@@ -280,7 +280,8 @@ def test_a_slug_belongs_to_the_file_that_had_it_first(folder: Path) -> None:
     assert descriptions() == ["changed later"]
     (folder / "own.yaml").write_text("display_name: [\n")
     assert descriptions() == ["changed later"]
-    assert [each.description for each in ProfileFolder(folder).profiles()] == ["mine"]  # the other has no good version
+    # the other has no good version
+    assert [profile.description for profile in ProfileFolder(folder).profiles()] == ["mine"]
     (folder / "own.yaml").unlink()
     assert descriptions() == ["mine"]
 

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 
 CHOICES = {"choices": {"small": {"slurm": {"gpus": 1}}, "large": {"default": True, "slurm": {"gpus": 4}}, 8: {}}}
 TEXT = {"unlisted_choice": {"validation_regex": "[1-4]", "validation_message": "one to four", "sets": "slurm.gpus"}}
-WAY = {"unlisted_choice": {"validation_regex": "[0-9]+", "sets": "slurm.nice"}}
+NICE = {"unlisted_choice": {"validation_regex": "[0-9]+", "sets": "slurm.nice"}}
 HOURS = {"range": {"min": 1, "max": 8, "step": 0.5, "sets": "slurm.time", "unit": "hours"}}
 MEMORY = {"range": {"min": 4, "max": 64, "step": 4, "sets": "slurm.memory", "unit": "GiB"}}
 CPUS = {"range": {"min": 1, "max": 16, "sets": "slurm.cpus", "default": 2}}
@@ -33,7 +33,7 @@ def _sets(over: Override) -> dict[str, Any]:
         (CHOICES, 8, "8", {}),
         (TEXT, "3", "3", {"gpus": 3}),
         (TEXT, 3, "3", {"gpus": 3}),
-        (WAY, "2147483645", "2147483645", {"nice": 2147483645}),
+        (NICE, "2147483645", "2147483645", {"nice": 2147483645}),
         ({**CHOICES, **TEXT}, "large", "large", {"gpus": 4}),
         ({**CHOICES, **TEXT}, "2", "2", {"gpus": 2}),
         (HOURS, "2.5", 2.5, {"time": 9000}),
@@ -52,19 +52,19 @@ def test_a_value_within_what_is_allowed_sets_its_field(
     document: dict[str, Any], value: str | float, stored: str | float, sets: dict[str, object]
 ) -> None:
     """The value keeps its type, and the field is set in Slurm's unit."""
-    found, over = _option(document).choose(value)
-    assert (found, type(found), _sets(over)) == (stored, type(stored), sets)
+    typed_value, over = _option(document).choose(value)
+    assert (typed_value, type(typed_value), _sets(over)) == (stored, type(stored), sets)
 
 
 @pytest.mark.parametrize(
-    ("document", "value", "says"),
+    ("document", "value", "message"),
     [
         (CHOICES, "huge", "it must be one of small, large, 8"),
         (TEXT, "5", "one to four"),
         (TEXT, "3\n", "one to four"),
         (TEXT, "33", "one to four"),
-        (WAY, "2147483646", "must be a whole number from 0 to 2147483645"),
-        (WAY, "9" * 30, "must be a whole number from 0 to 2147483645"),
+        (NICE, "2147483646", "must be a whole number from 0 to 2147483645"),
+        (NICE, "9" * 30, "must be a whole number from 0 to 2147483645"),
         (
             {**TEXT, "unlisted_choice": {"validation_regex": ".*", "sets": "slurm.gpus"}},
             "x",
@@ -81,9 +81,9 @@ def test_a_value_within_what_is_allowed_sets_its_field(
         (CPUS, "٣", "it must be a number from 1 to 16"),
     ],
 )
-def test_a_value_outside_is_refused_with_the_bounds(document: dict[str, Any], value: str | float, says: str) -> None:
+def test_a_value_outside_is_refused_with_the_bounds(document: dict[str, Any], value: str | float, message: str) -> None:
     """The error says what is allowed, in the unit shown on the form."""
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         _option(document).choose(value)
 
 
@@ -108,19 +108,19 @@ def test_what_holds_if_the_user_says_nothing(
 
 
 @pytest.mark.parametrize(
-    ("said", "initial"), [("1:00:00", 2), ("2:59:00", 2), ("3:00:00", 3), ("3:45:00", 3), ("90:00:00", 8)]
+    ("time_limit", "initial"), [("1:00:00", 2), ("2:59:00", 2), ("3:00:00", 3), ("3:45:00", 3), ("90:00:00", 8)]
 )
-def test_what_the_site_says_beyond_a_range_becomes_its_nearest_number(said: str, initial: int) -> None:
+def test_what_the_site_says_beyond_a_range_becomes_its_nearest_number(time_limit: str, initial: int) -> None:
     """So submitting an unchanged form is never refused."""
     option = _option({"range": {"min": 2, "max": 8, "sets": "slurm.time", "unit": "hours"}})
-    found = option.initial(Override(slurm=Resources(time=said)))
+    number = option.initial(Override(slurm=Resources(time=time_limit)))
 
-    assert found == initial
+    assert number == initial
     assert option.choose(initial)[0] == initial
 
 
 @pytest.mark.parametrize(
-    ("document", "says"),
+    ("document", "message"),
     [
         ({}, "must have either a range, or choices"),
         ({**CHOICES, **HOURS}, "must have either a range, or choices"),
@@ -156,9 +156,9 @@ def test_what_the_site_says_beyond_a_range_becomes_its_nearest_number(said: str,
         ({"unlisted_choice": {"validation_regex": "a" * 256, "sets": "slurm.qos"}}, "at most 255 characters"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused_when_it_is_read(document: dict[str, Any], says: str) -> None:
+def test_an_option_that_makes_no_sense_is_refused_when_it_is_read(document: dict[str, Any], message: str) -> None:
     """Bounds, units and fields are checked at once, not at the first spawn."""
-    with pytest.raises(ValidationError, match=says):
+    with pytest.raises(ValidationError, match=message):
         _option(document)
 
 

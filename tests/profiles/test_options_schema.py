@@ -52,7 +52,7 @@ SCHEMA = options_schema(COURSE)
 VALID = Draft202012Validator(SCHEMA)
 
 
-def taken(options: dict[str, Any], profile: Profile = COURSE) -> bool:
+def hub_accepts(options: dict[str, Any], profile: Profile = COURSE) -> bool:
     """Whether the hub accepts these options."""
     try:
         resolve((profile,), options, username="alice", groups=(), server_name="", now=datetime(2026, 3, 2).astimezone())
@@ -130,9 +130,9 @@ options = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=400)
 @given(options)
-def test_schema_and_hub_agree_on_choices_and_ranges(asked: dict[str, Any]) -> None:
+def test_schema_and_hub_agree_on_choices_and_ranges(user_options: dict[str, Any]) -> None:
     """For values of the plain types: the schema accepts exactly what the hub accepts."""
-    assert VALID.is_valid(asked) is taken(asked)
+    assert VALID.is_valid(user_options) is hub_accepts(user_options)
 
 
 @settings(deadline=None, max_examples=200)
@@ -142,12 +142,14 @@ def test_schema_and_hub_agree_on_choices_and_ranges(asked: dict[str, Any]) -> No
         st.sampled_from(["dl", "x.sif", "a100"]) | st.integers(0, 3) | st.booleans() | st.none() | st.lists(st.just(1)),
     )
 )
-def test_what_the_schema_takes_is_never_of_a_wrong_kind(asked: dict[str, Any]) -> None:
+def test_what_the_schema_takes_is_never_of_a_wrong_kind(user_options: dict[str, Any]) -> None:
     """Unknown options, lists, booleans and other profiles are refused by both."""
-    if VALID.is_valid(asked):
-        assert taken(asked) or "image" in asked
-    elif {"profile": "dl", **asked} == asked and not any(isinstance(each, int) for each in asked.values()):
-        assert not taken(asked)
+    if VALID.is_valid(user_options):
+        assert hub_accepts(user_options) or "image" in user_options
+    elif {"profile": "dl", **user_options} == user_options and not any(
+        isinstance(value, int) for value in user_options.values()
+    ):
+        assert not hub_accepts(user_options)
 
 
 @pytest.mark.parametrize(

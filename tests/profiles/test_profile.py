@@ -106,7 +106,7 @@ def _with(**fields: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("profile", "says"),
+    ("profile", "message"),
     [
         (
             _with(slurm={"memory": "32X"}),
@@ -234,11 +234,11 @@ def _with(**fields: object) -> dict[str, object]:
         ),
     ],
 )
-def test_a_broken_profile_among_good_ones_is_named_with_its_field(profile: object, says: str) -> None:
+def test_a_broken_profile_among_good_ones_is_named_with_its_field(profile: object, message: str) -> None:
     """The error has the path of the field, the fault, and what is expected."""
     with pytest.raises(ConfigError) as caught:
         parse_profiles([_with(slug="good"), profile])
-    assert str(caught.value).startswith(says)
+    assert str(caught.value).startswith(message)
 
 
 def test_all_faults_of_a_profile_are_named_at_once() -> None:
@@ -283,12 +283,12 @@ HOUR = 3600
 
 
 def profile(idle: object) -> Idle | None:
-    (found,) = parse_profiles([{"display_name": "A", "idle": idle}])
-    return found.idle
+    (entry,) = parse_profiles([{"display_name": "A", "idle": idle}])
+    return entry.idle
 
 
 @pytest.mark.parametrize(
-    ("said", "site", "expected"),
+    ("idle", "site", "expected"),
     [
         (None, {}, IdleRule()),
         ({"action": "stop"}, {}, IdleRule(action=IdleAction.STOP)),
@@ -301,9 +301,9 @@ def profile(idle: object) -> Idle | None:
         ({"keep": None}, {}, IdleRule(keep_times=0)),
     ],
 )
-def test_a_profile_goes_before_the_site(said, site, expected) -> None:
+def test_a_profile_goes_before_the_site(idle, site, expected) -> None:
     """Field by field; `keep` is one value."""
-    assert idle_rule(profile(said) if said is not None else None, Idle(**site)) == expected
+    assert idle_rule(profile(idle) if idle is not None else None, Idle(**site)) == expected
 
 
 def test_a_fault_in_the_sites_policy_is_told_when_the_hub_starts() -> None:

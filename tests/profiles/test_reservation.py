@@ -44,7 +44,7 @@ def test_a_day_that_the_table_leaves_out_has_no_reservation_to_run_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reservation", "says"),
+    ("reservation", "message"),
     [
         ("", "'' gives ''"),
         ("ml hpc", "'ml hpc' gives 'ml hpc'"),
@@ -57,9 +57,9 @@ def test_a_day_that_the_table_leaves_out_has_no_reservation_to_run_in() -> None:
         (["a"], "must be a table of fields"),
     ],
 )
-def test_a_rule_that_cannot_name_a_reservation_is_refused_when_it_is_read(reservation: object, says: str) -> None:
+def test_a_rule_that_cannot_name_a_reservation_is_refused_when_it_is_read(reservation: object, message: str) -> None:
     """Names contain no blank, and patterns only codes whose value contains none."""
     with pytest.raises(ConfigError) as caught:
         _rule(reservation)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith("profiles[0].slurm.reservation")

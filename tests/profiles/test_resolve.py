@@ -227,7 +227,7 @@ def test_site_profile_and_choice_become_one_request(
 
 
 @pytest.mark.parametrize(
-    ("options", "field", "says"),
+    ("options", "field", "message"),
     [
         (
             {"profile": "gpux"},
@@ -249,11 +249,11 @@ def test_site_profile_and_choice_become_one_request(
         ({"gpus": True}, "gpus", "gpus must be text or a number, not bool."),
     ],
 )
-def test_what_is_not_allowed_is_refused_with_what_is(options: dict[str, object], field: str, says: str) -> None:
+def test_what_is_not_allowed_is_refused_with_what_is(options: dict[str, object], field: str, message: str) -> None:
     """The error names the field and its bounds."""
     with pytest.raises(RequestError) as caught:
         _resolve(options)
-    assert (str(caught.value), caught.value.field, caught.value.status_code) == (says, field, 400)
+    assert (str(caught.value), caught.value.field, caught.value.status_code) == (message, field, 400)
 
 
 def test_a_refusal_names_the_first_of_many_profiles() -> None:
@@ -345,20 +345,20 @@ def test_users_groups_and_dates_are_checked_together(
 
 @pytest.mark.usefixtures("berlin")
 @pytest.mark.parametrize(
-    ("allow", "now", "said"),
+    ("allow", "now", "sentence"),
     [
         ({"from": "2027-04-01 09:00"}, datetime(2027, 3, 20, 12), "it is available from 1 Apr 2027, 09:00 CEST"),
         ({"until": "2027-03-20 09:00"}, datetime(2027, 4, 20, 12), "it was available until 20 Mar 2027, 09:00 CET"),
     ],
 )
 def test_a_time_beyond_a_change_of_the_clocks_has_the_offset_of_its_day(
-    allow: dict[str, object], now: datetime, said: str
+    allow: dict[str, object], now: datetime, sentence: str
 ) -> None:
     """Not that of today: in Berlin, summer time begins on 28 March 2027."""
     refusal = permitted(_allow(**allow), "ada", {"a"}, now.astimezone())
 
     assert refusal is not None
-    assert refusal.text == said
+    assert refusal.text == sentence
 
 
 @pytest.mark.usefixtures("berlin")

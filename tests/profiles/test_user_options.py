@@ -43,7 +43,7 @@ def test_an_empty_form_is_the_default_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("formdata", "says"),
+    ("formdata", "message"),
     [
         ({"profile": ["a", "b"]}, "profile is given twice"),
         ({"profile-option-gpu--gpus": ["2"]}, "Options were given without a profile. Choose a profile."),
@@ -51,11 +51,11 @@ def test_an_empty_form_is_the_default_profile() -> None:
         ({"profile": ["a"], "env": ["unlisted-choice"]}, "env: 'Other' was chosen, but no value was entered"),
     ],
 )
-def test_a_form_that_makes_no_choice_is_refused(formdata: dict[str, list[str]], says: str) -> None:
+def test_a_form_that_makes_no_choice_is_refused(formdata: dict[str, list[str]], message: str) -> None:
     """The error says which field."""
     with pytest.raises(RequestError) as caught:
         choice_from_form(formdata)
-    assert str(caught.value).startswith(says)
+    assert str(caught.value).startswith(message)
 
 
 def test_rest_options_keep_their_types() -> None:
@@ -66,7 +66,7 @@ def test_rest_options_keep_their_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("user_options", "field", "says"),
+    ("user_options", "field", "message"),
     [
         ({"profile": 3}, "profile", "profile must be text"),
         ({"profile": None}, "profile", "profile must be text or a number, not NoneType"),
@@ -81,9 +81,9 @@ def test_rest_options_keep_their_types() -> None:
         ({f"o{n}": 1 for n in range(65)}, "", "Too many options: 65"),
     ],
 )
-def test_what_is_no_flat_option_is_refused_by_name(user_options: dict[str, object], field: str, says: str) -> None:
+def test_what_is_no_flat_option_is_refused_by_name(user_options: dict[str, object], field: str, message: str) -> None:
     """Types, lengths and control characters are checked first."""
     with pytest.raises(RequestError) as caught:
         parse_choice(user_options)
-    assert str(caught.value).startswith(says)
+    assert str(caught.value).startswith(message)
     assert caught.value.field == field

@@ -169,7 +169,7 @@ def test_a_class_itself_is_named_by_its_module() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "says"),
+    ("item", "message"),
     [
         (("P", {"memory": "lots"}), "profiles[0].slurm.memory: 'lots' is not a valid amount of memory"),
         (("P", {"gres": "::"}), "profiles[0]: '::' is not a generic resource"),
@@ -179,8 +179,8 @@ def test_a_class_itself_is_named_by_its_module() -> None:
         (("P", "p"), "profiles[0]: a profile's tuple begins with its display name"),
     ],
 )
-def test_a_tuple_that_is_no_profile_is_refused_with_its_place(item: object, says: str) -> None:
+def test_a_tuple_that_is_no_profile_is_refused_with_its_place(item: object, message: str) -> None:
     """The error names the tuple and what it must contain."""
     with pytest.raises(ConfigError) as caught:
         parse_profiles([item])
-    assert str(caught.value).startswith(says)
+    assert str(caught.value).startswith(message)

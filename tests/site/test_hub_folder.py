@@ -68,10 +68,10 @@ async def findings(site: Path, more: str = "") -> list[Finding]:
 async def test_files_of_a_folder_in_which_no_hub_runs_are_not_the_hubs(site: Path) -> None:
     """The database beside which the check is run raises no alarm; what was configured and not looked at is said."""
     assert await findings(site) == []
-    (told,) = await findings(site, "c.JupyterHub.db_url = 'sqlite:///jupyterhub.sqlite'\n")
+    (finding,) = await findings(site, "c.JupyterHub.db_url = 'sqlite:///jupyterhub.sqlite'\n")
 
-    assert (told.severity, told.code) == (Severity.OK, "database-unseen")
-    assert told.text == (
+    assert (finding.severity, finding.code) == (Severity.OK, "database-unseen")
+    assert finding.text == (
         "not looked at: jupyterhub.sqlite is in the working directory of the hub, which is not seen running, and not "
         "beside the configuration"
     )
@@ -89,9 +89,9 @@ async def test_a_group_that_only_the_database_may_know_is_not_called_missing(sit
 async def test_files_beside_the_configuration_are_the_hubs(site: Path) -> None:
     """A hub that is started in its configuration's folder has its files there."""
     exposed(site / "etc")
-    found = await findings(site)
+    report = await findings(site)
 
-    assert [(each.code, str(site / "etc") in each.text) for each in found] == [
+    assert [(finding.code, str(site / "etc") in finding.text) for finding in report] == [
         ("database-exposed", True),
     ]
 
@@ -106,21 +106,21 @@ def test_a_running_hub_shows_where_its_files_are(site: Path) -> None:
     with subprocess.Popen(command, cwd=site / "srv", stdin=pipe, stdout=pipe) as process:
         assert process.stdout is not None
         process.stdout.readline()  # before a program runs, its command line is empty
-        found = asyncio.run(findings(site))
-        seen = running_in(site / "etc" / "jupyterhub_config.py")
+        report = asyncio.run(findings(site))
+        working_dir = running_in(site / "etc" / "jupyterhub_config.py")
         process.communicate(b"\n")
 
-    assert seen == (site / "srv").resolve()
-    assert [(each.code, f"{site}/srv/" in each.text) for each in found] == [
+    assert working_dir == (site / "srv").resolve()
+    assert [(finding.code, f"{site}/srv/" in finding.text) for finding in report] == [
         ("database-exposed", True),
     ]
 
 
 async def test_a_key_whose_folder_is_not_known_is_not_called_missing(site: Path) -> None:
     """A relative path of a key is a warning; the full path is asked for."""
-    found = await findings(site, "c.JupyterHub.ssl_key = 'key.pem'\n")
+    report = await findings(site, "c.JupyterHub.ssl_key = 'key.pem'\n")
 
-    assert [each for each in found if each.severity is not Severity.OK] == [
+    assert [finding for finding in report if finding.severity is not Severity.OK] == [
         Finding(
             Severity.WARNING,
             "tls-file",

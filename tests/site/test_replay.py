@@ -63,8 +63,8 @@ def test_a_start_is_tried_with_the_servers_that_ran_beside_it(
     records: tuple[SessionRecord, ...], expected: dict[tuple[Resources, ...], int]
 ) -> None:
     """In the order of their starts; servers of other nodes, of several, and without a recorded request do not count."""
-    found = {tuple(map(fields, case)): count for case, count in cases(records, "g1").items()}
-    assert found == {tuple(map(fields, case)): count for case, count in expected.items()}
+    counts = {tuple(map(fields, case)): count for case, count in cases(records, "g1").items()}
+    assert counts == {tuple(map(fields, case)): count for case, count in expected.items()}
 
 
 def fields(resources: Resources) -> tuple[object, ...]:

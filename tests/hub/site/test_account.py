@@ -64,7 +64,7 @@ async def test_with_a_home_no_account_is_needed() -> None:
 
 async def test_an_account_is_found() -> None:
     """Home and shell are those of the account database."""
-    entry = next(each for each in pwd.getpwall() if each.pw_uid != 0)
+    entry = next(entry for entry in pwd.getpwall() if entry.pw_uid != 0)
 
     assert await account_of(entry.pw_name) == Account(entry.pw_name, entry.pw_dir, entry.pw_shell, entry.pw_uid)
 
@@ -138,42 +138,42 @@ async def test_a_name_service_that_hangs_holds_nothing_else(
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
     with monkeypatch.context() as patch:
         patch.setattr(call, hang)
-        asked = [asyncio.ensure_future(ask()) for _ in range(20)]
+        tasks = [asyncio.ensure_future(ask()) for _ in range(20)]
         await asyncio.sleep(0)
         try:
             assert await asyncio.wait_for(asyncio.to_thread(lambda: "read"), 5) == "read"
         finally:
             answers.set()
-            for task in asked:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 ME = pwd.getpwnam("nobody").pw_name
 MINE = grp.getgrgid(pwd.getpwnam(ME).pw_gid).gr_name
 
 
-def kept_for(*groups: str) -> ClusterSnapshot:
+def cluster_for(*groups: str) -> ClusterSnapshot:
     """Return a cluster with one partition that allows these groups."""
     return ClusterSnapshot(partitions=(Partition("gpu", allow_groups=groups), Partition("all")))
 
 
 async def test_an_account_is_in_its_groups_and_in_no_other() -> None:
     """A group or account that the machine does not know is left out: only Slurm can tell."""
-    found = await allowed_groups(kept_for(MINE, "root", "no-such-group"), ME)
-    assert found == {MINE: True, "root": False}
-    assert await allowed_groups(kept_for(MINE), "no-such-account") == {}
+    memberships = await allowed_groups(cluster_for(MINE, "root", "no-such-group"), ME)
+    assert memberships == {MINE: True, "root": False}
+    assert await allowed_groups(cluster_for(MINE), "no-such-account") == {}
 
 
 async def test_root_may_use_every_partition() -> None:
     """As in Slurm: whatever groups root is in, and also if the group exists only on the cluster."""
-    assert await allowed_groups(kept_for(MINE, "no-such-group"), "root") == {MINE: True, "no-such-group": True}
+    assert await allowed_groups(cluster_for(MINE, "no-such-group"), "root") == {MINE: True, "no-such-group": True}
 
 
 async def test_nothing_is_asked_if_no_partition_is_restricted() -> None:
     """Nor if the owner of the jobs is unknown, or Slurm has not responded yet."""
-    assert await allowed_groups(kept_for(), ME) == {}
-    assert await allowed_groups(kept_for(MINE), "") == {}
+    assert await allowed_groups(cluster_for(), ME) == {}
+    assert await allowed_groups(cluster_for(MINE), "") == {}
     assert await allowed_groups(None, ME) == {}
 
 

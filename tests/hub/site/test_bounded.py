@@ -27,7 +27,7 @@ SPAWNERS = (GPUSlurmSpawner, GPUProfilesSpawner)
 
 def ours(cls: type[Any]) -> dict[str, Any]:
     """Return the settings that a spawner of ours declares."""
-    base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
+    base = next(base for base in cls.__mro__ if not base.__module__.startswith("jupyterhub_gpuspawner"))
     return {n: trait for n, trait in cls.class_traits(config=True).items() if getattr(base, n, None) is not trait}
 
 
@@ -66,13 +66,15 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "value", "says"), [(name, *wrong) for name, wrong in WRONG.items()], ids=WRONG.keys())
-def test_a_value_out_of_bounds_is_refused_with_the_bounds(name: str, value: object, says: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "message"), [(name, *wrong) for name, wrong in WRONG.items()], ids=WRONG.keys()
+)
+def test_a_value_out_of_bounds_is_refused_with_the_bounds(name: str, value: object, message: str) -> None:
     """Whichever class the configuration names."""
     for section in ("GPUSlurmSpawner", "SlurmSpawner", "BatchSpawnerBase"):
         with pytest.raises(TraitError) as refused:
             GPUSlurmSpawner(config=Config({section: {name: value}}))
-        assert str(refused.value) == f"{name}: {says}"
+        assert str(refused.value) == f"{name}: {message}"
 
 
 def test_nan_is_out_of_bounds() -> None:

@@ -20,13 +20,13 @@ from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
 class Slurm:
     """A Slurm that counts questions, answers on request, and fails on request."""
 
-    asked: int = 0
+    questions: int = 0
     now: float = 1000.0
     fault: Exception | None = None
     answers: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def snapshot(self) -> ClusterSnapshot:
-        self.asked += 1
+        self.questions += 1
         taken_at = self.now
         await self.answers.wait()
         if self.fault is not None:
@@ -40,9 +40,9 @@ class Slurm:
 @pytest.fixture
 def slurm() -> Slurm:
     """Return a Slurm that answers."""
-    found = Slurm()
-    found.answers.set()
-    return found
+    stand_in = Slurm()
+    stand_in.answers.set()
+    return stand_in
 
 
 @pytest.fixture
@@ -53,19 +53,19 @@ def view(slurm: Slurm) -> ClusterView:
 
 async def test_fifty_who_ask_at_once_are_one_question(slurm: Slurm, view: ClusterView) -> None:
     """All get the same snapshot; a new one is fetched once that is too old for the caller."""
-    found = await asyncio.gather(*(view.recent() for _ in range(50)))
-    assert (slurm.asked, found) == (1, [ClusterSnapshot(taken_at=1000.0)] * 50)
+    snapshots = await asyncio.gather(*(view.recent() for _ in range(50)))
+    assert (slurm.questions, snapshots) == (1, [ClusterSnapshot(taken_at=1000.0)] * 50)
     slurm.now += 15
-    assert (await view.recent(), slurm.asked) == (ClusterSnapshot(taken_at=1000.0), 1)
+    assert (await view.recent(), slurm.questions) == (ClusterSnapshot(taken_at=1000.0), 1)
     slurm.now += 1
-    assert (await view.recent(), slurm.asked) == (ClusterSnapshot(taken_at=1016.0), 2)
+    assert (await view.recent(), slurm.questions) == (ClusterSnapshot(taken_at=1016.0), 2)
     slurm.now += 3
-    assert (await view.recent(max_age=2), slurm.asked) == (ClusterSnapshot(taken_at=1019.0), 3)
+    assert (await view.recent(max_age=2), slurm.questions) == (ClusterSnapshot(taken_at=1019.0), 3)
 
 
 async def test_nothing_is_asked_until_somebody_looks(slurm: Slurm, view: ClusterView) -> None:
     """``latest`` does not ask Slurm."""
-    assert (view.latest, view.silent, slurm.asked) == (None, False, 0)
+    assert (view.latest, view.silent, slurm.questions) == (None, False, 0)
 
 
 async def test_slow_slurm_keeps_nobody_waiting_and_its_answer_counts(slurm: Slurm, view: ClusterView) -> None:
@@ -73,30 +73,30 @@ async def test_slow_slurm_keeps_nobody_waiting_and_its_answer_counts(slurm: Slur
     slurm.answers.clear()
     assert [await view.recent(patience=0), await view.recent(patience=0.01)] == [None, None]
     slurm.answers.set()
-    assert (await view.recent(), slurm.asked) == (ClusterSnapshot(taken_at=1000.0), 1)
+    assert (await view.recent(), slurm.questions) == (ClusterSnapshot(taken_at=1000.0), 1)
 
 
 async def test_a_late_answer_is_told_before_it_comes(slurm: Slurm, view: ClusterView) -> None:
     """Three seconds after the question; its answer ends that, though it is an old one."""
-    known = await view.recent()
+    snapshot = await view.recent()
     slurm.answers.clear()
     slurm.now += 20
-    assert (await view.recent(patience=0), view.silent) == (known, False)
+    assert (await view.recent(patience=0), view.silent) == (snapshot, False)
     slurm.now += LATE + 0.1
-    assert (await view.recent(patience=0), view.silent, view.fault) == (known, True, None)
+    assert (await view.recent(patience=0), view.silent, view.fault) == (snapshot, True, None)
     slurm.answers.set()
     assert (await view.recent(), view.silent) == (ClusterSnapshot(taken_at=1020.0), False)
 
 
 async def test_a_question_without_answer_is_told_to_others(slurm: Slurm) -> None:
     """Whoever else asks Slurm may ask at once, and not only when it is their turn."""
-    told: list[float] = []
-    view = ClusterView(slurm.snapshot, clock=slurm.clock, on_silence=lambda: told.append(slurm.now))
+    silence_times: list[float] = []
+    view = ClusterView(slurm.snapshot, clock=slurm.clock, on_silence=lambda: silence_times.append(slurm.now))
     await view.recent()
     slurm.fault = SlurmUnavailable("squeue failed: slurmctld cannot be reached.")
     slurm.now += 20
     await view.recent()
-    assert told == [1020.0]
+    assert silence_times == [1020.0]
 
 
 async def test_a_cancelled_request_does_not_cancel_the_question(slurm: Slurm, view: ClusterView) -> None:
@@ -108,28 +108,28 @@ async def test_a_cancelled_request_does_not_cancel_the_question(slurm: Slurm, vi
     with pytest.raises(asyncio.CancelledError):
         await leaves
     slurm.answers.set()
-    assert (await stays, slurm.asked) == (ClusterSnapshot(taken_at=1000.0), 1)
+    assert (await stays, slurm.questions) == (ClusterSnapshot(taken_at=1000.0), 1)
 
 
 async def test_silent_slurm_leaves_the_last_snapshot_and_is_asked_less_and_less(
     slurm: Slurm, view: ClusterView, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One log line for the outage, one for its end; pauses double, up to a minute."""
-    known = await view.recent()
+    snapshot = await view.recent()
     slurm.fault = SlurmUnavailable("squeue failed: slurmctld cannot be reached.")
-    asked: list[float] = []
+    question_times: list[float] = []
     with caplog.at_level(logging.INFO):
         for _ in range(300):
             slurm.now += 1
-            assert await view.recent(max_age=0.5) == known
-            if slurm.asked > len(asked) + 1:
-                asked.append(slurm.now - 1001.0)
+            assert await view.recent(max_age=0.5) == snapshot
+            if slurm.questions > len(question_times) + 1:
+                question_times.append(slurm.now - 1001.0)
         assert view.silent
         slurm.fault = None
         slurm.now += 60
         assert await view.recent() == ClusterSnapshot(taken_at=1360.0)
-    assert asked == [0, 5, 15, 35, 75, 135, 195, 255]
-    assert (asked[1], view.silent) == (FIRST_PAUSE, False)
+    assert question_times == [0, 5, 15, 35, 75, 135, 195, 255]
+    assert (question_times[1], view.silent) == (FIRST_PAUSE, False)
     assert [record.getMessage() for record in caplog.records] == [
         "The cluster cannot be shown as it is now: squeue failed: slurmctld cannot be reached.",
         "Slurm is responding to queries about the cluster again",
@@ -144,7 +144,7 @@ async def test_any_other_exception_counts_as_no_answer(
     assert await view.recent() is None
     slurm.now += 10
     assert await view.recent() is None
-    assert (view.silent, str(view.fault), slurm.asked) == (True, "ZeroDivisionError: nodes", 2)
+    assert (view.silent, str(view.fault), slurm.questions) == (True, "ZeroDivisionError: nodes", 2)
     assert [(record.getMessage(), record.exc_info is not None) for record in caplog.records] == [
         ("The cluster cannot be shown", True)
     ]
@@ -155,12 +155,12 @@ async def test_an_answer_from_before_a_change_is_not_shown_as_new(slurm: Slurm, 
     before = await view.recent()
     view.outdate()
 
-    assert (view.latest, slurm.asked) == (before, 1)
+    assert (view.latest, slurm.questions) == (before, 1)
 
     await view.recent()
     await view.recent()
 
-    assert slurm.asked == 2
+    assert slurm.questions == 2
 
 
 async def test_a_question_that_was_under_way_at_a_change_is_asked_again(slurm: Slurm, view: ClusterView) -> None:
@@ -174,13 +174,13 @@ async def test_a_question_that_was_under_way_at_a_change_is_asked_again(slurm: S
     await asking
     await view.recent()
 
-    assert slurm.asked == 2
+    assert slurm.questions == 2
 
 
 LOOKED = 1000.0
 """When the hub last looked at the cluster, in seconds since the epoch."""
 SNAPSHOT = ClusterSnapshot(taken_at=LOOKED)
-KNOWN: dict[str, tuple[bool, ClusterSnapshot | None, float | None, bool]] = {
+SILENCES: dict[str, tuple[bool, ClusterSnapshot | None, float | None, bool]] = {
     "nothing asked yet": (False, None, None, False),
     "all answered": (False, SNAPSHOT, None, False),
     "the cluster's view has no answer": (True, SNAPSHOT, None, True),
@@ -190,17 +190,17 @@ KNOWN: dict[str, tuple[bool, ClusterSnapshot | None, float | None, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("silent", "latest", "since", "told"), KNOWN.values(), ids=KNOWN.keys())
+@pytest.mark.parametrize(("silent", "latest", "since", "expected"), SILENCES.values(), ids=SILENCES.keys())
 def test_pages_say_the_same_whoever_asked(
-    silent: bool, latest: ClusterSnapshot | None, since: float | None, told: bool
+    silent: bool, latest: ClusterSnapshot | None, since: float | None, expected: bool
 ) -> None:
     """The later of the two counts: an answer about the cluster ends what is told of an earlier silence."""
     unused: Any = None
     watcher: Any = SimpleNamespace(unanswered_since=since)
     cluster: Any = SimpleNamespace(silent=silent, latest=latest)
 
-    known = Connection("", unused, watcher, cluster, allocations=unused, operator=unused, shows_jobs=unused)
-    assert known.silent is told
+    connection = Connection("", unused, watcher, cluster, allocations=unused, operator=unused, shows_jobs=unused)
+    assert connection.silent is expected
 
 
 def counted(kind: str) -> float:

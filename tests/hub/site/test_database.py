@@ -58,11 +58,11 @@ class Database:
 def hub_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """Return a :class:`Database`, with short pauses between tries."""
     monkeypatch.setattr(database, "PAUSES", (0.01,))
-    found = Database(tmp_path / "hub.sqlite")
-    yield found
-    found.other.close()
-    found.session.close()
-    found.session.get_bind().dispose()
+    db = Database(tmp_path / "hub.sqlite")
+    yield db
+    db.other.close()
+    db.session.close()
+    db.session.get_bind().dispose()
 
 
 async def test_a_database_that_takes_changes_is_not_waited_for(hub_database: Database) -> None:
@@ -140,9 +140,9 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
             return {}
 
     site = SimpleNamespace(connection=lambda: SimpleNamespace(client=Client()), hub_name="demo", job_name="jupyterhub")
-    look = Reconciliation(site, Servers(), "0a1b2c3d").run_once  # type: ignore[arg-type]
+    reconcile = Reconciliation(site, Servers(), "0a1b2c3d").run_once  # type: ignore[arg-type]
     app: Any = SimpleNamespace(db=hub_database.session, http_server=object())
-    await every(app, 0, look, "The check for jobs without a server")
+    await every(app, 0, reconcile, "The check for jobs without a server")
 
     assert users == ["ann", "ann"]
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
@@ -184,14 +184,14 @@ def test_an_outage_that_lasts_is_told_again_each_minute(
     clock = SimpleNamespace(now=7000.0)
     monkeypatch.setattr(database, "time", SimpleNamespace(monotonic=lambda: clock.now))
     outage = database.Outage(SimpleNamespace(db_url="sqlite:////srv/hub.sqlite"))
-    told_at: list[float] = []
+    log_times: list[float] = []
     for clock.now in range(7000, 7181):
         for _ in range(10):
             outage.failing(OperationalError("", {}, Exception("database is locked")))
-        if len(caplog.records) > len(told_at):
-            told_at.append(clock.now)
+        if len(caplog.records) > len(log_times):
+            log_times.append(clock.now)
 
-    assert (told_at, len(caplog.records)) == ([7000, 7054, 7108, 7162], 4)
+    assert (log_times, len(caplog.records)) == ([7000, 7054, 7108, 7162], 4)
 
 
 async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_path: Path) -> None:
@@ -291,12 +291,12 @@ NOT_OPENED = {
 }
 
 
-@pytest.mark.parametrize(("url", "arguments", "said"), NOT_OPENED.values(), ids=NOT_OPENED.keys())
+@pytest.mark.parametrize(("url", "arguments", "pattern"), NOT_OPENED.values(), ids=NOT_OPENED.keys())
 def test_a_database_that_cannot_be_opened_is_an_error_of_the_configuration(
-    url: str, arguments: dict[str, object], said: str
+    url: str, arguments: dict[str, object], pattern: str
 ) -> None:
     """The error names the setting, and no file is made."""
-    with pytest.raises(ConfigError, match=said) as raised:
+    with pytest.raises(ConfigError, match=pattern) as raised:
         open_database(url, arguments)
 
     assert str(raised.value).startswith("c.JupyterHub.db_url: ")

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.fixtures.hubs import COMMAND, StartHub, scrape
-from tests.hub.start.test_submission import Slurm, asked, settle
+from tests.hub.start.test_submission import Slurm, settle, submission_task
 from tests.records.a_session import NOON, PLACED
 
 if TYPE_CHECKING:
@@ -87,8 +87,10 @@ def test_a_servers_life_in_numbers(hub: HubProcess) -> None:
 
     hub.restart()
     hub.wait("rae", ready=True)
-    again = scrape(hub)
-    assert {name: value for name, value in again.items() if name[0] in ("servers_adopted_total", "gpus_in_use")} == {
+    after_restart = scrape(hub)
+    assert {
+        name: value for name, value in after_restart.items() if name[0] in ("servers_adopted_total", "gpus_in_use")
+    } == {
         ("servers_adopted_total", ("running",)): 1.0,
         ("servers_adopted_total", ("starting",)): 0.0,
         ("gpus_in_use", ("gpu", "Tesla K80")): 2.0,
@@ -181,7 +183,7 @@ async def test_a_job_that_lost_its_server_is_counted_once(
     name = "gpuspawner_jobs_without_server_total"
     before = REGISTRY.get_sample_value(name, {"cluster": "", "how": how}) or 0.0
     slurm = Slurm(answer, tagged="14", silent=2)
-    start = asked(slurm)
+    start = submission_task(slurm)
     await settle()
     start.cancel()
     slurm.may_answer.set()
@@ -205,8 +207,8 @@ async def test_a_start_that_gets_ready_is_observed_by_its_stages() -> None:
         life.ready(reached)
 
     stages = ("queue", "start", "ready")
-    found = [REGISTRY.get_sample_value(name, {"cluster": "", "profile": "known", "stage": stage}) for stage in stages]
-    assert found == [3.0, 4.0, 2.0]
+    seconds = [REGISTRY.get_sample_value(name, {"cluster": "", "profile": "known", "stage": stage}) for stage in stages]
+    assert seconds == [3.0, 4.0, 2.0]
     assert REGISTRY.get_sample_value(name, {"cluster": "", "profile": "half known", "stage": "ready"}) is None
 
 

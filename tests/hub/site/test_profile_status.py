@@ -35,24 +35,24 @@ LIMITS = ("0:30:00", "3:00:00", "UNLIMITED")
 FOUR = cluster(node("g1", "gpu:k80:4", "gpu:k80:1(IDX:0)"))
 
 
-def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
+def status_texts(**more: Any) -> dict[str, tuple[str | None, str | None]]:
     """Return refusal and sentence of each profile."""
-    asked: dict[str, Any] = {"username": "alice", "groups": (), "clusters": {"": ClusterNow(FOUR)}, **more}
-    found = profile_statuses(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **asked)
-    assert [each.profile for each in found] == list(PROFILES)
+    arguments: dict[str, Any] = {"username": "alice", "groups": (), "clusters": {"": ClusterNow(FOUR)}, **more}
+    statuses = profile_statuses(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **arguments)
+    assert [status.profile for status in statuses] == list(PROFILES)
     return {
-        each.profile.slug: (
-            each.refusal.text if each.refusal else None,
-            each.availability.sentence if each.availability else None,
+        status.profile.slug: (
+            status.refusal.text if status.refusal else None,
+            status.availability.sentence if status.availability else None,
         )
-        for each in found
+        for status in statuses
     }
 
 
 def test_the_status_of_every_profile() -> None:
     """Available, not for this user, without Slurm, never, by its options' defaults, without a reservation today."""
     day = datetime.fromtimestamp(NOW).astimezone().date().isoformat()
-    assert told() == {
+    assert status_texts() == {
         "one-gpu": (None, "starts now, 3 of 4 K80 free"),
         "course": ("it is reserved for the group ml-course", None),
         "here": (None, None),
@@ -60,13 +60,13 @@ def test_the_status_of_every_profile() -> None:
         "adjustable": (None, "8 GPUs are more than the 4 of a node"),
         "yesterday": (None, f"there is no reservation for {day}; days are 2000-01-01"),
     }
-    assert told(groups={"ml-course"})["course"] == (None, "starts now, 3 of 4 K80 free")
+    assert status_texts(groups={"ml-course"})["course"] == (None, "starts now, 3 of 4 K80 free")
 
 
 def test_defaults_of_the_site_count() -> None:
     """They fill in what a profile does not say."""
-    found = told(defaults={"": Resources(cpus=64)})
-    assert found["one-gpu"] == (
+    texts = status_texts(defaults={"": Resources(cpus=64)})
+    assert texts["one-gpu"] == (
         None,
         "64 cores are more than the 16 of a node",
     )
@@ -74,14 +74,14 @@ def test_defaults_of_the_site_count() -> None:
 
 def test_silent_slurm_keeps_no_profile_from_being_shown() -> None:
     """Availability is unknown; what can be refused without Slurm still is."""
-    found = told(clusters={"": ClusterNow(None)})
-    assert found["one-gpu"] == (None, "availability unknown: Slurm has not responded yet")
-    assert found["course"] == ("it is reserved for the group ml-course", None)
+    texts = status_texts(clusters={"": ClusterNow(None)})
+    assert texts["one-gpu"] == (None, "availability unknown: Slurm has not responded yet")
+    assert texts["course"] == ("it is reserved for the group ml-course", None)
 
 
 def test_a_status_carries_what_the_job_would_ask_for() -> None:
     """The profile's values before the site's, and the options' defaults."""
-    found = profile_statuses(
+    status = profile_statuses(
         PROFILES[4:5],
         username="alice",
         groups=(),
@@ -89,9 +89,9 @@ def test_a_status_carries_what_the_job_would_ask_for() -> None:
         now=datetime.fromtimestamp(NOW).astimezone(),
         defaults={"": Resources(gpus=1, cpus=2)},
     )[0]
-    assert found.resources is not None
-    assert found.availability is not None
-    assert (found.resources.gpus, found.resources.cpus, found.availability.chance) == (8, 2, Chance.NEVER)
+    assert status.resources is not None
+    assert status.availability is not None
+    assert (status.resources.gpus, status.resources.cpus, status.availability.chance) == (8, 2, Chance.NEVER)
 
 
 def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
@@ -100,7 +100,7 @@ def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
     snapshot = replace(FOUR, reservations=(reserved,))
     defaults = {"": Resources.model_validate({"reservation": "lab"})}
     sentences = [
-        told(clusters={"": ClusterNow(snapshot, owner=owner)}, defaults=defaults)["one-gpu"][1]
+        status_texts(clusters={"": ClusterNow(snapshot, owner=owner)}, defaults=defaults)["one-gpu"][1]
         for owner in ("jupyter", "", "alice")
     ]
 
@@ -123,15 +123,15 @@ def test_the_form_and_rest_show_the_same_profiles() -> None:
     profiles = parse_profiles(
         [{"display_name": name, "kind": "local", "allow": allow} for name, allow in allowed.items()]
     )
-    found = profile_statuses(
+    statuses = profile_statuses(
         profiles,
         username="ann",
         groups=["lab"],
         clusters={"": ClusterNow(FOUR)},
         now=datetime.fromtimestamp(NOW).astimezone(),
     )
-    form = [offer.profile.display_name for offer in offers(found, FilledIn(), base_url="/hub/")]
-    rest = [profile.display_name for profile in profiles_document(found, FOUR, silence=None, now=0.0).profiles]
+    form = [offer.profile.display_name for offer in offers(statuses, FilledIn(), base_url="/hub/")]
+    rest = [profile.display_name for profile in profiles_document(statuses, FOUR, silence=None, now=0.0).profiles]
 
     assert (form, rest) == (["Mine", "Later"], ["Mine", "Later"])
 
@@ -142,7 +142,7 @@ def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning() -> None
     plain: dict[str, Any] = {"slurm": {"reservation": "lab", "time": "0:10:00"}}
     own = [{"display_name": f"P{limit}", "queue_timeout": limit, **plain} for limit in LIMITS]
     profiles = parse_profiles([{"display_name": "The site's", **plain}, *own])
-    found = profile_statuses(
+    statuses = profile_statuses(
         profiles,
         username="alice",
         groups=(),
@@ -151,7 +151,7 @@ def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning() -> None
         site_queue_limit=3600,
     )
 
-    sentences = [each.availability.sentence.partition(", but ")[2] for each in found if each.availability]
+    sentences = [status.availability.sentence.partition(", but ")[2] for status in statuses if status.availability]
     assert sentences == ["a start may wait for at most 1 h here", "a start may wait for at most 30 min here", "", ""]
 
 
@@ -171,9 +171,9 @@ def test_each_choice_of_an_option_has_its_own_start() -> None:
     (status,) = profile_statuses(
         parse_profiles([profile]), username="ada", groups=(), clusters={"": ClusterNow(busy)}, now=at
     )
-    said = {key: words.start_of_choice(found, NOW) for key, found in status.choices["gpus"].items()}
+    starts = {key: words.start_of_choice(availability, NOW) for key, availability in status.choices["gpus"].items()}
 
-    assert said == {"1": ": starts now", "2": ": starts now", "4": ": within 10 min", "8": ": cannot start"}
+    assert starts == {"1": ": starts now", "2": ": starts now", "4": ": within 10 min", "8": ": cannot start"}
 
 
 def test_so_many_choices_have_a_start_that_a_page_costs_little() -> None:
@@ -196,8 +196,8 @@ def test_so_many_choices_have_a_start_that_a_page_costs_little() -> None:
 def test_each_profile_and_each_choice_is_judged_on_its_own_cluster() -> None:
     """Node and partition have the same names on both; only the second one has a GPU left."""
     juniper, cedar = cluster(node("g1", "gpu:k80:4", "gpu:k80:4(IDX:0-3)")), FOUR
-    places = {name: {"slurm": {"cluster": name}} for name in ("juniper", "cedar")}
-    profile = {"display_name": "Either", "slurm": {"gpus": 1}, "profile_options": {"where": {"choices": places}}}
+    choices = {name: {"slurm": {"cluster": name}} for name in ("juniper", "cedar")}
+    profile = {"display_name": "Either", "slurm": {"gpus": 1}, "profile_options": {"where": {"choices": choices}}}
     gone = {"display_name": "Gone", "slurm": {"gpus": 1, "cluster": "birch"}}
     either, without = profile_statuses(
         parse_profiles([profile, gone]),
@@ -215,8 +215,8 @@ def test_each_profile_and_each_choice_is_judged_on_its_own_cluster() -> None:
     assert either.snapshot is juniper
     oldest = replace(cedar, taken_at=juniper.taken_at - 60.0)
     document = profiles_document([either], oldest, silence=None, now=NOW)
-    taken = (document.taken_at, document.profiles[0].taken_at)
-    times = [datetime.fromisoformat(str(at).replace("Z", "+00:00")) for at in taken]
+    timestamps = (document.taken_at, document.profiles[0].taken_at)
+    times = [datetime.fromisoformat(str(at).replace("Z", "+00:00")) for at in timestamps]
     assert [time.timestamp() for time in times] == [juniper.taken_at - 60.0, juniper.taken_at]
     assert without.availability is not None
     assert (without.availability.chance, without.availability.sentence, without.availability.field) == (

@@ -67,7 +67,7 @@ def differences(session: Session) -> list[Any]:
 
 def contents(session: Session) -> list[object]:
     """What each store reads."""
-    kept = FleetStore(session.get_bind()).read()
+    fleet = FleetStore(session.get_bind()).read()
     return [
         StartRecords(session).find(["0a1b2c3d-11111111"]),
         CourseStarts(session).find("deep", "2026-03-02"),
@@ -75,7 +75,7 @@ def contents(session: Session) -> list[object]:
         Messages(session).shown(now=NOW),
         read_slugs(session),
         IdleTimes(session).to_take_up(NOW),
-        ([record.node for record in kept.records], kept.grants),
+        ([record.node for record in fleet.records], fleet.grants),
     ]
 
 

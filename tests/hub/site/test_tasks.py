@@ -115,7 +115,7 @@ async def test_whatever_fails_in_the_background_is_logged_once_and_goes_on(
     """Three failures in a row are one line of the log; JupyterHub's session can be used after each."""
     users: list[object] = []
 
-    async def look() -> float | None:
+    async def work() -> float | None:
         users.append(app.db.query(orm.User).all())
         if len(users) in (1, 2, 3, 5):
             if isinstance(fault, Exception):
@@ -124,7 +124,7 @@ async def test_whatever_fails_in_the_background_is_logged_once_and_goes_on(
         return 0.0 if len(users) < 6 else None
 
     caplog.set_level("INFO")
-    await every(app, 0, look, "The look")
+    await every(app, 0, work, "The look")
 
     assert users == [[]] * 6
     failed = f"The look failed and is repeated: {fault if message is None else message}"
@@ -136,11 +136,11 @@ async def test_another_fault_is_logged_beside_the_first(app: Any, caplog: pytest
     """An admin who mends the first has to know of the second."""
     faults = [RuntimeError("one"), RuntimeError("two")]
 
-    def look() -> None:
+    def work() -> None:
         if faults:
             raise faults.pop(0)
 
-    await every(app, 0, look, "The look")
+    await every(app, 0, work, "The look")
 
     assert [record.getMessage().rpartition(" ")[2] for record in caplog.records if record.levelname == "ERROR"] == [
         "one",
@@ -153,33 +153,33 @@ async def test_background_work_begins_when_the_hub_listens_and_ends_with_its_tas
 ) -> None:
     """A cancellation is not taken for a fault."""
     monkeypatch.setattr(background, "_START_POLL_SECONDS", 0.0)
-    app.http_server, begun, looks = None, asyncio.Event(), 0
+    app.http_server, begun, runs = None, asyncio.Event(), 0
 
-    async def look() -> None:
-        nonlocal looks
-        looks += 1
+    async def work() -> None:
+        nonlocal runs
+        runs += 1
         begun.set()
         await asyncio.Event().wait()
 
-    task = every(app, 60.0, look, "The look")
+    task = every(app, 60.0, work, "The look")
     for _ in range(10):
         await asyncio.sleep(0)
-    assert looks == 0
+    assert runs == 0
     app.http_server = object()
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert looks == 1
+    assert runs == 1
 
 
 async def test_a_pause_ends_when_something_has_changed(app: Any) -> None:
     """An hour is not waited for."""
-    changed, looks = asyncio.Event(), asyncio.Queue[None]()
-    task = every(app, 3600.0, lambda: looks.put_nowait(None), "The look", wake=changed)
+    changed, runs = asyncio.Event(), asyncio.Queue[None]()
+    task = every(app, 3600.0, lambda: runs.put_nowait(None), "The look", wake=changed)
     for _ in range(3):
-        await looks.get()
+        await runs.get()
         changed.set()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -72,7 +72,7 @@ class Slurm:
         self.cancelled.append(job_id)
 
 
-def asked(slurm: Slurm) -> asyncio.Task[str]:
+def submission_task(slurm: Slurm) -> asyncio.Task[str]:
     submission = submit(
         slurm,  # type: ignore[arg-type]
         JOB,
@@ -102,7 +102,7 @@ async def test_the_id_comes_back() -> None:
     slurm = Slurm("12")
     slurm.may_answer.set()
 
-    assert await asked(slurm) == "12"
+    assert await submission_task(slurm) == "12"
     assert slurm.cancelled == []
 
 
@@ -121,7 +121,7 @@ async def test_a_job_that_is_there_although_sbatch_failed_is_taken_for_made(fail
     slurm = Slurm(failure, tagged="13")
     slurm.may_answer.set()
 
-    assert await asked(slurm) == "13"
+    assert await submission_task(slurm) == "13"
     assert slurm.cancelled == []
 
 
@@ -134,7 +134,7 @@ async def test_a_job_that_cannot_be_seen_at_once_is_looked_for_however_sbatch_fa
     slurm = Slurm(failure, tagged="13", silent=3)
     slurm.may_answer.set()
     with pytest.raises(type(failure)):
-        await asked(slurm)
+        await submission_task(slurm)
     await settle()
 
     assert slurm.cancelled == ["13"]
@@ -147,7 +147,7 @@ async def test_the_submission_waits_for_slurm_and_uses_the_job_that_sbatch_has_m
     slurm = Slurm(unanswered, tagged="13", silent=3)
     slurm.may_answer.set()
 
-    assert await asked(slurm) == "13"
+    assert await submission_task(slurm) == "13"
     assert (slurm.submissions, slurm.silences, slurm.cancelled) == (1, [unanswered], [])
     assert set() == submission.IN_PROGRESS
 
@@ -171,7 +171,7 @@ async def test_the_submission_is_made_again_once_it_is_certain_that_there_is_no_
     slurm = Back("20", silent=3)
     slurm.may_answer.set()
 
-    assert await asked(slurm) == "20"
+    assert await submission_task(slurm) == "20"
     assert (slurm.submissions, slurm.queries) == (2, 3 + submission.ANSWERS)
 
     await settle()
@@ -205,7 +205,7 @@ async def test_a_slurm_that_answers_all_but_sbatch_is_not_asked_for_ever() -> No
     slurm = Slurm(SlurmUnavailable("sbatch got no answer."))
     slurm.may_answer.set()
     with pytest.raises(SlurmUnavailable):
-        await asked(slurm)
+        await submission_task(slurm)
 
     assert slurm.submissions == submission.SUBMISSIONS
 
@@ -215,7 +215,7 @@ async def test_of_two_jobs_of_one_start_the_first_ones_is_cancelled() -> None:
     slurm = Back("20", tagged="19")
     slurm.may_answer.set()
 
-    assert await asked(slurm) == "20"
+    assert await submission_task(slurm) == "20"
 
     await settle()
 
@@ -228,7 +228,7 @@ async def test_without_a_mark_of_its_own_no_job_is_submitted_twice(monkeypatch: 
     slurm = Slurm(SlurmUnavailable("sbatch got no answer."))
     slurm.may_answer.set()
     with pytest.raises(SlurmUnavailable):
-        await asked(slurm)
+        await submission_task(slurm)
 
     assert (slurm.submissions, slurm.silences) == (1, [])
 
@@ -238,7 +238,7 @@ async def test_a_job_whose_owner_is_not_certain_is_not_taken_up() -> None:
     slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="13", uid=None)
     slurm.may_answer.set()
     with pytest.raises(SlurmUnavailable):
-        await asked(slurm)
+        await submission_task(slurm)
     await settle()
 
     assert slurm.cancelled == ["13"]
@@ -247,7 +247,7 @@ async def test_a_job_whose_owner_is_not_certain_is_not_taken_up() -> None:
 async def test_a_start_that_is_given_up_while_sbatch_runs_gets_its_job_cancelled() -> None:
     """The cancellation goes through at once; the job follows when sbatch has answered."""
     slurm = Slurm("14")
-    start = asked(slurm)
+    start = submission_task(slurm)
     await settle()
     start.cancel()
     await settle()
@@ -284,7 +284,7 @@ class Stepping(Slurm):
 async def test_a_start_that_is_given_up_at_any_step_has_its_job_or_none(steps: int, answer: str | Exception) -> None:
     """Whenever it is cancelled, either the id was returned, or the job is cancelled."""
     slurm = Stepping(answer, tagged="18")
-    start = asked(slurm)
+    start = submission_task(slurm)
     for _ in range(steps):
         await asyncio.sleep(0)
     start.cancel()
@@ -301,7 +301,7 @@ async def test_a_job_that_shows_up_after_the_start_was_given_up_is_cancelled(run
     slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="15", silent=1000)
     if not running:
         slurm.may_answer.set()
-    start = asked(slurm)
+    start = submission_task(slurm)
     await settle()
     start.cancel()
     slurm.may_answer.set()
@@ -319,7 +319,7 @@ async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
     slurm = Slurm(SubmitRejected("Slurm refused the job."))
     slurm.may_answer.set()
     with pytest.raises(SubmitRejected):
-        await asked(slurm)
+        await submission_task(slurm)
     await settle()
 
     assert (slurm.queries, slurm.cancelled) == (1, [])

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, servers_on_removed, state_job_ids
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
 from tests.fixtures.databases import hub_session
-from tests.fixtures.hubs import StartHub, offer, scrape, wait_for_looks
+from tests.fixtures.hubs import StartHub, offer, scrape, wait_for_queries
 from tests.hub.commands import OddSite
 from tests.hub.servers import in_the_end, start, state, stored
 from tests.hub.visitor import Visitor
@@ -394,7 +394,7 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     cancelled_after += [bobs, anns]
 
     assert in_the_end(slurm_cluster, anns) == "CANCELLED"
-    wait_for_looks(users_hub, 3)
+    wait_for_queries(users_hub, 3)
     assert state(slurm_cluster, bobs) == "RUNNING"
     assert state(slurm_cluster, job) == "RUNNING"
 

@@ -21,13 +21,13 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import AT_ONCE, COMMAND
+from tests.fixtures.hubs import COMMAND, NO_SPAWN_WAIT
 from tests.hub.servers import in_the_end, job_id, start, state, why_it_ended
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
 CONFIG = f"""
-{AT_ONCE}
+{NO_SPAWN_WAIT}
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL, watcher.REST_INTERVAL = 0.5, 1.0
 c.JupyterHub.cleanup_servers = False
