@@ -31,16 +31,18 @@ from tests.standins.resources import resolved
 HOUR = 3600
 
 
-def told(found: ClusterSnapshot, *, user: str = "", now: float | None = None, **asked: Any) -> tuple[str, str, str]:
+def card(
+    snapshot: ClusterSnapshot, *, user: str = "", now: float | None = None, **resources: Any
+) -> tuple[str, str, str]:
     """Chance, sentence and field."""
-    got = availability(resolved(**asked), found, now=found.taken_at if now is None else now, user=user)
-    assert got.taken_at == found.taken_at
-    return got.chance.value, got.sentence, got.field
+    answer = availability(resolved(**resources), snapshot, now=snapshot.taken_at if now is None else now, user=user)
+    assert answer.taken_at == snapshot.taken_at
+    return answer.chance.value, answer.sentence, answer.field
 
 
-def opens_in(found: ClusterSnapshot, **asked: Any) -> float | None:
+def opens_in(snapshot: ClusterSnapshot, **resources: Any) -> float | None:
     """Seconds until the predicted start; None for one that is now, or not known."""
-    estimate = availability(resolved(**asked), found, now=NOW).estimate
+    estimate = availability(resolved(**resources), snapshot, now=NOW).estimate
     return None if estimate.likely is None else estimate.likely - NOW
 
 
@@ -163,16 +165,16 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("asked", "answer"), RECORDED, ids=[str(asked) for asked, _ in RECORDED])
-def test_jobs_on_a_real_cluster(version: str, asked: dict[str, Any], answer: tuple[str, str, str]) -> None:
+@pytest.mark.parametrize(("resources", "answer"), RECORDED, ids=[str(resources) for resources, _ in RECORDED])
+def test_jobs_on_a_real_cluster(version: str, resources: dict[str, Any], answer: tuple[str, str, str]) -> None:
     """Free and full, every kind of GPU, and impossible requests: the same for three versions of Slurm."""
-    assert told(recorded_snapshot(version), **asked) == answer
+    assert card(recorded_snapshot(version), **resources) == answer
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_shares_of_gpus_on_a_real_cluster(version: str) -> None:
     """Three of eight are in use, also where 22.05 reports one, the number of their GPUs."""
-    assert told(recorded_snapshot(version), partition="gpu", shards=1) == (
+    assert card(recorded_snapshot(version), partition="gpu", shards=1) == (
         "now",
         "starts now, 5 of 8 GPU shards free",
         "",
@@ -200,8 +202,8 @@ EXCESS = "GPU shards are more than the 4 of a GPU, and a job gets those of one"
 def test_a_job_gets_shards_of_one_gpu(used: str, held: list[int], shards: int, answer: tuple[str, str]) -> None:
     """Two GPUs of four shards, as 24.11, 26.05 and 22.05 report what is in use; the last reports no shares of a GPU."""
     jobs = tuple(running(str(at), "g1", f"shard:{count}") for at, count in enumerate(held))
-    found = cluster(node("g1", "gpu:t4:2,shard:t4:8", used), jobs=jobs)
-    chance, sentence, _ = told(found, shards=shards)
+    snapshot = cluster(node("g1", "gpu:t4:2,shard:t4:8", used), jobs=jobs)
+    chance, sentence, _ = card(snapshot, shards=shards)
     assert (chance, sentence[: len(answer[1])]) == answer
 
 
@@ -221,25 +223,25 @@ def test_a_job_gets_shards_of_one_gpu(used: str, held: list[int], shards: int, a
 )
 def test_a_whole_node_and_shards_of_it(gres: str, answer: tuple[str, str, str]) -> None:
     """Slurm gives all shards of the node to such a job, and they have to be of one GPU."""
-    assert told(cluster(node("g1", gres)), shards=1, exclusive=True) == answer
+    assert card(cluster(node("g1", gres)), shards=1, exclusive=True) == answer
 
 
 def test_shards_of_several_gpus_where_slurm_gives_them() -> None:
     """MULTIPLE_SHARING_GRES_PJ: five shards are of two GPUs."""
-    found = replace(
+    snapshot = replace(
         cluster(node("g1", "gpu:t4:2,shard:t4:8")), cpu_allocation=CpuAllocation(shards_of_several_gpus=True)
     )
-    assert told(found, shards=5)[:2] == ("now", "starts now, 8 of 8 GPU shards free")
+    assert card(snapshot, shards=5)[:2] == ("now", "starts now, 8 of 8 GPU shards free")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
     """The sentence names the reservation; its start is the predicted start."""
-    found = recorded_snapshot(version)
-    start = found.reservation_by_name["ml-hpc-1"].start or 0
-    got = availability(resolved("gpu", gpus=1, reservation="ml-hpc-1"), found, now=found.taken_at)
-    assert (got.chance, got.estimate, got.field) == (Chance.LATER, not_before(start), "slurm.reservation")
-    assert got.sentence == "not yet: reservation ml-hpc-1 starts {time}"
+    snapshot = recorded_snapshot(version)
+    start = snapshot.reservation_by_name["ml-hpc-1"].start or 0
+    answer = availability(resolved("gpu", gpus=1, reservation="ml-hpc-1"), snapshot, now=snapshot.taken_at)
+    assert (answer.chance, answer.estimate, answer.field) == (Chance.LATER, not_before(start), "slurm.reservation")
+    assert answer.sentence == "not yet: reservation ml-hpc-1 starts {time}"
 
 
 @pytest.mark.parametrize(
@@ -259,16 +261,16 @@ def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
 )
 def test_cloud_nodes_that_are_switched_off(version: str, answer: tuple[str, str, str]) -> None:
     """22.05 hides them, so availability is unknown; later versions show their hardware."""
-    assert told(recorded_snapshot(version), partition="cloud") == answer
+    assert card(recorded_snapshot(version), partition="cloud") == answer
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_full_type_with_jobs_in_line_says_who_is_before(version: str) -> None:
     """All unreserved K80 are in use and two users' jobs are pending for them; GPUs of other types are free."""
-    found = recorded_snapshot(version)
-    chance, sentence, _ = told(found, partition="gpu", gpus=1, gpu_type="k80")
+    snapshot = recorded_snapshot(version)
+    chance, sentence, _ = card(snapshot, partition="gpu", gpus=1, gpu_type="k80")
     assert (chance, sentence.partition(".")[0]) == ("later", "full, 2 people ahead of you")
-    assert told(found, partition="gpu", gpus=1)[0] == "now"
+    assert card(snapshot, partition="gpu", gpus=1)[0] == "now"
 
 
 # --- made ones --------------------------------------------------------------------------------------
@@ -278,18 +280,18 @@ G4 = "gpu:k80:4(S:0-1)"
 
 def test_gpus_count_for_each_node() -> None:
     """Three free on each of two nodes are six GPUs, but no node has four."""
-    found = cluster(
+    snapshot = cluster(
         node("g1", G4, "gpu:k80:1(IDX:0)"),
         node("g2", G4, "gpu:k80:1(IDX:0)"),
         jobs=(running("1", "g1", "gpu:k80:1"), running("2", "g2", "gpu:k80:1", ends_in=300)),
     )
-    assert told(found, gpus=3, nodes=2) == ("now", "starts now, 6 of 8 K80 free", "")
-    assert told(found, gpus=4) == ("later", full("5 min"), "")
-    assert (opens_in(found, gpus=4), opens_in(found, gpus=4, nodes=2)) == (300, 600)
+    assert card(snapshot, gpus=3, nodes=2) == ("now", "starts now, 6 of 8 K80 free", "")
+    assert card(snapshot, gpus=4) == ("later", full("5 min"), "")
+    assert (opens_in(snapshot, gpus=4), opens_in(snapshot, gpus=4, nodes=2)) == (300, 600)
 
 
 @pytest.mark.parametrize(
-    ("asked", "opens"),
+    ("resources", "opens"),
     [
         ({"gpus": 1}, 300.0),
         ({"gpus": 2}, 300.0),
@@ -301,9 +303,9 @@ def test_gpus_count_for_each_node() -> None:
         ({"gpus": 1, "memory": 0}, None),
     ],
 )
-def test_what_jobs_give_back_opens_the_node(asked: dict[str, Any], opens: float | None) -> None:
+def test_what_jobs_give_back_opens_the_node(resources: dict[str, Any], opens: float | None) -> None:
     """Jobs end after 5 minutes, after 15 minutes, and never; each releases GPUs, cores and memory."""
-    found = cluster(
+    snapshot = cluster(
         node("g1", G4, "gpu:k80:4(IDX:0-3)"),
         jobs=(
             running("1", "g1", "gpu:k80:2", ends_in=300, memory_mib=20000),
@@ -311,8 +313,8 @@ def test_what_jobs_give_back_opens_the_node(asked: dict[str, Any], opens: float 
             running("3", "g1", "gpu:k80:1", ends_in=None, memory_mib=10000),
         ),
     )
-    assert told(found, **asked)[0] == "later"
-    assert opens_in(found, **asked) == opens
+    assert card(snapshot, **resources)[0] == "later"
+    assert opens_in(snapshot, **resources) == opens
 
 
 def test_untyped_jobs_give_back_what_their_node_has() -> None:
@@ -327,7 +329,7 @@ def test_untyped_jobs_give_back_what_their_node_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gres", "used", "asked", "answer"),
+    ("gres", "used", "resources", "answer"),
     [
         ("gpu:4", "gpu:1(IDX:0)", {"gpus": 2}, "3 of 4 GPUs free"),
         ("gpu:4", "gpu:1", {"gpus": 2}, "3 of 4 GPUs free"),
@@ -346,13 +348,13 @@ def test_untyped_jobs_give_back_what_their_node_has() -> None:
         ("gpu:no_consume:2", "", {"gpus": 2}, "2 of 2 GPUs free"),
     ],
 )
-def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer: str) -> None:
+def test_every_gres_grammar(gres: str, used: str, resources: dict[str, Any], answer: str) -> None:
     """Untyped, typed, MIG, shards and MPS, as Slurm prints them: a shared GPU is not free."""
-    assert told(cluster(node("g1", gres, used)), **asked) == ("now", f"starts now, {answer}", "")
+    assert card(cluster(node("g1", gres, used)), **resources) == ("now", f"starts now, {answer}", "")
 
 
 @pytest.mark.parametrize(
-    ("pending", "asked", "chance", "sentence"),
+    ("pending", "resources", "chance", "sentence"),
     [
         ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 are free, but 1 person is ahead of you"),
         ([waiting("9", "gpu:k80:4", starts_in=3720)], {"gpus": 1, "time": HOUR}, "now", "starts now, 2 of 4 K80 free"),
@@ -417,14 +419,16 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
         ([waiting("9")], {}, "later", "12 of 16 cores are free, but 1 person is ahead of you"),
     ],
 )
-def test_pending_jobs_come_first(pending: list[ClusterJob], asked: dict[str, Any], chance: str, sentence: str) -> None:
+def test_pending_jobs_come_first(
+    pending: list[ClusterJob], resources: dict[str, Any], chance: str, sentence: str
+) -> None:
     """Free GPUs are not promised while a job is pending for them, unless the new job ends before that one starts.
 
     Jobs ahead that would fit and end before then as well are started first: Slurm's plan for them is out of date.
     """
     held = running("1", "g1", "gpu:k80:2")
-    found = cluster(node("g1", G4, "gpu:k80:2(IDX:0-1)"), jobs=(held, *pending))
-    assert told(found, **asked) == (chance, sentence, "")
+    snapshot = cluster(node("g1", G4, "gpu:k80:2(IDX:0-1)"), jobs=(held, *pending))
+    assert card(snapshot, **resources) == (chance, sentence, "")
 
 
 def of(user: str) -> str:
@@ -439,8 +443,8 @@ def test_people_are_counted_not_jobs_and_nobody_waits_for_themselves() -> None:
     """
 
     def ahead(person: str, *jobs: ClusterJob) -> str:
-        found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(*jobs, running("1", "g1", "gpu:k80:4")))
-        return availability(resolved(gpus=1), found, now=NOW, user="hub", person=person).sentence
+        snapshot = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(*jobs, running("1", "g1", "gpu:k80:4")))
+        return availability(resolved(gpus=1), snapshot, now=NOW, user="hub", person=person).sentence
 
     own = [waiting("8", "gpu:4", user="bob"), waiting("9", "gpu:4", user="bob")]
     of_the_hub = [waiting(id_, "gpu:4", user="hub", tag=of(name)) for id_, name in (("7", "ada"), ("8", "bob"))]
@@ -457,7 +461,7 @@ def test_people_are_counted_not_jobs_and_nobody_waits_for_themselves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("planned_in", "asked", "opens"),
+    ("planned_in", "resources", "opens"),
     [
         (1200, {"gpus": 1, "time": 600}, 600),
         (1200, {"gpus": 1, "time": 660}, 1200 + HOUR),
@@ -466,10 +470,10 @@ def test_people_are_counted_not_jobs_and_nobody_waits_for_themselves() -> None:
     ],
 )
 def test_a_start_behind_others_is_planned_around_theirs(
-    planned_in: int, asked: dict[str, Any], opens: float | None
+    planned_in: int, resources: dict[str, Any], opens: float | None
 ) -> None:
     """Three of four GPUs are free in ten minutes; another job gets all four for an hour, when Slurm plans it."""
-    found = cluster(
+    snapshot = cluster(
         node("g1", G4, "gpu:k80:4(IDX:0-3)"),
         node("g2", "gpu:k80:8", states=frozenset({"DOWN"})),
         jobs=(
@@ -479,15 +483,15 @@ def test_a_start_behind_others_is_planned_around_theirs(
         ),
     )
 
-    assert opens_in(found, **asked) == opens
+    assert opens_in(snapshot, **resources) == opens
 
 
 def test_a_range_is_learned_from_past_waits() -> None:
     """Where waits of the partition were a tenth to a half of what Slurm had said, so is this one."""
-    found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(running("1", "g1", "gpu:k80:4", ends_in=10 * HOUR),))
+    snapshot = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(running("1", "g1", "gpu:k80:4", ends_in=10 * HOUR),))
     past = {"gpu": PastWaits(tuple(PastWait(10 * HOUR, part / 100 * 10 * HOUR) for part in range(9, 52)))}
 
-    assert availability(resolved(gpus=1), found, now=NOW, past=past).sentence == (
+    assert availability(resolved(gpus=1), snapshot, now=NOW, past=past).sentence == (
         "full. Expected start: in 1 to 5 h, if nobody with a higher priority comes"
     )
 
@@ -502,9 +506,9 @@ def test_a_range_is_learned_from_past_waits() -> None:
 )
 def test_a_time_is_told_in_the_unit_in_which_it_was_entered(unit: str, sentence: str) -> None:
     """Where that makes a whole number."""
-    found = cluster(node("g1", G4), max_time=24 * HOUR)
+    snapshot = cluster(node("g1", G4), max_time=24 * HOUR)
 
-    assert told(found, gpus=1, time=70 * HOUR, time_unit=unit) == ("never", sentence, "slurm.time")
+    assert card(snapshot, gpus=1, time=70 * HOUR, time_unit=unit) == ("never", sentence, "slurm.time")
 
 
 def reserved(name: str, starts_in: float, ends_in: float, *nodes: str, **more: Any) -> Reservation:
@@ -513,7 +517,7 @@ def reserved(name: str, starts_in: float, ends_in: float, *nodes: str, **more: A
 
 
 @pytest.mark.parametrize(
-    ("kept", "asked", "chance", "opens"),
+    ("reservation", "resources", "chance", "opens"),
     [
         (reserved("r", -60, 1800, "g1"), {}, "later", 1800),
         (reserved("r", 1800, 7200, "g1"), {"time": 1200}, "now", None),
@@ -525,15 +529,15 @@ def reserved(name: str, starts_in: float, ends_in: float, *nodes: str, **more: A
     ],
 )
 def test_reservations_keep_others_out_and_their_own_in(
-    kept: Reservation, asked: dict[str, Any], chance: str, opens: float | None
+    reservation: Reservation, resources: dict[str, Any], chance: str, opens: float | None
 ) -> None:
     """A job that would overlap a reservation for others waits until it ends, even if everything is free now."""
-    found = cluster(node("g1", G4), reservations=(kept,))
-    assert (told(found, gpus=1, **asked)[0], opens_in(found, gpus=1, **asked)) == (chance, opens)
+    snapshot = cluster(node("g1", G4), reservations=(reservation,))
+    assert (card(snapshot, gpus=1, **resources)[0], opens_in(snapshot, gpus=1, **resources)) == (chance, opens)
 
 
 @pytest.mark.parametrize(
-    ("kept", "user", "clause"),
+    ("access", "user", "clause"),
     [
         ({"users": ("alice",)}, "bob", "reservation r is for other users"),
         ({"users": ("-bob",)}, "bob", "reservation r is for other users"),
@@ -545,19 +549,19 @@ def test_reservations_keep_others_out_and_their_own_in(
     ],
 )
 def test_reservation_of_others_is_told_where_it_can_be_known(
-    kept: dict[str, Any], user: str, clause: str | None
+    access: dict[str, Any], user: str, clause: str | None
 ) -> None:
     """Checked by user name; only Slurm knows the members of accounts and Unix groups."""
-    found = cluster(node("g1", G4), reservations=(reserved("r", -60, 7200, "g1", **kept),))
-    got = told(found, user=user, gpus=1, reservation="r")
+    snapshot = cluster(node("g1", G4), reservations=(reserved("r", -60, 7200, "g1", **access),))
+    answer = card(snapshot, user=user, gpus=1, reservation="r")
     if clause is None:
-        assert got == ("now", "starts now, 4 of 4 K80 free", "")
+        assert answer == ("now", "starts now, 4 of 4 K80 free", "")
     else:
-        assert got == ("never", clause, "slurm.reservation")
+        assert answer == ("never", clause, "slurm.reservation")
 
 
 @pytest.mark.parametrize(
-    ("partition", "asked", "clause", "field"),
+    ("partition", "resources", "clause", "field"),
     [
         ({"max_nodes": 1}, {"nodes": 2}, "2 nodes are more than the limit of 1", "nodes"),
         ({"min_nodes": 2}, {}, "1 node is fewer than the 2 required", "nodes"),
@@ -587,15 +591,15 @@ def test_reservation_of_others_is_told_where_it_can_be_known(
         ({"max_time": 600}, {}, "1 h is more than the limit of 10 min", "time"),
     ],
 )
-def test_bounds_of_a_partition(partition: dict[str, Any], asked: dict[str, Any], clause: str, field: str) -> None:
+def test_bounds_of_a_partition(partition: dict[str, Any], resources: dict[str, Any], clause: str, field: str) -> None:
     """What slurm.conf does not allow is never possible; the result names the field."""
-    found = cluster(node("g1", G4), node("g2", G4), **partition)
-    assert told(found, **asked) == ("never", clause, f"slurm.{field}")
+    snapshot = cluster(node("g1", G4), node("g2", G4), **partition)
+    assert card(snapshot, **resources) == ("never", clause, f"slurm.{field}")
 
 
 def test_jobs_of_a_partition_share_the_cpus_that_it_allows_on_a_node() -> None:
-    found = cluster(node("n1"), jobs=(running("1", "n1", partitions=("gpu",)),), max_cpus_per_node=6)
-    answers = [availability(resolved("gpu", cpus=cpus), found, now=NOW) for cpus in (2, 3)]
+    snapshot = cluster(node("n1"), jobs=(running("1", "n1", partitions=("gpu",)),), max_cpus_per_node=6)
+    answers = [availability(resolved("gpu", cpus=cpus), snapshot, now=NOW) for cpus in (2, 3)]
     assert [(answer.chance.value, answer.sentence) for answer in answers] == [
         ("now", "starts now, 12 of 16 cores free"),
         ("later", "not available now: jobs hold the 6 CPUs of a node that partition gpu allows"),
@@ -604,7 +608,7 @@ def test_jobs_of_a_partition_share_the_cpus_that_it_allows_on_a_node() -> None:
 
 def test_qos_may_lift_a_partitions_bounds() -> None:
     """Only Slurm knows what a QOS allows, so its limits are not anticipated."""
-    assert told(cluster(node("g1", G4), max_time=600), gpus=1, time=HOUR, qos="long")[0] == "now"
+    assert card(cluster(node("g1", G4), max_time=600), gpus=1, time=HOUR, qos="long")[0] == "now"
 
 
 IS_FOR = "partition gpu is restricted to members of course or staff, which this hub cannot check"
@@ -625,13 +629,13 @@ IS_FOR = "partition gpu is restricted to members of course or staff, which this 
 )
 def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str, str, str]) -> None:
     """Members of one group may, others may not; without the groups on the hub's machine only Slurm knows."""
-    found = cluster(node("g1", G4), allow_groups=("course", "staff"))
-    got = availability(resolved(gpus=1), found, now=NOW, groups=groups)
-    assert (got.chance.value, got.sentence, got.field) == answer
+    snapshot = cluster(node("g1", G4), allow_groups=("course", "staff"))
+    verdict = availability(resolved(gpus=1), snapshot, now=NOW, groups=groups)
+    assert (verdict.chance.value, verdict.sentence, verdict.field) == answer
 
 
 @pytest.mark.parametrize(
-    ("memory", "partition", "asked", "answer"),
+    ("memory", "partition", "resources", "answer"),
     [
         (None, {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(allocated=False), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
@@ -670,12 +674,12 @@ def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str,
     ],
 )
 def test_memory_of_a_job_that_asks_for_none(
-    memory: DefaultMemory | None, partition: dict[str, Any], asked: dict[str, Any], answer: str
+    memory: DefaultMemory | None, partition: dict[str, Any], resources: dict[str, Any], answer: str
 ) -> None:
     """The partition's default, else the cluster's, else all of a node; it has 16 CPUs, 64 GiB, and 5.5 GiB free."""
-    holds = running("7", "g1", memory_mib=60000)
-    found = replace(cluster(node("g1", "gpu:4"), jobs=(holds,), **partition), memory=memory)
-    assert told(found, **asked)[1][: len(answer)] == answer
+    job = running("7", "g1", memory_mib=60000)
+    snapshot = replace(cluster(node("g1", "gpu:4"), jobs=(job,), **partition), memory=memory)
+    assert card(snapshot, **resources)[1][: len(answer)] == answer
 
 
 DAYS = 86400.0
@@ -698,11 +702,11 @@ def test_jobs_that_can_be_preempted_are_not_waited_for(
     preemption: Any, tier: int, preemptable: bool, answer: str
 ) -> None:
     """Those of a partition with a lower PriorityTier; by QOS any, since Slurm alone knows which preempts which."""
-    found = cluster(node("g1", G4, "gpu:k80:4"), jobs=(SCAVENGER,), priority_tier=tier)
+    snapshot = cluster(node("g1", G4, "gpu:k80:4"), jobs=(SCAVENGER,), priority_tier=tier)
     scavenge = Partition("scavenge", nodes=("g1",), preemptable=preemptable)
-    found = replace(found, partitions=(*found.partitions, scavenge), preemption=preemption)
+    snapshot = replace(snapshot, partitions=(*snapshot.partitions, scavenge), preemption=preemption)
 
-    assert told(found, gpus=1) == ("later", answer, "")
+    assert card(snapshot, gpus=1) == ("later", answer, "")
 
 
 @pytest.mark.parametrize(
@@ -717,13 +721,13 @@ def test_jobs_that_can_be_preempted_are_not_waited_for(
 )
 def test_a_job_whose_qos_preempts_none_waits_for_all(qos: str | None, table: Any, answer: str) -> None:
     """That of a job which names none is its owner's default, and slurmdbd may not say which preempts which."""
-    found = replace(
+    snapshot = replace(
         cluster(node("g1", G4, "gpu:k80:4"), jobs=(SCAVENGER,)),
         preemption="qos",
         preempted_qos=table and {name: frozenset(others) for name, others in table.items()},
     )
 
-    assert told(found, gpus=1, qos=qos)[1] == answer
+    assert card(snapshot, gpus=1, qos=qos)[1] == answer
 
 
 def test_preemption_that_gives_too_little_is_none() -> None:
@@ -732,15 +736,15 @@ def test_preemption_that_gives_too_little_is_none() -> None:
         running("7", "g1", "gpu:k80:1", ends_in=3 * DAYS, partitions=("scavenge",)),
         running("8", "g1", "gpu:k80:3", ends_in=3 * DAYS, partitions=("gpu",)),
     )
-    found = cluster(node("g1", G4, "gpu:k80:4"), jobs=jobs, priority_tier=10)
+    snapshot = cluster(node("g1", G4, "gpu:k80:4"), jobs=jobs, priority_tier=10)
     scavenge = Partition("scavenge", nodes=("g1",), preemptable=True)
-    found = replace(found, partitions=(*found.partitions, scavenge), preemption="partition")
+    snapshot = replace(snapshot, partitions=(*snapshot.partitions, scavenge), preemption="partition")
 
-    assert [told(found, gpus=gpus)[1] for gpus in (1, 2)] == [PREEMPTS, FULL]
+    assert [card(snapshot, gpus=gpus)[1] for gpus in (1, 2)] == [PREEMPTS, FULL]
 
 
 @pytest.mark.parametrize(
-    ("jobs_per_cpu", "asked", "answer"),
+    ("jobs_per_cpu", "resources", "answer"),
     [
         (1, {"cpus": 4}, full("10 min")),
         (4, {"cpus": 4}, "starts now, 16 of 16 cores free"),
@@ -749,25 +753,25 @@ def test_preemption_that_gives_too_little_is_none() -> None:
     ],
 )
 def test_cpus_that_several_jobs_share_are_free_for_others(
-    jobs_per_cpu: int, asked: dict[str, Any], answer: str
+    jobs_per_cpu: int, resources: dict[str, Any], answer: str
 ) -> None:
     """OverSubscribe=FORCE gives each CPU to so many jobs; GPUs belong to one."""
-    found = cluster(
+    snapshot = cluster(
         node("g1", G4, "gpu:k80:4"),
         jobs=(running("7", "g1", "gpu:k80:4", cpus=16, partitions=("gpu",)),),
         jobs_per_cpu=jobs_per_cpu,
         shares_cpus=jobs_per_cpu > 1,
     )
 
-    assert told(found, **asked)[1] == answer
+    assert card(snapshot, **resources)[1] == answer
 
 
 @pytest.mark.parametrize(("cpus", "answer"), [(6, "starts now, 6 of 16 cores free"), (7, full("10 min"))])
 def test_a_job_shares_its_cpus_in_one_row(cpus: int, answer: str) -> None:
     """Two jobs of ten of 16 CPUs, each of which is given to two jobs: no other job gets the six of both rows."""
     jobs = (running("7", "g1", cpus=10, partitions=("gpu",)), running("8", "g1", cpus=10, partitions=("gpu",)))
-    found = cluster(node("g1"), jobs=jobs, jobs_per_cpu=2, shares_cpus=True)
-    assert told(found, cpus=cpus)[1] == answer
+    snapshot = cluster(node("g1"), jobs=jobs, jobs_per_cpu=2, shares_cpus=True)
+    assert card(snapshot, cpus=cpus)[1] == answer
 
 
 PLAIN = Partition("plain", nodes=("n1",))
@@ -795,7 +799,7 @@ FORCED = Partition("forced", nodes=("n1",), shares_cpus=True)
 )
 def test_jobs_that_share_cpus_share_no_node_with_those_of_others(own: Partition, other: Partition, apart: bool) -> None:
     """Slurm never mixes them on a node, whatever is free there (OverSubscribe)."""
-    found = replace(
+    snapshot = replace(
         cluster(node("n1", cpus_allocated=4), jobs=(running("7", "n1", partitions=(other.name,)),)),
         partitions=tuple(dict.fromkeys((own, other))),
     )
@@ -804,7 +808,7 @@ def test_jobs_that_share_cpus_share_no_node_with_those_of_others(own: Partition,
         answer = "later", f"not available now: {why}"
     else:
         answer = "now", f"starts now, {16 if own.shares_cpus else 12} of 16 cores free"
-    assert told(found, partition=own.name, cpus=2)[:2] == answer
+    assert card(snapshot, partition=own.name, cpus=2)[:2] == answer
 
 
 @pytest.mark.parametrize(
@@ -831,11 +835,11 @@ def test_a_node_is_for_one_user_where_its_partition_says_so(
     user: str, own: dict[str, Any], other: dict[str, Any], answer: str
 ) -> None:
     """Ada's job is there (ExclusiveUser)."""
-    found = replace(
+    snapshot = replace(
         cluster(node("n1", cpus_allocated=4), jobs=(running("7", "n1", user="ada", partitions=("other",)),)),
         partitions=(Partition("own", nodes=("n1",), **own), Partition("other", nodes=("n1",), **other)),
     )
-    assert told(found, user=user, partition="own", cpus=2)[1].removeprefix("not available now: ") == answer
+    assert card(snapshot, user=user, partition="own", cpus=2)[1].removeprefix("not available now: ") == answer
 
 
 THREADS = node("n1", cpus=32, cpus_per_core=2)
@@ -843,7 +847,7 @@ ONE_THREAD = ("--hint=nomultithread",)
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("resources", "answer"),
     [
         ({"cpus": 10}, "starts now, 10 of 32 CPUs (5 of 16 cores) free"),
         ({"cpus": 5, "extra": ONE_THREAD}, "starts now, 10 of 32 CPUs (5 of 16 cores) free"),
@@ -856,10 +860,10 @@ ONE_THREAD = ("--hint=nomultithread",)
         ),
     ],
 )
-def test_a_job_that_uses_one_thread_of_each_core_gets_all(asked: dict[str, Any], answer: str) -> None:
+def test_a_job_that_uses_one_thread_of_each_core_gets_all(resources: dict[str, Any], answer: str) -> None:
     """So with ``--hint=nomultithread`` it needs twice as many of Slurm's CPUs as it requests."""
-    found = cluster(THREADS._replace(cpus_allocated=22), jobs=(running("7", "n1", cpus=22),))
-    assert told(found, **asked)[1] == answer
+    snapshot = cluster(THREADS._replace(cpus_allocated=22), jobs=(running("7", "n1", cpus=22),))
+    assert card(snapshot, **resources)[1] == answer
 
 
 @pytest.mark.parametrize(
@@ -870,12 +874,12 @@ def test_the_default_memory_of_a_job_that_uses_one_thread_is_that_of_its_cores(
 ) -> None:
     """Though it gets both threads, and they are counted as its CPUs."""
     memory = DefaultMemory(per_cpu_mib=1500)
-    found = replace(cluster(node("n1", cpus=32, cpus_per_core=2, memory_mib=12000)), memory=memory)
-    assert told(found, cpus=cpus, extra=extra)[0] == answer
+    snapshot = replace(cluster(node("n1", cpus=32, cpus_per_core=2, memory_mib=12000)), memory=memory)
+    assert card(snapshot, cpus=cpus, extra=extra)[0] == answer
 
 
 @pytest.mark.parametrize(
-    ("found", "asked", "answer"),
+    ("snapshot", "resources", "answer"),
     [
         (cluster(THREADS), {"cpus": 8}, "starts now, 32 of 32 CPUs (16 of 16 cores) free"),
         (cluster(THREADS, node("n2")), {"cpus": 8}, "starts now, 48 of 48 CPUs free"),
@@ -887,10 +891,10 @@ def test_the_default_memory_of_a_job_that_uses_one_thread_is_that_of_its_cores(
     ],
 )
 def test_cpus_are_called_cores_where_each_has_its_own(
-    found: ClusterSnapshot, asked: dict[str, Any], answer: str
+    snapshot: ClusterSnapshot, resources: dict[str, Any], answer: str
 ) -> None:
     """Where two hardware threads share a core, somebody with eight CPUs has four cores."""
-    assert told(found, **asked)[1] == answer
+    assert card(snapshot, **resources)[1] == answer
 
 
 @pytest.mark.parametrize(
@@ -904,7 +908,7 @@ def test_cpus_are_called_cores_where_each_has_its_own(
 def test_nodes_out_of_service_are_named_with_their_reason(reason: str, words: str) -> None:
     """The job can run once they are back, so the chance is not never. Who wrote the reason is not for participants."""
     out = node("g1", G4, states=frozenset({"IDLE", "DRAIN"}), reason=reason)
-    assert told(cluster(out, node("c1")), gpus=1) == (
+    assert card(cluster(out, node("c1")), gpus=1) == (
         "later",
         f"not available now: g1 ({words}) is out of service",
         "",
@@ -913,7 +917,7 @@ def test_nodes_out_of_service_are_named_with_their_reason(reason: str, words: st
 
 def test_feature_that_a_reboot_would_bring_counts() -> None:
     """Plugins change a node's features at the start of a job."""
-    assert told(cluster(node("g1", G4, other_features=("mig",))), gpus=1, constraint="mig")[0] == "now"
+    assert card(cluster(node("g1", G4, other_features=("mig",))), gpus=1, constraint="mig")[0] == "now"
 
 
 UNREAD_JOB = Unread("job", "9", "StartTime")
@@ -921,7 +925,7 @@ UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
 
 
 @pytest.mark.parametrize(
-    ("unread", "asked", "answer"),
+    ("unread", "resources", "answer"),
     [
         (UNREAD_JOB, {"gpus": 1}, ("unknown", "availability unknown: part of Slurm's list of jobs could not be read")),
         (
@@ -940,34 +944,34 @@ UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
     ],
 )
 def test_what_was_not_understood_is_not_called_free(
-    unread: Unread, asked: dict[str, Any], answer: tuple[str, str]
+    unread: Unread, resources: dict[str, Any], answer: tuple[str, str]
 ) -> None:
     """A job or reservation that was not understood may hold the nodes, so no start is certain."""
-    found = replace(cluster(node("g1", "gpu:k80:4")), unread=(unread,))
-    chance, sentence, _ = told(found, **asked)
+    snapshot = replace(cluster(node("g1", "gpu:k80:4")), unread=(unread,))
+    chance, sentence, _ = card(snapshot, **resources)
     assert (chance, sentence[: len(answer[1])]) == answer
 
 
 def test_a_job_in_line_whose_gpus_are_unknown_comes_before_everybody() -> None:
     """It may compete for any request."""
-    found = cluster(node("g1", "gpu:k80:4,shard:16"), jobs=(waiting("7", gpus_unknown=True),))
-    assert [told(found, gpus=1)[0], told(found, shards=1)[0], told(found, cpus=1)[0]] == ["later"] * 3
+    snapshot = cluster(node("g1", "gpu:k80:4,shard:16"), jobs=(waiting("7", gpus_unknown=True),))
+    assert [card(snapshot, gpus=1)[0], card(snapshot, shards=1)[0], card(snapshot, cpus=1)[0]] == ["later"] * 3
 
 
 def test_a_running_job_whose_gpus_are_unknown_holds_what_its_node_says() -> None:
     """The node's count of GPUs in use decides; what the job releases is known only after all jobs have ended."""
     unknown = running("7", "g1", ends_in=600)._replace(gpus_unknown=True)
     other = running("8", "g1", "gpu:k80:2", ends_in=1200)
-    found = cluster(node("g1", "gpu:k80:4", "gpu:k80:4"), jobs=(unknown, other))
-    assert told(found, gpus=1)[0] == "later"
-    assert (opens_in(found, gpus=1), opens_in(found, gpus=4)) == (1200, 1200)
-    assert opens_in(replace(found, unread=(UNREAD_JOB,)), gpus=4) is None
+    snapshot = cluster(node("g1", "gpu:k80:4", "gpu:k80:4"), jobs=(unknown, other))
+    assert card(snapshot, gpus=1)[0] == "later"
+    assert (opens_in(snapshot, gpus=1), opens_in(snapshot, gpus=4)) == (1200, 1200)
+    assert opens_in(replace(snapshot, unread=(UNREAD_JOB,)), gpus=4) is None
 
 
 def test_a_node_that_was_not_understood_refuses_nothing() -> None:
     """Its partition has more nodes than are known, so no request is impossible for certain."""
-    found = cluster(node("g1", "gpu:k80:4"), nodes=("g1", "g2"))
-    assert told(found, gpus=8) == (
+    snapshot = cluster(node("g1", "gpu:k80:4"), nodes=("g1", "g2"))
+    assert card(snapshot, gpus=8) == (
         "unknown",
         "availability unknown: Slurm does not show all nodes that could run this job; some may be powered down",
         "",
@@ -977,22 +981,22 @@ def test_a_node_that_was_not_understood_refuses_nothing() -> None:
 def test_a_full_partition_with_hidden_nodes_may_start_a_job_on_one_of_them() -> None:
     """Slurm powers it on; but a job that is pending for resources shows that there is none."""
     full = node("g1", "gpu:k80:4", "gpu:k80:4")
-    found = cluster(full, jobs=(running("1", "g1", "gpu:k80:4"),), nodes=("g1", "g2"))
+    snapshot = cluster(full, jobs=(running("1", "g1", "gpu:k80:4"),), nodes=("g1", "g2"))
     behind = cluster(full, jobs=(running("1", "g1", "gpu:k80:4"), waiting("2", "gpu:k80:1")), nodes=("g1", "g2"))
 
-    assert [told(found, gpus=1)[0], told(behind, gpus=1)[0]] == ["unknown", "later"]
+    assert [card(snapshot, gpus=1)[0], card(behind, gpus=1)[0]] == ["unknown", "later"]
 
 
 def test_a_node_that_is_being_powered_down_is_named_as_such() -> None:
     """It may boot again as soon as it is off."""
-    found = cluster(node("g1", "gpu:k80:4", states=frozenset({"IDLE", "CLOUD", "POWERING_DOWN"})))
-    assert told(found, gpus=1)[1] == "not available now: g1 (powering down) is out of service"
+    snapshot = cluster(node("g1", "gpu:k80:4", states=frozenset({"IDLE", "CLOUD", "POWERING_DOWN"})))
+    assert card(snapshot, gpus=1)[1] == "not available now: g1 (powering down) is out of service"
 
 
 def test_a_partition_that_was_not_understood_is_in_doubt() -> None:
     """Neither now nor never."""
-    found = cluster(node("g1", "gpu:k80:4"), unread=("MaxTime",))
-    assert [told(found, gpus=gpus) for gpus in (1, 9)] == [
+    snapshot = cluster(node("g1", "gpu:k80:4"), unread=("MaxTime",))
+    assert [card(snapshot, gpus=gpus) for gpus in (1, 9)] == [
         ("unknown", "availability unknown: the description of partition gpu could not be read", "")
     ] * 2
 
@@ -1012,12 +1016,12 @@ LIMITS: dict[str, tuple[Availability, float | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "limit", "warning"), LIMITS.values(), ids=LIMITS.keys())
+@pytest.mark.parametrize(("answer", "limit", "warning"), LIMITS.values(), ids=LIMITS.keys())
 def test_a_start_that_is_expected_after_the_queues_limit(
-    found: Availability, limit: float | None, warning: str
+    answer: Availability, limit: float | None, warning: str
 ) -> None:
     """The sentence says how long it may wait; nothing else changes."""
-    assert within(found, limit, now=NOW) == replace(found, sentence=found.sentence + warning)
+    assert within(answer, limit, now=NOW) == replace(answer, sentence=answer.sentence + warning)
 
 
 def test_silence_of_slurm_is_told() -> None:
@@ -1025,21 +1029,21 @@ def test_silence_of_slurm_is_told() -> None:
     assert availability(resolved(), None, now=NOW) == Availability(
         Chance.UNKNOWN, "availability unknown: Slurm has not responded yet"
     )
-    found = cluster(node("g1", G4))
-    assert told(found, gpus=1, now=NOW + STALE)[0] == "now"
-    assert told(found, gpus=1, now=NOW + STALE + 60) == (
+    snapshot = cluster(node("g1", G4))
+    assert card(snapshot, gpus=1, now=NOW + STALE)[0] == "now"
+    assert card(snapshot, gpus=1, now=NOW + STALE + 60) == (
         "unknown",
         "availability unknown: Slurm has not responded for 16 min",
         "",
     )
-    assert told(found, gpus=5, now=NOW + STALE + 60)[0] == "never"
+    assert card(snapshot, gpus=5, now=NOW + STALE + 60)[0] == "never"
 
 
 def test_ten_thousand_ends_of_jobs_are_not_all_looked_at() -> None:
     """Time is bounded; beyond the bound there is no prediction."""
     jobs = tuple(running(str(n), "g1", ends_in=n, cpus=0) for n in range(5000))
-    found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(*jobs, running("5001", "g1", "gpu:4", ends_in=6000)))
-    assert told(found, gpus=1) == ("later", "full, and it is not known for how long", "")
+    snapshot = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(*jobs, running("5001", "g1", "gpu:4", ends_in=6000)))
+    assert card(snapshot, gpus=1) == ("later", "full, and it is not known for how long", "")
 
 
 # --- anything ---------------------------------------------------------------------------------------
@@ -1099,7 +1103,7 @@ reservations = st.builds(
 )
 snapshots = st.builds(
     ClusterSnapshot,
-    nodes=st.lists(nodes, max_size=4, unique_by=lambda each: each.name).map(tuple),
+    nodes=st.lists(nodes, max_size=4, unique_by=lambda state: state.name).map(tuple),
     partitions=st.lists(partitions, max_size=3).map(tuple),
     reservations=st.lists(reservations, max_size=3).map(tuple),
     jobs=st.lists(jobs, max_size=6).map(tuple),
@@ -1124,13 +1128,13 @@ requests = st.builds(
 
 @settings(deadline=None, max_examples=300)
 @given(requests, snapshots, st.floats(NOW - 10**6, NOW + 10**6))
-def test_any_job_on_any_cluster_gets_a_sentence(asked: Resources, found: ClusterSnapshot, now: float) -> None:
+def test_any_job_on_any_cluster_gets_a_sentence(resources: Resources, snapshot: ClusterSnapshot, now: float) -> None:
     """For any cluster: no exception, a sentence, and no start in the past."""
-    got = availability(asked, found, now=now, user="alice")
-    assert got.sentence
-    assert not got.sentence.endswith(".")
-    assert (got.chance is Chance.NEVER) <= got.field.startswith("slurm.")
-    times = got.estimate.earliest, got.estimate.likely, got.estimate.latest
+    answer = availability(resources, snapshot, now=now, user="alice")
+    assert answer.sentence
+    assert not answer.sentence.endswith(".")
+    assert (answer.chance is Chance.NEVER) <= answer.field.startswith("slurm.")
+    times = answer.estimate.earliest, answer.estimate.likely, answer.estimate.latest
     assert [at for at in times if at is not None and at < now] == []
-    assert (got.estimate.kind is Kind.NOW) == (got.chance is Chance.NOW)
-    assert got.estimate == UNKNOWN or got.chance in (Chance.NOW, Chance.LATER)
+    assert (answer.estimate.kind is Kind.NOW) == (answer.chance is Chance.NOW)
+    assert answer.estimate == UNKNOWN or answer.chance in (Chance.NOW, Chance.LATER)

@@ -29,7 +29,7 @@ def test_capacity_is_computed_once_and_goes_with_its_snapshot() -> None:
 
 def test_order_is_by_priority_and_then_by_age() -> None:
     """Higher priority first, then the lower id; running and held jobs are in no queue."""
-    found = cluster(
+    snapshot = cluster(
         node("g1"),
         jobs=(
             running("1", "g1"),
@@ -42,7 +42,7 @@ def test_order_is_by_priority_and_then_by_age() -> None:
             waiting("6", priority=9, partitions=("batch",)),
         ),
     )
-    assert {job.job_id: queue_position(found, job.job_id) for job in found.jobs} == {
+    assert {job.job_id: queue_position(snapshot, job.job_id) for job in snapshot.jobs} == {
         "1": None,
         "100": QueuePosition(1, 3, "gpu"),
         "9": QueuePosition(2, 3, "gpu", 1),
@@ -69,11 +69,11 @@ def test_jobs_that_wait_for_something_else_come_last() -> None:
 
 def test_job_in_several_partitions_has_its_best_position() -> None:
     """The best position counts."""
-    found = cluster(
+    snapshot = cluster(
         node("g1"),
         jobs=(waiting("1"), waiting("2", partitions=("gpu", "batch")), waiting("3", partitions=("batch",))),
     )
-    assert queue_position(found, "2") == QueuePosition(1, 2, "batch")
+    assert queue_position(snapshot, "2") == QueuePosition(1, 2, "batch")
 
 
 def test_job_that_slurm_does_not_list_has_no_position() -> None:
@@ -84,10 +84,10 @@ def test_job_that_slurm_does_not_list_has_no_position() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_positions_in_a_real_queue(version: str) -> None:
     """Two jobs are pending for K80s; the others can never run, wait for tomorrow, or are held."""
-    found = recorded_snapshot(version)
-    places = {job.job_id: queue_position(found, job.job_id) for job in found.jobs if job.reason}
-    estimates = {job.job_id: job.starts_at for job in found.jobs}
-    assert places == {
+    snapshot = recorded_snapshot(version)
+    positions = {job.job_id: queue_position(snapshot, job.job_id) for job in snapshot.jobs if job.reason}
+    estimates = {job.job_id: job.starts_at for job in snapshot.jobs}
+    assert positions == {
         "14": QueuePosition(1, 2, "gpu", 0, estimates["14"]),
         "15": QueuePosition(2, 2, "gpu", 1, estimates["15"]),
         "16": None,
@@ -95,4 +95,4 @@ def test_positions_in_a_real_queue(version: str) -> None:
         "18": None,
         "19": None,
     }
-    assert queue_position(replace(found, jobs=()), "14") is None
+    assert queue_position(replace(snapshot, jobs=()), "14") is None

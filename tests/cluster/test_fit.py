@@ -13,7 +13,7 @@ HAS = frozenset({"k80", "ib", "gpu:big"})
 
 
 @pytest.mark.parametrize(
-    ("constraint", "good"),
+    ("constraint", "satisfied"),
     [
         ("k80", True),
         ("v100", False),
@@ -34,9 +34,9 @@ HAS = frozenset({"k80", "ib", "gpu:big"})
         ("!k80", None),
     ],
 )
-def test_constraint_reads_from_left_to_right_as_sbatch_does(constraint: str, good: bool | None) -> None:
+def test_constraint_reads_from_left_to_right_as_sbatch_does(constraint: str, satisfied: bool | None) -> None:
     """``&`` and ``|`` have equal precedence, parentheses group; counts and matching sets are left to Slurm."""
-    assert satisfies(constraint, HAS) is good
+    assert satisfies(constraint, HAS) is satisfied
 
 
 @settings(deadline=None)

@@ -24,7 +24,7 @@ from tests.standins.site_answers import NOW
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800), pytest.mark.nightly]
 
 COUNT = int(os.environ.get("GPUSPAWNER_CASES", "52"))
-AT_ONCE = 50
+CLUSTERS_PER_TWIN = 50
 """Clusters of one twin."""
 SEED = int(os.environ.get("GPUSPAWNER_SEED", "1"))
 
@@ -39,25 +39,29 @@ def chance_of(answer: Answer) -> Chance:
 
 async def verdicts(parameters: str, count: int) -> list[tuple[Chance, Chance, Case]]:
     """What the form says of each case, and what Slurm's scheduler does."""
-    every = cases(SEED, count, parameters)
-    return [each for at in range(0, count, AT_ONCE) for each in await _verdicts(parameters, every[at : at + AT_ONCE])]
+    all_cases = cases(SEED, count, parameters)
+    return [
+        verdict
+        for at in range(0, count, CLUSTERS_PER_TWIN)
+        for verdict in await _verdicts(parameters, all_cases[at : at + CLUSTERS_PER_TWIN])
+    ]
 
 
-async def _verdicts(parameters: str, asked: Sequence[Case]) -> list[tuple[Chance, Chance, Case]]:
+async def _verdicts(parameters: str, batch: Sequence[Case]) -> list[tuple[Chance, Chance, Case]]:
     requests = [
         Request(case.name, tuple(options(resources, "best-effort")))
-        for case in asked
+        for case in batch
         for resources in (*case.queue, case.resources)
     ]
-    answers = await what_runs(site_of(asked, parameters), requests, at=NOW, slurm=Installation())
+    answers = await what_runs(site_of(batch, parameters), requests, at=NOW, slurm=Installation())
     notes = [note for note in answers.notes if not note.startswith("Counted by the scheduler of Slurm")]
     assert notes == []
-    by_case = [[answer for answer in answers.answers if answer.name == case.name] for case in asked]
-    jobs = [job for case, (*before, _) in zip(asked, by_case, strict=True) for job in queue_of(case, before)]
-    snapshot = snapshot_of(asked, parameters, jobs)
+    by_case = [[answer for answer in answers.answers if answer.name == case.name] for case in batch]
+    jobs = [job for case, (*before, _) in zip(batch, by_case, strict=True) for job in queue_of(case, before)]
+    snapshot = snapshot_of(batch, parameters, jobs)
     return [
         (availability(case.resources, snapshot, now=NOW).chance, chance_of(own), case)
-        for case, (*_, own) in zip(asked, by_case, strict=True)
+        for case, (*_, own) in zip(batch, by_case, strict=True)
     ]
 
 
@@ -72,10 +76,10 @@ def queue_of(case: Case, answers: Sequence[Answer]) -> Iterator[ClusterJob]:
 
 def agree(form: Chance, slurm: Chance, case: Case) -> bool:
     """Whether the form says what Slurm does, or docs/explanation/seats.md says that it knows less."""
-    return form is slurm or (form, slurm) in set(known_differences(case))
+    return form is slurm or (form, slurm) in set(documented_differences(case))
 
 
-def known_differences(case: Case) -> Iterator[tuple[Chance, Chance]]:
+def documented_differences(case: Case) -> Iterator[tuple[Chance, Chance]]:
     """What the form may say, and what Slurm then does: the table of docs/explanation/seats.md."""
     now, later, never = Chance.NOW, Chance.LATER, Chance.NEVER
     if case.queue:
@@ -92,8 +96,8 @@ def known_differences(case: Case) -> Iterator[tuple[Chance, Chance]]:
 
 async def test_the_form_promises_what_slurm_does(needs_slurm: None) -> None:
     """Starts now, later or never: where the form says one of them, so does Slurm's scheduler."""
-    found = await asyncio.gather(*(verdicts(parameters, COUNT // len(PARAMETERS)) for parameters in PARAMETERS))
-    compared = [each for group in found for each in group]
+    groups = await asyncio.gather(*(verdicts(parameters, COUNT // len(PARAMETERS)) for parameters in PARAMETERS))
+    compared = [verdict for group in groups for verdict in group]
     wrong = [
         f"form {form.value}, Slurm {slurm.value}: {case}"
         for form, slurm, case in compared

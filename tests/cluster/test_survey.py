@@ -39,16 +39,16 @@ def job(job_id: str, user: str, *nodes: str) -> ClusterJob:
 
 
 def snapshot(*nodes: NodeState, jobs: tuple[ClusterJob, ...] = (), **more: Any) -> ClusterSnapshot:
-    names = tuple(each.name for each in nodes)
+    names = tuple(state.name for state in nodes)
     return ClusterSnapshot(nodes=nodes, partitions=(Partition("gpu", nodes=names),), jobs=jobs, taken_at=100.0, **more)
 
 
 def gpus(*nodes: NodeState, jobs=(), allocations=None, servers=()) -> list[tuple[int | None, str, str, str]]:
     """Index, type, use, holders of the first node's GPUs."""
-    drawn = survey(snapshot(*nodes, jobs=jobs), allocations or {}, servers)
+    cluster_map = survey(snapshot(*nodes, jobs=jobs), allocations or {}, servers)
     return [
-        (gpu.index, gpu.type, gpu.use.value, " ".join(f"{each.user}:{each.job_id}" for each in gpu.holders))
-        for gpu in drawn.nodes[0].gpus
+        (gpu.index, gpu.type, gpu.use.value, " ".join(f"{holder.user}:{holder.job_id}" for holder in gpu.holders))
+        for gpu in cluster_map.nodes[0].gpus
     ]
 
 
@@ -63,9 +63,9 @@ def test_a_node_with_a_server_and_another_job() -> None:
     allocations = {"7": (has("g1", "gpu:k80:2(IDX:0-1)"),), "8": (has("g1", "gpu:k80:1(IDX:3)"),)}
     ada, bob = Holder("7", "ada", "second"), Holder("8", "bob")
 
-    drawn = survey(snapshot(state, jobs=jobs), allocations, [ServedJob("7", "ada", "second", "g1", (0, 1))])
+    cluster_map = survey(snapshot(state, jobs=jobs), allocations, [ServedJob("7", "ada", "second", "g1", (0, 1))])
 
-    assert drawn.nodes == (
+    assert cluster_map.nodes == (
         MapNode(
             "g1",
             NodeUse.MIXED,
@@ -84,7 +84,7 @@ def test_a_node_with_a_server_and_another_job() -> None:
             partitions=("gpu",),
         ),
     )
-    (partition,) = drawn.partitions
+    (partition,) = cluster_map.partitions
     assert (partition.nodes, partition.waiting) == (("g1",), 1)
     assert partition.totals == Totals(1, 0, 4, 1, 3, 0, 24, 4, 64000, 8000)
 
@@ -124,10 +124,10 @@ GPU_CASES = {
 }
 
 
-@pytest.mark.parametrize(("told", "has_gres", "expected"), GPU_CASES.values(), ids=GPU_CASES.keys())
-def test_gpus_of_a_node(told, has_gres, expected) -> None:
+@pytest.mark.parametrize(("node_gres", "has_gres", "expected"), GPU_CASES.values(), ids=GPU_CASES.keys())
+def test_gpus_of_a_node(node_gres, has_gres, expected) -> None:
     """Each device once, with Slurm's index and type and its holders."""
-    gres, used = told
+    gres, used = node_gres
     allocations = {"7": (has("g1", has_gres),)}
     assert gpus(node(gres=gres, used=used), jobs=(job("7", "bob", "g1"),), allocations=allocations) == expected
 
@@ -178,10 +178,10 @@ def test_states_in_words(states: str, expected: tuple[NodeUse, str, bool]) -> No
     """States in words; GPUs of a node out of service are out, unless a job still holds them."""
     use, words, busy = expected
     state = node(states=states, used="gpu:k80:1(IDX:0)" if busy else "", reason="fan")
-    (drawn,) = survey(snapshot(state), {}).nodes
+    (map_node,) = survey(snapshot(state), {}).nodes
     rest = OUT if use is NodeUse.OUT else FREE
-    assert (drawn.use, drawn.state, drawn.reason) == (use, words, "fan")
-    assert [gpu.use for gpu in drawn.gpus] == [USED if busy else rest, rest, rest, rest]
+    assert (map_node.use, map_node.state, map_node.reason) == (use, words, "fan")
+    assert [gpu.use for gpu in map_node.gpus] == [USED if busy else rest, rest, rest, rest]
 
 
 REASONS = {
@@ -192,11 +192,11 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize(("told", "expected"), REASONS.items(), ids=REASONS)
-def test_a_reason_its_author_and_its_time(told: str, expected: tuple[str, str, float | None]) -> None:
+@pytest.mark.parametrize(("reason", "expected"), REASONS.items(), ids=REASONS)
+def test_a_reason_its_author_and_its_time(reason: str, expected: tuple[str, str, float | None]) -> None:
     """scontrol prints them together; other reasons are unchanged."""
-    (drawn,) = survey(snapshot(node(reason=told)), {}).nodes
-    assert (drawn.reason, drawn.reason_by, drawn.reason_at) == expected
+    (map_node,) = survey(snapshot(node(reason=reason)), {}).nodes
+    assert (map_node.reason, map_node.reason_by, map_node.reason_at) == expected
 
 
 def test_a_node_is_full_without_a_free_gpu_or_without_a_free_cpu() -> None:
@@ -204,16 +204,16 @@ def test_a_node_is_full_without_a_free_gpu_or_without_a_free_cpu() -> None:
     no_gpu = node("g1", used="gpu:k80:4(IDX:0-3)")
     no_cpu = node("g2", used="gpu:k80:1(IDX:0)", cpus_allocated=24)
     no_gpus = node("c1", gres="", cpus_allocated=24)
-    drawn = survey(snapshot(no_gpu, no_cpu, no_gpus), {})
-    assert [each.use for each in drawn.nodes] == [NodeUse.FULL] * 3
+    cluster_map = survey(snapshot(no_gpu, no_cpu, no_gpus), {})
+    assert [map_node.use for map_node in cluster_map.nodes] == [NodeUse.FULL] * 3
 
 
 def test_a_reservation_that_has_begun_is_named() -> None:
     """A reservation for tomorrow is not."""
     today = Reservation("course", start=50.0, end=200.0, nodes=("g1",))
     tomorrow = Reservation("later", start=150.0, nodes=("g2",))
-    drawn = survey(snapshot(node("g1"), node("g2"), reservations=(today, tomorrow)), {})
-    assert [each.reservation for each in drawn.nodes] == ["course", ""]
+    cluster_map = survey(snapshot(node("g1"), node("g2"), reservations=(today, tomorrow)), {})
+    assert [map_node.reservation for map_node in cluster_map.nodes] == ["course", ""]
 
 
 @pytest.fixture(scope="module")
@@ -225,12 +225,12 @@ def small() -> ClusterMap:
         node("g3", states="DOWN", gres="gpu:p100:2", reason="Fan broken"),
         node("c1", states="IDLE", gres="", partitions=("batch",)),
     )
-    found = ClusterSnapshot(
+    cluster = ClusterSnapshot(
         nodes=nodes,
         partitions=(Partition("gpu", nodes=("g1", "g2", "g3")), Partition("batch", nodes=("c1",))),
         jobs=(job("7", "hub", "g1"),),
     )
-    return survey(found, {"7": (has("g1", "gpu:k80:1(IDX:0)"),)}, [ServedJob("7", "Ada", "second")])
+    return survey(cluster, {"7": (has("g1", "gpu:k80:1(IDX:0)"),)}, [ServedJob("7", "Ada", "second")])
 
 
 FILTERS = {
@@ -250,19 +250,22 @@ FILTERS = {
 }
 
 
-@pytest.mark.parametrize(("asked", "partitions", "nodes"), FILTERS.values(), ids=FILTERS.keys())
-def test_filters(small: ClusterMap, asked: dict[str, str], partitions: list[str], nodes: list[str]) -> None:
+@pytest.mark.parametrize(("filters", "partitions", "nodes"), FILTERS.values(), ids=FILTERS.keys())
+def test_filters(small: ClusterMap, filters: dict[str, str], partitions: list[str], nodes: list[str]) -> None:
     """By words, partition and use; totals cover the remaining nodes."""
-    left = small.only(**asked)
-    assert ([each.name for each in left.partitions], [each.name for each in left.nodes]) == (partitions, nodes)
-    assert left.totals.nodes == len(nodes)
+    filtered = small.only(**filters)
+    assert ([partition.name for partition in filtered.partitions], [map_node.name for map_node in filtered.nodes]) == (
+        partitions,
+        nodes,
+    )
+    assert filtered.totals.nodes == len(nodes)
 
 
 def test_the_document_is_json_and_holds_each_node_once(small: ClusterMap) -> None:
     """The REST document: each node once, partitions with their nodes' names."""
     document = json.loads(json.dumps(small.to_json()))
     assert document["version"] == 1
-    assert [each["nodes"] for each in document["partitions"]] == [["g1", "g2", "g3"], ["c1"]]
+    assert [partition["nodes"] for partition in document["partitions"]] == [["g1", "g2", "g3"], ["c1"]]
     assert document["nodes"][0]["gpus"][0] == {
         "index": 0,
         "type": "k80",
@@ -289,21 +292,21 @@ LINE_FILTERS: dict[str, tuple[dict[str, str], dict[str, list[str]]]] = {
 }
 
 
-@pytest.mark.parametrize(("asked", "left"), LINE_FILTERS.values(), ids=LINE_FILTERS.keys())
-def test_filters_of_jobs_in_line(asked: dict[str, str], left: dict[str, list[str]]) -> None:
+@pytest.mark.parametrize(("filters", "queues"), LINE_FILTERS.values(), ids=LINE_FILTERS.keys())
+def test_filters_of_jobs_in_line(filters: dict[str, str], queues: dict[str, list[str]]) -> None:
     """A job matches by its own words, those of its server included; its partition stays with it."""
     partitions = (Partition("gpu", nodes=("c1",)), Partition("batch"))
     idle = node("c1", "IDLE", gres="")
-    found = survey(replace(snapshot(idle, jobs=LINE), partitions=partitions), {}, [ServedJob("20", "Ada", "lab")])
-    shown = found.only(**asked)
-    assert {part.name: [job.job_id for job in shown.waiting(part, 10)] for part in shown.partitions} == left
+    cluster_map = survey(replace(snapshot(idle, jobs=LINE), partitions=partitions), {}, [ServedJob("20", "Ada", "lab")])
+    filtered = cluster_map.only(**filters)
+    assert {part.name: [job.job_id for job in filtered.waiting(part, 10)] for part in filtered.partitions} == queues
 
 
 def test_the_document_has_the_first_jobs_in_line() -> None:
     """With their number, and GPUs as ``--gres`` takes them; a server of this hub by its user and name."""
     more = tuple(waiting(str(n), priority=1) for n in range(100, 160))
-    found = survey(snapshot(node(), jobs=(*LINE, *more)), {}, [ServedJob("20", "Ada", "lab")])
-    (document,) = json.loads(json.dumps(found.to_json()))["partitions"]
+    cluster_map = survey(snapshot(node(), jobs=(*LINE, *more)), {}, [ServedJob("20", "Ada", "lab")])
+    (document,) = json.loads(json.dumps(cluster_map.to_json()))["partitions"]
     assert (document["waiting"], len(document["queue"])) == (62, 50)
     assert document["queue"][1] == {
         "job_id": "20",

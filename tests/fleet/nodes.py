@@ -31,7 +31,7 @@ def topology(node: str = "g1", **changes: Any) -> NodeTopology:
         for n, address in enumerate(ADDRESSES)
     )
     links = tuple(tuple("X" if a == b else "NV2" if a // 2 == b // 2 else "SYS" for b in range(4)) for a in range(4))
-    made = NodeTopology(
+    whole = NodeTopology(
         gpus=gpus,
         links=links,
         numa_nodes=(NumaNode(0, (0, 1, 2, 3), 65000), NumaNode(1, (4, 5, 6, 7), 65100)),
@@ -41,7 +41,7 @@ def topology(node: str = "g1", **changes: Any) -> NodeTopology:
         source="nvml+sysfs",
         driver="550.90",
     )
-    return replace(made, **changes)
+    return replace(whole, **changes)
 
 
 def only(whole: NodeTopology, *positions: int) -> NodeTopology:
@@ -53,14 +53,16 @@ def only(whole: NodeTopology, *positions: int) -> NodeTopology:
     )
 
 
-def view(node: str, seen: NodeTopology, *, at: float = DAY, granted: int | None = None, gres: str = GRES) -> View:
+def view(
+    node: str, job_topology: NodeTopology, *, at: float = DAY, granted: int | None = None, gres: str = GRES
+) -> View:
     """A job's view; it holds all GPUs that it sees unless ``granted`` is given."""
-    return View(node, at, seen, granted=len(seen.gpus) if granted is None else granted, gres=gres)
+    return View(node, at, job_topology, granted=len(job_topology.gpus) if granted is None else granted, gres=gres)
 
 
-def record(node: str, seen: NodeTopology | None = None, **changes: Any) -> NodeRecord:
+def record(node: str, job_topology: NodeTopology | None = None, **changes: Any) -> NodeRecord:
     """The record of a node after one view of it."""
-    return merged(None, view(node, topology(node) if seen is None else seen, **changes))
+    return merged(None, view(node, topology(node) if job_topology is None else job_topology, **changes))
 
 
 def with_gpu(whole: NodeTopology, position: int, **changes: Any) -> NodeTopology:

@@ -59,20 +59,20 @@ UNLIKE: dict[str, tuple[NodeTopology, Difference]] = {
 def test_a_fault_of_gpus_is_one_also_of_a_node_without_siblings() -> None:
     """It is gone with the first report that has none."""
     whole = replace(WHOLE, gpus=tuple(replace(gpu, fault="GPU is lost") for gpu in WHOLE.gpus[:2]) + WHOLE.gpus[2:])
-    [found] = differences([record("g1", whole)])["g1"]
+    [difference] = differences([record("g1", whole)])["g1"]
 
-    assert found == Difference(Kind.FAULT, ADDRESSES[:2], "GPU is lost")
-    assert str(found) == f"{ADDRESSES[0]}, {ADDRESSES[1]}: GPU is lost"
+    assert difference == Difference(Kind.FAULT, ADDRESSES[:2], "GPU is lost")
+    assert str(difference) == f"{ADDRESSES[0]}, {ADDRESSES[1]}: GPU is lost"
     assert differences([merged(record("g1", whole), view("g1", WHOLE))]) == {"g1": ()}
 
 
-@pytest.mark.parametrize(("seen", "difference"), UNLIKE.values(), ids=UNLIKE.keys())
-def test_a_node_that_differs(seen: NodeTopology, difference: Difference) -> None:
+@pytest.mark.parametrize(("job_topology", "difference"), UNLIKE.values(), ids=UNLIKE.keys())
+def test_a_node_that_differs(job_topology: NodeTopology, difference: Difference) -> None:
     """One difference for each kind and value, with what the siblings have; the siblings have none."""
     nic = {"nics": ("mlx5_0",), "nic_links": (("SYS", "SYS", "PIX", "PIX"),)}
-    siblings = [record(name, topology(name, **nic)) for name in ("g2", "g3")] if seen.nics else SIBLINGS
+    siblings = [record(name, topology(name, **nic)) for name in ("g2", "g3")] if job_topology.nics else SIBLINGS
 
-    assert differences([record("g1", seen), *siblings]) == {"g1": (difference,), "g2": (), "g3": ()}
+    assert differences([record("g1", job_topology), *siblings]) == {"g1": (difference,), "g2": (), "g3": ()}
 
 
 def test_a_gpu_that_is_gone_needs_no_siblings() -> None:
@@ -126,7 +126,7 @@ def test_a_nic_that_is_missing_is_named() -> None:
     siblings = [record(name, topology(name, nics=("mlx5_0", "mlx5_1"))) for name in ("g2", "g3")]
     one = record("g1", topology("g1", nics=("mlx5_0", "mlx5_7")))
 
-    assert [str(each) for each in differences([one, *siblings])["g1"]] == [
+    assert [str(difference) for difference in differences([one, *siblings])["g1"]] == [
         "mlx5_1: NIC missing, which 2 siblings have",
         "mlx5_7: NIC present, which 2 siblings lack",
     ]

@@ -43,29 +43,29 @@ def test_a_grant_is_compared_with_the_free_gpus(
 ) -> None:
     """The best ring among those that Slurm could choose from, and whether one socket had room."""
     grant = Grant("7", "g1", 1.0, len(granted))
-    found = judge_grant(node, granted, free, aligned=True, grant=grant)
+    verdict = judge_grant(node, granted, free, aligned=True, grant=grant)
 
     expected = (grant.aligned, None, None) if loss is None else (True, across, loss)
-    assert (found.aligned, found.across, found.loss) == expected
+    assert (verdict.aligned, verdict.across, verdict.loss) == expected
 
 
 def test_without_numa_nodes_sockets_are_not_known() -> None:
     """Then only the ring is compared."""
     node = topology(numa_nodes=(), packages=())
-    found = judge_grant(node, (0, 2), {1, 3}, aligned=None, grant=Grant("7", "g1", 1.0, 2))
-    assert (found.across, found.loss) == (None, 86.0)
+    verdict = judge_grant(node, (0, 2), {1, 3}, aligned=None, grant=Grant("7", "g1", 1.0, 2))
+    assert (verdict.across, verdict.loss) == (None, 86.0)
 
 
 def test_grants_in_figures() -> None:
     """Counts have the number of grants of which the answer is known beside them."""
-    made = [
+    grants = [
         Grant("1", "g1", 1.0, 1, aligned=True),
         Grant("2", "g1", 1.0, 2, aligned=False, across=True, loss=86.0),
         Grant("3", "g1", 1.0, 2, aligned=True, across=False, loss=0.0),
         Grant("4", "g1", 1.0, 2),
     ]
-    assert summarize(made) == GrantSummary(
+    assert summarize(grants) == GrantSummary(
         grants=4, misaligned=1, alignment_known=3, compared=2, off_ring=1, across=1, mean_loss=43.0, worst_loss=86.0
     )
     assert summarize([]) == GrantSummary()
-    assert [Grant(**json.loads(json.dumps(asdict(grant)))) for grant in made] == made
+    assert [Grant(**json.loads(json.dumps(asdict(grant)))) for grant in grants] == grants

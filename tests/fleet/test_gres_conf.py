@@ -35,14 +35,14 @@ def test_a_dgx1_gets_cores_and_links() -> None:
 
     A comment says which versions of Slurm use the links.
     """
-    found = gres_conf(load(str(DEMO / "dgx1.json")))
+    conf = gres_conf(load(str(DEMO / "dgx1.json")))
 
-    assert found.notes == (
+    assert conf.notes == (
         "Links=: Slurm 22.05 prefers linked GPUs. Slurm 24.11 and 26.05 do so for jobs with --gpus alone; for --gres "
         "and --gpus-per-node they were seen to prefer GPUs with fewer links. With these two versions, set "
         "c.GPUSlurmSpawner.gpus_option = 'gpus', or leave Links= out.",
     )
-    assert found.text("d1").splitlines()[1:] == [
+    assert conf.text("d1").splitlines()[1:] == [
         "NodeName=d1 Name=gpu Type=p100 File=/dev/nvidia0 Cores=0-19 Links=-1,1,1,1,1,0,0,0",
         "NodeName=d1 Name=gpu Type=p100 File=/dev/nvidia1 Cores=0-19 Links=1,-1,1,1,0,1,0,0",
         "NodeName=d1 Name=gpu Type=p100 File=/dev/nvidia2 Cores=0-19 Links=1,1,-1,1,0,0,1,0",
@@ -71,9 +71,9 @@ def test_lines_and_jobs_have_the_same_numbers_of_cores() -> None:
 
 def test_cores_are_counted_without_hardware_threads() -> None:
     """Slurm's core numbers count cores socket by socket, also where the kernel numbers second threads after all."""
-    found = gres_conf(two_sockets(Gpu(0, numa_node=0, minor=0), Gpu(1, numa_node=1, minor=1), threads=2))
+    conf = gres_conf(two_sockets(Gpu(0, numa_node=0, minor=0), Gpu(1, numa_node=1, minor=1), threads=2))
 
-    assert [(line.file, line.cores) for line in found.lines] == [("/dev/nvidia0", "0-3"), ("/dev/nvidia1", "4-7")]
+    assert [(line.file, line.cores) for line in conf.lines] == [("/dev/nvidia0", "0-3"), ("/dev/nvidia1", "4-7")]
 
 
 def test_interleaved_cpus_are_numbered_socket_by_socket() -> None:
@@ -152,38 +152,38 @@ def test_numa_nodes_as_sockets() -> None:
 )
 def test_what_is_not_known_is_said(node: NodeTopology, threads: int | None, cores: str, note: str) -> None:
     """Nothing is guessed: a value that is not known is left out or, if it is assumed, named in a comment."""
-    found = gres_conf(node, threads_per_core=threads)
+    conf = gres_conf(node, threads_per_core=threads)
 
-    assert ([line.cores for line in found.lines], found.notes) == ([cores], (note,) if note else ())
+    assert ([line.cores for line in conf.lines], conf.notes) == ([cores], (note,) if note else ())
 
 
 def test_equal_links_are_left_out() -> None:
     """Behind an NVSwitch, and without NVLink, Links= would not tell the GPUs apart."""
     for name in ("dgx-a100", "rtx4090-all-sys"):
-        found = gres_conf(load(str(DATA / f"{name}.json")), threads_per_core=1)
-        assert {line.links for line in found.lines} == {()}
+        conf = gres_conf(load(str(DATA / f"{name}.json")), threads_per_core=1)
+        assert {line.links for line in conf.lines} == {()}
 
 
 def test_bridges_between_sockets_are_pointed_out() -> None:
     """Slurm prefers GPUs of one socket to linked ones, so an admin must choose."""
-    found = gres_conf(load(str(DATA / "nps4-bridges.json")), threads_per_core=1)
+    conf = gres_conf(load(str(DATA / "nps4-bridges.json")), threads_per_core=1)
 
-    assert found.lines[0].links == (-1, 4, 0, 0, 0, 0, 0, 0)
+    assert conf.lines[0].links == (-1, 4, 0, 0, 0, 0, 0, 0)
     assert (
         "Some GPUs have their most NVLinks to a GPU of another socket. Slurm prefers GPUs of one socket to linked "
-        "ones, so with Cores= it may separate them; compare without." in found.notes
+        "ones, so with Cores= it may separate them; compare without." in conf.notes
     )
 
 
 def test_mig_devices_are_comments() -> None:
     """The device files of MIG devices change with each partitioning, so an admin must fill them in."""
-    found = gres_conf(load(str(DEMO / "a100-mig.json")))
+    conf = gres_conf(load(str(DEMO / "a100-mig.json")))
 
-    assert [line.text() for line in found.lines] == [
+    assert [line.text() for line in conf.lines] == [
         "Name=gpu Type=a100 File=/dev/nvidia0 Cores=0-15",
         "Name=gpu Type=a100 File=/dev/nvidia1 Cores=0-15",
     ]
-    assert found.notes[1:] == (
+    assert conf.notes[1:] == (
         "Name=gpu Type=1g.10gb "
         "MultipleFiles=/dev/nvidia2,/dev/nvidia-caps/nvidia-capGI,/dev/nvidia-caps/nvidia-capCI Cores=16-31",
     ) * 4  # fmt: skip

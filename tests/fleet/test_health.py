@@ -19,7 +19,7 @@ ON_ONE = with_gpu(with_gpu(WHOLE, 2, numa_node=0), 3, numa_node=0)
 
 
 @pytest.mark.parametrize(
-    ("known", "gres", "found"),
+    ("node_record", "gres", "expected"),
     [
         (record("g1"), "gpu:v100:4(S:0-1)", ()),
         (record("g1"), "gpu:v100:4", (Contradiction(Fault.NO_CORES, "", "0-1"),)),
@@ -62,24 +62,24 @@ ON_ONE = with_gpu(with_gpu(WHOLE, 2, numa_node=0), 3, numa_node=0)
     ],
 )
 def test_slurms_configuration_against_what_was_seen(
-    known: NodeRecord, gres: str, found: tuple[Contradiction, ...]
+    node_record: NodeRecord, gres: str, expected: tuple[Contradiction, ...]
 ) -> None:
     """Only what is certain: a node of which not all was seen contradicts nothing but a number."""
-    assert tuple(contradictions(known, parse_gres(gres))) == found
+    assert tuple(contradictions(node_record, parse_gres(gres))) == expected
 
 
 def test_the_health_of_a_fleet_in_words() -> None:
     """The node that differs comes first, with what the lines of gres.conf would gain."""
     records = [record("g2"), record("g3"), record("g1", with_gpu(WHOLE, 0, pcie_width=8), gres="gpu:v100:4")]
-    records = [replace(each, gres="gpu:v100:4") for each in records[:2]] + records[2:]
+    records = [replace(node_record, gres="gpu:v100:4") for node_record in records[:2]] + records[2:]
     grants = [
         Grant("2", "g1", DAY, 2, aligned=False, across=True, loss=86.0),
         Grant("3", "g1", DAY, 2, aligned=True, across=False, loss=0.0),
     ]
-    found = health(records, grants, {"g1": parse_gres("gpu:v100:4"), "g2": parse_gres("gpu:v100:4(S:0-1)")})
+    fleet_health = health(records, grants, {"g1": parse_gres("gpu:v100:4"), "g2": parse_gres("gpu:v100:4(S:0-1)")})
 
-    one, two, three = found.nodes
-    assert [(node.node, node.ill, node.siblings, node.seen) for node in found.nodes] == [
+    one, two, three = fleet_health.nodes
+    assert [(node.node, node.ill, node.siblings, node.seen) for node in fleet_health.nodes] == [
         ("g1", True, 2, "4 of 4 GPUs seen, by 1 job"),
         ("g2", False, 2, "4 of 4 GPUs seen, by 1 job"),
         ("g3", False, 2, "4 of 4 GPUs seen, by 1 job"),
@@ -97,14 +97,14 @@ def test_the_health_of_a_fleet_in_words() -> None:
         "2 jobs: 1 of 2 with cores away from their GPUs; 1 of 2 with a slower ring than was free (over all, 43 % "
         "slower on average, 86 % at worst); 1 of 2 on several sockets though one had room"
     )
-    assert [each.gains for each in (two, three)] == ["", ""]
+    assert [node.gains for node in (two, three)] == ["", ""]
     assert str(two.grants) == "no jobs with GPUs yet"
 
 
 def test_without_slurm_its_last_known_configuration_counts() -> None:
     """That of each node's last report."""
-    known = record("g1", gres="gpu:v100:4")
-    assert [node.contradictions for node in health([known], [], None).nodes] == [
+    node_record = record("g1", gres="gpu:v100:4")
+    assert [node.contradictions for node in health([node_record], [], None).nodes] == [
         (Contradiction(Fault.NO_CORES, "", "0-1"),)
     ]
-    assert [node.contradictions for node in health([known], [], {}).nodes] == [()]
+    assert [node.contradictions for node in health([node_record], [], {}).nodes] == [()]

@@ -17,7 +17,7 @@ WHOLE = topology()
 
 
 @pytest.mark.parametrize(
-    ("seen", "whole"),
+    ("job_view", "whole"),
     [
         (view("g1", WHOLE), True),
         (view("g1", only(WHOLE, 0, 1)), False),
@@ -39,9 +39,9 @@ WHOLE = topology()
         "no GPU",
     ],
 )
-def test_when_a_view_is_whole(seen: View, whole: bool) -> None:
+def test_when_a_view_is_whole(job_view: View, whole: bool) -> None:
     """A job that sees only its own GPUs says nothing of the others."""
-    assert seen.whole is whole
+    assert job_view.whole is whole
 
 
 def test_partial_views_add_up() -> None:
@@ -65,25 +65,25 @@ def test_partial_views_add_up() -> None:
 
 def test_a_gpu_missing_in_a_later_whole_view_is_gone() -> None:
     """A job that is not confined and sees three of the four devices: the driver has lost one."""
-    known = merged(record("g1"), view("g1", only(WHOLE, 0, 1, 3), at=2 * DAY, granted=1))
+    node_record = merged(record("g1"), view("g1", only(WHOLE, 0, 1, 3), at=2 * DAY, granted=1))
 
-    assert [known.topology.gpus[position].pci for position in known.gone] == [ADDRESSES[2]]
-    assert known.seen == (2 * DAY, 2 * DAY, DAY, 2 * DAY)
+    assert [node_record.topology.gpus[position].pci for position in node_record.gone] == [ADDRESSES[2]]
+    assert node_record.seen == (2 * DAY, 2 * DAY, DAY, 2 * DAY)
 
 
 def test_a_gpu_that_has_left_the_bus_is_gone_even_for_a_confined_job() -> None:
     """The kernel lists the devices of all jobs."""
-    seen = replace(only(WHOLE, 0), devices=ADDRESSES[:3])
-    known = merged(record("g1"), view("g1", seen, at=2 * DAY))
+    job_topology = replace(only(WHOLE, 0), devices=ADDRESSES[:3])
+    node_record = merged(record("g1"), view("g1", job_topology, at=2 * DAY))
 
-    assert [known.topology.gpus[position].pci for position in known.gone] == [ADDRESSES[3]]
+    assert [node_record.topology.gpus[position].pci for position in node_record.gone] == [ADDRESSES[3]]
 
 
 def test_a_gpu_that_another_job_has_is_not_gone() -> None:
     """A confined job does not see it."""
-    known = merged(record("g1"), view("g1", only(WHOLE, 0), at=2 * DAY))
+    node_record = merged(record("g1"), view("g1", only(WHOLE, 0), at=2 * DAY))
 
-    assert (known.gone, len(known.present), known.complete) == ((), 4, True)
+    assert (node_record.gone, len(node_record.present), node_record.complete) == ((), 4, True)
 
 
 def test_a_gpu_that_came_back_is_not_gone() -> None:
@@ -96,19 +96,19 @@ def test_mig_devices_replace_their_gpu_and_each_other() -> None:
     """A GPU that is partitioned is not gone, and devices of an old partitioning are not kept."""
     parts = tuple(Gpu(3, uuid=f"MIG-{n}", pci=ADDRESSES[3], mig="1g.5gb") for n in range(2))
     sliced = replace(only(WHOLE, 0, 1, 2), gpus=(*WHOLE.gpus[:3], *parts), links=())
-    known = merged(record("g1"), view("g1", sliced, at=2 * DAY))
+    node_record = merged(record("g1"), view("g1", sliced, at=2 * DAY))
 
-    assert ([gpu.uuid for gpu in known.topology.gpus[3:]], known.gone) == (["MIG-0", "MIG-1"], ())
-    assert merged(known, view("g1", WHOLE, at=3 * DAY)).topology.gpus == WHOLE.gpus
+    assert ([gpu.uuid for gpu in node_record.topology.gpus[3:]], node_record.gone) == (["MIG-0", "MIG-1"], ())
+    assert merged(node_record, view("g1", WHOLE, at=3 * DAY)).topology.gpus == WHOLE.gpus
 
 
 def test_what_a_view_does_not_know_stays() -> None:
     """A job without NVML knows no driver, and one in a container perhaps no packages."""
     poor = replace(WHOLE, driver="", packages=(), siblings=(), links=())
-    known = merged(record("g1"), view("g1", poor, at=2 * DAY, gres=""))
+    node_record = merged(record("g1"), view("g1", poor, at=2 * DAY, gres=""))
 
-    assert replace(known.topology, problems=()) == replace(WHOLE, hostname="")
-    assert known.gres == "gpu:v100:4(S:0-1)"
+    assert replace(node_record.topology, problems=()) == replace(WHOLE, hostname="")
+    assert node_record.gres == "gpu:v100:4(S:0-1)"
 
 
 def test_a_driver_that_does_not_answer_takes_nothing_away_that_is_known() -> None:
@@ -149,33 +149,33 @@ def test_gone_gpus_are_forgotten_in_the_end() -> None:
 
 def test_a_record_is_stored_and_read() -> None:
     """Without loss; anything else is refused."""
-    known = record("g1")
-    assert record_from(json.loads(json.dumps(known.to_json()))) == known
+    node_record = record("g1")
+    assert record_from(json.loads(json.dumps(node_record.to_json()))) == node_record
     changes: tuple[dict[str, object], ...] = ({"version": 2}, {"seen": [1.0]}, {"topology": {}}, {"seen": None})
     for change in changes:
         with pytest.raises((ValueError, TypeError)):
-            record_from({**known.to_json(), **change})
+            record_from({**node_record.to_json(), **change})
 
 
 def test_a_record_does_not_grow_without_end() -> None:
     """Each partitioning of a GPU makes MIG devices with new UUIDs, and confined jobs never see that others are gone."""
-    found = None
+    node_record = None
     for day in range(200):
         device = Gpu(0, uuid=f"MIG-{day}", pci=ADDRESSES[0], name="A100 MIG 1g.5gb", mig="1g.5gb")
-        seen = replace(only(WHOLE), gpus=(device,), links=(("X",),))
-        found = merged(found, view("g1", seen, at=DAY * day))
+        job_topology = replace(only(WHOLE), gpus=(device,), links=(("X",),))
+        node_record = merged(node_record, view("g1", job_topology, at=DAY * day))
 
-    assert found is not None
-    assert record_from(found.to_json()) == found
-    assert {gpu.uuid for gpu in found.topology.gpus} == {f"MIG-{day}" for day in range(72, 200)}
+    assert node_record is not None
+    assert record_from(node_record.to_json()) == node_record
+    assert {gpu.uuid for gpu in node_record.topology.gpus} == {f"MIG-{day}" for day in range(72, 200)}
 
 
-def agreed(jobs: int) -> NodeRecord:
+def record_after(jobs: int) -> NodeRecord:
     """The record of g1 after this many reports of the same."""
-    found = record("g1")
+    node_record = record("g1")
     for day in range(2, jobs + 1):
-        found = merged(found, view("g1", WHOLE, at=day * DAY))
-    return found
+        node_record = merged(node_record, view("g1", WHOLE, at=day * DAY))
+    return node_record
 
 
 FORGED: dict[str, NodeTopology] = {
@@ -191,8 +191,8 @@ FORGED: dict[str, NodeTopology] = {
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
 def test_one_jobs_view_does_not_overrule_several_others(forged: NodeTopology) -> None:
     """It is noted as a doubt, which the next report that agrees with the others ends."""
-    before, said = agreed(5), replace(view("g1", forged, at=9 * DAY), gres="gpu:v100:1")
-    doubted = merged(before, said)
+    before, forged_view = record_after(5), replace(view("g1", forged, at=9 * DAY), gres="gpu:v100:1")
+    doubted = merged(before, forged_view)
 
     assert (doubted.topology, doubted.gone, doubted.agreeing) == (before.topology, (), 5)
     assert (doubted.doubt is not None and doubted.doubt.agreeing, doubted.seen_at) == (1, 9 * DAY)
@@ -204,11 +204,11 @@ def test_one_jobs_view_does_not_overrule_several_others(forged: NodeTopology) ->
 @pytest.mark.parametrize(("jobs", "needed"), [(1, 1), (2, 2), (5, 3)])
 def test_several_views_in_a_row_overrule_any_number_of_others(jobs: int, needed: int) -> None:
     """As many as there were, and three at most: a GPU that has failed is told of after some jobs."""
-    found, lost = agreed(jobs), replace(only(WHOLE, 0, 1, 3), devices=ADDRESSES[:2] + ADDRESSES[3:])
+    node_record, lost = record_after(jobs), replace(only(WHOLE, 0, 1, 3), devices=ADDRESSES[:2] + ADDRESSES[3:])
     missing = []
     for day in range(3):
-        found = merged(found, view("g1", lost, at=(10 + day) * DAY))
-        missing.append(len(found.gone))
+        node_record = merged(node_record, view("g1", lost, at=(10 + day) * DAY))
+        missing.append(len(node_record.gone))
 
     assert missing == [0] * (needed - 1) + [1] * (4 - needed)
 
@@ -217,25 +217,25 @@ def test_lanes_that_idle_gpus_lower_now_and_then_are_no_alarm() -> None:
     """One reading in a hundred, in 200 reports of a node with three siblings."""
     chance = random.Random(52)
     siblings = [record(name, topology(name)) for name in ("g2", "g3", "g4")]
-    found, alarms = agreed(2), 0
+    node_record, alarms = record_after(2), 0
     for number in range(200):
         idle = [position for position in range(4) if chance.random() < 0.01]
-        seen = WHOLE
+        job_topology = WHOLE
         for position in idle:
-            seen = with_gpu(seen, position, pcie_width=8)
-        found = merged(found, view("g1", seen, at=(10 + number) * DAY))
-        alarms += bool(differences([found, *siblings])["g1"])
+            job_topology = with_gpu(job_topology, position, pcie_width=8)
+        node_record = merged(node_record, view("g1", job_topology, at=(10 + number) * DAY))
+        alarms += bool(differences([node_record, *siblings])["g1"])
 
     assert alarms == 0
 
 
 def test_a_lasting_fault_is_found_where_each_job_sees_its_own_gpu_alone() -> None:
     """The jobs of the other GPUs do not settle the doubt: the third job of the GPU that lost its lanes confirms it."""
-    found, ill, widths = agreed(5), with_gpu(WHOLE, 0, pcie_width=8), []
+    node_record, ill, widths = record_after(5), with_gpu(WHOLE, 0, pcie_width=8), []
     for number in range(12):
-        found = merged(found, view("g1", only(ill, number % 4), at=(10 + number) * DAY))
+        node_record = merged(node_record, view("g1", only(ill, number % 4), at=(10 + number) * DAY))
         if number % 4 == 0:
-            widths.append(next(gpu.pcie_width for gpu in found.topology.gpus if gpu.pci == ADDRESSES[0]))
+            widths.append(next(gpu.pcie_width for gpu in node_record.topology.gpus if gpu.pci == ADDRESSES[0]))
 
     assert widths == [WHOLE.gpus[0].pcie_width, WHOLE.gpus[0].pcie_width, 8]
 
@@ -243,7 +243,7 @@ def test_a_lasting_fault_is_found_where_each_job_sees_its_own_gpu_alone() -> Non
 def test_a_gpu_that_a_confined_job_has_is_not_missing() -> None:
     """One job's report without it is a doubt, which the next job that has the GPU settles."""
     lost = replace(only(WHOLE, 0, 1, 3), devices=ADDRESSES[:2] + ADDRESSES[3:])
-    doubted = merged(agreed(5), view("g1", lost, at=10 * DAY))
+    doubted = merged(record_after(5), view("g1", lost, at=10 * DAY))
 
     assert doubted.doubt is not None
     assert merged(doubted, view("g1", only(WHOLE, 2), at=11 * DAY)).doubt is None

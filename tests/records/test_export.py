@@ -29,18 +29,18 @@ from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord
 from tests.records.a_session import NOON, RECORD
 
 KEY = bytes(range(32))
-MADE = "2026-05-01T12:00:00+00:00"
+CREATED = "2026-05-01T12:00:00+00:00"
 TRAITS = ("begun", "profile", "course", "cluster", "partition", "node", "gpu_model", "gpus", "cause")
 
 
 def many(number: int = 600, people: int = 40) -> list[SessionRecord]:
     """Sessions of a term: a crowded course that begins on the minute, and people at any time, some of them alone."""
     chance = random.Random(7)
-    found = []
+    records = []
     for n in range(number):
         in_course = n % 3 == 0
         begun = NOON + 86400 * chance.randrange(60) + chance.randrange(86400)
-        found.append(
+        records.append(
             replace(
                 RECORD,
                 session=f"session-{n}",
@@ -56,13 +56,13 @@ def many(number: int = 600, people: int = 40) -> list[SessionRecord]:
                 cause=Cause(chance.choice([Kind.TIME_LIMIT, Kind.STOPPED_BY_USER])),
             )
         )
-    return found
+    return records
 
 
 def exported(
     folder: Path, records: Sequence[SessionRecord], *, kind: str = CSV, group: int = 5
 ) -> list[dict[str, str]]:
-    export(records, folder, kind=kind, key=KEY, group=group, created=MADE)
+    export(records, folder, kind=kind, key=KEY, group=group, created=CREATED)
     with (folder / "sessions.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -70,9 +70,9 @@ def exported(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export of :func:`many`."""
-    found = tmp_path_factory.mktemp("export")
-    exported(found, many())
-    return found
+    directory = tmp_path_factory.mktemp("export")
+    exported(directory, many())
+    return directory
 
 
 def test_frictionless_reads_the_data_package(folder: Path) -> None:
@@ -93,7 +93,7 @@ def test_frictionless_reads_the_data_package(folder: Path) -> None:
 def test_a_parquet_table_has_the_same_rows_as_csv(tmp_path: Path) -> None:
     """With the types and meanings of the columns."""
     records = [replace(RECORD, username=f"u{n}") for n in range(6)]
-    export(records, tmp_path, kind=PARQUET, key=KEY, group=5, created=MADE)
+    export(records, tmp_path, kind=PARQUET, key=KEY, group=5, created=CREATED)
     table = parquet.read_table(tmp_path / "sessions.parquet")
 
     assert [field.metadata[b"description"].decode() for field in table.schema] == [column.meaning for column in COLUMNS]
@@ -107,7 +107,7 @@ def test_a_parquet_table_has_the_same_rows_as_csv(tmp_path: Path) -> None:
 def test_a_carriage_return_stays_in_its_cell(tmp_path: Path) -> None:
     """What a profile of a participant is called cannot begin a row of its own."""
     records = [replace(RECORD, username=f"u{n}", profile="two\r=1+1") for n in range(5)]
-    export(records, tmp_path, kind=CSV, key=KEY, group=5, created=MADE)
+    export(records, tmp_path, kind=CSV, key=KEY, group=5, created=CREATED)
     with (tmp_path / "sessions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
 
@@ -158,8 +158,10 @@ def test_a_handful_of_people_have_nothing_to_hide_behind() -> None:
     records = [replace(RECORD, username=f"u{n}", session=str(n), begun_at=NOON + 60 * n) for n in range(4)]
 
     assert coarsened(records, 5) == []
-    assert [traits_of(*each)["begun"] for each in coarsened(records, 1)] == [f"2026-03-02T12:0{n}Z" for n in range(4)]
-    assert {traits_of(*each)["begun"] for each in coarsened(records, 4)} == {"2026-03-02T12Z"}
+    assert [traits_of(*publishable)["begun"] for publishable in coarsened(records, 1)] == [
+        f"2026-03-02T12:0{n}Z" for n in range(4)
+    ]
+    assert {traits_of(*publishable)["begun"] for publishable in coarsened(records, 4)} == {"2026-03-02T12Z"}
 
 
 def test_what_tells_the_hardware_is_published_with_it(tmp_path: Path) -> None:
@@ -180,8 +182,8 @@ def test_a_session_without_a_node_is_not_called_coarser(tmp_path: Path) -> None:
     ]
     others = [replace(RECORD, username=f"u{n}", session=f"b{n}", node=f"g{n}") for n in range(5)]
 
-    done = export([*failed, *others], tmp_path, kind=CSV, key=KEY, group=5, created=MADE)
-    assert (done.rows, done.coarser, done.left_out) == (10, 5, 0)
+    summary = export([*failed, *others], tmp_path, kind=CSV, key=KEY, group=5, created=CREATED)
+    assert (summary.rows, summary.coarser, summary.left_out) == (10, 5, 0)
 
 
 def test_a_session_under_way_is_not_exported(tmp_path: Path) -> None:
@@ -192,22 +194,22 @@ def test_a_session_under_way_is_not_exported(tmp_path: Path) -> None:
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     """Later exports use the same one."""
     path = tmp_path / "sessions.key"
-    first, again = read_key(path), read_key(path)
+    first, second = read_key(path), read_key(path)
 
-    assert (first[1], again[1], first[0] == again[0], len(first[0])) == (True, False, True, 32)
+    assert (first[1], second[1], first[0] == second[0], len(first[0])) == (True, False, True, 32)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "told"),
+    ("text", "mode", "message"),
     [("00" * 32, 0o644, "others can read"), ("00", 0o600, "has 1 bytes"), ("no key", 0o600, "cannot be read")],
 )
-def test_a_key_that_does_not_protect_is_refused(tmp_path: Path, text: str, mode: int, told: str) -> None:
+def test_a_key_that_does_not_protect_is_refused(tmp_path: Path, text: str, mode: int, message: str) -> None:
     """The message says what is wrong."""
     path = tmp_path / "sessions.key"
     path.write_text(text)
     path.chmod(mode)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         read_key(path)
 
 
@@ -225,7 +227,7 @@ def test_nobody_is_found_by_the_class_lists_of_several_courses(tmp_path: Path) -
     for row in exported(tmp_path, records):
         of_pseudonym[row["user"]].add(row["course"])
 
-    assert {len(found) for found in of_pseudonym.values()} == {1}
+    assert {len(course_set) for course_set in of_pseudonym.values()} == {1}
     assert len(of_pseudonym) == len(records)
 
 

@@ -51,10 +51,12 @@ def test_a_wait_that_was_given_up_or_goes_on_counts_once_it_was_too_long() -> No
 def test_how_well_promises_were_kept() -> None:
     """The share within the range, and the median distance of the likely start, and of Slurm's plan, from what came."""
     learned_hour = Promise(NOON, PromiseMoment.HALF, replace(HOUR.estimate, likely=NOON + 1800), "gpu")
-    found = [Outcome(learned_hour, NOON + started) for started in (600, 1800, 5000)] + [Outcome(NOW, NOON + 30)]
+    promise_outcomes = [Outcome(learned_hour, NOON + started) for started in (600, 1800, 5000)] + [
+        Outcome(NOW, NOON + 30)
+    ]
 
-    assert accuracy(found) == Accuracy(4, within=0.75, error=1200.0, slurm_error=1800.0)
-    assert accuracy(found[3:]) == Accuracy(1, within=1.0, error=None, slurm_error=None)
+    assert accuracy(promise_outcomes) == Accuracy(4, within=0.75, error=1200.0, slurm_error=1800.0)
+    assert accuracy(promise_outcomes[3:]) == Accuracy(1, within=1.0, error=None, slurm_error=None)
     assert accuracy([]) is None
 
 

@@ -85,8 +85,8 @@ def test_a_session_whose_end_nobody_saw_ended_after_its_last_event() -> None:
     record = reduce(applied, LIFE[:-1], None)
 
     assert record is not None
-    found = lost(record)
-    assert (found.ended_at, found.cause) == (USAGE.at, UNKNOWN)
+    lost_record = lost(record)
+    assert (lost_record.ended_at, lost_record.cause) == (USAGE.at, UNKNOWN)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_expected_starts_are_compared_with_what_came() -> None:
     """By profile and by hour: one was to start now, and the other within a minute of the 30 seconds that it took."""
     text = report([a_session.RECORD], zone=timezone.utc, title="Sessions", created=NOON)
     sections = BeautifulSoup(text, "html.parser").select("section")
-    (section,) = (each for each in sections if "Expected starts" in each.get_text())
+    (section,) = (section for section in sections if "Expected starts" in section.get_text())
     rows = [[cell.get_text() for cell in row.select("th, td.number")] for row in section.select("tbody tr")]
 
     assert "Of 1 that were to start now, 1 started within a minute." in section.get_text()
@@ -100,7 +100,7 @@ def test_a_report_is_one_file_without_names() -> None:
     assert page.title.get_text() == "Course <dl>"
     assert page.select("script, link, img, iframe, [src], [href]") == []
     assert "ada" not in page.get_text().split()
-    assert [each.get_text() for each in page.select("h2")] == [
+    assert [heading.get_text() for heading in page.select("h2")] == [
         "Waits by profile",
         "Waits by hour of the day",
         "Expected starts",

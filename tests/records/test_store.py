@@ -33,17 +33,17 @@ def test_a_session_is_written_and_read(path: Path) -> None:
     with closing(SessionStore(path)) as store:
         for event in LIFE:
             store.take(event)
-        found = list(store.sessions())
+        sessions = list(store.sessions())
 
-    assert found == [RECORD]
+    assert sessions == [RECORD]
     assert path.stat().st_mode & 0o077 == 0
 
 
 def test_sessions_are_found_by_what_is_known_of_them(path: Path) -> None:
     """By time, course, profile and user."""
     with closing(filled(path, "ada", "ben")) as store:
-        asked = [{"username": "ben"}, {"course": "dl"}, {"profile": "none"}, {"since": NOON + 1}]
-        assert [[session.username for session in store.sessions(**some)] for some in asked] == [  # type: ignore[arg-type]
+        queries = [{"username": "ben"}, {"course": "dl"}, {"profile": "none"}, {"since": NOON + 1}]
+        assert [[session.username for session in store.sessions(**query)] for query in queries] == [  # type: ignore[arg-type]
             ["ben"],
             ["ada", "ben"],
             [],
@@ -61,9 +61,9 @@ def test_a_hub_that_was_killed_leaves_sessions_that_the_next_one_completes(path:
         assert store.close_lost({"gone"}) == 1
         store.take(replace(ENDED, session="runs", username="runs"))
         store.take(replace(ENDED, session="gone", username="gone"))
-        found = {session.username: session.cause for session in store.sessions()}
+        causes = {session.username: session.cause for session in store.sessions()}
 
-        assert found == {"runs": ENDED.cause, "gone": UNKNOWN}
+        assert causes == {"runs": ENDED.cause, "gone": UNKNOWN}
         assert store.open_sessions() == []
 
 
@@ -92,9 +92,9 @@ def test_nothing_of_a_forgotten_user_is_left_in_the_files(path: Path) -> None:
     """Not in free pages, and not in the log beside it, while the hub has the file open as well."""
     user = "ada-the-forgotten"
     with closing(filled(path, user, "ben")) as hub, closing(SessionStore(path, create=False)) as store:
-        bytes_before = b"".join(each.read_bytes() for each in path.parent.iterdir())
+        bytes_before = b"".join(file.read_bytes() for file in path.parent.iterdir())
         assert store.forget(user) == 1
-        bytes_after = b"".join(each.read_bytes() for each in path.parent.iterdir())
+        bytes_after = b"".join(file.read_bytes() for file in path.parent.iterdir())
         hub.take(replace(ENDED, session="new", username="ben", job_id=""))
 
         assert (user.encode() in bytes_before, user.encode() in bytes_after) == (True, False)
@@ -139,7 +139,9 @@ def test_a_file_of_an_earlier_version_is_brought_up_to_date(path: Path, version:
 
     with closing(filled(path, "ben")) as store:
         store.take(replace(ENDED, session="new", username="cyd", job_id="", subject="CUDA/99", cluster="cedar"))
-        assert {each.username: (each.promises, each.subject, each.cluster) for each in store.sessions()} == {
+        assert {
+            session.username: (session.promises, session.subject, session.cluster) for session in store.sessions()
+        } == {
             "ada": (() if version == 1 else PROMISES, "", ""),
             "ben": (PROMISES, "", ""),
             "cyd": (PROMISES, "CUDA/99", "cedar"),
@@ -155,7 +157,7 @@ def test_the_latest_promises_are_found(path: Path) -> None:
                 store.take(replace(later, session=user, username=user))
         store.take(replace(SUBMITTED, session="open", username="eve", begun_at=NOON + 9))
 
-        assert [each.username for each in store.promised(2)] == ["ben", "cyd"]
+        assert [session.username for session in store.promised(2)] == ["ben", "cyd"]
 
 
 @pytest.mark.parametrize("fault", ["missing", "no folder", "another file"])

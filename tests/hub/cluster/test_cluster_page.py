@@ -62,19 +62,19 @@ def test_who_may_see_the_map(scopes: tuple[str, ...], allowed: bool) -> None:
 
 def test_servers_of_the_hub() -> None:
     """Each server with a job, before and after its report; others have none."""
-    placed = PlacementDocument(node="g1", gpus=(PlacedGpu(2), PlacedGpu(3)))
+    placement = PlacementDocument(node="g1", gpus=(PlacedGpu(2), PlacedGpu(3)))
     servers = [
-        Server("ada", "", job_id="7", placement=placed),
+        Server("ada", "", job_id="7", placement=placement),
         Server("ada", "second", job_id="8"),
-        Server("ada", "local", placement=placed),
+        Server("ada", "local", placement=placement),
         Server("ada", "gone"),
     ]
     assert list(served_jobs(servers)) == [ServedJob("7", "ada", "", "g1", (2, 3)), ServedJob("8", "ada", "second")]
 
 
 ADA, BOB = Holder("7", "ada", "second", NOW + 4830), Holder("8", "bob", None, NOW + 30)
-ADA_TOLD = JobWords("ada's server second, job 7", "1 h 20 min left", "ada/second")
-BOB_TOLD = JobWords("job 8 of bob", "less than a minute left")
+ADA_WORDS = JobWords("ada's server second, job 7", "1 h 20 min left", "ada/second")
+BOB_WORDS = JobWords("job 8 of bob", "less than a minute left")
 G1 = MapNode(
     "g1",
     NodeUse.MIXED,
@@ -97,7 +97,7 @@ G1 = MapNode(
 def a_map(*nodes: MapNode, served: tuple[ServedJob, ...] = (), **more: Any) -> ClusterMap:
     names = tuple(node.name for node in nodes)
     partition = MapPartition("gpu", nodes=names, totals=totals(nodes), **more)
-    return ClusterMap((partition,), nodes, served={each.job_id: each for each in served})
+    return ClusterMap((partition,), nodes, served={job.job_id: job for job in served})
 
 
 def test_a_line_of_the_map() -> None:
@@ -120,8 +120,8 @@ def test_a_line_of_the_map() -> None:
                     reason="",
                     has="4 \N{MULTIPLICATION SIGN} K80, 12 GB",
                     gpus=(
-                        GpuRun("own", 2, "0-1", (ADA_TOLD,)),
-                        GpuRun("other", 1, "2", (BOB_TOLD,)),
+                        GpuRun("own", 2, "0-1", (ADA_WORDS,)),
+                        GpuRun("other", 1, "2", (BOB_WORDS,)),
                         GpuRun("free", 1, "3", words="free"),
                     ),
                     jobs=(JobWords("job 9 of an unknown user"),),
@@ -145,9 +145,9 @@ def test_a_node_on_which_the_starts_of_several_people_failed_is_marked() -> None
         for node in (G1, drained, replace(G1, name="g2"))
     ]
 
-    said = "The last 3 starts here failed, those of 3 people."
+    sentence = "The last 3 starts here failed, those of 3 people."
     drain = 'scontrol update NodeName=g1 State=DRAIN Reason="gpuspawner: the last 3 starts failed"'
-    assert [(row.failing, row.drain) for row in rows] == [(said, drain), (said, ""), ("", "")]
+    assert [(row.failing, row.drain) for row in rows] == [(sentence, drain), (sentence, ""), ("", "")]
 
 
 RUNS = {
@@ -181,13 +181,13 @@ def test_a_slice_in_line_has_the_name_that_it_has_on_its_node() -> None:
     assert section.waiting[0].asks.startswith("1 \N{MULTIPLICATION SIGN} A100 slice, 10 GB, ")
 
 
-@pytest.mark.parametrize(("gpus", "told"), RUNS.values(), ids=RUNS.keys())
-def test_pieces_of_a_node(gpus: tuple[MapGpu, ...], told: list[tuple[str, str, str]]) -> None:
+@pytest.mark.parametrize(("gpus", "runs"), RUNS.values(), ids=RUNS.keys())
+def test_pieces_of_a_node(gpus: tuple[MapGpu, ...], runs: list[tuple[str, str, str]]) -> None:
     """The name and the text of each piece."""
     (section,) = sections(a_map(MapNode("g1", NodeUse.MIXED, "partly used", gpus=gpus)), now=NOW)
     pieces = section.rows[0].gpus
     words = ["; ".join(filter(None, (*(job.words for job in run.jobs), run.words))) for run in pieces]
-    assert [(run.kind, run.name, said) for run, said in zip(pieces, words, strict=True)] == told
+    assert [(run.kind, run.name, text) for run, text in zip(pieces, words, strict=True)] == runs
 
 
 SERVERS = frozenset({("ada", ""), ("ada", "a/b c")})
@@ -227,14 +227,14 @@ LINKS: dict[str, tuple[Rights, dict[str, JobWords]]] = {
 }
 
 
-@pytest.mark.parametrize(("rights", "told"), LINKS.values(), ids=LINKS.keys())
+@pytest.mark.parametrize(("rights", "links"), LINKS.values(), ids=LINKS.keys())
 def test_links_are_for_servers_of_this_hub_and_those_who_may_follow_them(
-    rights: Rights, told: dict[str, JobWords]
+    rights: Rights, links: dict[str, JobWords]
 ) -> None:
     """Log and Stop of each server; any other job of the same user has neither."""
     jobs = (Holder("7", "ada", ""), Holder("8", "ada", "a/b c"), Holder("9", "ada"))
     (section,) = sections(a_map(MapNode("c1", NodeUse.MIXED, "partly used", jobs=jobs)), now=NOW, rights=rights)
-    assert section.rows[0].jobs == tuple(told.values())
+    assert section.rows[0].jobs == tuple(links.values())
 
 
 def clock(at: float) -> Any:
@@ -248,10 +248,10 @@ def test_jobs_in_line() -> None:
     )
     second = waiting("12", "gpu:1,shard:a100:3", priority=5, node_count=2, starts_in=-5, user="bob")
     held = waiting("3", priority=0, reason="JobHeldUser", user="eve", time_limit=300)
-    found = a_map(G1, queue=(held, second, first), served=(ServedJob("11", "ada", "lab"),))
+    cluster_map = a_map(G1, queue=(held, second, first), served=(ServedJob("11", "ada", "lab"),))
     rights = Rights(log=frozenset({("ada", "lab")}), stop=frozenset({("ada", "lab")}))
 
-    (section,) = sections(found, now=NOW, rights=rights)
+    (section,) = sections(cluster_map, now=NOW, rights=rights)
 
     def moment(words: str, at: float) -> Moment:
         return Moment(words, clock(at).isoformat(timespec="seconds"), f"{clock(at):%H:%M %Z}")
@@ -326,8 +326,8 @@ def test_a_long_page_is_folded_and_a_longer_one_is_cut() -> None:
     nodes = tuple(MapNode(f"n{n}", NodeUse.IDLE, "free") for n in range(1500))
     names = tuple(node.name for node in nodes)
     both = ClusterMap((MapPartition("a", nodes=names), MapPartition("b", nodes=names)), nodes)
-    told = [(part.name, len(part.rows), part.folded, part.open) for part in sections(both, now=NOW)]
-    assert told == [("a", 1500, 0, False), ("b", 0, 1500, False)]
+    parts = [(part.name, len(part.rows), part.folded, part.open) for part in sections(both, now=NOW)]
+    assert parts == [("a", 1500, 0, False), ("b", 0, 1500, False)]
     few = ClusterMap((MapPartition("a", nodes=names[:100]),), nodes)
     assert [part.open for part in sections(few, now=NOW)] == [True]
     filtered = ClusterMap((MapPartition("a", nodes=names),), nodes)
@@ -337,8 +337,8 @@ def test_a_long_page_is_folded_and_a_longer_one_is_cut() -> None:
 def test_one_partition_longer_than_a_page_shows_its_first_lines() -> None:
     """And the number of nodes left out."""
     nodes = tuple(MapNode(f"n{n}", NodeUse.IDLE, "free") for n in range(2100))
-    found = ClusterMap((MapPartition("a", nodes=tuple(node.name for node in nodes)),), nodes)
-    assert [(len(part.rows), part.folded) for part in sections(found, now=NOW)] == [(2000, 100)]
+    cluster_map = ClusterMap((MapPartition("a", nodes=tuple(node.name for node in nodes)),), nodes)
+    assert [(len(part.rows), part.folded) for part in sections(cluster_map, now=NOW)] == [(2000, 100)]
 
 
 def test_memory_of_many_nodes_is_told_in_tebibytes() -> None:
@@ -356,11 +356,11 @@ def test_the_whole_in_one_line() -> None:
 def test_a_job_without_gpus_and_its_stop_stay_in_one_row() -> None:
     """A browser ends a paragraph where a fold begins, so the row has none."""
     node = MapNode("m1", NodeUse.MIXED, "partly used", jobs=(Holder("8", "ada", ""), Holder("9", "bob", "")))
-    found = ClusterMap((MapPartition("cpu", nodes=("m1",), totals=totals((node,))),), (node,))
+    cluster_map = ClusterMap((MapPartition("cpu", nodes=("m1",), totals=totals((node,))),), (node,))
     rights = Rights(stop=frozenset({("ada", ""), ("bob", "")}))
     page = Environment(autoescape=True, loader=FileSystemLoader(Path(TEMPLATES))).get_template("cluster_rows.html")
-    asked = dict.fromkeys(("text", "partition", "use"), "")
-    html = page.render(sections=sections(found, now=NOW, rights=rights), asked=asked, gpuspawner=PageTools())
+    filters = dict.fromkeys(("text", "partition", "use"), "")
+    html = page.render(sections=sections(cluster_map, now=NOW, rights=rights), asked=filters, gpuspawner=PageTools())
     row = BeautifulSoup(html, "html.parser")
 
     assert (len(row.select("li section > details")), row.select("p details")) == (2, [])
@@ -381,11 +381,13 @@ def test_every_text_of_the_map_is_escaped() -> None:
         reservation=bad,
     )
     line = (waiting("9", user=bad, reason=bad)._replace(gpus=(Gres("gpu", bad),)),)
-    found = ClusterMap((MapPartition(bad, bad, nodes=(bad,), totals=totals((node,)), queue=line),), (node,))
+    cluster_map = ClusterMap((MapPartition(bad, bad, nodes=(bad,), totals=totals((node,)), queue=line),), (node,))
     rights = Rights(log=frozenset({(bad, bad)}), stop=frozenset({(bad, bad)}))
     page = Environment(autoescape=True, loader=FileSystemLoader(Path(TEMPLATES))).get_template("cluster_rows.html")
-    asked = {"text": bad, "partition": bad, "use": bad}
-    rendered = page.render(sections=sections(found, now=NOW, rights=rights), asked=asked, gpuspawner=PageTools())
+    filters = {"text": bad, "partition": bad, "use": bad}
+    rendered = page.render(
+        sections=sections(cluster_map, now=NOW, rights=rights), asked=filters, gpuspawner=PageTools()
+    )
 
     soup = BeautifulSoup(rendered, "html.parser")
     assert soup.select("script") == []

@@ -21,11 +21,11 @@ from tests.fleet.nodes import GRES, only, topology
 WHOLE = topology("g1")
 
 
-def server(*positions: int, seen: NodeTopology = WHOLE, aligned: bool | None = True) -> Server:
+def server(*positions: int, job_topology: NodeTopology = WHOLE, aligned: bool | None = True) -> Server:
     """A server on g1 with these GPUs."""
     gpus = tuple(PlacedGpu(n, gpu.uuid, gpu.pci) for n, gpu in enumerate(WHOLE.gpus) if n in positions)
     placement = PlacementDocument(job_id="7", node="g1", gpus=gpus, aligned=aligned)
-    return Server("ada", job_id="7", placement=placement, topology=to_document(seen))
+    return Server("ada", job_id="7", placement=placement, topology=to_document(job_topology))
 
 
 def snapshot(used: str, held: int, gres: str = GRES) -> ClusterSnapshot:
@@ -39,8 +39,8 @@ def grant(server: Server, cluster: ClusterSnapshot | None) -> Grant | None:
     """The grant that is recorded for the server, without its time."""
     report = report_of(server, cluster)
     assert report is not None
-    found = report.judge(merged(None, report.view))
-    return found and replace(found, at=0.0)
+    verdict = report.judge(merged(None, report.view))
+    return verdict and replace(verdict, at=0.0)
 
 
 UNJUDGED = Grant("7", "g1", 0.0, 2, aligned=True)
@@ -96,7 +96,7 @@ def test_a_job_that_started_long_ago_is_not_judged_by_what_is_free_now(age: floa
 
 def test_a_confined_job_alone_is_not_judged() -> None:
     """It does not know how the other GPUs are linked; after others have been there, the record does."""
-    confined = server(0, 2, seen=only(WHOLE, 0, 2))
+    confined = server(0, 2, job_topology=only(WHOLE, 0, 2))
     cluster = snapshot("gpu:v100:2(IDX:0,2)", 2)
     assert grant(confined, cluster) == UNJUDGED
 
@@ -104,9 +104,9 @@ def test_a_confined_job_alone_is_not_judged() -> None:
     before = report_of(server(0, 1), snapshot("gpu:v100:2(IDX:0-1)", 2))
     assert report is not None
     assert before is not None
-    found = report.judge(merged(merged(None, before.view), report.view))
-    assert found is not None
-    assert (found.across, found.loss) == (True, 86.0)
+    verdict = report.judge(merged(merged(None, before.view), report.view))
+    assert verdict is not None
+    assert (verdict.across, verdict.loss) == (True, 86.0)
 
 
 def test_the_configuration_is_kept_as_slurm_prints_it() -> None:
@@ -117,7 +117,7 @@ def test_the_configuration_is_kept_as_slurm_prints_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "each",
+    "silent_server",
     [
         Server("ada", job_id="7"),
         replace(server(0), topology=None),
@@ -126,6 +126,6 @@ def test_the_configuration_is_kept_as_slurm_prints_it() -> None:
     ],
     ids=["no placement", "no topology", "not a topology", "no node"],
 )
-def test_a_server_that_says_nothing_of_its_node(each: Server) -> None:
+def test_a_server_that_says_nothing_of_its_node(silent_server: Server) -> None:
     """There is nothing to keep."""
-    assert report_of(each, None) is None
+    assert report_of(silent_server, None) is None

@@ -107,9 +107,9 @@ def test_what_is_old_is_deleted(engine: Engine, monkeypatch: pytest.MonkeyPatch)
         add(store, Grant(str(day), f"g{day}", day * DAY, 1))
     store.forget_old(2 * DAY)
 
-    kept = store.read()
-    assert [each.node for each in kept.records] == ["g2", "g3", "g4", "g5"]
-    assert [grant.job_id for grant in kept.grants] == ["4", "5"]
+    fleet = store.read()
+    assert [stored_record.node for stored_record in fleet.records] == ["g2", "g3", "g4", "g5"]
+    assert [grant.job_id for grant in fleet.grants] == ["4", "5"]
 
 
 def test_what_is_old_on_any_cluster_is_deleted_and_the_other_stays(engine: Engine) -> None:
@@ -118,8 +118,8 @@ def test_what_is_old_on_any_cluster_is_deleted_and_the_other_stays(engine: Engin
         add(FleetStore(engine, cluster), Grant("7", "g1", day * DAY, 1))
     FleetStore(engine).forget_old(2 * DAY)
 
-    kept = {cluster: FleetStore(engine, cluster).read() for cluster in ("juniper", "cedar")}
-    assert {cluster: [grant.at for grant in fleet.grants] for cluster, fleet in kept.items()} == {
+    fleets = {cluster: FleetStore(engine, cluster).read() for cluster in ("juniper", "cedar")}
+    assert {cluster: [grant.at for grant in fleet.grants] for cluster, fleet in fleets.items()} == {
         "juniper": [],
         "cedar": [3 * DAY],
     }
@@ -132,8 +132,8 @@ def test_the_hub_can_write_while_old_nodes_are_looked_for(
     store = FleetStore(engine)
     for day in (1, 2):
         add(store, Grant(str(day), f"g{day}", day * DAY, 1))
-    at_once = {"timeout": 0} if url.startswith("sqlite") else {"options": "-c lock_timeout=1ms"}
-    hub = create_engine(url, connect_args=at_once, poolclass=NullPool)
+    connect_args = {"timeout": 0} if url.startswith("sqlite") else {"options": "-c lock_timeout=1ms"}
+    hub = create_engine(url, connect_args=connect_args, poolclass=NullPool)
 
     def forgotten(record: NodeRecord, before: float) -> NodeRecord:
         with hub.begin() as connection:
@@ -143,7 +143,7 @@ def test_the_hub_can_write_while_old_nodes_are_looked_for(
     monkeypatch.setattr(subject, "forgotten", forgotten)
     store.forget_old(2 * DAY)
 
-    assert [each.node for each in store.read().records] == ["g2"]
+    assert [stored_record.node for stored_record in store.read().records] == ["g2"]
 
 
 def test_a_node_is_forgotten_on_request(engine: Engine, url: str) -> None:

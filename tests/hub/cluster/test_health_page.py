@@ -24,9 +24,9 @@ def rendered(health: FleetHealth) -> BeautifulSoup:
 def test_the_rows_of_a_fleet() -> None:
     """The node that differs first, each with its findings, its grants and what is not known."""
     nodes = [record("g2"), record("g3"), record("g1", with_gpu(topology("g1"), 0, pcie_width=8))]
-    found = health_section(health(nodes, [Grant("7", "g2", DAY, 1, aligned=True)]), 3 * DAY)["rows"]
+    rows = health_section(health(nodes, [Grant("7", "g2", DAY, 1, aligned=True)]), 3 * DAY)["rows"]
 
-    assert found[:2] == (
+    assert rows[:2] == (
         HealthRow(
             name="g1",
             ill=True,
