@@ -17,7 +17,7 @@ def gpus() -> list[str]:
     """Bus ids of the GPUs, as nvidia-smi has them."""
     pytest.importorskip("cuda.bindings", reason="no cuda-bindings (extra gpu)")
     try:
-        said = subprocess.run(
+        listing = subprocess.run(
             ["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"],
             capture_output=True,
             text=True,
@@ -26,7 +26,7 @@ def gpus() -> list[str]:
         )
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no GPU: {error}")
-    return [line.strip().lower()[4:] for line in said.stdout.splitlines()]
+    return [line.strip().lower()[4:] for line in listing.stdout.splitlines()]
 
 
 def test_every_gpu_is_measured_from_every_node(gpus: list[str]) -> None:
@@ -35,12 +35,12 @@ def test_every_gpu_is_measured_from_every_node(gpus: list[str]) -> None:
     done = subprocess.run(
         [program, "bandwidth", "--json", "--size", "64", "--repeat", "3"], capture_output=True, timeout=150, check=True
     )
-    told = json.loads(done.stdout)
-    assert ([gpu["pci"] for gpu in told["gpus"]], told["problems"]) == (gpus, [])
-    nodes = {copies["bound_to"] for copies in told["copies"]}
+    document = json.loads(done.stdout)
+    assert ([gpu["pci"] for gpu in document["gpus"]], document["problems"]) == (gpus, [])
+    nodes = {copies["bound_to"] for copies in document["copies"]}
     assert None in nodes
-    assert {(c["gpu"], c["bound_to"], c["direction"]) for c in told["copies"]} == {
-        (gpu["index"], node, direction) for gpu in told["gpus"] for node in nodes for direction in ("h2d", "d2h")
+    assert {(c["gpu"], c["bound_to"], c["direction"]) for c in document["copies"]} == {
+        (gpu["index"], node, direction) for gpu in document["gpus"] for node in nodes for direction in ("h2d", "d2h")
     }
-    assert all(c["memory_on"] == [c["bound_to"]] for c in told["copies"] if c["bound_to"] is not None)
-    assert all(rate > 0.5 for c in told["copies"] for rate in c["gbps"])
+    assert all(c["memory_on"] == [c["bound_to"]] for c in document["copies"] if c["bound_to"] is not None)
+    assert all(rate > 0.5 for c in document["copies"] for rate in c["gbps"])

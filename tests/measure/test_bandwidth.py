@@ -28,8 +28,8 @@ MIB = 2**20
 def test_each_gpu_from_each_node_and_not_bound() -> None:
     """A GPU's near node is faster in both directions; unbound, the location of the memory decides."""
     machine: Any = StandInMachine(local=1)
-    told: list[str] = []
-    measured = measure(machine, machine, nodes=(0, 1), size_mib=4, repeats=3, report=told.append)
+    messages: list[str] = []
+    measured = measure(machine, machine, nodes=(0, 1), size_mib=4, repeats=3, report=messages.append)
     assert measured == Bandwidth(
         size_mib=4,
         gpus=TWO_SOCKETS,
@@ -46,7 +46,7 @@ def test_each_gpu_from_each_node_and_not_bound() -> None:
             for direction in ("h2d", "d2h")
         ),
     )
-    assert told == [
+    assert messages == [
         "GPU 0, not bound",
         "GPU 0, bound to NUMA node 0",
         "GPU 0, bound to NUMA node 1",
@@ -116,23 +116,23 @@ def test_a_bound_thread_leaves_the_process_as_it_was(node: int) -> None:
     """CPU and memory are bound only during the work, and its pages are on the node."""
     host = ThisHost(HERE)
     before = (os.sched_getaffinity(0), bind.read_memory())
-    seen: list[object] = []
+    bindings: list[object] = []
 
     def work() -> None:
         with host.buffer(3 * 2**20) as buffer:
-            seen.extend([os.sched_getaffinity(0), bind.read_memory(), buffer.memory_on])
+            bindings.extend([os.sched_getaffinity(0), bind.read_memory(), buffer.memory_on])
 
     host.on(node, work)
     near = next(numa_node.cpus for numa_node in HERE.numa_nodes if numa_node.id == node)
-    assert seen == [set(near) & before[0], f"bind:{node}", (node,)]
+    assert bindings == [set(near) & before[0], f"bind:{node}", (node,)]
     assert (os.sched_getaffinity(0), bind.read_memory()) == before
 
 
 def test_without_a_node_nothing_is_bound(node: int) -> None:
     """The work has the CPUs and the policy of the process."""
-    seen: list[object] = []
-    ThisHost(HERE).on(None, lambda: seen.extend([os.sched_getaffinity(0), bind.read_memory()]))
-    assert seen == [os.sched_getaffinity(0), bind.read_memory()]
+    bindings: list[object] = []
+    ThisHost(HERE).on(None, lambda: bindings.extend([os.sched_getaffinity(0), bind.read_memory()]))
+    assert bindings == [os.sched_getaffinity(0), bind.read_memory()]
 
 
 def test_every_page_of_a_buffer_is_in_use(node: int) -> None:

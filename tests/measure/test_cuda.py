@@ -73,18 +73,18 @@ def measure(library: Path, tmp_path: Path) -> Measure:
 def test_gpus_are_known_by_their_bus_ids(measure: Measure) -> None:
     """A GPU has NVML's index and NUMA node, whatever its ordinal in CUDA; one unknown to NVML keeps its ordinal."""
     node = NodeTopology(gpus=(Gpu(5, pci="0000:82:00.0", numa_node=1),))
-    told = measure(TWO_GPUS, node=node)
-    assert told["gpus"] == [
+    answer = measure(TWO_GPUS, node=node)
+    assert answer["gpus"] == [
         {"index": 0, "name": "Tesla K80", "pci": "0000:04:00.0", "numa_node": None},
         {"index": 5, "name": "Tesla K80", "pci": "0000:82:00.0", "numa_node": 1},
     ]
-    assert [(c["gpu"], c["bound_to"], c["direction"], c["gbps"]) for c in told["copies"]] == [
+    assert [(c["gpu"], c["bound_to"], c["direction"], c["gbps"]) for c in answer["copies"]] == [
         (0, None, "h2d", [12.9, 12.9]),
         (0, None, "d2h", [12.8, 12.8]),
         (5, None, "h2d", [6.0, 6.0]),
         (5, None, "d2h", [5.0, 5.0]),
     ]
-    assert told["problems"] == []
+    assert answer["problems"] == []
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_no_driver(measure: Measure, tmp_path: Path) -> None:
 @pytest.mark.parametrize("function", ["cuMemAlloc", "cuMemHostRegister", "cuMemcpyDtoHAsync", "cuEventCreate"])
 def test_a_failing_call_is_a_problem(measure: Measure, function: str) -> None:
     """If a call fails, only that GPU's figures are missing, and the problem names the call and the reason."""
-    told = measure(f"{TWO_GPUS}fail {function} 2\n")
-    assert (told["copies"], told["problems"]) == (
+    answer = measure(f"{TWO_GPUS}fail {function} 2\n")
+    assert (answer["copies"], answer["problems"]) == (
         [],
         [f"Not bound, GPU {n} was not measured: {function} failed: CUDA_ERROR_OUT_OF_MEMORY." for n in range(2)],
     )

@@ -60,12 +60,12 @@ class StandinNvml:
             "STANDIN_NVML_CLOCK": str(folder / "clock"),
         }
 
-    def run(self, code: str, machine: str = "", given: object = None) -> list[Any]:
-        """What ``code`` prints, as JSON in each line; ``given`` is its input, as JSON."""
+    def run(self, code: str, machine: str = "", document: object = None) -> list[Any]:
+        """What ``code`` prints, as JSON in each line; ``document`` is its input, as JSON."""
         self.machine.write_text(machine)
         done = subprocess.run(
             [sys.executable, "-c", code],
-            input=json.dumps(given),
+            input=json.dumps(document),
             env=os.environ | self.environ,
             capture_output=True,
             text=True,
@@ -87,7 +87,7 @@ class AskNvml:
 
     def answers(self, *texts: str, nodes: Sequence[int] = (), devices: Sequence[str] = ()) -> list[Any]:
         """The same as documents; a text says why NVML is not available."""
-        return self.standin.run(self.code, given=[[text, list(nodes), list(devices)] for text in texts])
+        return self.standin.run(self.code, document=[[text, list(nodes), list(devices)] for text in texts])
 
 
 @pytest.fixture(scope="session")

@@ -25,38 +25,38 @@ REPORT = NodeReport(0, PlacementDocument(node="g1", problems=("One.",)))
 def test_the_hub_is_told_the_placement_at_once_and_the_port_when_it_is_listened_on() -> None:
     """By this process, in the place of the server, at the port that stands in the server's URL."""
     with ReportHub() as hub:
-        told = announce(REPORT, LaunchPlan(), hub.environ)
-        at_once = [parse_report(request.body) for request in hub.requests]
-        with socket.create_server(("127.0.0.1", told.port)):
+        announcement = announce(REPORT, LaunchPlan(), hub.environ)
+        first_reports = [parse_report(request.body) for request in hub.requests]
+        with socket.create_server(("127.0.0.1", announcement.port)):
             wait_until(lambda: len(hub.requests) >= 2, "the port is reported")
 
-    assert told == Announcement(told.port, f"http://127.0.0.1:{told.port}/user/ada/")
-    assert at_once == [NodeReport(0, REPORT.placement)]
+    assert announcement == Announcement(announcement.port, f"http://127.0.0.1:{announcement.port}/user/ada/")
+    assert first_reports == [NodeReport(0, REPORT.placement)]
     assert [parse_report(request.body) for request in hub.requests[1:]] == [
-        NodeReport(told.port, REPORT.placement, door=Door("process", ("127.0.0.1",)))
+        NodeReport(announcement.port, REPORT.placement, door=Door("process", ("127.0.0.1",)))
     ]
 
 
 def test_what_was_wrong_with_the_port_is_in_the_report() -> None:
     """That a port range is used up is reported to the hub, too."""
-    with socket.socket() as taken, ReportHub() as hub:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        number = taken.getsockname()[1]
-        told = announce(REPORT, LaunchPlan(port_range=(number, number)), hub.environ)
+    with socket.socket() as listener, ReportHub() as hub:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        number = listener.getsockname()[1]
+        announcement = announce(REPORT, LaunchPlan(port_range=(number, number)), hub.environ)
 
     problem = f"No port on 127.0.0.1: no port from {number} to {number} is free."
-    assert told.problems == (problem,)
+    assert announcement.problems == (problem,)
     assert parse_report(hub.requests[0].body).placement.problems == ("One.", problem)
 
 
 def test_a_hub_that_cannot_be_told_leaves_the_port() -> None:
     """The server starts on it."""
-    told = announce(REPORT, LaunchPlan(), {"JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/"})
+    announcement = announce(REPORT, LaunchPlan(), {"JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/"})
 
-    assert told.port >= 1024
-    assert told.service_url == f"http://127.0.0.1:{told.port}/"
-    assert told.problems == (
+    assert announcement.port >= 1024
+    assert announcement.service_url == f"http://127.0.0.1:{announcement.port}/"
+    assert announcement.problems == (
         "The report could not be sent to the hub: JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set",
     )
 
@@ -70,10 +70,10 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(reporting, "attempt", hang)
     nobody = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}
-    told = announce(REPORT, LaunchPlan(), nobody, deadline=0.5)
+    announcement = announce(REPORT, LaunchPlan(), nobody, deadline=0.5)
 
-    assert told.port >= 1024
-    assert told.problems == (
+    assert announcement.port >= 1024
+    assert announcement.problems == (
         "Reporting to the hub timed out after 0.5 s. The report will be sent again for up to ten minutes.",
     )
 
@@ -85,9 +85,9 @@ def test_a_fault_of_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("broken by the test")
 
     monkeypatch.setattr(port, "door", broken)
-    told = announce(REPORT, LaunchPlan(), {})
+    announcement = announce(REPORT, LaunchPlan(), {})
 
-    assert told == Announcement(0, None, ("Reporting to the hub failed: RuntimeError: broken by the test",))
+    assert announcement == Announcement(0, None, ("Reporting to the hub failed: RuntimeError: broken by the test",))
 
 
 LATER = "The report will be sent again for up to ten minutes."
@@ -160,8 +160,8 @@ def test_a_hub_that_refuses_is_not_asked_again(launched: Callable[..., LaunchedS
         wait_until(lambda: len(hub.requests) == 2)
         wait_until(lambda: not server.beside())
         server.process.kill()
-        _, said = server.process.communicate(timeout=60)
+        _, log = server.process.communicate(timeout=60)
 
     placement, port = (parse_report(request.body) for request in hub.requests)
     assert (placement.port, port.door) == (0, Door("process", ("127.0.0.1",)))
-    assert LATER not in said
+    assert LATER not in log

@@ -67,7 +67,7 @@ def test_no_wish_is_no_binding() -> None:
 
 @numa
 @pytest.mark.parametrize(
-    ("policy", "nodes", "told"),
+    ("policy", "nodes", "answer"),
     [
         ("preferred", [0], ["preferred:0", []]),
         ("bind", [0], ["bind:0", []]),
@@ -76,9 +76,9 @@ def test_no_wish_is_no_binding() -> None:
         ("preferred", [0, 63], ["preferred:0", []]),
     ],
 )
-def test_the_memory_policy_is_what_the_kernel_says_it_is(policy: str, nodes: list[int], told: list[object]) -> None:
+def test_the_memory_policy_is_what_the_kernel_says_it_is(policy: str, nodes: list[int], answer: list[object]) -> None:
     """Set by one system call, read back by another; a node that is not the job's is not asked for."""
-    assert in_a_process(f"result = bind.bind_memory({policy!r}, {nodes})") == told
+    assert in_a_process(f"result = bind.bind_memory({policy!r}, {nodes})") == answer
 
 
 @numa

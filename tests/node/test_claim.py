@@ -39,7 +39,7 @@ class Server(Claimant):
         slurm = Slurm({}, job="", node="Gres=(null)")
         super().__init__(plan, {"SLURM_JOB_ID": "7", **(environ or {})}, slurm=slurm, topology=node)
 
-    def placed(self) -> PlacementDocument:
+    def placement(self) -> PlacementDocument:
         return self.place()[0]
 
 
@@ -48,15 +48,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def seen(server: Server) -> tuple[str, tuple[str, ...]]:
+def gpus_and_problems(server: Server) -> tuple[str, tuple[str, ...]]:
     """CUDA_VISIBLE_DEVICES, and the problems."""
-    placed = server.placed()
-    return server.environ["CUDA_VISIBLE_DEVICES"], placed.problems
+    placement = server.placement()
+    return server.environ["CUDA_VISIBLE_DEVICES"], placement.problems
 
 
 def test_servers_on_one_node_get_different_gpus(folder: Path) -> None:
     """Each gets the best of what is left; the last are told what is missing, and see no GPU of others."""
-    assert [seen(Server(folder, K80, gpus)) for gpus in (1, 2, 2, 1)] == [
+    assert [gpus_and_problems(Server(folder, K80, gpus)) for gpus in (1, 2, 2, 1)] == [
         ("0", ()),
         ("2,3", ()),
         ("1", ("GPU 0,2-3 is claimed by other servers.", "The profile promises 2 GPUs; only 1 available.")),
@@ -68,7 +68,7 @@ def test_a_job_claims_within_what_slurm_granted(folder: Path) -> None:
     """On a node that a job has whole, its servers share the granted GPUs and no others."""
     granted = {"SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "2,3", "SLURM_GPUS_ON_NODE": "2"}
     first, second, third = (Server(folder, K80, 1, granted) for _ in range(3))
-    assert [seen(first)[0], seen(second)[0], seen(third)[0]] == ["2", "3", ""]
+    assert [gpus_and_problems(first)[0], gpus_and_problems(second)[0], gpus_and_problems(third)[0]] == ["2", "3", ""]
 
 
 def test_a_local_server_without_a_claim_sees_no_gpu(folder: Path) -> None:
@@ -76,12 +76,12 @@ def test_a_local_server_without_a_claim_sees_no_gpu(folder: Path) -> None:
     servers = [Server(folder, K80, 3) for _ in range(3)]
     for server in servers:
         del server.environ["SLURM_JOB_ID"]
-    assert [seen(server)[0] for server in servers] == ["0,1,2", "3", ""]
+    assert [gpus_and_problems(server)[0] for server in servers] == ["0,1,2", "3", ""]
 
 
 def test_an_unfit_folder_costs_the_gpu_and_not_the_server(folder: Path) -> None:
     """If no claim can be made, there is no GPU, and the reason is in the report."""
-    assert seen(Server(folder / "none", K80, 1)) == (
+    assert gpus_and_problems(Server(folder / "none", K80, 1)) == (
         "",
         (
             f"No GPU was claimed: the claims folder {folder}/none: No such file or directory; "
@@ -131,12 +131,12 @@ def test_gpus_in_use_are_left_out(
     monkeypatch.setattr(claim, "in_use", lambda _: (used, failed))
     real = NodeTopology(gpus=K80.gpus, links=K80.links)
     server = Server(folder, real, 1)
-    assert seen(server) == (visible, problems)
+    assert gpus_and_problems(server) == (visible, problems)
     assert UNMANAGED not in server.problems
 
 
 @pytest.mark.parametrize(
-    ("work", "known"),
+    ("work", "answer"),
     [
         (lambda say: say(used={"GPU-1": "1 process"}, failed=""), ({"GPU-1": "1 process"}, "")),
         (lambda _: 1 / 0, ({}, "asking the driver failed.")),
@@ -144,11 +144,11 @@ def test_gpus_in_use_are_left_out(
     ],
 )
 def test_a_driver_that_hangs_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, work: Callable[[Say], object], known: object
+    monkeypatch: pytest.MonkeyPatch, work: Callable[[Say], object], answer: object
 ) -> None:
     """The driver is asked in a child process with a deadline."""
     monkeypatch.setattr(claim, "ask_driver", work)
-    assert claim.in_use(0.3) == known
+    assert claim.in_use(0.3) == answer
 
 
 _ASK = "import json; from jupyterhub_gpuspawner.node import claim; print(json.dumps(claim.in_use(50)))"

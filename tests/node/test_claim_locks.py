@@ -89,8 +89,8 @@ def folder(public_folder: Path) -> Iterator[Path]:
     path.mkdir()
     path.chmod(0o1777)
     yield path
-    for each in path.iterdir():
-        each.unlink()
+    for file in path.iterdir():
+        file.unlink()
     path.rmdir()
 
 
@@ -105,15 +105,15 @@ def claimers(
     stack: ExitStack, folder: Path, users: Sequence[str | None], count: int = 1, turn: float = 60
 ) -> list[Claimer]:
     """Processes that all claim at the same moment."""
-    found = []
+    racers = []
     for user in users:
-        found.append(Claimer(folder, count, user, turn))
-        stack.callback(found[-1].end)
-    for each in found:
-        each.ready()
-    for each in found:
-        each.go()
-    return found
+        racers.append(Claimer(folder, count, user, turn))
+        stack.callback(racers[-1].end)
+    for racer in racers:
+        racer.ready()
+    for racer in racers:
+        racer.go()
+    return racers
 
 
 def first(count: int = 1) -> Any:

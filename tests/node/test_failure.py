@@ -172,9 +172,9 @@ def old_python(folder: Path) -> str:
 @pytest.mark.parametrize("prologue", ["", "true"])
 def test_a_launcher_that_fits_nowhere_is_not_blamed_on_the_lines_before_it(tmp_path: Path, prologue: str) -> None:
     """Neither the profile's setup nor the site's prologue failed: no folder and no memory holds it."""
-    places = "for place in /tmp /dev/shm; do mount --bind $place $place && mount -o remount,ro,bind $place; done; "
+    mounts = "for place in /tmp /dev/shm; do mount --bind $place $place && mount -o remount,ro,bind $place; done; "
     text = script({}, COMMAND, prologue)
-    ended, reports, log = run(tmp_path, text, mounts=places, PATH=old_python(tmp_path))
+    ended, reports, log = run(tmp_path, text, mounts=mounts, PATH=old_python(tmp_path))
 
     assert (ended, [report.failure for report in reports]) == (1, [StartFailure("launcher")]), log
 

@@ -165,9 +165,9 @@ def test_a_container_gets_the_companions_folder(
     job_folder.bring_companion(environ, "/usr/bin/apptainer")
 
     folder = parent / "gpuspawner.g1.AAAAAAAAAA" / "lab"
-    found = {name: environ.get(name) for name in ("APPTAINER_BIND", "SINGULARITY_BIND")}
+    binds = {name: environ.get(name) for name in ("APPTAINER_BIND", "SINGULARITY_BIND")}
     both = {"APPTAINER_BIND": f"/data,{folder}:{folder}:ro", "SINGULARITY_BIND": f"{folder}:{folder}:ro"}
-    assert found == (both if bound else {"APPTAINER_BIND": "/data", "SINGULARITY_BIND": None})
+    assert binds == (both if bound else {"APPTAINER_BIND": "/data", "SINGULARITY_BIND": None})
 
 
 def test_a_launcher_without_a_folder_of_its_own_brings_no_companion(tmp_path: Path) -> None:

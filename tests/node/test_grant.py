@@ -20,14 +20,14 @@ class Slurmctld(Slurm):
 
     granted: NodeAllocation = field(default_factory=partial(NodeAllocation, "g1"))
     gpus_handed_out: bool | None = None
-    asked: int = 0
+    calls: int = 0
 
     def allocation(self) -> NodeAllocation:
-        self.asked += 1
+        self.calls += 1
         return self.granted
 
     def hands_out_gpus(self) -> bool | None:
-        self.asked += 1
+        self.calls += 1
         return self.gpus_handed_out
 
     def gives_nodes_alone(self) -> bool:
@@ -159,7 +159,7 @@ def test_the_grant_is_read_from_the_environment(text: str, topology: NodeTopolog
     slurm = Slurmctld()
 
     assert grant.gpus(variables(text), topology, slurm) == expected
-    assert slurm.asked == 0
+    assert slurm.calls == 0
 
 
 FROM_SLURMCTLD = {
@@ -190,7 +190,7 @@ def test_slurmctld_is_the_last_resort(
     slurm = Slurmctld(NodeAllocation("g1", gres=(Gres("gpu", indices=indices),)))
 
     assert grant.gpus(variables(text), topology, slurm) == expected
-    assert slurm.asked == 1
+    assert slurm.calls == 1
 
 
 @pytest.mark.parametrize(("handed_out", "names"), [(True, ()), (None, ()), (False, ("0", "1", "2", "3"))])
@@ -227,8 +227,8 @@ def test_names_that_an_admins_line_changed_never_widen(
     assert (names, slurm) == (granted.names, granted.slurm)
     positions = slurm if shown == 4 else tuple(index - 2 for index in slurm)
     assert granted.positions == positions
-    told = f"CUDA_VISIBLE_DEVICES is {visible}, but Slurm granted GPU 2-3; only GPUs in both are used."
-    assert granted.problems == (() if len(names) == 2 and visible.count(",") == 1 else (told,))
+    problem = f"CUDA_VISIBLE_DEVICES is {visible}, but Slurm granted GPU 2-3; only GPUs in both are used."
+    assert granted.problems == (() if len(names) == 2 and visible.count(",") == 1 else (problem,))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
     environ = {} if count is None else JOB | {"SLURM_CPUS_ON_NODE": count}
 
     assert grant.cpus(environ, TWO_SOCKETS, allowed, slurm) == (expected, (problem,) if problem else ())
-    assert slurm.asked == (count is not None and int(count) < len(allowed))
+    assert slurm.calls == (count is not None and int(count) < len(allowed))
 
 
 def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:

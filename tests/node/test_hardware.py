@@ -29,7 +29,7 @@ print(json.dumps(to_document(observe(**json.loads(sys.argv[1])))))
 """
 
 
-def look(environ: dict[str, str] | None = None, **arguments: Any) -> NodeTopology:
+def read_node(environ: dict[str, str] | None = None, **arguments: Any) -> NodeTopology:
     """What a process of its own sees."""
     wanted = {"node": "n1", "topology_file": None, "deadline": 20, **arguments}
     done = subprocess.run(
@@ -67,18 +67,18 @@ def k80_driver(standin: StandinNvml) -> dict[str, str]:
 
 def test_driver_and_kernel_together_are_the_machine(k80_tree: Path, k80_driver: dict[str, str]) -> None:
     """GPUs and links come from NVML, CPUs and NUMA nodes from sysfs."""
-    known = load(str(MACHINES / "k80-2socket.json"))
+    machine = load(str(MACHINES / "k80-2socket.json"))
 
-    seen = look(k80_driver, root=str(k80_tree))
+    topology = read_node(k80_driver, root=str(k80_tree))
 
-    assert [(g.uuid, g.pci, g.numa_node, g.memory_mib) for g in known.gpus] == [
-        (g.uuid, g.pci, g.numa_node, g.memory_mib) for g in seen.gpus
+    assert [(g.uuid, g.pci, g.numa_node, g.memory_mib) for g in machine.gpus] == [
+        (g.uuid, g.pci, g.numa_node, g.memory_mib) for g in topology.gpus
     ]
-    assert (known.links, known.packages, known.siblings) == (seen.links, seen.packages, seen.siblings)
-    assert [(n.id, n.cpus, n.distances) for n in known.numa_nodes] == [
-        (n.id, n.cpus, n.distances) for n in seen.numa_nodes
+    assert (machine.links, machine.packages, machine.siblings) == (topology.links, topology.packages, topology.siblings)
+    assert [(n.id, n.cpus, n.distances) for n in machine.numa_nodes] == [
+        (n.id, n.cpus, n.distances) for n in topology.numa_nodes
     ]
-    assert (seen.source, seen.hostname, seen.problems) == ("nvml+sysfs", "n1", ())
+    assert (topology.source, topology.hostname, topology.problems) == ("nvml+sysfs", "n1", ())
 
 
 @pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetName"])
@@ -89,12 +89,12 @@ def test_a_driver_that_hangs_costs_its_own_facts_and_the_deadline(
     with Path(k80_driver["STANDIN_NVML"]).open("a") as file:
         file.write(f"fail {call} hang -1\n")
 
-    seen = look(k80_driver, root=str(k80_tree), deadline=1)
+    topology = read_node(k80_driver, root=str(k80_tree), deadline=1)
 
-    assert [gpu.pci for gpu in seen.gpus] == [gpu.pci for gpu in load(str(MACHINES / "k80-2socket.json")).gpus]
-    assert len(seen.numa_nodes) == 2
-    assert seen.problems == ("Reading the hardware timed out after 1 s while asking NVML.",)
-    assert {gpu.fault for gpu in seen.gpus} == {"The driver did not answer within 1 s."}
+    assert [gpu.pci for gpu in topology.gpus] == [gpu.pci for gpu in load(str(MACHINES / "k80-2socket.json")).gpus]
+    assert len(topology.numa_nodes) == 2
+    assert topology.problems == ("Reading the hardware timed out after 1 s while asking NVML.",)
+    assert {gpu.fault for gpu in topology.gpus} == {"The driver did not answer within 1 s."}
 
 
 def test_without_pynvml_the_library_is_asked_itself(k80_tree: Path, k80_driver: dict[str, str], tmp_path: Path) -> None:
@@ -103,7 +103,9 @@ def test_without_pynvml_the_library_is_asked_itself(k80_tree: Path, k80_driver: 
     (tmp_path / "first" / "pynvml.py").write_text("raise ImportError\n")
     path = os.pathsep.join([str(tmp_path / "first"), *sys.path])
 
-    assert look({**k80_driver, "PYTHONPATH": path}, root=str(k80_tree)) == look(k80_driver, root=str(k80_tree))
+    assert read_node({**k80_driver, "PYTHONPATH": path}, root=str(k80_tree)) == read_node(
+        k80_driver, root=str(k80_tree)
+    )
 
 
 def test_a_node_without_gpus_is_no_problem(tmp_path: Path) -> None:
@@ -112,19 +114,19 @@ def test_a_node_without_gpus_is_no_problem(tmp_path: Path) -> None:
     tree.online("0-1")
     tree.node(0, "0-1", "10")
 
-    seen = look(root=str(tmp_path))
+    topology = read_node(root=str(tmp_path))
 
-    assert (seen.gpus, seen.numa_nodes, seen.problems) == ((), (NumaNode(0, (0, 1), None, (10,)),), ())
+    assert (topology.gpus, topology.numa_nodes, topology.problems) == ((), (NumaNode(0, (0, 1), None, (10,)),), ())
 
 
 def test_gpus_without_any_driver_are_told_with_the_reason(k80_tree: Path) -> None:
     """The kernel's list of devices stands."""
-    seen = look(root=str(k80_tree))
+    topology = read_node(root=str(k80_tree))
 
-    assert [gpu.numa_node for gpu in seen.gpus] == [0, 0, 1, 1]
-    assert seen.links == ()
-    assert [problem.partition(":")[0] for problem in seen.problems] == ["NVML is not available"]
-    assert {gpu.fault for gpu in seen.gpus} == {*seen.problems}
+    assert [gpu.numa_node for gpu in topology.gpus] == [0, 0, 1, 1]
+    assert topology.links == ()
+    assert [problem.partition(":")[0] for problem in topology.problems] == ["NVML is not available"]
+    assert {gpu.fault for gpu in topology.gpus} == {*topology.problems}
 
 
 def test_a_lost_gpu_is_the_device_that_is_no_other(k80_tree: Path, k80_driver: dict[str, str]) -> None:
@@ -132,10 +134,10 @@ def test_a_lost_gpu_is_the_device_that_is_no_other(k80_tree: Path, k80_driver: d
     with Path(k80_driver["STANDIN_NVML"]).open("a") as file:
         file.write("fail nvmlDeviceGetHandleByIndex_v2 15 2\n")
 
-    seen = look(k80_driver, root=str(k80_tree))
+    topology = read_node(k80_driver, root=str(k80_tree))
 
-    assert [gpu.pci for gpu in seen.gpus] == [gpu.pci for gpu in load(str(MACHINES / "k80-2socket.json")).gpus]
-    assert [(gpu.uuid == "", gpu.fault) for gpu in seen.gpus] == [
+    assert [gpu.pci for gpu in topology.gpus] == [gpu.pci for gpu in load(str(MACHINES / "k80-2socket.json")).gpus]
+    assert [(gpu.uuid == "", gpu.fault) for gpu in topology.gpus] == [
         (False, ""),
         (False, ""),
         (True, "GPU is lost"),
@@ -147,11 +149,11 @@ def test_a_topology_file_stands_in_for_the_hardware(tmp_path: Path) -> None:
     """``{node}`` is the node's name; what the file says is all there is."""
     shutil.copy(MACHINES / "dgx1.json", tmp_path / "d1.json")
 
-    seen = observe(node="d1", topology_file=f"{tmp_path}/{{node}}.json", deadline=20)
+    topology = observe(node="d1", topology_file=f"{tmp_path}/{{node}}.json", deadline=20)
 
-    known = load(str(MACHINES / "dgx1.json"))
-    assert (known.gpus, known.links, known.numa_nodes) == (seen.gpus, seen.links, seen.numa_nodes)
-    assert (seen.hostname, seen.source, seen.simulated) == ("d1", "file", known.simulated)
+    machine = load(str(MACHINES / "dgx1.json"))
+    assert (machine.gpus, machine.links, machine.numa_nodes) == (topology.gpus, topology.links, topology.numa_nodes)
+    assert (topology.hostname, topology.source, topology.simulated) == ("d1", "file", machine.simulated)
 
 
 @pytest.mark.parametrize(
@@ -170,28 +172,28 @@ def test_a_topology_file_of_no_use_leaves_the_hardware(tmp_path: Path, content: 
     if content is not None:
         path.write_text(content)
 
-    seen = observe(node="n1", topology_file=str(path), deadline=20, root=str(tmp_path))
+    topology = observe(node="n1", topology_file=str(path), deadline=20, root=str(tmp_path))
 
-    assert seen.source == "sysfs"
-    assert seen.problems[-1].startswith(f"The topology file {path} cannot be used; the hardware was read instead:")
-    assert reason in seen.problems[-1]
+    assert topology.source == "sysfs"
+    assert topology.problems[-1].startswith(f"The topology file {path} cannot be used; the hardware was read instead:")
+    assert reason in topology.problems[-1]
 
 
 @pytest.mark.parametrize("node", ["../../etc/passwd", "a/b", "", ".hidden", "a b"])
 def test_a_strange_node_name_opens_no_file(tmp_path: Path, node: str) -> None:
     """What is put in the place of ``{node}`` is a host name and nothing else."""
-    seen = observe(node=node, topology_file=f"{tmp_path}/{{node}}.json", deadline=20, root=str(tmp_path))
+    topology = observe(node=node, topology_file=f"{tmp_path}/{{node}}.json", deadline=20, root=str(tmp_path))
 
-    assert "is not a valid node name" in seen.problems[-1]
+    assert "is not a valid node name" in topology.problems[-1]
 
 
 def test_a_file_that_never_opens_is_given_up(tmp_path: Path) -> None:
     """The time limit holds for a file system that hangs, as for a driver."""
     os.mkfifo(tmp_path / "n1.json")
 
-    seen = observe(node="n1", topology_file=str(tmp_path / "n1.json"), deadline=0.5)
+    topology = observe(node="n1", topology_file=str(tmp_path / "n1.json"), deadline=0.5)
 
-    assert seen == NodeTopology(
+    assert topology == NodeTopology(
         hostname="n1",
         problems=("Reading the hardware timed out after 0.5 s while reading the topology file.",),
     )
@@ -203,10 +205,10 @@ def test_a_text_that_no_document_holds_costs_nothing(k80_tree: Path) -> None:
     address = load(str(MACHINES / "k80-2socket.json")).gpus[0].pci
     Tree(k80_tree).write(f"proc/driver/nvidia/gpus/{address}/information", facts)
 
-    seen = look(root=str(k80_tree))
+    topology = read_node(root=str(k80_tree))
 
-    assert len(seen.gpus) == 4
-    assert seen.gpus[0].name == printable("Tesla\x1b[31m K80" + "!" * 600)
+    assert len(topology.gpus) == 4
+    assert topology.gpus[0].name == printable("Tesla\x1b[31m K80" + "!" * 600)
 
 
 def test_merging_takes_each_fact_from_who_knows_it() -> None:

@@ -30,9 +30,9 @@ TMP, SHM, VAR = "/tmp", "/dev/shm", "/var/tmp"
 class Ran:
     """What became of a job."""
 
-    def __init__(self, done: subprocess.CompletedProcess[str], seen: Path, reports: int) -> None:
+    def __init__(self, done: subprocess.CompletedProcess[str], environ_path: Path, reports: int) -> None:
         self.code, self.log, self.reports = done.returncode, done.stderr.splitlines(), reports
-        self.server: dict[str, str] = json.loads(seen.read_text()) if seen.exists() else {}
+        self.server: dict[str, str] = json.loads(environ_path.read_text()) if environ_path.exists() else {}
 
     @property
     def folder(self) -> str:
@@ -57,8 +57,8 @@ def run(
         tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
         if tried.returncode != 0:
             pytest.skip(f"needs a mount namespace: {tried.stderr.strip()}")
-    path, seen = folder / "job.sh", folder / "seen.json"
-    path.write_text(job_script([python, "-c", SERVER, str(seen)], setup))
+    path, environ_path = folder / "job.sh", folder / "seen.json"
+    path.write_text(job_script([python, "-c", SERVER, str(environ_path)], setup))
     words = ["unshare", "--mount", "/bin/sh", "-c", f'{mounts}exec "$0" "$@"'] if mounts else []
     with ReportHub() as hub:
         done = subprocess.run(
@@ -70,7 +70,7 @@ def run(
             timeout=120,
             check=False,
         )
-    return Ran(done, seen, len(hub.requests))
+    return Ran(done, environ_path, len(hub.requests))
 
 
 @pytest.fixture(params=["/bin/bash", "/bin/dash"])
@@ -154,21 +154,21 @@ def test_of_folders_that_are_full_or_take_nothing_the_next_one_is_used(
     elsewhere: Path, shell: str, full: list[str], read_only: list[str], used: str
 ) -> None:
     """At last a process keeps it in memory; each folder that failed is named; the server is placed and reported."""
-    known = {"TMPDIR": str(elsewhere / "tmp"), "HOME": f"{elsewhere}/home"}
-    for folder in known.values():
+    folders = {"TMPDIR": str(elsewhere / "tmp"), "HOME": f"{elsewhere}/home"}
+    for folder in folders.values():
         Path(folder).mkdir()
-    broken = [[known.get(each, each) for each in which] for which in (full, read_only)]
+    broken = [[folders.get(name, name) for name in which] for which in (full, read_only)]
     lists = {"FULL": " ".join(broken[0]), "READ_ONLY": " ".join(broken[1])}
-    ran = run(elsewhere, {**known, **lists}, shell=shell, mounts=MOUNTS + TINY)
-    said = [line for line in ran.log if " cannot be used for the launcher: " in line]
+    ran = run(elsewhere, {**folders, **lists}, shell=shell, mounts=MOUNTS + TINY)
+    messages = [line for line in ran.log if " cannot be used for the launcher: " in line]
 
     assert (ran.code, ran.reports) == (0, 1), ran.log
-    assert [line.split()[1] for line in said if line.startswith("gpuspawner: ")] == [*broken[0], *broken[1]]
+    assert [line.split()[1] for line in messages if line.startswith("gpuspawner: ")] == [*broken[0], *broken[1]]
     if used == LAST:
         assert ran.server["GPUSPAWNER_LAUNCHER"].startswith("/proc/")
         assert "gpuspawner: no folder could hold the launcher; it is kept in memory" in ran.log
     else:
-        assert ran.folder == known.get(used, used)
+        assert ran.folder == folders.get(used, used)
 
 
 def test_the_process_that_holds_the_launcher_ends_with_the_job(elsewhere: Path) -> None:

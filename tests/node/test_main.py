@@ -51,20 +51,20 @@ IN_A_JOB = {
 @lru_cache
 def pythons() -> dict[str, str]:
     """Every Python 3 of this machine by version: of the PATH, and of pyenv where that is used."""
-    found = {".".join(map(str, sys.version_info[:2])): sys.executable}
+    interpreters = {".".join(map(str, sys.version_info[:2])): sys.executable}
     names = [f"python3.{minor}" for minor in range(6, 16)]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [*map(shutil.which, ("python3", *names)), *sorted(map(str, pyenv.glob("3.*/bin/python3")))]
     for path in filter(None, candidates):
-        asked = subprocess.run(
+        process = subprocess.run(
             [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
             capture_output=True,
             text=True,
             check=False,
         )
-        if asked.returncode == 0:
-            found.setdefault(asked.stdout.strip(), path)
-    return found
+        if process.returncode == 0:
+            interpreters.setdefault(process.stdout.strip(), path)
+    return interpreters
 
 
 SUPPORTED = {version: path for version, path in pythons().items() if int(version.split(".")[1]) >= 9}
@@ -107,7 +107,7 @@ def launch(
     )
 
 
-def seen(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def server_document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     """What the server saw of its world."""
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
@@ -126,21 +126,21 @@ def test_a_job_is_placed_reported_and_started(archive: Path, hub: ReportHub, k80
     plan = LaunchPlan(gpus=2, cpus=4, topology_file=k80)
     command = (sys.executable, "-c", SHOW, "--port={port}")
 
-    server = seen(launch(archive, plan, hub.environ | IN_A_JOB, *command, python=SUPPORTED[version]))
+    server = server_document(launch(archive, plan, hub.environ | IN_A_JOB, *command, python=SUPPORTED[version]))
 
     report = reported(hub)
-    placed = report.placement
+    placement = report.placement
     environ = server["environ"]
-    assert environ["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu.index) for gpu in placed.gpus) == "2,3"
+    assert environ["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu.index) for gpu in placement.gpus) == "2,3"
     assert environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     [argument] = server["arguments"]
     port = argument.removeprefix("--port=")
     assert (environ["JUPYTERHUB_SERVICE_URL"], report.port) == (f"http://127.0.0.1:{port}/user/ada/", 0)
-    assert (environ["GPUSPAWNER_CPUS"], environ["OMP_NUM_THREADS"]) == (placed.cpus, "4") == ("12-15", "4")
-    assert (placed.job_id, placed.node, placed.partition) == ("17", "k1", "gpu")
-    assert (placed.numa_nodes, placed.weakest_link, placed.aligned) == ((1,), "PIX", True)
-    assert placed.ends_at == "2026-11-21T11:14:50Z"
-    assert placed.simulated
+    assert (environ["GPUSPAWNER_CPUS"], environ["OMP_NUM_THREADS"]) == (placement.cpus, "4") == ("12-15", "4")
+    assert (placement.job_id, placement.node, placement.partition) == ("17", "k1", "gpu")
+    assert (placement.numa_nodes, placement.weakest_link, placement.aligned) == ((1,), "PIX", True)
+    assert placement.ends_at == "2026-11-21T11:14:50Z"
+    assert placement.simulated
     assert report.topology is not None
     assert len(from_document(report.topology).gpus) == 4
 
@@ -183,13 +183,13 @@ def test_the_real_node_is_read_bound_and_reported(archive: Path, hub: ReportHub)
     """On this machine, outside of Slurm: the last of its CPUs is what the server may use, by the kernel's word."""
     cpus = sorted(os.sched_getaffinity(0))
 
-    server = seen(launch(archive, LaunchPlan(cpus=1), hub.environ))
+    server = server_document(launch(archive, LaunchPlan(cpus=1), hub.environ))
 
-    placed = reported(hub).placement
+    placement = reported(hub).placement
     assert len(server["cpus"]) == 1
-    assert placed.cpus == str(server["cpus"][0])
+    assert placement.cpus == str(server["cpus"][0])
     assert server["cpus"][0] in cpus
-    assert (placed.job_id, placed.simulated, placed.problems) == (None, False, ())
+    assert (placement.job_id, placement.simulated, placement.problems) == (None, False, ())
 
 
 def test_a_job_that_nothing_binds_stays_on_the_cpus_that_slurm_granted(
@@ -204,7 +204,9 @@ def test_a_job_that_nothing_binds_stays_on_the_cpus_that_slurm_granted(
     scontrol.chmod(0o755)
     environ = {"SLURM_JOB_ID": "17", "SLURM_CPUS_ON_NODE": "1", "SLURMD_NODENAME": "k1"}
 
-    server = seen(launch(archive, LaunchPlan(), hub.environ | environ | {"PATH": f"{tmp_path}:/usr/bin:/bin"}))
+    server = server_document(
+        launch(archive, LaunchPlan(), hub.environ | environ | {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    )
 
     assert len(server["cpus"]) == 1
     assert reported(hub).placement.cpus == str(server["cpus"][0])
@@ -213,17 +215,19 @@ def test_a_job_that_nothing_binds_stays_on_the_cpus_that_slurm_granted(
 def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, standin: StandinNvml) -> None:
     """The driver's own names and links, in the report of a job in a device cgroup."""
     pytest.importorskip("pynvml")
-    known = load(str(MACHINES / "dgx1.json"))
-    standin.machine.write_text(describe(known))
+    machine = load(str(MACHINES / "dgx1.json"))
+    standin.machine.write_text(describe(machine))
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1,2,3,4,5,6,7", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
 
-    server = seen(launch(archive, LaunchPlan(gpus=4), hub.environ | standin.environ | job))
+    server = server_document(launch(archive, LaunchPlan(gpus=4), hub.environ | standin.environ | job))
 
     report = reported(hub)
-    assert [gpu.uuid for gpu in report.placement.gpus] == [known.gpus[gpu.index].uuid for gpu in report.placement.gpus]
+    assert [gpu.uuid for gpu in report.placement.gpus] == [
+        machine.gpus[gpu.index].uuid for gpu in report.placement.gpus
+    ]
     assert server["environ"]["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu.index) for gpu in report.placement.gpus)
     assert report.topology is not None
-    assert report.topology["links"] == [list(row) for row in known.links]
+    assert report.topology["links"] == [list(row) for row in machine.links]
 
 
 def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
@@ -233,11 +237,11 @@ def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
     pytest.importorskip("pynvml")
     standin.machine.write_text(describe(load(str(MACHINES / "k80-2socket.json"))) + "fail nvmlDeviceGetUUID hang -1\n")
 
-    server = seen(launch(archive, LaunchPlan(gpus=2, deadline=1), hub.environ | standin.environ | IN_A_JOB))
+    server = server_document(launch(archive, LaunchPlan(gpus=2, deadline=1), hub.environ | standin.environ | IN_A_JOB))
 
-    placed = reported(hub).placement
-    assert (server["environ"]["CUDA_VISIBLE_DEVICES"], [gpu.index for gpu in placed.gpus]) == ("2,3", [2, 3])
-    assert "Reading the hardware timed out after 1 s while asking NVML." in placed.problems
+    placement = reported(hub).placement
+    assert (server["environ"]["CUDA_VISIBLE_DEVICES"], [gpu.index for gpu in placement.gpus]) == ("2,3", [2, 3])
+    assert "Reading the hardware timed out after 1 s while asking NVML." in placement.problems
 
 
 BREAK = """
@@ -341,7 +345,7 @@ def test_a_log_that_takes_no_more_starts_the_server_all_the_same(archive: Path, 
 
 def test_a_launch_without_a_report_asks_no_hub(archive: Path, hub: ReportHub) -> None:
     """It binds and execs."""
-    server = seen(launch(archive, LaunchPlan(cpus=1, report=False), hub.environ))
+    server = server_document(launch(archive, LaunchPlan(cpus=1, report=False), hub.environ))
 
     assert len(server["cpus"]) == 1
     assert hub.requests == []
@@ -356,7 +360,7 @@ def test_the_server_starts_as_if_there_had_been_no_launcher(archive: Path, hub: 
         [sys.executable, "-c", SHOW], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
     )
 
-    server, alone = seen(done), json.loads(direct.stdout)
+    server, alone = server_document(done), json.loads(direct.stdout)
     assert (server["ignored"], server["files"]) == (alone["ignored"], alone["files"])
     assert server["environ"]["KEPT"] == "as it was"
     assert "plan-word" not in json.dumps(server["environ"])
@@ -434,7 +438,7 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
     text = plan.replace("CLAIMS", str(claims)).replace("EMPTY", str(empty))
     if text.startswith("{") and text.endswith("}"):
         text = json.dumps(json.loads(text) | {"topology_file": k80})
-    server = seen(launch(archive, text, hub.environ | IN_A_JOB))
+    server = server_document(launch(archive, text, hub.environ | IN_A_JOB))
     problems = reported(hub).placement.problems
 
     assert server["environ"]["CUDA_VISIBLE_DEVICES"] == visible
@@ -511,7 +515,7 @@ def test_a_plan_may_be_a_file_and_newer_than_the_launcher(archive: Path, hub: Re
     path = tmp_path / "plan.json"
     path.write_text('{"version": 2, "policy": "none", "moon_phase": "full"}')
 
-    seen(launch(archive, str(path), hub.environ))
+    server_document(launch(archive, str(path), hub.environ))
 
     assert reported(hub).placement.policy == "none"
 

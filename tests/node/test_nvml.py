@@ -64,30 +64,30 @@ def usable_texts() -> list[str]:
 @pytest.mark.parametrize("name", ["k80-2socket", "dgx1"])
 def test_a_machine_is_read_as_it_is(ask_nvml: AskNvml, name: str) -> None:
     """GPUs, links, memory, NUMA nodes and NVLink generation of a described machine come back equal."""
-    known = load(str(MACHINES / f"{name}.json"))
-    nodes = tuple(node.id for node in known.numa_nodes)
+    machine = load(str(MACHINES / f"{name}.json"))
+    nodes = tuple(node.id for node in machine.numa_nodes)
 
-    [read] = ask_nvml(describe(known), nodes=nodes)
+    [read] = ask_nvml(describe(machine), nodes=nodes)
 
     expected = tuple(
-        replace(gpu, numa_affinity=() if gpu.numa_node is None else (gpu.numa_node,)) for gpu in known.gpus
+        replace(gpu, numa_affinity=() if gpu.numa_node is None else (gpu.numa_node,)) for gpu in machine.gpus
     )
     assert expected == read.gpus
-    assert known.links == read.links
-    assert (known.driver or "0", "nvml", ()) == (read.driver, read.source, read.problems)
+    assert machine.links == read.links
+    assert (machine.driver or "0", "nvml", ()) == (read.driver, read.source, read.problems)
 
 
 def test_mig_devices_stand_in_the_place_of_their_gpu(ask_nvml: AskNvml) -> None:
     """Each MIG device is reported by UUID and profile; empty slots are skipped."""
-    known = load(str(MACHINES / "a100-mig.json"))
+    machine = load(str(MACHINES / "a100-mig.json"))
 
-    [read] = ask_nvml(describe(known), nodes=tuple(node.id for node in known.numa_nodes))
+    [read] = ask_nvml(describe(machine), nodes=tuple(node.id for node in machine.numa_nodes))
 
     def facts(topology: NodeTopology) -> list[tuple[int, str, str | None, int | None, int | None]]:
         return [(gpu.index, gpu.uuid, gpu.mig, gpu.memory_mib, gpu.numa_node) for gpu in topology.gpus]
 
-    assert any(gpu.mig for gpu in known.gpus)
-    assert facts(known) == facts(read)
+    assert any(gpu.mig for gpu in machine.gpus)
+    assert facts(machine) == facts(read)
     assert read.problems == ()
 
 
@@ -139,18 +139,18 @@ def test_a_gpu_that_a_device_cgroup_hides_is_known_to_the_kernel(ask_nvml: AskNv
 
     [read] = ask_nvml(describe(NodeTopology(gpus=(gpu,))) + links, devices=(gpu.pci, *hidden))
 
-    assert [found.uuid for found in read.gpus] == ["GPU-0"]
+    assert [device.uuid for device in read.gpus] == ["GPU-0"]
     assert (read.problems, read.notes) == ((), ())
 
 
 def recorded(name: str) -> NodeTopology:
     """The machine of a recorded text, with what that does not say made up."""
-    known = nvidia_smi_matrix.parse((TEXTS / name).read_text(errors="replace"))
+    topology = nvidia_smi_matrix.parse((TEXTS / name).read_text(errors="replace"))
     gpus = tuple(
         replace(gpu, uuid=f"GPU-{gpu.index}", pci=f"0000:{n:02x}:00.0", name="g", memory_mib=1)
-        for n, gpu in enumerate(known.gpus)
+        for n, gpu in enumerate(topology.gpus)
     )
-    return replace(known, gpus=gpus)
+    return replace(topology, gpus=gpus)
 
 
 @pytest.fixture(scope="module")
@@ -162,23 +162,23 @@ def matrices(ask_nvml: AskNvml) -> dict[str, NodeTopology]:
 @pytest.mark.parametrize("name", usable_texts())
 def test_a_recorded_matrix_comes_back_equal(matrices: dict[str, NodeTopology], name: str) -> None:
     """Text of ``nvidia-smi topo -m`` -> stand-in -> NVML -> the same matrix; SOC is today's SYS."""
-    known = tuple(tuple(word.replace("SOC", "SYS") for word in row) for row in recorded(name).links)
+    links = tuple(tuple(word.replace("SOC", "SYS") for word in row) for row in recorded(name).links)
 
-    assert matrices[name].links == known
+    assert matrices[name].links == links
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, NO_PERMISSION, UNKNOWN])
 def test_a_call_that_fails_for_a_gpu_costs_one_fact_of_that_gpu(ask_nvml: AskNvml, code: int) -> None:
     """Whatever GPU 3 does not answer, the rest is complete; "not supported" and "not found" are answers."""
-    known = load(str(MACHINES / "dgx1.json"))
-    text = describe(known)
+    machine = load(str(MACHINES / "dgx1.json"))
+    text = describe(machine)
 
     [whole, *answers] = ask_nvml(text, *(f"{text}fail {call} {code} 3\n" for call in FACTS))
 
     for (call, lost), read in zip(FACTS.items(), answers, strict=True):
         expected = tuple(replace(gpu, **lost) if gpu.index == 3 else gpu for gpu in whole.gpus)
-        told = (f"{call.partition('_v')[0]} failed on GPU 3: {WORDS[code]}.",) if code in WORDS else ()
-        assert (call, expected, whole.links, told) == (call, read.gpus, read.links, read.problems)
+        problems = (f"{call.partition('_v')[0]} failed on GPU 3: {WORDS[code]}.",) if code in WORDS else ()
+        assert (call, expected, whole.links, problems) == (call, read.gpus, read.links, read.problems)
 
 
 def test_a_gpu_that_any_call_finds_lost_is_reported_once(ask_nvml: AskNvml) -> None:
@@ -188,8 +188,8 @@ def test_a_gpu_that_any_call_finds_lost_is_reported_once(ask_nvml: AskNvml) -> N
     [whole, *answers] = ask_nvml(text, *(f"{text}fail {call} {LOST} 3\n" for call in FACTS))
 
     for (call, unknown), read in zip(FACTS.items(), answers, strict=True):
-        links_known = call == "nvmlDeviceGetMigMode"  # which is asked for last
-        facts = {"nvlink_generation": whole.gpus[3].nvlink_generation if links_known else None, **unknown}
+        has_links = call == "nvmlDeviceGetMigMode"  # which is asked for last
+        facts = {"nvlink_generation": whole.gpus[3].nvlink_generation if has_links else None, **unknown}
         lost = replace(whole.gpus[3], fault="GPU is lost", **facts)
         assert (call, read.gpus) == (call, (*whole.gpus[:3], lost, *whole.gpus[4:]))
         assert (call, read.problems) == (call, ("GPU 3 does not respond: GPU is lost.",))

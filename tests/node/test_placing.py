@@ -27,7 +27,7 @@ class Job(Placing):
         slurm = Slurm({}, job=f"Nodes=n1 CPU_IDs={cpu_ids} Mem=1 GRES=", node="")
         super().__init__(LaunchPlan(**plan), {"SLURM_JOB_ID": "7", **environ}, slurm=slurm, topology=topology)
 
-    def placed(self) -> PlacementDocument:
+    def placement(self) -> PlacementDocument:
         return self.place()[0]
 
 
@@ -58,15 +58,15 @@ def test_gpus_and_cpus_are_chosen_together(
     job: Job, visible: str, cpus: str, numa: str, aligned: bool, weakest: str | None
 ) -> None:
     """The environment, the report and the exported variables say the same."""
-    placed = job.placed()
+    placement = job.placement()
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == job.environ["GPUSPAWNER_GPUS"] == visible
-    assert [str(gpu.index) for gpu in placed.gpus] == visible.split(",")
+    assert [str(gpu.index) for gpu in placement.gpus] == visible.split(",")
     assert job.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    assert (cpus, parse_cpulist(numa)) == (placed.cpus, placed.numa_nodes)
+    assert (cpus, parse_cpulist(numa)) == (placement.cpus, placement.numa_nodes)
     assert (cpus, numa) == (job.environ["GPUSPAWNER_CPUS"], job.environ["GPUSPAWNER_NUMA_NODES"])
-    assert (aligned, weakest) == (placed.aligned, placed.weakest_link)
-    assert (placed.simulated, placed.memory_policy, placed.problems) == (True, "none", ())
+    assert (aligned, weakest) == (placement.aligned, placement.weakest_link)
+    assert (placement.simulated, placement.memory_policy, placement.problems) == (True, "none", ())
 
 
 def test_a_mig_device_is_named_by_its_uuid() -> None:
@@ -74,11 +74,13 @@ def test_a_mig_device_is_named_by_its_uuid() -> None:
     job = Job("a100-mig", granted("3", 4), "0-3", gpus=1, cpus=4)
     device = load(str(MACHINES / "a100-mig.json")).gpus[3]
 
-    placed = job.placed()
+    placement = job.placement()
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == device.uuid
-    assert [(gpu.uuid, gpu.index, gpu.mig, gpu.mig_device) for gpu in placed.gpus] == [(device.uuid, 2, "1g.10gb", 1)]
-    assert placed.why.endswith("To Slurm this is GPU 3.")
+    assert [(gpu.uuid, gpu.index, gpu.mig, gpu.mig_device) for gpu in placement.gpus] == [
+        (device.uuid, 2, "1g.10gb", 1)
+    ]
+    assert placement.why.endswith("To Slurm this is GPU 3.")
 
 
 def test_a_fault_of_the_servers_own_gpu_is_a_problem() -> None:
@@ -87,30 +89,30 @@ def test_a_fault_of_the_servers_own_gpu_is_a_problem() -> None:
     gpus = [replace(gpu, fault=f"{gpu.index} is worn.") for gpu in node.gpus]
     gpus[1] = replace(gpus[1], uuid="")
 
-    placed = Job(replace(node, gpus=tuple(gpus)), granted("0,1", 4), "0-3", gpus=2).placed()
+    placement = Job(replace(node, gpus=tuple(gpus)), granted("0,1", 4), "0-3", gpus=2).placement()
 
-    assert placed.problems == ("GPU 0: 0 is worn.",)
+    assert placement.problems == ("GPU 0: 0 is worn.",)
 
 
 def test_a_cpu_job_on_a_gpu_node_sees_no_gpu() -> None:
     """They are hidden, and the report says so."""
     job = Job("k80-2socket", {"SLURM_CPUS_ON_NODE": "4"}, "0-3", cpus=4)
 
-    placed = job.placed()
+    placement = job.placement()
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == ""
-    assert placed.gpus == ()
-    assert placed.why == "This job has no GPU; the node's GPUs are hidden from it."
+    assert placement.gpus == ()
+    assert placement.why == "This job has no GPU; the node's GPUs are hidden from it."
 
 
 def test_a_cpu_job_on_a_cpu_node_has_nothing_set() -> None:
     """Where there is nothing to hide."""
     job = Job("cpu", {"SLURM_CPUS_ON_NODE": "4"}, "0-3", gpus=0, cpus=4)
 
-    placed = job.placed()
+    placement = job.placement()
 
     assert "CUDA_VISIBLE_DEVICES" not in job.environ
-    assert (placed.gpus, placed.cpus, placed.aligned, placed.why) == ((), "0-3", None, "")
+    assert (placement.gpus, placement.cpus, placement.aligned, placement.why) == ((), "0-3", None, "")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_job_with_a_whole_node_has_its_gpus_where_slurm_assigns_none(words: st
     answer = f"Nodes=n1 CPU_IDs=0-23 Mem=600 GRES=gpu:k80:0(IDX:)\n   {words}\n"
     job.slurm = Slurm({}, job=answer, node="Gres=gpu:k80:4\n")
 
-    job.placed()
+    job.placement()
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == visible
 
@@ -137,10 +139,10 @@ def test_what_was_promised_and_is_not_there_is_told() -> None:
     """The server starts with what there is."""
     job = Job("k80-2socket", granted("1", 2), "0-1", gpus=2, cpus=4)
 
-    placed = job.placed()
+    placement = job.placement()
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == "1"
-    assert placed.problems == (
+    assert placement.problems == (
         "The profile promises 2 GPUs; only 1 available.",
         "The profile promises 4 CPUs; only 2 available.",
     )
@@ -150,11 +152,11 @@ def test_gpus_that_nothing_is_known_of_keep_slurms_names() -> None:
     """As many as were promised."""
     job = Job(NodeTopology(hostname="n1", simulated=True), granted("2,3", 1), gpus=1)
 
-    placed = job.placed()
+    placement = job.placement()
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == "2"
-    assert [(gpu.index, gpu.uuid) for gpu in placed.gpus] == [(2, "")]
-    assert placed.problems[0] == "GPU 2-3 was granted, but no GPU was found on this node."
+    assert [(gpu.index, gpu.uuid) for gpu in placement.gpus] == [(2, "")]
+    assert placement.problems[0] == "GPU 2-3 was granted, but no GPU was found on this node."
 
 
 def test_outside_a_job_gpus_are_chosen_only_where_the_profile_asks() -> None:
@@ -162,8 +164,8 @@ def test_outside_a_job_gpus_are_chosen_only_where_the_profile_asks() -> None:
     job = Job("k80-2socket", {"SLURM_JOB_ID": ""}, gpus=2)
     idle = Job("k80-2socket", {"SLURM_JOB_ID": ""})
 
-    assert [gpu.index for gpu in job.placed().gpus] == [0, 1]
-    assert idle.placed().gpus == ()
+    assert [gpu.index for gpu in job.placement().gpus] == [0, 1]
+    assert idle.placement().gpus == ()
     assert "CUDA_VISIBLE_DEVICES" not in idle.environ
 
 
@@ -173,12 +175,12 @@ def test_threads_are_cores_unless_the_profile_says_otherwise() -> None:
         numa_nodes=(NumaNode(0, (0, 1, 2, 3)),), siblings=((0, 2), (1, 3)), packages=((0, 1, 2, 3),), simulated=True
     )
     job = Job(node, {"SLURM_CPUS_ON_NODE": "4", "OMP_NUM_THREADS": "7"})
-    job.placed()
+    job.placement()
 
     assert {name: job.environ[name] for name in THREADS} == dict.fromkeys(THREADS, "2") | {"OMP_NUM_THREADS": "7"}
 
     unset = Job(node, {"SLURM_CPUS_ON_NODE": "4"}, set_threads=False)
-    unset.placed()
+    unset.placement()
 
     assert not set(THREADS) & set(unset.environ)
 
@@ -216,33 +218,33 @@ def test_a_server_has_both_threads_of_each_core_that_it_was_promised(
     """Slurm gives out whole cores, and counts a core as one CPU or as two."""
     job = Job(TWO_THREADS, {"SLURM_CPUS_ON_NODE": count}, cpu_ids, cpus=promised)
 
-    placed = job.placed()
+    placement = job.placement()
 
-    assert (placed.cpus, job.environ["OMP_NUM_THREADS"], placed.problems) == (cpus, threads, problems)
+    assert (placement.cpus, job.environ["OMP_NUM_THREADS"], placement.problems) == (cpus, threads, problems)
 
 
 def test_times_are_utc_and_to_the_second() -> None:
     """From ``SLURM_JOB_END_TIME``, which newer versions of Slurm set; None without it."""
-    ended = Job("cpu", {"SLURM_JOB_END_TIME": "1795259690"}).placed()
+    ended = Job("cpu", {"SLURM_JOB_END_TIME": "1795259690"}).placement()
 
     assert ended.ends_at == "2026-11-21T11:14:50Z"
     assert ended.started_at is not None
     assert ended.started_at.endswith("Z")
-    assert Job("cpu", {}).placed().ends_at is None
-    problems = Job("cpu", {"SLURM_JOB_END_TIME": "soon"}).placed().problems
+    assert Job("cpu", {}).placement().ends_at is None
+    problems = Job("cpu", {"SLURM_JOB_END_TIME": "soon"}).placement().problems
     assert any(problem.startswith("Reading the job's end failed: ValueError") for problem in problems)
 
 
 def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what was asked for, but what the kernel did."""
-    asked: list[object] = []
+    calls: list[object] = []
 
     def bind_cpus(cpus: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        asked.append(cpus)
+        calls.append(cpus)
         return (12, 13), ("The kernel refused something.",)
 
     def bind_memory(policy: str, nodes: tuple[int, ...], local: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
-        asked.append((policy, nodes, local))
+        calls.append((policy, nodes, local))
         return "preferred:1", ()
 
     monkeypatch.setattr(bind, "allowed_cpus", lambda: tuple(range(24)))
@@ -250,8 +252,8 @@ def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bind, "bind_memory", bind_memory)
     node = replace(load(str(MACHINES / "k80-2socket.json")), simulated=False)
 
-    placed = Job(node, granted("2,3", 24), gpus=2, cpus=4).placed()
+    placement = Job(node, granted("2,3", 24), gpus=2, cpus=4).placement()
 
-    assert asked == [(12, 13, 14, 15), ("preferred", (1,), (1,))]
-    assert (placed.cpus, placed.numa_nodes, placed.memory_policy) == ("12-13", (1,), "preferred:1")
-    assert placed.problems == ("The kernel refused something.",)
+    assert calls == [(12, 13, 14, 15), ("preferred", (1,), (1,))]
+    assert (placement.cpus, placement.numa_nodes, placement.memory_policy) == ("12-13", (1,), "preferred:1")
+    assert placement.problems == ("The kernel refused something.",)

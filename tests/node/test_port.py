@@ -37,7 +37,7 @@ def test_what_is_no_url_is_refused(text: str) -> None:
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
+def busy_port() -> Iterator[int]:
     """A port of 127.0.0.1 on which somebody listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -45,18 +45,18 @@ def taken() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_the_port_that_the_hub_chose_is_kept_if_it_is_free(taken: int) -> None:
+def test_the_port_that_the_hub_chose_is_kept_if_it_is_free(busy_port: int) -> None:
     """A taken one is not."""
     free = port.pick("127.0.0.1", port_range=None)
 
     assert port.pick("127.0.0.1", port_range=None, wish=free) == free
-    assert port.pick("127.0.0.1", port_range=None, wish=taken) != taken
+    assert port.pick("127.0.0.1", port_range=None, wish=busy_port) != busy_port
 
 
-def test_of_a_range_the_free_port_is_found(taken: int) -> None:
+def test_of_a_range_the_free_port_is_found(busy_port: int) -> None:
     """Wherever in the range the search starts."""
-    first, last = (taken, taken + 1) if taken < 65535 else (taken - 1, taken)
-    [free] = {first, last} - {taken}
+    first, last = (busy_port, busy_port + 1) if busy_port < 65535 else (busy_port - 1, busy_port)
+    [free] = {first, last} - {busy_port}
     try:
         port.pick("127.0.0.1", port_range=(free, free))
     except OSError:
@@ -67,9 +67,9 @@ def test_of_a_range_the_free_port_is_found(taken: int) -> None:
 
 def test_two_servers_rarely_begin_at_the_same_port() -> None:
     """The start in the range is random."""
-    found = {port.pick("127.0.0.1", port_range=(20000, 30000)) for _ in range(20)}
+    ports = {port.pick("127.0.0.1", port_range=(20000, 30000)) for _ in range(20)}
 
-    assert len(found) > 10
+    assert len(ports) > 10
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_the_door_keeps_the_url_but_for_the_port(url: str, problem: str) -> None
     assert set(problems) == ({problem} if problem else set())
 
 
-def test_a_taken_range_gives_any_port_and_a_problem(taken: int) -> None:
+def test_a_taken_range_gives_any_port_and_a_problem(busy_port: int) -> None:
     """The server starts; whether it can be reached depends on the firewall."""
-    number, url, problems = port.door("http://127.0.0.1:0/", (taken, taken))
+    number, url, problems = port.door("http://127.0.0.1:0/", (busy_port, busy_port))
 
     assert url == f"http://127.0.0.1:{number}/"
-    assert number not in (0, taken)
-    assert problems == [f"No port on 127.0.0.1: no port from {taken} to {taken} is free."]
+    assert number not in (0, busy_port)
+    assert problems == [f"No port on 127.0.0.1: no port from {busy_port} to {busy_port} is free."]

@@ -71,13 +71,13 @@ _PYTHON = (sys.executable, "-S", "-E")
 @pytest.mark.parametrize("net", ["", listeners.NET], ids=["on request", "in the kernel's files"])
 def test_a_socket_is_told_with_address_user_and_inode(listens: Listens, net: str) -> None:
     """Of both families, as Python's own module names the addresses; IPv4 within IPv6 is IPv6."""
-    found = {}
+    sockets = {}
     for host, kind in (("127.0.0.1", ""), (ALL, ""), ("::1", "only"), ("::", "both"), ("::ffff:127.0.0.1", "")):
         pid, port = listens(host, kind=kind)
-        [each] = listeners.listening(port, net)
-        found[host] = (each.address, each.uid, f"socket:[{each.inode}]" in _open(pid))
+        [listener] = listeners.listening(port, net)
+        sockets[host] = (listener.address, listener.uid, f"socket:[{listener.inode}]" in _open(pid))
 
-    assert found == {host: (host, os.geteuid(), True) for host in found}
+    assert sockets == {host: (host, os.geteuid(), True) for host in sockets}
 
 
 def test_the_files_are_read_where_the_kernel_does_not_answer(listens: Listens, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +89,13 @@ def test_the_files_are_read_where_the_kernel_does_not_answer(listens: Listens, m
     _, port = listens("127.0.0.1")
     with monkeypatch.context() as patch:
         patch.setattr(socket, "socket", refused)
-        found = listeners.listening(port)
+        sockets = listeners.listening(port)
 
-    assert [each.address for each in found] == ["127.0.0.1"]
+    assert [listener.address for listener in sockets] == ["127.0.0.1"]
 
 
 def _open(pid: int) -> set[str]:
-    return {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    return {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
 
 
 def test_the_server_is_known_by_its_process(listens: Listens) -> None:
@@ -130,7 +130,7 @@ def test_another_user_is_seen_at_the_port(listens: Listens) -> None:
     assert listeners.port_owner(port, pid, "") == PortOwner(OTHERS, uid=SOMEBODY)
 
 
-JUDGED = {
+OWNERS = {
     "the server's process": ([Socket(ALL, 7, 1)], {1}, set(), PortOwner(OURS, PROCESS, (ALL,))),
     "on both families": (
         [Socket(ALL, 7, 1), Socket("::", 7, 2)],
@@ -147,20 +147,20 @@ JUDGED = {
 }
 
 
-@pytest.mark.parametrize(("found", "ours", "others", "look"), JUDGED.values(), ids=JUDGED.keys())
+@pytest.mark.parametrize(("sockets", "ours", "others", "owner"), OWNERS.values(), ids=OWNERS.keys())
 def test_one_socket_of_somebody_elses_is_enough(
-    found: list[Socket], ours: set[int], others: set[int], look: PortOwner
+    sockets: list[Socket], ours: set[int], others: set[int], owner: PortOwner
 ) -> None:
     """The port counts as the server's if every socket that listens on it is the server's."""
-    assert listeners.judge(found, uid=7, ours=ours, others=others) == look
+    assert listeners.judge(sockets, uid=7, ours=ours, others=others) == owner
 
 
 def test_the_user_of_all_unknown_users_tells_nothing() -> None:
     """In a user namespace, unmapped users share one uid."""
-    found = [Socket("::", 65534, 1)]
+    sockets = [Socket("::", 65534, 1)]
 
-    assert listeners.judge(found, uid=65534, ours=(), others=()) == PortOwner(OTHERS, uid=65534)
-    assert listeners.judge(found, uid=65534, ours={1}, others=()) == PortOwner(OURS, PROCESS, ("::",))
+    assert listeners.judge(sockets, uid=65534, ours=(), others=()) == PortOwner(OTHERS, uid=65534)
+    assert listeners.judge(sockets, uid=65534, ours={1}, others=()) == PortOwner(OURS, PROCESS, ("::",))
 
 
 # --- and what the hub is told -------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def reports(hub: ReportHub, count: int) -> list[NodeReport]:
     return [parse_report(request.body) for request in hub.requests]
 
 
-def taken_by(uid: int, port: int) -> NodeReport:
+def foreign_owner_report(uid: int, port: int) -> NodeReport:
     """The report that another user has the port."""
     problem = f"Port {port} was taken by another user (uid {uid}) of this node."
     return NodeReport(0, PlacementDocument(node="g1", problems=(problem,)), door=Door("taken"))
@@ -213,7 +213,7 @@ def test_the_hub_is_told_of_another_user_and_not_of_the_port(
         beside(hub, port, server)
         listens(port=port, uid=SOMEBODY)
 
-        assert reports(hub, 1) == [taken_by(SOMEBODY, port)]
+        assert reports(hub, 1) == [foreign_owner_report(SOMEBODY, port)]
 
 
 def test_another_user_who_comes_after_the_port_was_told_is_told_too(
@@ -221,13 +221,13 @@ def test_another_user_who_comes_after_the_port_was_told_is_told_too(
 ) -> None:
     """At an address of the node on which the server does not listen."""
     server, port = listens("127.0.0.1")
-    told = NodeReport(port, PlacementDocument(node="g1"), door=Door("process", ("127.0.0.1",)))
+    port_report = NodeReport(port, PlacementDocument(node="g1"), door=Door("process", ("127.0.0.1",)))
     with ReportHub() as hub:
         beside(hub, port, server)
         first = reports(hub, 1)
         listens("127.0.0.2", port, uid=SOMEBODY)
 
-        assert (first, reports(hub, 2)) == ([told], [told, taken_by(SOMEBODY, port)])
+        assert (first, reports(hub, 2)) == ([port_report], [port_report, foreign_owner_report(SOMEBODY, port)])
 
 
 def test_where_the_kernel_does_not_tell_a_connection_is_enough(

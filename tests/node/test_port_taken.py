@@ -62,7 +62,7 @@ def test_a_server_that_lost_its_port_is_launched_once_more_with_another(tmp_path
     with suppress(ProcessLookupError):  # on a slow machine it has ended by itself
         os.kill(int(thief.read_text()), 9)
     reports = [parse_report(request.body) for request in hub.requests]
-    [lost] = {int(found) for found in re.findall(r"Another process took port (\d+) before", done.stderr)}
+    [lost] = {int(number) for number in re.findall(r"Another process took port (\d+) before", done.stderr)}
 
     assert (done.returncode, done.stdout) == (0, f"serves at {reports[-1].port}\n"), done.stderr
     assert {report.port for report in reports[:-1]} == {0}

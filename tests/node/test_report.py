@@ -72,9 +72,9 @@ def test_a_report_is_one_request_with_the_servers_own_token() -> None:
 def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: int, failure: str | None) -> None:
     """No answer, 401, 403, 429 and 5xx: three tries in all. Anything else is final, and reported in the hub's words."""
     with ReportHub(*answers) as hub:
-        told = reporting.attempt(REPORT, hub.environ)[0]
+        message = reporting.attempt(REPORT, hub.environ)[0]
 
-    assert told == (failure and f"The report could not be sent to the hub: {failure}")
+    assert message == (failure and f"The report could not be sent to the hub: {failure}")
     assert len(hub.requests) == tries
 
 
@@ -104,22 +104,22 @@ def test_of_a_report_that_the_hub_finds_wrong_the_least_is_sent(
     that takes neither is given up.
     """
     with ReportHub(400) as hub, ReportHub(400, 400) as stubborn:
-        taken = reporting.attempt(report, hub.environ)[0]
-        refused = reporting.attempt(report, stubborn.environ)[0]
+        message = reporting.attempt(report, hub.environ)[0]
+        refusal = reporting.attempt(report, stubborn.environ)[0]
 
-    assert taken == f"The hub refused the full report; only {sent} was reported: 400 The hub says 400."
-    assert refused == "The report could not be sent to the hub: 400 The hub says 400."
+    assert message == f"The hub refused the full report; only {sent} was reported: 400 The hub says 400."
+    assert refusal == "The report could not be sent to the hub: 400 The hub says 400."
     assert parse_report(hub.requests[1].body) == least
     assert len(stubborn.requests) == 2
 
 
-@pytest.mark.parametrize(("second", "again"), [(503, True), (403, True), (404, False), (b"", True)])
-def test_the_port_alone_may_be_told_later(second: int | bytes, again: bool) -> None:
+@pytest.mark.parametrize(("second", "retry"), [(503, True), (403, True), (404, False), (b"", True)])
+def test_the_port_alone_may_be_told_later(second: int | bytes, retry: bool) -> None:
     """A report that the hub rejects as invalid, followed by a temporary failure."""
     with ReportHub(400, *(second,) * 3) as hub:
         _, later = reporting.attempt(REPORT, hub.environ)
 
-    assert later is again
+    assert later is retry
 
 
 def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,11 +180,11 @@ def test_what_cannot_be_sent_is_a_sentence(changes: dict[str, str], reason: str)
     """With what is wrong in it."""
     environ = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/", "JUPYTERHUB_API_TOKEN": "t", **changes}
 
-    told = reporting.attempt(REPORT, environ)[0]
+    message = reporting.attempt(REPORT, environ)[0]
 
-    assert told is not None
-    assert any(each in told for each in reason.split("|"))
-    assert "token" not in told
+    assert message is not None
+    assert any(fragment in message for fragment in reason.split("|"))
+    assert "token" not in message
 
 
 @pytest.fixture(scope="module")
@@ -263,13 +263,13 @@ def test_a_hub_that_cannot_prove_itself_gets_no_token(
             return connect(("127.0.0.1", address[1]), timeout=timeout)
 
         monkeypatch.setattr(socket, "create_connection", connected)
-        told = reporting.attempt(REPORT, environ)[0]
+        message = reporting.attempt(REPORT, environ)[0]
 
-    assert told is not None
-    assert told.startswith(
+    assert message is not None
+    assert message.startswith(
         f"The report could not be sent to the hub: the certificate of {host} could not be verified: "
     )
-    assert re.search(reason, told)
+    assert re.search(reason, message)
     assert len(connections) == 1
     assert hub.requests == []
 
@@ -284,7 +284,7 @@ def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str
         "print(reporting.attempt(NodeReport(41234), os.environ)[0])"
     )
     with ReportHub(tls=context) as hub:
-        told = [
+        messages = [
             subprocess.run(
                 [sys.executable, "-c", program],
                 env={**hub.environ, "SSL_CERT_FILE": authority},
@@ -296,8 +296,8 @@ def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str
             for authority in (certificates["JUPYTERHUB_SSL_CLIENT_CA"], os.devnull)
         ]
 
-    assert told[0] == "None\n"
-    assert told[1].startswith(
+    assert messages[0] == "None\n"
+    assert messages[1].startswith(
         "The report could not be sent to the hub: the certificate of 127.0.0.1 could not be verified: "
     )
     assert len(hub.requests) == 1
@@ -307,8 +307,8 @@ def test_the_hub_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> Non
     """Retry-After is honoured, up to a limit."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    again = ((503, "3"), (429, "3600"))
-    answers = [f"HTTP/1.1 {status} x\r\nRetry-After: {after}\r\n\r\n{{}}".encode() for status, after in again]
+    refusals = ((503, "3"), (429, "3600"))
+    answers = [f"HTTP/1.1 {status} x\r\nRetry-After: {after}\r\n\r\n{{}}".encode() for status, after in refusals]
     with ReportHub(*answers) as hub:
         assert reporting.attempt(REPORT, hub.environ)[0] is None
 

@@ -55,7 +55,7 @@ def test_a_summary_comes_after_a_minute_of_samples_then_every_five_minutes_and_a
     """Each is about the time since the one before."""
     sent = World(ends_at=700).run()
 
-    assert [(now, told.seconds, told.samples, told.final) for now, told in sent] == [
+    assert [(now, summary.seconds, summary.samples, summary.final) for now, summary in sent] == [
         (90, 60, 2, False),
         (390, 300, 10, False),
         (690, 300, 10, False),
@@ -97,7 +97,7 @@ def test_a_summary_that_the_hub_did_not_take_is_part_of_the_next() -> None:
     """A hub that is away for ten minutes misses nothing; the next try is not sooner than usual."""
     sent = World(ends_at=1000, answers=[True, False, False]).run()
 
-    assert [(now, told.seconds, told.samples) for now, told in sent] == [
+    assert [(now, summary.seconds, summary.samples) for now, summary in sent] == [
         (90, 60, 2),
         (390, 300, 10),
         (690, 600, 20),
@@ -110,14 +110,14 @@ def test_what_a_hub_has_not_taken_for_an_hour_is_dropped() -> None:
     """A summary is never about much more than an hour."""
     sent = World(ends_at=20000, answers=[False] * 100).run()
 
-    assert max(told.seconds for _, told in sent) == 3900
+    assert max(summary.seconds for _, summary in sent) == 3900
 
 
 def test_a_use_that_is_unknown_is_not_zero() -> None:
     """Neither the last value, nor the mean, nor the maximum."""
-    [(_, told), *_] = World(ends_at=100, busy=None).run()
+    [(_, summary), *_] = World(ends_at=100, busy=None).run()
 
-    [gpu] = told.gpus
+    [gpu] = summary.gpus
     assert (gpu.utilization, gpu.utilization_mean, gpu.utilization_max, gpu.utilization_samples) == (None,) * 3 + (0,)
     assert gpu.memory_used_mib == 1090
 
@@ -138,11 +138,11 @@ def test_a_hub_that_wants_none_is_left_alone() -> None:
 
 def test_a_driver_that_hangs_leaves_its_part_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not asked again while it hangs; the job's part goes on."""
-    asked = []
+    calls = []
     release = threading.Event()
 
     def hang(*_: object, **__: object) -> None:
-        asked.append(1)
+        calls.append(1)
         release.wait(60)
         raise OSError
 
@@ -153,7 +153,7 @@ def test_a_driver_that_hangs_leaves_its_part_unknown(monkeypatch: pytest.MonkeyP
     first, second = looking.read_sample(), looking.read_sample()
     release.set()
 
-    assert len(asked) == 1
+    assert len(calls) == 1
     assert first.gpus == second.gpus == (GpuReading(),)
     assert first.problems == ("The use of the GPUs is unknown: the driver did not respond within 0.05 s.",)
     assert first.host.cpu_seconds is not None
@@ -164,22 +164,22 @@ def test_a_node_without_the_drivers_library_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("jupyterhub_gpuspawner.node.nvml.LIBRARY", "libno-such-library.so.1")
     looking = Looking(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
 
-    found = looking.read_sample()
+    sample = looking.read_sample()
 
-    assert found.gpus == (GpuReading(),)
-    assert found.problems[0].startswith("The use of the GPUs is unknown: libno-such-library.so.1: ")
-    assert found.host.memory_mib is not None
+    assert sample.gpus == (GpuReading(),)
+    assert sample.problems[0].startswith("The use of the GPUs is unknown: libno-such-library.so.1: ")
+    assert sample.host.memory_mib is not None
 
 
 def test_simulated_gpus_have_a_simulated_curve() -> None:
     """The same for everybody who looks at the same time, without a driver."""
     placement = PlacementDocument(simulated=True, gpus=(PlacedGpu(1, memory_mib=12288), PlacedGpu(2, mig="1g.5gb")))
 
-    found = Looking(placement, {}, os.getpid()).read_sample()
+    sample = Looking(placement, {}, os.getpid()).read_sample()
 
-    assert [gpu.utilization is not None for gpu in found.gpus] == [True, True]
-    assert [gpu.memory_mib for gpu in found.gpus] == [12288, 12288]
-    assert found.gpus[1].power_watts is None
+    assert [gpu.utilization is not None for gpu in sample.gpus] == [True, True]
+    assert [gpu.memory_mib for gpu in sample.gpus] == [12288, 12288]
+    assert sample.gpus[1].power_watts is None
 
 
 def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None:
@@ -193,7 +193,7 @@ def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None
     first, second = map(curve, gpus)
     assert first != second
     assert [first, second] == list(map(curve, gpus))
-    assert [sum(use != 0 for use in each) for each in (first, second)] == [12, 12]
+    assert [sum(use != 0 for use in uses) for uses in (first, second)] == [12, 12]
 
 
 @pytest.mark.parametrize(
@@ -226,17 +226,17 @@ def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
     sampler.show(Sample(5.0, readings), about, str(tmp_path / "no-such-folder"), host={})
 
     assert [file.name for file in tmp_path.iterdir()] == ["usage.json"]
-    found = latest_usage(tmp_path / "usage.json", time.time())
-    assert found is not None
-    known = {"memory_mib": 40960, "memory_used_mib": 21504, "processes": 2, "power_watts": 250, "energy_joules": 100.0}
-    assert {**found, "at": 0} == {
+    document = latest_usage(tmp_path / "usage.json", time.time())
+    assert document is not None
+    fields = {"memory_mib": 40960, "memory_used_mib": 21504, "processes": 2, "power_watts": 250, "energy_joules": 100.0}
+    assert {**document, "at": 0} == {
         "version": 1,
         "at": 0,
         "interval": 30,
         "simulated": False,
         "gpus": [
-            {"name": "GPU 0", "utilization": 83, **known, "memory": "21 of 40 GB"},
-            {"name": "slice 0 of GPU 3", "utilization": None, **dict.fromkeys(known), "memory": ""},
+            {"name": "GPU 0", "utilization": 83, **fields, "memory": "21 of 40 GB"},
+            {"name": "slice 0 of GPU 3", "utilization": None, **dict.fromkeys(fields), "memory": ""},
         ],
         "memory": "",
         "host": host,
@@ -274,7 +274,7 @@ curve 0 -1 0 83 21504 2 250
 
 
 def summaries(hub: ReportHub) -> list[UsageSummary]:
-    return [parse_usage(each.body) for each in hub.requests if each.path.endswith("/usage")]
+    return [parse_usage(request.body) for request in hub.requests if request.path.endswith("/usage")]
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def test_one_process_beside_the_server_tells_the_hub_until_the_server_ends(
         server.process.kill()
         wait_until(lambda: summaries(hub)[-1].final)
         wait_until(lambda: not server.beside())
-        request = next(each for each in hub.requests if each.path.endswith("/usage"))
+        request = next(request for request in hub.requests if request.path.endswith("/usage"))
 
     first = summaries(hub)[0]
     [gpu] = first.gpus
@@ -333,7 +333,9 @@ def test_a_driver_that_hangs_keeps_no_process_after_the_server(
     Path(driver["STANDIN_NVML"]).write_text(f"{MACHINE}fail nvmlDeviceGetMemoryInfo_v2 hang -1\n")
     with ReportHub() as hub:
         server = launched({**hub.environ, **driver}, usage_interval=1.0)
-        wait_until(lambda: any(b'"port": ' in each.body and b'"port": null' not in each.body for each in hub.requests))
+        wait_until(
+            lambda: any(b'"port": ' in request.body and b'"port": null' not in request.body for request in hub.requests)
+        )
         server.process.kill()
 
         wait_until(lambda: not server.beside())

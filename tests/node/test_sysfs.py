@@ -186,9 +186,9 @@ def test_this_machine() -> None:
     import os
 
     read = hardware.read()
-    known = {cpu for node in read.numa_nodes for cpu in node.cpus}
+    cpus = {cpu for node in read.numa_nodes for cpu in node.cpus}
 
-    assert not read.numa_nodes or os.sched_getaffinity(0) <= known
+    assert not read.numa_nodes or os.sched_getaffinity(0) <= cpus
 
 
 SWITCH = "pci0000:00/0000:00:01.0/0000:01:00.0"
@@ -220,13 +220,13 @@ def machine(root: Path) -> NodeTopology:
 
 def test_cards_and_their_links(tmp_path: Path) -> None:
     """Of a GPU without a known PCI address only the NUMA node tells."""
-    found = with_nics(machine(tmp_path), str(tmp_path))
+    topology = with_nics(machine(tmp_path), str(tmp_path))
 
-    assert found.nics == tuple(CARDS)
-    assert found.nic_numa == (0, 0, 0, 0, 1, None)
-    assert [links[0] for links in found.nic_links] == ["PIX", "PXB", "PHB", "NODE", "SYS", "?"]
-    assert [links[1] for links in found.nic_links] == ["SYS", "SYS", "SYS", "SYS", "NODE", "?"]
-    assert found.source == "nvml+sysfs+network"
+    assert topology.nics == tuple(CARDS)
+    assert topology.nic_numa == (0, 0, 0, 0, 1, None)
+    assert [links[0] for links in topology.nic_links] == ["PIX", "PXB", "PHB", "NODE", "SYS", "?"]
+    assert [links[1] for links in topology.nic_links] == ["SYS", "SYS", "SYS", "SYS", "NODE", "?"]
+    assert topology.source == "nvml+sysfs+network"
 
 
 def test_ports_of_one_card_count_once(tmp_path: Path) -> None:

@@ -90,9 +90,11 @@ class Node(StandinNvml):
         shared: bool = False,
     ) -> list[tuple[tuple[GpuReading, ...], tuple[str, ...]]]:
         """The readings at these times of the stand-in's clock, with their problems; ``then``: from the second on."""
-        given = {"gpus": [asdict(gpu) for gpu in gpus], "times": at, "shared": shared, "then": then}
-        answers = self.run(_READ, machine, given)
-        return [(tuple(GpuReading(**each) for each in readings), tuple(told)) for readings, told in answers]
+        request = {"gpus": [asdict(gpu) for gpu in gpus], "times": at, "shared": shared, "then": then}
+        answers = self.run(_READ, machine, request)
+        return [
+            (tuple(GpuReading(**reading) for reading in readings), tuple(problems)) for readings, problems in answers
+        ]
 
 
 @pytest.fixture
@@ -130,9 +132,9 @@ def test_the_readings_are_those_of_pynvml(node: Node) -> None:
 
 def test_a_gpu_without_a_uuid_is_found_by_its_pci_address(node: Node) -> None:
     """As the kernel writes it."""
-    [((found,), problems)] = node.read(PlacedGpu(0, "", "0000:07:00.0"), at=(45,))
+    [((reading,), problems)] = node.read(PlacedGpu(0, "", "0000:07:00.0"), at=(45,))
 
-    assert (found.utilization, problems) == (83, ())
+    assert (reading.utilization, problems) == (83, ())
 
 
 def test_the_use_of_a_mig_device_is_unknown_without_gpm(node: Node) -> None:
@@ -151,9 +153,9 @@ def test_the_use_of_a_mig_device_is_read_by_gpm(node: Node) -> None:
 
 def test_on_a_shared_gpu_the_use_of_others_is_not_told(node: Node) -> None:
     """Processes and memory of this user alone (the stand-in's processes are nobody's)."""
-    [((found,), _)] = node.read(WHOLE, at=(45,), shared=True)
+    [((reading,), _)] = node.read(WHOLE, at=(45,), shared=True)
 
-    assert found == GpuReading(None, 40960, 0, 0)
+    assert reading == GpuReading(None, 40960, 0, 0)
 
 
 def test_what_a_driver_cannot_mean_is_unknown(node: Node) -> None:
@@ -163,9 +165,9 @@ def test_what_a_driver_cannot_mean_is_unknown(node: Node) -> None:
     """
     lying = f"{MACHINE}curve 0 -1 60 4294967295 50000 2 4294967\n"
 
-    [((found,), problems)] = node.read(WHOLE, at=(60,), machine=lying)
+    [((reading,), problems)] = node.read(WHOLE, at=(60,), machine=lying)
 
-    assert (replace(found, energy_joules=None), problems) == (GpuReading(None, 40960, None, 2), ())
+    assert (replace(reading, energy_joules=None), problems) == (GpuReading(None, 40960, None, 2), ())
 
 
 IN_PART = GpuReading(40, 20480, 10240, 1)
@@ -193,9 +195,9 @@ def test_what_the_driver_does_not_support_is_unknown(
     """Unknown is None, never 0; the rest is read all the same."""
     at = (45.0,) if gpu is WHOLE else (0.0, 30.0)
 
-    *_, ((found,), problems) = node.read(gpu, at=at, machine=f"{WITH_GPM}fail {function} 3 -1\n")
+    *_, ((reading,), problems) = node.read(gpu, at=at, machine=f"{WITH_GPM}fail {function} 3 -1\n")
 
-    assert (found, problems) == (expected, ())
+    assert (reading, problems) == (expected, ())
 
 
 def test_a_gpu_that_is_lost_is_unknown_and_named(node: Node) -> None:
@@ -234,9 +236,9 @@ def test_what_happens_to_a_gpu_while_its_server_runs_is_named(
 
 def test_a_driver_that_is_not_loaded_says_so(node: Node) -> None:
     """nvmlInit fails."""
-    given = {"gpus": [asdict(WHOLE)], "times": [0], "shared": False}
+    request = {"gpus": [asdict(WHOLE)], "times": [0], "shared": False}
 
-    assert node.run(_READ, f"{MACHINE}fail nvmlInitWithFlags 9 -1\n", given) == [
+    assert node.run(_READ, f"{MACHINE}fail nvmlInitWithFlags 9 -1\n", request) == [
         "nvmlInit_v2 failed: Driver Not Loaded"
     ]
 
@@ -307,9 +309,9 @@ def test_what_a_cgroup_does_not_tell_is_taken_from_the_processes(tmp_path: Path)
     """A site whose Slurm does not limit memory has no memory in the job's cgroup."""
     files = {name: text for name, text in V2.items() if "memory" not in name}
 
-    found = usage.read_host(10, tree(tmp_path, PROCESSES | files))
+    reading = usage.read_host(10, tree(tmp_path, PROCESSES | files))
 
-    assert found == HostReading(12.5, 2 * 2560 * os.sysconf("SC_PAGE_SIZE") >> 20)
+    assert reading == HostReading(12.5, 2 * 2560 * os.sysconf("SC_PAGE_SIZE") >> 20)
 
 
 def test_of_a_server_that_has_ended_nothing_is_known(tmp_path: Path) -> None:
@@ -332,11 +334,11 @@ def test_the_real_kernel_tells_the_cpu_time_of_a_detached_process() -> None:
     ):
         assert detached.stdout is not None
         detached.stdout.readline()
-        found = [usage.read_host(alone.pid, job=job).cpu_seconds or 0.0 for job in ("", "424242")]
+        cpu_seconds = [usage.read_host(alone.pid, job=job).cpu_seconds or 0.0 for job in ("", "424242")]
         worker = usage.read_host(detached.pid)
         alone.kill()
         detached.kill()
 
-    assert found[1] - found[0] >= 0.4
+    assert cpu_seconds[1] - cpu_seconds[0] >= 0.4
     assert (worker.cpu_seconds or 0.0) >= 0.4
     assert worker.memory_mib is not None

@@ -20,44 +20,44 @@ DEMO = HERE.parent / "jupyterhub_gpuspawner" / "demo" / "machines"
 
 def machines() -> dict[str, NodeTopology]:
     """All machines: the demo's, the named ones, the recorded ones."""
-    found = {
+    topologies = {
         path.stem: load(str(path)) for folder in (DEMO, HERE / "data" / "machines") for path in folder.glob("*.json")
     }
     for path in (HERE / "data" / "topo-m").glob("*.txt"):
         try:
-            found[path.stem] = parse(path.read_text("utf-8"))
+            topologies[path.stem] = parse(path.read_text("utf-8"))
         except TopoTextError:
             continue
-    return found
+    return topologies
 
 
 MACHINES = machines()
 K80 = MACHINES["k80-2socket"]
 
 
-class Seen:
+class Picture:
     """A parsed SVG: elements by class, and all text."""
 
     def __init__(self, text: str) -> None:
         self.root = ET.fromstring(text)  # noqa: S314 - our own, and that it can be read is what is tested
-        self.all = [each for each in self.root.iter() if "class" in each.attrib]
+        self.all = [element for element in self.root.iter() if "class" in element.attrib]
 
     def of(self, *kinds: str) -> list[ET.Element]:
         """Elements that have all these classes."""
-        return [each for each in self.all if set(kinds) <= set(each.attrib["class"].split())]
+        return [element for element in self.all if set(kinds) <= set(element.attrib["class"].split())]
 
     def words(self) -> list[str]:
         """Every text in the picture."""
-        return [each.text or "" for each in self.root.iter("{http://www.w3.org/2000/svg}text")]
+        return [element.text or "" for element in self.root.iter("{http://www.w3.org/2000/svg}text")]
 
-    def box(self, each: ET.Element) -> tuple[float, float, float, float]:
+    def box(self, element: ET.Element) -> tuple[float, float, float, float]:
         """Left, top, right, lower edge of a rectangle."""
-        x, y, width, height = (float(each.attrib[key]) for key in ("x", "y", "width", "height"))
+        x, y, width, height = (float(element.attrib[key]) for key in ("x", "y", "width", "height"))
         return x, y, x + width, y + height
 
 
-def seen(machine: NodeTopology, own_gpus: tuple[int, ...] = (), own_cpus: tuple[int, ...] = ()) -> Seen:
-    return Seen(drawing.svg(machine, own_gpus=own_gpus, own_cpus=own_cpus, title="Node g1"))
+def picture_of(machine: NodeTopology, own_gpus: tuple[int, ...] = (), own_cpus: tuple[int, ...] = ()) -> Picture:
+    return Picture(drawing.svg(machine, own_gpus=own_gpus, own_cpus=own_cpus, title="Node g1"))
 
 
 @pytest.mark.parametrize("name", sorted(MACHINES))
@@ -66,32 +66,32 @@ def test_every_device_is_drawn_once(name: str) -> None:
     machine = MACHINES[name]
     own = tuple(range(0, len(machine.gpus), 2))
     cpus = machine.gpus[0].cpus[:3] if machine.gpus else machine.numa_nodes[0].cpus[:3]
-    drawn = seen(machine, own, cpus)
+    drawn = picture_of(machine, own, cpus)
     assert (len(drawn.of("gpu")), len(drawn.of("gpu", "own"))) == (len(machine.gpus), len(own))
-    assert len([each for each in drawn.words() if each.startswith("✓") and "CPUs" not in each]) == len(own)
-    places = set(map(tuple, (drawn.box(each) for each in drawn.of("core", "own"))))
-    assert len(places) - (1 if cpus else 0) == len(cpus)  # one more in the legend
-    placed = [nic for nic, row in enumerate(machine.nic_links) if set(row) & {"PIX", "PXB", "PHB", "NODE"}]
-    assert len(drawn.of("nic")) == len(placed)
+    assert len([word for word in drawn.words() if word.startswith("✓") and "CPUs" not in word]) == len(own)
+    squares = set(map(tuple, (drawn.box(element) for element in drawn.of("core", "own"))))
+    assert len(squares) - (1 if cpus else 0) == len(cpus)  # one more in the legend
+    near_nics = [nic for nic, row in enumerate(machine.nic_links) if set(row) & {"PIX", "PXB", "PHB", "NODE"}]
+    assert len(drawn.of("nic")) == len(near_nics)
 
 
 @pytest.mark.parametrize("name", sorted(MACHINES))
 def test_nothing_overlaps_or_leaves_the_picture(name: str) -> None:
     """GPUs, NICs and NUMA nodes don't cover each other, and words stay inside (6 pixels a character at least)."""
-    drawn = seen(MACHINES[name], (0,), (0, 1))
+    drawn = picture_of(MACHINES[name], (0,), (0, 1))
     width, height = float(drawn.root.attrib["width"]), float(drawn.root.attrib["height"])
-    boxes = [drawn.box(each) for each in drawn.of("gpu") + drawn.of("nic") + drawn.of("node")]
+    boxes = [drawn.box(element) for element in drawn.of("gpu") + drawn.of("nic") + drawn.of("node")]
     assert all(0 <= left < right <= width and 0 <= top < low <= height for left, top, right, low in boxes)
     for one, two in combinations(boxes, 2):
         assert one[2] <= two[0] or two[2] <= one[0] or one[3] <= two[1] or two[3] <= one[1]
-    for each in drawn.root.iter("{http://www.w3.org/2000/svg}text"):
-        long = 5.9 * len(each.text or "")
+    for element in drawn.root.iter("{http://www.w3.org/2000/svg}text"):
+        long = 5.9 * len(element.text or "")
         anchor = {"mid": 0.5, "end": 1.0}
-        shift = sum(anchor.get(kind, 0) for kind in each.attrib["class"].split()) * long
-        start = float(each.attrib["x"]) - shift
+        shift = sum(anchor.get(kind, 0) for kind in element.attrib["class"].split()) * long
+        start = float(element.attrib["x"]) - shift
         assert start >= 0
-        assert start + long <= width + 6, each.text
-        assert float(each.attrib["y"]) < height
+        assert start + long <= width + 6, element.text
+        assert float(element.attrib["y"]) < height
 
 
 @pytest.mark.parametrize(
@@ -101,23 +101,23 @@ def test_nothing_overlaps_or_leaves_the_picture(name: str) -> None:
 )  # fmt: skip
 def test_nvlinks(name: str, curves: int, bars: int) -> None:
     """Each pair's NVLink is a curve, or one bar with a line from each GPU if all pairs have the same link."""
-    shapes = [each.attrib["d"] for each in seen(MACHINES[name]).of("nv")]
+    shapes = [element.attrib["d"] for element in picture_of(MACHINES[name]).of("nv")]
     legend = len({word for row in MACHINES[name].links for word in row if word.startswith("NV")})
     assert (len([d for d in shapes if "C" in d]), len([d for d in shapes if "L" in d]) - legend) == (curves, bars)
 
 
 def test_nvlinks_of_its_own_stand_out_and_more_links_are_thicker() -> None:
     """Of the job's three GPUs the three NVLinks are marked; two links are drawn thicker than one."""
-    drawn = seen(MACHINES["dgx1v"], (0, 2, 3))
-    widths = sorted({float(each.attrib["stroke-width"]) for each in drawn.of("nv")})
-    assert [float(each.attrib["stroke-width"]) for each in drawn.of("nv", "own")].count(widths[1]) == 2
+    drawn = picture_of(MACHINES["dgx1v"], (0, 2, 3))
+    widths = sorted({float(element.attrib["stroke-width"]) for element in drawn.of("nv")})
+    assert [float(element.attrib["stroke-width"]) for element in drawn.of("nv", "own")].count(widths[1]) == 2
     assert len(drawn.of("nv", "own")) == 3
 
 
 def test_a_screen_reader_is_told() -> None:
     """The picture is one image with a name and a description that both can be found by their ids."""
-    root = seen(K80, (2, 3), (12, 13, 14, 15)).root
-    named = {each.attrib["id"]: each.text for each in root if "id" in each.attrib}
+    root = picture_of(K80, (2, 3), (12, 13, 14, 15)).root
+    named = {element.attrib["id"]: element.text for element in root if "id" in element.attrib}
     assert root.attrib["role"] == "img"
     assert [named[word] for word in root.attrib["aria-labelledby"].split()] == [
         "Node g1",
@@ -148,7 +148,7 @@ def test_two_pictures_on_a_page_have_different_ids() -> None:
 def test_a_core_of_which_one_thread_is_its_own_is_filled_in_part() -> None:
     """Of a core with two siblings one is the job's: half of the square is filled."""
     machine = NodeTopology(numa_nodes=(NumaNode(0, (0, 1, 2, 3)),), siblings=((0, 2), (1, 3)))
-    heights = [float(each.attrib["height"]) for each in seen(machine, (), (0, 1, 2)).of("core", "own")]
+    heights = [float(element.attrib["height"]) for element in picture_of(machine, (), (0, 1, 2)).of("core", "own")]
     assert heights[:2] == [11.0, 5.5]
 
 
@@ -156,8 +156,8 @@ def test_words_from_a_node_are_only_words() -> None:
     """Names that a node or a user chose can't become markup, and what XML does not allow can't break it."""
     bad = "</text><script>alert(1)</script>&\x00\x1b\"'"
     machine = replace(K80, gpus=tuple(replace(gpu, name=bad, mig=None) for gpu in K80.gpus), nics=(bad,))
-    drawn = Seen(drawing.svg(machine, title=bad))
-    assert {each.tag.rpartition("}")[2] for each in drawn.root.iter()} == {
+    drawn = Picture(drawing.svg(machine, title=bad))
+    assert {element.tag.rpartition("}")[2] for element in drawn.root.iter()} == {
         "svg", "title", "desc", "style", "rect", "path", "text",
     }  # fmt: skip
     assert any(word.startswith("</text><script>") for word in drawn.words())
@@ -165,18 +165,18 @@ def test_words_from_a_node_are_only_words() -> None:
 
 def test_positions_that_are_not_there_are_no_ones() -> None:
     """GPUs that the topology does not have are not marked."""
-    assert seen(K80, (7,)).of("gpu", "own") == []
+    assert picture_of(K80, (7,)).of("gpu", "own") == []
 
 
 def colours(theme: str) -> dict[str, tuple[float, ...]]:
     """The colours of a theme by name, as linear light."""
     block = drawing.STYLE.split(f"[data-bs-theme={theme}]")[1].split("}")[0]
-    found = {}
+    palette = {}
     for name, code in re.findall(r"--([\w-]+):#([0-9a-f]+)", block):
         full = code if len(code) == 6 else "".join(2 * c for c in code)
         parts = [int(full[n : n + 2], 16) / 255 for n in (0, 2, 4)]
-        found[name] = tuple(c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return found
+        palette[name] = tuple(c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return palette
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -236,10 +236,10 @@ def test_mig_devices_are_told_apart() -> None:
 
 def test_a_gpu_that_is_lost_is_said_to_be() -> None:
     """Beside the others, in the driver's words."""
-    known = MACHINES["k80-2socket"]
-    gpus = (replace(known.gpus[0], name="", memory_mib=None, fault="GPU is lost"), *known.gpus[1:])
+    machine = MACHINES["k80-2socket"]
+    gpus = (replace(machine.gpus[0], name="", memory_mib=None, fault="GPU is lost"), *machine.gpus[1:])
 
-    rows = node.table(replace(known, gpus=gpus))
+    rows = node.table(replace(machine, gpus=gpus))
 
     assert [words.partition("; NUMA")[0] for name, words in rows if name.startswith("GPU")] == [
         "GPU is lost",
@@ -249,7 +249,7 @@ def test_a_gpu_that_is_lost_is_said_to_be() -> None:
 
 def test_a_node_of_which_nothing_is_known_can_be_drawn() -> None:
     """Without GPU, CPU or NUMA node there is still a picture."""
-    drawn = seen(NodeTopology())
+    drawn = picture_of(NodeTopology())
     assert drawn.words()[:2] == ["Node g1", "No GPU"]
 
 
@@ -258,13 +258,13 @@ def test_a_node_of_which_nothing_is_known_can_be_drawn() -> None:
 )
 def test_distance_is_told_where_it_is_known(name: str, words: list[str]) -> None:
     """NUMA nodes without a PCIe link word show their distance, if it is known."""
-    assert [word for word in seen(MACHINES[name]).words() if word.startswith("distance")] == words
+    assert [word for word in picture_of(MACHINES[name]).words() if word.startswith("distance")] == words
 
 
 def test_gpus_without_a_known_place_stand_apart() -> None:
     """A GPU of an unknown node is drawn, but not at any NUMA node."""
     nodes = (NumaNode(0, (0, 1), 1, (10, 21)), NumaNode(1, (2, 3), 1, (21, 10)))
-    drawn = seen(NodeTopology(gpus=(Gpu(0, numa_node=1), Gpu(1)), numa_nodes=nodes))
+    drawn = picture_of(NodeTopology(gpus=(Gpu(0, numa_node=1), Gpu(1)), numa_nodes=nodes))
     assert [word for word in drawn.words() if word.startswith("NUMA")] == [
         "NUMA node 0",
         "NUMA node 1",

@@ -60,7 +60,7 @@ def test_known_best_set(
     machine: str, free: str, count: int, gpus: tuple[int, ...], weakest: str, ring: float, mean: float
 ) -> None:
     """The set, its order and its figures on a machine whose optimum is known."""
-    choice = choose(NAMED[machine], granted=[int(each) for each in free], count=count)
+    choice = choose(NAMED[machine], granted=[int(digit) for digit in free], count=count)
     assert (choice.gpus, choice.weakest_link, choice.ring_gbps, choice.mean_gbps) == (gpus, weakest, ring, mean)
 
 
@@ -81,7 +81,7 @@ def test_known_best_set(
 )
 def test_one_gpu(machine: str, free: str, cpus: range, gpu: int) -> None:
     """A single GPU is the nearest to the CPUs; among equals, one without a partner, so that no fast pair is broken."""
-    assert choose(NAMED[machine], granted=[int(each) for each in free], count=1, cpus=cpus).gpus == (gpu,)
+    assert choose(NAMED[machine], granted=[int(digit) for digit in free], count=1, cpus=cpus).gpus == (gpu,)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ class Exhaustive:
             rings.append((min(rates), round(sum(rates), 6)))
         return (*max(rings), round(sum(self.rate(a, b) for a, b in itertools.combinations(chosen, 2)), 6))
 
-    def way(self, gpu: int) -> int:
+    def distance(self, gpu: int) -> int:
         """Sum of NUMA distances from the CPUs."""
         device = self.machine.gpus[gpu]
         ids = [numa_node.id for numa_node in self.machine.numa_nodes]
@@ -229,13 +229,15 @@ class Exhaustive:
         ring, _, total = self.links(chosen)
         homes = {(device.numa_node, () if device.numa_node is not None else device.cpus or device.numa_affinity)
                  for device in (self.machine.gpus[gpu] for gpu in chosen)}  # fmt: skip
-        way = -sum(self.way(gpu) for gpu in chosen)
+        distance = -sum(self.distance(gpu) for gpu in chosen)
         left = (
             round(sum(self.rate(*pair) for pair in pairs if self.machine.link(*pair).startswith("NV")), 6),
             round(sum(self.rate(*pair) for pair in pairs), 6),
             [-gpu for gpu in chosen],
         )
-        return (-len(homes), way, ring, total, *left) if nodes_first else (ring, total, way, -len(homes), *left)
+        return (
+            (-len(homes), distance, ring, total, *left) if nodes_first else (ring, total, distance, -len(homes), *left)
+        )
 
     def best(self, free: tuple[int, ...], count: int, nodes_first: bool = False) -> tuple[int, ...]:
         """The best set."""
@@ -250,7 +252,7 @@ class Exhaustive:
         rates = [self.rate(*step) for step in zip(order, (*order[1:], order[0]), strict=True)]
         if count < 3:
             rates = [ring] * (count - 1)
-        front = min(best, key=lambda gpu: (self.way(gpu), gpu))
+        front = min(best, key=lambda gpu: (self.distance(gpu), gpu))
         return (tuple(sorted(order)), order[0], min(rates, default=0), round(sum(rates), 6)) == (
             best,
             front,
@@ -270,7 +272,10 @@ def corpus() -> dict[str, NodeTopology]:
         if 1 < len(machine.gpus) <= 8:
             kind = (machine.links, tuple((gpu.numa_node, gpu.cpus) for gpu in machine.gpus))
             machines.setdefault(kind, (path.stem, machine))
-    return {**dict(machines.values()), **{name: each for name, each in NAMED.items() if 0 < len(each.gpus) <= 8}}
+    return {
+        **dict(machines.values()),
+        **{name: topology for name, topology in NAMED.items() if 0 < len(topology.gpus) <= 8},
+    }
 
 
 CORPUS = corpus()

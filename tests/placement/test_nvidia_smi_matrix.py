@@ -29,7 +29,7 @@ def text(name: str) -> str:
     return (DATA / "topo-m" / name).read_bytes().decode()
 
 
-def seen(topology: NodeTopology) -> dict[str, Any]:
+def document_of(topology: NodeTopology) -> dict[str, Any]:
     """A topology in the words of the expected files."""
     return {
         "gpus": [f"GPU{gpu.index}" for gpu in topology.gpus],
@@ -47,14 +47,14 @@ def expected(name: str) -> dict[str, Any]:
     """What the text says, derived without the parser; affinities in the shortest form."""
     document: dict[str, Any] = json.loads((DATA / "topo-m-expected" / name.replace(".txt", ".json")).read_text("utf-8"))
     for key in ("cpu_affinity", "numa_affinity"):
-        document[key] = [each and format_cpulist(parse_cpulist(each)) for each in document[key]]
+        document[key] = [affinity and format_cpulist(parse_cpulist(affinity)) for affinity in document[key]]
     return document
 
 
 @pytest.mark.parametrize("name", USABLE)
 def test_matrix_is_what_the_text_says(name: str) -> None:
     """Every recorded output is read as it stands: links, NICs, affinities, and whether something is wrong with it."""
-    assert seen(parse(text(name))) == expected(name)
+    assert document_of(parse(text(name))) == expected(name)
 
 
 @pytest.mark.parametrize("name", USABLE)
@@ -64,12 +64,12 @@ def test_index_agrees(name: str) -> None:
     words = {word for line in document["links"] + document["nic_links"] for word in line} - {"?", "X"}
     assert (len(document["gpus"]), document["damaged"]) == (int(row["n_gpu_cols"]), row["verdict"] != "ok")
     assert not row["links_seen"] or words <= set(row["links_seen"].split())
-    known = {
+    columns = {
         "CPU Affinity": any(document["cpu_affinity"]),
         "NUMA Affinity": any(document["numa_affinity"]),
-        "GPU NUMA ID": any(each is not None for each in document["gpu_numa_id"]),
+        "GPU NUMA ID": any(numa_id is not None for numa_id in document["gpu_numa_id"]),
     }
-    assert {column for column, has in known.items() if has} <= set(row["affinity_columns"].split(";"))
+    assert {column for column, has in columns.items() if has} <= set(row["affinity_columns"].split(";"))
 
 
 @pytest.mark.parametrize("name", sorted(set(INDEX) - set(USABLE)))
@@ -191,18 +191,18 @@ def test_every_cut_tells_no_lie(name: str) -> None:
         except TopoTextError:
             continue
         size = len(cut.gpus)
-        told = [(a, b, cut.link(a, b)) for a in range(size) for b in range(size) if cut.link(a, b) != "?"]
-        assert told == [(a, b, whole.link(a, b)) for a, b, _ in told]
-        assert cut.problems or len(told) == len(whole.gpus) ** 2
+        links = [(a, b, cut.link(a, b)) for a in range(size) for b in range(size) if cut.link(a, b) != "?"]
+        assert links == [(a, b, whole.link(a, b)) for a, b, _ in links]
+        assert cut.problems or len(links) == len(whole.gpus) ** 2
 
 
 @given(st.text(alphabet="GPUNICX SYSNV128-,/A|.#*\t\n", max_size=200), st.sampled_from(USABLE), st.integers(0, 3000))
 def test_any_text_is_read_or_refused(noise: str, name: str, at: int) -> None:
     """Noise anywhere in a text gives a sound topology or a TopoTextError, never another error."""
     words = text(name)
-    for each in (noise, words[:at] + noise + words[at:]):
+    for variant in (noise, words[:at] + noise + words[at:]):
         try:
-            topology = parse(each)
+            topology = parse(variant)
         except TopoTextError:
             continue
         assert all(is_link(word) for row in topology.links for word in row)

@@ -55,10 +55,10 @@ def test_best_ring(seed: int) -> None:
         weight[a][b] = weight[b][a] = draw.choice((7, 9, 12, 25, 50))
     first = draw.randrange(size)
     order = ring.best_ring(weight, (1 << size) - 1, first)
-    others = [each for each in range(size) if each != first]
+    others = [member for member in range(size) if member != first]
 
-    def worth(way: list[int]) -> tuple[int, int]:
-        links = [weight[a][b] for a, b in zip(way, way[1:] + way[:1], strict=True)]
+    def worth(members: list[int]) -> tuple[int, int]:
+        links = [weight[a][b] for a, b in zip(members, members[1:] + members[:1], strict=True)]
         return (min(links), sum(links))
 
     assert order[0] == first
@@ -86,7 +86,7 @@ def test_equal_members_are_taken_once(seed: int) -> None:
     draw = random.Random(seed)
     size = 0
     kinds = [list(range(size, size := size + draw.randint(1, 3))) for _ in range(draw.randint(2, 5))]
-    kind = {each: n for n, group in enumerate(kinds) for each in group}
+    kind = {member: n for n, group in enumerate(kinds) for member in group}
     level = {pair: draw.choice((7, 9, 12)) for pair in itertools.combinations_with_replacement(range(len(kinds)), 2)}
     weight = [
         [0 if a == b else level[min(kind[a], kind[b]), max(kind[a], kind[b])] for b in range(size)] for a in range(size)
@@ -94,9 +94,11 @@ def test_equal_members_are_taken_once(seed: int) -> None:
     for count in range(1, size + 1):
         wanted = []
         for some in itertools.combinations(range(size), count):
-            if all(each in some for group in kinds for each in group[: sum(kind[s] == kind[group[0]] for s in some)]):
+            if all(
+                member in some for group in kinds for member in group[: sum(kind[s] == kind[group[0]] for s in some)]
+            ):
                 total = sum(weight[a][b] for a, b in itertools.combinations(some, 2))
-                wanted.append((total, sum(1 << each for each in some)))
+                wanted.append((total, sum(1 << member for member in some)))
         assert sorted(zip(*ring.sets(weight, count, kinds), strict=True)) == sorted(wanted)
         assert ring.cost(count, kinds) >= len(wanted)
 

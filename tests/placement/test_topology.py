@@ -91,13 +91,13 @@ def test_other_documents_are_refused(document: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "good"),
+    ("word", "valid"),
     [("X", True), ("NV1", True), ("NV18", True), ("SYS", True), ("SOC", True), ("?", True), ("NV", False),
      ("NV0", False), ("NV100", False), ("NV²", False), ("nv1", False), ("OK", False), ("", False)],
 )  # fmt: skip
-def test_link_words(word: str, good: bool) -> None:
+def test_link_words(word: str, valid: bool) -> None:
     """The link words are nvidia-smi's, and no others."""
-    assert is_link(word) is good
+    assert is_link(word) is valid
 
 
 def test_a_problem_is_said_once() -> None:

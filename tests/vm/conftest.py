@@ -119,11 +119,11 @@ def power_on(kernel: Path, image: Path, folder: Path) -> list[dict[str, Any]]:
             pass
         finally:
             machine.kill()
-    said = [json.loads(line) for line in results.read_text().splitlines() if line.endswith("}")]
-    if not said or "end" not in said[-1]:
+    documents = [json.loads(line) for line in results.read_text().splitlines() if line.endswith("}")]
+    if not documents or "end" not in documents[-1]:
         tail = (console.read_text(errors="replace") + (folder / "qemu").read_text())[-3000:]
         pytest.fail(f"the machine did not come to its end (at most {SECONDS} s); its last words:\n{tail}")
-    return said
+    return documents
 
 
 def fill(root: Path) -> None:

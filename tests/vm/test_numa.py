@@ -32,21 +32,23 @@ TOUCHED = 2 * (10 << 20) // 4096
 """Pages that the witness touches."""
 NO_DRIVER = "NVML is not available"
 CAN_BUILD = pytest.mark.skipif(c_library.compiler() is None, reason="no C compiler for the stand-in of NVML")
-EACH = [pytest.param(job, marks=(CAN_BUILD,) if job.driver else (), id=job.name) for job in JOBS]
+JOB_PARAMS = [pytest.param(job, marks=(CAN_BUILD,) if job.driver else (), id=job.name) for job in JOBS]
 
 
 def own_pci(job: Job, visible: str) -> tuple[str, ...]:
     """PCI addresses of the GPUs that ``CUDA_VISIBLE_DEVICES`` names in a job."""
-    known = job.pci if job.constrained else tuple(gpu.pci for gpu in K80.gpus)
-    return tuple(known[int(name)] for name in visible.split(","))
+    addresses = job.pci if job.constrained else tuple(gpu.pci for gpu in K80.gpus)
+    return tuple(addresses[int(name)] for name in visible.split(","))
 
 
 class Truth:
     """The guest's output: the kernel's description of the node, and each job's report and witness."""
 
-    def __init__(self, said: list[dict[str, Any]]) -> None:
-        self.node: dict[str, Any] = said[0]["node"]
-        self.jobs: dict[str, dict[str, Any]] = {each["job"]: each for each in said if "job" in each}
+    def __init__(self, documents: list[dict[str, Any]]) -> None:
+        self.node: dict[str, Any] = documents[0]["node"]
+        self.jobs: dict[str, dict[str, Any]] = {
+            document["job"]: document for document in documents if "job" in document
+        }
 
     def report(self, job: Job) -> NodeReport:
         """The job's report, read by the hub's parser."""
@@ -96,7 +98,7 @@ def truth(boot: Callable[..., list[dict[str, Any]]], tmp_path_factory: pytest.Te
         if job.driver:
             (files / job.name).write_text(nvml.describe(job.shown()))
     everything: list[Job | Rank] = [*jobs, *RANKS]
-    return Truth(boot([each.to_guest() for each in everything], files))
+    return Truth(boot([guest_job.to_guest() for guest_job in everything], files))
 
 
 def test_a_kernel_before_5_15_chooses_the_memory_of_two_sockets_itself(
@@ -154,7 +156,7 @@ def test_nvml_and_the_kernel_make_one_node(truth: Truth) -> None:
     assert (list(topology.gpus), topology.links) == (whole, (("X", "PIX"), ("PIX", "X")))
 
 
-@pytest.mark.parametrize("job", EACH)
+@pytest.mark.parametrize("job", JOB_PARAMS)
 def test_a_server_is_held_where_its_job_allows(truth: Truth, job: Job) -> None:
     """CPUs, memory policy and pages are as in the table, according to the kernel, for every thread."""
     witness = truth.witness(job)
@@ -166,7 +168,7 @@ def test_a_server_is_held_where_its_job_allows(truth: Truth, job: Job) -> None:
         assert tuple(int(node) for node in witness["pages"]) == job.pages
 
 
-@pytest.mark.parametrize("job", EACH)
+@pytest.mark.parametrize("job", JOB_PARAMS)
 def test_the_report_says_what_the_kernel_does(truth: Truth, job: Job) -> None:
     """GPUs, CPUs, NUMA nodes and memory policy in the report are those of the server's process."""
     placement = truth.report(job).placement
@@ -181,13 +183,13 @@ def test_the_report_says_what_the_kernel_does(truth: Truth, job: Job) -> None:
     ) == (held.gpus, held.cpus, held.numa_nodes, held.memory_policy, job.problems)
 
 
-@pytest.mark.parametrize("job", EACH)
+@pytest.mark.parametrize("job", JOB_PARAMS)
 def test_aligned_means_gpus_cpus_and_memory(truth: Truth, job: Job) -> None:
     """The report says aligned exactly if the kernel keeps CPUs and memory on the NUMA nodes of the GPUs."""
     assert truth.report(job).placement.aligned is truth.held(job).aligned
 
 
-@pytest.mark.parametrize("job", EACH)
+@pytest.mark.parametrize("job", JOB_PARAMS)
 def test_numactl_agrees(truth: Truth, job: Job) -> None:
     """``numactl --show`` in place of the server shows the same CPUs and the same policy."""
     shown = dict(line.split(": ", 1) for line in truth.witness(job)["numactl"].splitlines() if ": " in line)
@@ -197,7 +199,7 @@ def test_numactl_agrees(truth: Truth, job: Job) -> None:
     )
 
 
-@pytest.mark.parametrize("job", EACH)
+@pytest.mark.parametrize("job", JOB_PARAMS)
 def test_the_environment_says_the_same(truth: Truth, job: Job) -> None:
     """CPUs and nodes that libraries and notebooks see are those that the kernel enforces."""
     environ = truth.witness(job)["environ"]

@@ -74,20 +74,20 @@ def serving(slurm: PrivateSlurm, folder: Path, *options: str) -> Iterator[Server
     (home / "launch.pyz").write_bytes(launcher_archive())
     plan = LaunchPlan(topology_file=slurm.topology_pattern)
     (home / "plan.json").write_text(plan.dumps())
-    seen, script = home / "environment.json", home / "job.sh"
+    dump, script = home / "environment.json", home / "job.sh"
     show = "import json, os, sys, time; json.dump(dict(os.environ), open(sys.argv[1], 'w')); time.sleep(600)"
     launch = f"{sys.executable} -I {home}/launch.pyz --plan {home}/plan.json --"
-    script.write_text(f'#!/bin/sh\nexport JUPYTERHUB_API_TOKEN=secret\n{launch} {sys.executable} -c "{show}" {seen}\n')
+    script.write_text(f'#!/bin/sh\nexport JUPYTERHUB_API_TOKEN=secret\n{launch} {sys.executable} -c "{show}" {dump}\n')
     everything = ("--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=24", "--gres=gpu:k80:4")
     job = slurm.run("sbatch", "--parsable", f"--output={home}/log", *(options or everything), str(script))
     try:
         wait_until(
-            seen.exists,
+            dump.exists,
             lambda: (home / "log").read_text() if (home / "log").exists() else "the job has not started",
             seconds=WITHIN,
         )
         time.sleep(0.2)
-        environ = json.loads(seen.read_text())
+        environ = json.loads(dump.read_text())
         yield Server(job, {**environ, **slurm.environment, "PATH": f"{environ['PATH']}:{slurm.bin_dir}"})
     finally:
         with suppress(SlurmFailed):

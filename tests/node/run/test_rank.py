@@ -74,7 +74,7 @@ def test_what_slurm_has_divided(environ: dict[str, str], visible: int, own: bool
 
 
 @pytest.mark.parametrize(
-    ("node", "granted", "gpus", "each", "parts"),
+    ("node", "granted", "gpus", "per_task", "parts"),
     [
         pytest.param(K80, "0-23", [(0,), (1,), (2,), (3,)], 4, "0-3 4-7 12-15 16-19", id="as promised"),
         pytest.param(K80, "0-23", [(2,), (0,)], None, "12-23 0-11", id="all of it, by socket"),
@@ -89,11 +89,11 @@ def test_what_slurm_has_divided(environ: dict[str, str], visible: int, own: bool
     ],
 )
 def test_cpus_are_divided_beside_the_gpus(
-    node: NodeTopology, granted: str, gpus: list[tuple[int, ...]], each: int | None, parts: str
+    node: NodeTopology, granted: str, gpus: list[tuple[int, ...]], per_task: int | None, parts: str
 ) -> None:
     """Each task gets cores next to its GPUs, whole ones if there are enough; nothing is assigned twice."""
-    found = divide_cpus(node, parse_cpulist(granted), gpus, per_task=each)
-    assert " ".join(map(format_cpulist, found)) == parts
+    cpus = divide_cpus(node, parse_cpulist(granted), gpus, per_task=per_task)
+    assert " ".join(map(format_cpulist, cpus)) == parts
 
 
 @given(
@@ -101,7 +101,7 @@ def test_cpus_are_divided_beside_the_gpus(
 )
 def test_division_is_sound(granted: set[int], gpus: list[set[int]]) -> None:
     """Whatever is granted and however GPUs are shared, every task has a CPU, and CPUs are shared only where too few."""
-    parts = divide_cpus(K80, sorted(granted), [sorted(each) for each in gpus])
+    parts = divide_cpus(K80, sorted(granted), [sorted(indices) for indices in gpus])
     together = [cpu for part in parts for cpu in part]
     assert all(parts)
     assert set(together) == granted
@@ -130,7 +130,7 @@ def step(
     node: NodeTopology, tasks: int, gpus: str, cpu_ids: str, policy: str = "best-effort", **environ: str
 ) -> list[tuple[Task, PlacementDocument]]:
     """All tasks of a step, each with its placement; ``environ`` may hold values with ``{}`` for the task's number."""
-    found = []
+    placements = []
     for local in range(tasks):
         task = Task(
             node,
@@ -150,12 +150,12 @@ def step(
             cpu_ids,
             policy=policy,
         )
-        found.append((task, task.place()[0]))
-    return found
+        placements.append((task, task.place()[0]))
+    return placements
 
 
-def seen(tasks: list[tuple[Task, PlacementDocument]]) -> list[str]:
-    return [f"{task.environ['CUDA_VISIBLE_DEVICES']} on {placed.cpus}" for task, placed in tasks]
+def parts_of(tasks: list[tuple[Task, PlacementDocument]]) -> list[str]:
+    return [f"{task.environ['CUDA_VISIBLE_DEVICES']} on {placement.cpus}" for task, placement in tasks]
 
 
 @pytest.mark.parametrize(
@@ -177,14 +177,14 @@ def seen(tasks: list[tuple[Task, PlacementDocument]]) -> list[str]:
 )
 def test_tasks_divide_the_node(node: NodeTopology, tasks: int, gpus: str, cpus: str, parts: list[str]) -> None:
     """Each task gets neighbours in the best ring and cores near them; nothing is assigned twice unless it must be."""
-    assert seen(step(node, tasks, gpus, cpus)) == parts
+    assert parts_of(step(node, tasks, gpus, cpus)) == parts
 
 
 def test_the_placement_tells_the_tasks_part() -> None:
     """Links, nodes and alignment are those of the part; the sentence says whose it is."""
-    [_, (_, placed)] = step(K80, 2, "0,1,2,3", "0-23")
-    assert (placed.weakest_link, placed.numa_nodes, placed.aligned) == ("PIX", (1,), True)
-    assert placed.why == (
+    [_, (_, placement)] = step(K80, 2, "0,1,2,3", "0-23")
+    assert (placement.weakest_link, placement.numa_nodes, placement.aligned) == ("PIX", (1,), True)
+    assert placement.why == (
         "Task 1 of 2 on this node. GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s)."
     )
 
@@ -192,7 +192,7 @@ def test_the_placement_tells_the_tasks_part() -> None:
 def test_gpus_that_slurm_gave_to_each_task_stay_with_it() -> None:
     """--gpus-per-task: the cores follow what Slurm has given."""
     own = {"CUDA_VISIBLE_DEVICES": "{}", "SLURM_STEP_GPUS": "{}"}
-    assert seen(step(K80, 4, "0,1,2,3", "0-23", **own)) == [
+    assert parts_of(step(K80, 4, "0,1,2,3", "0-23", **own)) == [
         "0 on 0-5",
         "1 on 6-11",
         "2 on 12-17",
@@ -211,7 +211,7 @@ def test_mig_devices_are_divided_by_their_uuids() -> None:
 def test_names_that_cannot_be_found_are_divided_in_slurms_order() -> None:
     """If the driver says nothing, only the names are divided."""
     unknown = NodeTopology(numa_nodes=K80.numa_nodes, simulated=True)
-    assert seen(step(unknown, 2, "0,1,2,3", "0-23")) == ["0,1 on 0-11", "2,3 on 12-23"]
+    assert parts_of(step(unknown, 2, "0,1,2,3", "0-23")) == ["0,1 on 0-11", "2,3 on 12-23"]
 
 
 def test_threads_of_the_whole_server_are_not_those_of_a_part() -> None:
@@ -224,12 +224,12 @@ def test_threads_of_the_whole_server_are_not_those_of_a_part() -> None:
 def test_a_task_has_both_threads_of_each_core_where_slurm_counts_cores() -> None:
     """Two CPUs for each task are two cores, of which Slurm has granted four with eight threads."""
     tasks = step(replace(THREADED, simulated=True), 2, "0,1", "0-7", SLURM_CPUS_ON_NODE="4", SLURM_CPUS_PER_TASK="2")
-    assert sorted(seen(tasks)) == ["0 on 0-1,4-5", "1 on 2-3,6-7"]
+    assert sorted(parts_of(tasks)) == ["0 on 0-1,4-5", "1 on 2-3,6-7"]
 
 
 def test_without_a_policy_cpus_are_left_as_they_are() -> None:
     """``none`` divides the GPUs, which srun shows to all tasks, and binds nothing."""
-    assert seen(step(K80, 2, "0,1,2,3", "0-7", policy="none")) == ["0,1 on 0-7", "2,3 on 0-7"]
+    assert parts_of(step(K80, 2, "0,1,2,3", "0-7", policy="none")) == ["0,1 on 0-7", "2,3 on 0-7"]
 
 
 # Ranks of gpuspawner-run.
@@ -276,12 +276,12 @@ def test_tasks_that_share_are_counted_by_the_first() -> None:
     """CPUs or GPUs."""
     tasks = step(K80, 25, "0,1", "0-23")
     shared = ("25 tasks share 2 GPUs on this node.", "25 tasks share 24 CPUs on this node.")
-    assert [placed.problems for _, placed in tasks] == [shared, *[()] * 24]
+    assert [placement.problems for _, placement in tasks] == [shared, *[()] * 24]
 
 
 def test_the_binding_that_is_printed_is_the_one_that_holds() -> None:
     """The numbers of a simulated node are not those of the machine on which the rank runs."""
-    placed = PlacementDocument(cpus="6-11", memory_policy="preferred:0")
-    assert binding(placed, "1") == "GPUs 1; CPUs 6-11; memory preferred:0"
-    simulated = replace(placed, simulated=True)
+    placement = PlacementDocument(cpus="6-11", memory_policy="preferred:0")
+    assert binding(placement, "1") == "GPUs 1; CPUs 6-11; memory preferred:0"
+    simulated = replace(placement, simulated=True)
     assert binding(simulated, "1") == "GPUs 1; CPUs and memory not bound, because the node is simulated"

@@ -37,17 +37,19 @@ def server(four_nodes: PrivateSlurm, site_folder: Path) -> Iterator[Server]:
 
 def ranks_of(mark: str) -> dict[int, str]:
     """The processes of a run by id, with their nodes: those that have ``mark`` in their environment."""
-    found = {}
+    ranks = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 environ = (entry / "environ").read_bytes().split(b"\0")
                 if f"RUN_MARK={mark}".encode() in environ and (entry / "comm").read_text().strip() == "sleep":
                     names = [
-                        each.partition(b"=")[2].decode() for each in environ if each.startswith(b"SLURMD_NODENAME=")
+                        variable.partition(b"=")[2].decode()
+                        for variable in environ
+                        if variable.startswith(b"SLURMD_NODENAME=")
                     ]
-                    found[int(entry.name)] = names[0]
-    return found
+                    ranks[int(entry.name)] = names[0]
+    return ranks
 
 
 def parent(pid: int) -> int:
@@ -65,10 +67,10 @@ def test_sixteen_ranks_each_know_their_place_and_have_their_part(server: Server)
     """GPUs, CPUs and variables of every rank; Slurm's variables of the batch step and the token are not passed on."""
     show = "import json, os, sys; print(json.dumps([os.environ.get(name) for name in sys.argv[1:]]))"
     done = server.run("--no-label", "--", sys.executable, "-c", show, *VARIABLES)
-    found = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda row: int(row[0]))
+    rows = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda row: int(row[0]))
     parts = ("0-5", "6-11", "12-17", "18-23")
     same = ["6", "127.0.0.1", "lo", None, None, None]
-    assert (done.returncode, found) == (
+    assert (done.returncode, rows) == (
         0,
         [
             [str(4 * node + gpu), "16", str(gpu), "4", str(node), NAMES[node], str(gpu), parts[gpu], *same]
@@ -87,7 +89,7 @@ def test_a_rank_that_fails_is_named_and_ends_the_others(server: Server, tmp_path
     assert done.returncode == 7
     assert f"gpuspawner-run: rank 3 on r3 failed with exit code 7; its log is {log}" in done.stderr.splitlines()
     assert log.read_text() == "no such file\n"
-    assert sorted(each.name for each in tmp_path.iterdir()) == [
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
         "rank-0.r1.log",
         "rank-1.r1.log",
         "rank-2.r2.log",
@@ -128,8 +130,8 @@ def test_a_run_does_not_wait_for_a_node_that_is_gone(server: Server, capfd: pyte
         rank = next(pid for pid, node in ranks_of(mark).items() if node == "r3")
         os.kill(ancestor(rank, "slurmstepd"), signal.SIGKILL)
         assert run.wait(WITHIN) == 137  # srun's: the ranks on the other nodes were killed
-    said = "gpuspawner-run: rank 2 on r3 gave no sign of life for 8 seconds; all ranks are being ended"
-    assert said in capfd.readouterr().err.splitlines()
+    line = "gpuspawner-run: rank 2 on r3 gave no sign of life for 8 seconds; all ranks are being ended"
+    assert line in capfd.readouterr().err.splitlines()
     wait_until(lambda: not ranks_of(mark), lambda: ranks_of(mark), seconds=WITHIN)
 
 
@@ -144,15 +146,15 @@ def test_all_reduce_from_a_notebook(server: Server) -> None:
         client.start_channels()
         client.wait_for_ready(timeout=WITHIN)
         client.execute(f"!gpuspawner-run --per-node -- {sys.executable} {ALL_REDUCE}")
-        said = ""
+        output = ""
         with suppress(Empty):
             while True:
                 message = client.get_iopub_msg(timeout=WITHIN)
-                said += message["content"].get("text", "") if message["msg_type"] == "stream" else ""
-                if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle" and said:
+                output += message["content"].get("text", "") if message["msg_type"] == "stream" else ""
+                if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle" and output:
                     break
-        sums = sorted(line.strip() for line in said.splitlines() if "sum" in line)
-        assert sums == [f"{rank}: rank {rank} of 4: the sum of all ranks is 6" for rank in range(4)], said
+        sums = sorted(line.strip() for line in output.splitlines() if "sum" in line)
+        assert sums == [f"{rank}: rank {rank} of 4: the sum of all ranks is 6" for rank in range(4)], output
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

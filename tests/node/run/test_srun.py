@@ -103,7 +103,7 @@ def test_the_job_s_nodes(environ: dict[str, str], answer: str, nodes: tuple[Node
 
 
 @pytest.mark.parametrize(
-    ("asked", "in_all"),
+    ("tres", "in_all"),
     [
         ("TresPerNode=gres:gpu:4", False),
         ("TresPerNode=gres/gpu:4\n   TresPerTask=cpu=4", False),
@@ -111,9 +111,9 @@ def test_the_job_s_nodes(environ: dict[str, str], answer: str, nodes: tuple[Node
         ("TresPerJob=gres/gpu:9\n   TresPerTask=cpu=4", True),
     ],
 )
-def test_how_the_job_asked_for_its_gpus(asked: str, in_all: bool) -> None:
+def test_how_the_job_asked_for_its_gpus(tres: str, in_all: bool) -> None:
     """For each node or for all together, as Slurm 22.05 and 26.05 write it."""
-    assert srun.read({"SLURM_JOB_ID": "7"}, f"{DETAIL}   {asked}\n").gpus_in_all is in_all
+    assert srun.read({"SLURM_JOB_ID": "7"}, f"{DETAIL}   {tres}\n").gpus_in_all is in_all
 
 
 def test_without_a_job() -> None:
@@ -214,7 +214,7 @@ BATCH = {
 
 
 @pytest.mark.parametrize(
-    ("options", "environ", "kept"),
+    ("options", "environ", "bindings"),
     [
         (Options(PYTHON), {}, ()),
         (Options(PYTHON), BATCH, ()),
@@ -225,12 +225,12 @@ BATCH = {
     ],
 )
 def test_what_slurm_binds_by_the_user_s_choice(
-    options: Options, environ: dict[str, str], kept: tuple[str, ...]
+    options: Options, environ: dict[str, str], bindings: tuple[str, ...]
 ) -> None:
     """By an option, or by a variable; what Slurm has set for the batch step is nobody's choice."""
-    assert keeps(options, environ) == kept
-    line = command(options, FOUR, layout(FOUR, options), bindings=kept)
-    assert line[:2] == ["srun", "--overlap" if "cpu" in kept else "--cpu-bind=none"]
+    assert keeps(options, environ) == bindings
+    line = command(options, FOUR, layout(FOUR, options), bindings=bindings)
+    assert line[:2] == ["srun", "--overlap" if "cpu" in bindings else "--cpu-bind=none"]
 
 
 def test_the_environment_has_nothing_of_the_batch_step() -> None:
@@ -249,11 +249,11 @@ def test_the_environment_has_nothing_of_the_batch_step() -> None:
         "NCCL_DEBUG": "INFO",
     }
     archive = bytes(range(256)) * 500
-    found = environment(environ, FOUR, spec="{}", archive=archive)
-    pieces = [found.pop(f"GPUSPAWNER_ARCHIVE_0{n}") for n in range(2)]
+    step_environ = environment(environ, FOUR, spec="{}", archive=archive)
+    pieces = [step_environ.pop(f"GPUSPAWNER_ARCHIVE_0{n}") for n in range(2)]
     assert base64.b64decode("".join(pieces)) == archive
     assert max(map(len, pieces)) < 128 * 1024
-    assert found == {
+    assert step_environ == {
         "SLURM_JOB_ID": "7",
         "SLURM_CONF": "/etc/slurm.conf",
         "SLURM_GPU_BIND": "closest",

@@ -98,9 +98,9 @@ def test_where_all_ports_are_taken_that_is_said(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As any other thing that the step needs and does not have."""
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as holder:
+        holder.bind(("", 0))
+        port = holder.getsockname()[1]
         monkeypatch.setattr(variables, "PORTS", (port, port))
         environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "g1", "SLURMD_NODENAME": "g1", "PATH": ""}
         status = run(Options(("train",)), environ, archive=b"", plan="{}")

@@ -49,7 +49,7 @@ def test_a_rank_s_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "interface", "infiniband", "found"),
+    ("environ", "interface", "infiniband", "variables"),
     [
         ({}, "eth0", False, {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "=eth0"}),
         ({}, "eth0", True, {"GLOO_SOCKET_IFNAME": "eth0"}),
@@ -58,9 +58,11 @@ def test_a_rank_s_numbers() -> None:
         ({"GLOO_SOCKET_IFNAME": "ib0", "NCCL_SOCKET_IFNAME": "ib"}, "eth0", False, {}),
     ],
 )
-def test_interfaces(environ: dict[str, str], interface: str | None, infiniband: bool, found: dict[str, str]) -> None:
+def test_interfaces(
+    environ: dict[str, str], interface: str | None, infiniband: bool, variables: dict[str, str]
+) -> None:
     """NCCL chooses by itself where there is InfiniBand; the user's values win."""
-    assert interfaces(environ, interface, infiniband=infiniband) == found
+    assert interfaces(environ, interface, infiniband=infiniband) == variables
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ENTER = 'echo $$ >"$0/cgroup.procs" && exec /usr/bin/setpriv --reuid=1000 --regid=1000 --clear-groups "$@"'
-AT_ONCE = 2
+WORKERS = 2
 """On two cores, more workers would not be faster."""
 CGROUPS = Path("/sys/fs/cgroup")
 TASK = "step_batch/user/task_0"
@@ -100,15 +100,15 @@ def run(number: int, job: dict[str, Any], url: str) -> dict[str, Any]:
     left: list[list[str]] = []
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            said, log = process.communicate(timeout=240)
+            witness, log = process.communicate(timeout=240)
         except subprocess.TimeoutExpired:
             left = waiting(number)
             (job_folder(number) / "cgroup.kill").write_text("1")
-            said, log = process.communicate()
+            witness, log = process.communicate()
     return {
         "job": job["name"],
         "report": REPORTS.get(f"token {number}"),
-        "witness": said,
+        "witness": witness,
         "log": log,
         "returncode": process.returncode,
         "left": left,
@@ -138,7 +138,7 @@ def main() -> None:
             return {"job": job["name"], "failed": f"{type(error).__name__}: {error}"}
 
     jobs = json.loads(Path("/guest/jobs.json").read_text())
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         for facts in pool.map(attempt, range(17, 17 + len(jobs)), jobs):
             say(facts)
     say({"end": True})

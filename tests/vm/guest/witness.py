@@ -37,9 +37,9 @@ def touched() -> tuple[dict[str, int], list[str]]:
     pages: dict[str, int] = {}
     policies = set()
     for line in Path("/proc/self/numa_maps").read_text().splitlines():
-        found = re.match(r"[0-9a-f]+ (.+?) anon=(\d+) ", line)
-        if found and int(found[2]) >= (MIB << 20) // PAGE:
-            policies.add(found[1])
+        match = re.match(r"[0-9a-f]+ (.+?) anon=(\d+) ", line)
+        if match and int(match[2]) >= (MIB << 20) // PAGE:
+            policies.add(match[1])
             for node, count in re.findall(r" N(\d+)=(\d+)", line):
                 pages[node] = pages.get(node, 0) + int(count)
     return pages, sorted(policies)
