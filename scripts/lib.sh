@@ -224,6 +224,8 @@ debian_root() {
             "$(.venv/bin/python -c 'import runpy; print(runpy.run_path("scripts/debian_suites.py")["mirror"]())')" "$script" || return 1
         touch "$folder/.made"
     fi
+    # Tests that run here at the same time end what runs as their accounts, by its uid, and see the processes in there.
+    sed -i 's/^UID_MIN.*/UID_MIN 20000/' "$folder/etc/login.defs"
     cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
     cp -L /etc/ssl/certs/ca-certificates.crt "$folder/etc/ssl/certs/ca-certificates.crt"
     printf '127.0.0.1 localhost %s\n::1 localhost\n' "$(hostname)" >"$folder/etc/hosts"
