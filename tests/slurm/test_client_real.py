@@ -222,8 +222,9 @@ async def test_job_runs_as_its_user(client: SlurmClient, jobs: Jobs, two_users: 
     """With a prefix the job belongs to the user; the owner may cancel it, and other users may not."""
     owner, other = two_users
     job_id = await jobs.submit(run=f"id -un > {jobs.folder}/who; sleep 300", prefix=as_user(owner))
-    status = await jobs.until(job_id, lambda _: (jobs.folder / "who").exists())
-    assert (status.user, (jobs.folder / "who").read_text().strip()) == (owner, owner)
+    who = jobs.folder / "who"
+    status = await jobs.until(job_id, lambda _: who.exists() and who.read_text() != "")
+    assert (status.user, who.read_text().strip()) == (owner, owner)
     with pytest.raises(ConfigError, match="exec_prefix: scancel is not allowed to cancel job"):
         await client.cancel(job_id, prefix=as_user(other))
     await client.cancel(job_id, prefix=as_user(owner))
