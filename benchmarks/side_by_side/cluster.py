@@ -71,13 +71,13 @@ def fill(slurm: PrivateSlurm, users: int) -> None:
         slurm.run("salloc", "--no-shell", "-p", "gpu", "-w", f"d{number}", "--gres=gpu:8", "--mem=100M", "-J", "full")
 
 
-async def allocate(slurm: PrivateSlurm, count: int, *, concurrency: int = 4) -> list[str]:
+async def allocate(slurm: PrivateSlurm, count: int, *, comment: str, concurrency: int = 4) -> list[str]:
     """Start ``count`` jobs without a process (salloc(1), ``--no-shell``) and return their ids."""
     turns = asyncio.Semaphore(concurrency)
 
     async def one() -> str:
         async with turns:
-            stderr = await asyncio.to_thread(_allocate_one, slurm)
+            stderr = await asyncio.to_thread(_allocate_one, slurm, comment)
         match = re.search(r"Granted job allocation (\d+)", stderr)
         assert match, stderr
         return match[1]
@@ -85,9 +85,10 @@ async def allocate(slurm: PrivateSlurm, count: int, *, concurrency: int = 4) -> 
     return list(await asyncio.gather(*(one() for _ in range(count))))
 
 
-def _allocate_one(slurm: PrivateSlurm) -> str:
+def _allocate_one(slurm: PrivateSlurm, comment: str) -> str:
+    argv = [f"{slurm.bin_dir}/salloc", "--no-shell", "-p", "books", "-c1", "--mem=10M", "-J", "held"]
     done = subprocess.run(
-        [f"{slurm.bin_dir}/salloc", "--no-shell", "-p", "books", "-c1", "--mem=10M", "-J", "held"],
+        [*argv, f"--comment={comment}"],
         env={**os.environ, **slurm.environment},
         capture_output=True,
         text=True,

@@ -265,11 +265,14 @@ async def held(testbed: Testbed, system: System, measured: Measured, *, servers:
     state = measured.state
     if state is None:
         return
-    jobs = await allocate(testbed.slurm, servers)
+    jobs = await allocate(testbed.slurm, servers, comment=state["identity"]["tag"])
     async with one_for_all() as port:
         hub = Hub(testbed, system, f"held{servers}")
         write_database(hub.database, [as_held(state, job, port) for job in jobs], port=port)
         async with running(testbed, hub):
+            routes = len(await hub.ready())
+            if routes != servers:
+                raise RuntimeError(f"The hub has kept {routes} of {servers} servers that it found in its database.")
             measured.rest.append(await at_rest(testbed, hub, users=servers, seconds=seconds))
 
 
