@@ -130,7 +130,7 @@ def test_a_job_with_a_whole_node_has_its_gpus_where_slurm_assigns_none(words: st
     answer = f"Nodes=n1 CPU_IDs=0-23 Mem=600 GRES=gpu:k80:0(IDX:)\n   {words}\n"
     job.slurm = Slurm({}, job=answer, node="Gres=gpu:k80:4\n")
 
-    job.placement()
+    job.place()
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == visible
 
@@ -175,12 +175,12 @@ def test_threads_are_cores_unless_the_profile_says_otherwise() -> None:
         numa_nodes=(NumaNode(0, (0, 1, 2, 3)),), siblings=((0, 2), (1, 3)), packages=((0, 1, 2, 3),), simulated=True
     )
     job = Job(node, {"SLURM_CPUS_ON_NODE": "4", "OMP_NUM_THREADS": "7"})
-    job.placement()
+    job.place()
 
     assert {name: job.environ[name] for name in THREADS} == dict.fromkeys(THREADS, "2") | {"OMP_NUM_THREADS": "7"}
 
     unset = Job(node, {"SLURM_CPUS_ON_NODE": "4"}, set_threads=False)
-    unset.placement()
+    unset.place()
 
     assert not set(THREADS) & set(unset.environ)
 

@@ -384,7 +384,7 @@ def gpus_of_step(job: Job, nodes: Sequence[Node], bindings: Sequence[str]) -> li
     )
 
 
-def node_of_each_rank(nodes: Sequence[Node]) -> list[str]:
+def nodes_by_rank(nodes: Sequence[Node]) -> list[str]:
     """The names of the nodes, in the order of the ranks."""
     return [node.name for node in nodes for _ in range(node.ranks)]
 
@@ -402,8 +402,8 @@ def command(options: Options, job: Job, nodes: Sequence[Node], *, bindings: Sequ
         words += [f"--nodes={len(nodes)}", f"--ntasks-per-node={nodes[0].ranks}", "--distribution=block"]
         words += [f"--nodelist={','.join(node.name for node in nodes)}"] if len(nodes) < len(job.nodes) else []
     else:
-        # srun's own short form, host*2, counts once against --ntasks
-        words += ["--distribution=arbitrary", f"--nodelist={','.join(node_of_each_rank(nodes))}"]
+        # not srun's short form for repeated hosts, host*2: Slurm 22.05 counts it once against --ntasks
+        words += ["--distribution=arbitrary", f"--nodelist={','.join(nodes_by_rank(nodes))}"]
     if any(node.cpus is not None and node.ranks > node.cpus for node in nodes):
         words.append("--overcommit")
     words += gpus_of_step(job, nodes, bindings)

@@ -226,7 +226,7 @@ def run(options: Options, environ: Mapping[str, str], *, archive: bytes, plan: s
         shown = words[: words.index("/bin/sh")]
         say(f"{shlex.join(shown)} {shlex.join(options.command)}")
     output = Output(labelled="--label" in words)
-    return _Step(words, surroundings, spec.token, Ranks(srun.node_of_each_rank(nodes), options.limit), output).run()
+    return _Step(words, surroundings, spec.token, Ranks(srun.nodes_by_rank(nodes), options.limit), output).run()
 
 
 def _master(job: srun.Job, nodes: Sequence[srun.Node]) -> tuple[str, int]:
