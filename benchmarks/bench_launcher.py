@@ -44,9 +44,9 @@ class Hub(BaseHTTPRequestHandler):
 def driver(folder: Path, topology: NodeTopology) -> dict[str, str] | None:
     """The environment of a stand-in NVML with these GPUs; None if it cannot be built."""
     sys.path.insert(0, str(ROOT))
-    from tests.standins import nvml
+    from tests.standins import c_library, nvml
 
-    if nvml.compiler() is None:
+    if c_library.compiler() is None:
         return None
     (folder / "machine.txt").write_text(nvml.describe(topology))
     return {"LD_LIBRARY_PATH": str(nvml.build(folder)), "STANDIN_NVML": str(folder / "machine.txt")}
