@@ -17,8 +17,8 @@ from jinja2 import Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.cluster.cluster_map import ServedJob, survey
 from jupyterhub_gpuspawner.hub.cluster.rows import Rights, sections
-from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.hub.routes import PageTools
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
@@ -56,12 +56,14 @@ def cluster() -> tuple[ClusterSnapshot, dict[str, list[NodeAllocation]], list[Se
             continue
         for job_id, user, indices in ((str(2 * n), f"user{n}", (0, 1)), (str(2 * n + 1), f"other{n % 50}", (3, 4, 6))):
             ends_at = TAKEN_AT + 60 * n
-            held = {"nodes": (name,), "partitions": ("gpu",), "ends_at": ends_at}
-            jobs.append(ClusterJob(job_id, Phase.RUNNING, user=user, **held))
+            jobs.append(
+                ClusterJob(job_id, Phase.RUNNING, user=user, partitions=("gpu",), nodes=(name,), ends_at=ends_at)
+            )
             allocations[job_id] = [NodeAllocation(name, gres=(Gres("gpu", "a100", len(indices), indices),))]
         servers.append(ServedJob(str(2 * n), f"user{n}", "", name, (0, 1)))
-    pending = {"user": "ada", "partitions": ("gpu",), "reason": "Priority", "gpus": (Gres("gpu", "a100", 1),)}
-    jobs += [ClusterJob(str(10_000 + n), Phase.QUEUED, priority=1 + n % 7, **pending) for n in range(WAITING)]
+    gpus = (Gres("gpu", "a100", 1),)
+    pending = ClusterJob("", Phase.QUEUED, reason="Priority", user="ada", partitions=("gpu",), gpus=gpus)
+    jobs += [pending._replace(job_id=str(10_000 + n), priority=1 + n % 7) for n in range(WAITING)]
     names = tuple(node.name for node in nodes)
     snapshot = ClusterSnapshot(tuple(nodes), (Partition("gpu", nodes=names),), jobs=tuple(jobs), taken_at=TAKEN_AT)
     return snapshot, allocations, servers
