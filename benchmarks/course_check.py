@@ -27,9 +27,10 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.hub.course.rehearsal import count_seats
+from jupyterhub_gpuspawner.hub.course.rehearsal import RehearsalCluster, count_seats
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -125,8 +126,9 @@ async def seconds() -> None:
         date = CourseDate(now, datetime.fromtimestamp(NOW + 7200, timezone.utc), "today")
         plan = plan_of(date, request, snapshot, [f"t{index}" for index in range(people)], opens=NOW)
         script = f"#!/bin/bash\n#SBATCH --partition=gpu --gres=gpu:1 --cpus-per-task={cpus} --mem=8G --time=120\n"
+        cluster = RehearsalCluster(SlurmClient(Installation()), snapshot, answers)
         began = time.monotonic()
-        count = await count_seats(plan, [script], snapshot, answers, Installation())
+        count = await count_seats(plan, [script], {"": cluster})
         assert count is not None
         assert not count.estimate, count.estimate
         took = time.monotonic() - began
