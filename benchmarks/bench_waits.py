@@ -58,6 +58,8 @@ SNAPSHOT_SECONDS = 3.0
 FRESH_SECONDS = 0.75
 """Real seconds that a snapshot is used for clicks: a quarter of a minute, as the form's."""
 GPUS = 16
+CLUSTER = ""
+"""The name of the cluster: empty, as in a hub that has only one."""
 TABLE = Path(__file__).parents[1] / "docs/explanation/waits-table.md"
 
 
@@ -155,14 +157,16 @@ class Clock:
         """The pretended time."""
         return self.of(time.time())
 
+    def _of_known(self, real: float | None) -> float | None:
+        return None if real is None else self.of(real)
+
     def snapshot(self, real: ClusterSnapshot) -> ClusterSnapshot:
         """The snapshot with pretended times."""
         jobs = [
             job._replace(
-                **{
-                    name: None if getattr(job, name) is None else self.of(getattr(job, name))
-                    for name in ("submitted_at", "starts_at", "ends_at")
-                },
+                submitted_at=self._of_known(job.submitted_at),
+                starts_at=self._of_known(job.starts_at),
+                ends_at=self._of_known(job.ends_at),
                 time_limit=None if job.time_limit is None else round(job.time_limit * FASTER),
             )
             for job in real.jobs
@@ -225,13 +229,13 @@ class Hub:
         if observation.at - self._learned_at > LEARN_SECONDS:
             self._learned_at = observation.at
             waiting = (outcomes(start.promises, None, observation.at) for start in self.open.values())
-            LEARNED.learn(learned(chain(*self.came.values(), *waiting)))
+            LEARNED[CLUSTER] = learned(chain(*self.came.values(), *waiting))
         if observation.event is Event.CLICK:
             self.open[observation.job_id] = Start([])
             estimate = starts_now() if observation.kind is Kind.NOW else UNKNOWN
             if observation.kind is Kind.EXPECTED:  # without a plan: a job is about to end
                 planned = observation.planned if observation.planned is not None else observation.at
-                estimate = expected(planned, now=observation.at, past=LEARNED.asked.get(observation.pattern))
+                estimate = expected(planned, now=observation.at, past=LEARNED[CLUSTER].asked.get(observation.pattern))
             if estimate is not UNKNOWN:
                 promise = Promise(observation.at, PromiseMoment.CLICK, estimate, observation.pattern)
                 self.open[observation.job_id].promises.append(promise)
@@ -437,7 +441,7 @@ def report(hub: Hub, starts: int, load: Sequence[float]) -> str:
 def replayed(path: Path) -> Hub:
     """What the hub would say today of the starts of a recorded run."""
     hub = Hub()
-    LEARNED.learn(learned(()))
+    LEARNED.clear()
     for line in path.read_text().splitlines():
         hub.see(OBSERVATIONS.validate_json(line))
     return hub
