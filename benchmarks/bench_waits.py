@@ -20,6 +20,7 @@ import os
 import random
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -438,13 +439,15 @@ def report(hub: Hub, starts: int, load: Sequence[float]) -> str:
     )
 
 
-def replayed(path: Path) -> Hub:
-    """What the hub would say today of the starts of a recorded run."""
-    hub = Hub()
+def replayed(path: Path) -> tuple[Hub, int]:
+    """What the hub would say today of the starts of a recorded run, and how many clicks each pattern has at most."""
+    hub, clicks = Hub(), Counter[str]()
     LEARNED.clear()
     for line in path.read_text().splitlines():
-        hub.see(OBSERVATIONS.validate_json(line))
-    return hub
+        observation = OBSERVATIONS.validate_json(line)
+        clicks[observation.pattern] += observation.event is Event.CLICK
+        hub.see(observation)
+    return hub, max(clicks.values())
 
 
 def main() -> None:
@@ -458,8 +461,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.replay:
         for path in options.replay:
-            hub = replayed(path)
-            print(f"{path}\n{report(hub, max(map(len, hub.came.values())), ())}")
+            hub, starts = replayed(path)
+            print(f"{path}\n{report(hub, starts, ())}")
         return
     with (
         tempfile.TemporaryDirectory() as folder,
