@@ -35,14 +35,13 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from side_by_side import phases
-from side_by_side.cluster import cancel_all, cluster_for, step_aside
-from side_by_side.floor import plain_sbatch
-from side_by_side.hubs import Testbed
-from side_by_side.phases import Measured
-from side_by_side.report import Results, aims, bars, plot, table
-from side_by_side.systems import OURS, SYSTEMS, System
-
+from benchmarks.side_by_side import phases
+from benchmarks.side_by_side.cluster import cancel_all, cluster_for, step_aside
+from benchmarks.side_by_side.floor import plain_sbatch
+from benchmarks.side_by_side.hubs import Testbed
+from benchmarks.side_by_side.phases import Measured
+from benchmarks.side_by_side.report import Results, aims, bars, plot, table
+from benchmarks.side_by_side.systems import OURS, SYSTEMS, System
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 
 STAND_IN = Path(__file__).parent / "side_by_side" / "single_user.py"
