@@ -60,8 +60,8 @@ def _cluster() -> tuple[str, str, str, str]:
             f"State={'MIXED' if holds else 'IDLE'}"
         )
     for number in range(WAITING):
-        kind = number % 3  # nobody waits for the last type
-        jobs.append(_job(f"9{number:06d}", f"part{kind}", "", f"gres/gpu:{TYPES[kind]}:4", 8, NOW + 3600))
+        part = number % 3  # nobody waits for the last type
+        jobs.append(_job(f"9{number:06d}", f"part{part}", "", f"gres/gpu:{TYPES[part]}:4", 8, NOW + 3600))
     partitions = [
         f"PartitionName=part{kind} Default={'YES' if kind == 0 else 'NO'} State=UP MaxTime=2-00:00:00 "
         "DefaultTime=1:00:00 "

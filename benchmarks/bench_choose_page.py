@@ -22,6 +22,9 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.units import Gres
 
 P95_MS = 50.0
 PAGE_BYTES = 100_000
@@ -47,12 +50,8 @@ c.GPUProfilesSpawner.slurm_spawner_class = Bench
 """
 
 
-def synthetic_snapshot(nodes: int, now: float):
+def synthetic_snapshot(nodes: int, now: float) -> ClusterSnapshot:
     """A cluster of ``nodes`` nodes in four partitions; nine of ten are allocated, and 1,000 jobs are pending."""
-    from jupyterhub_gpuspawner.slurm.job import Phase
-    from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
-    from jupyterhub_gpuspawner.units import Gres
-
     names = [f"n{number:05d}" for number in range(nodes)]
     types = ("a100", "h100", "k80", "1g.10gb")
     partitions = tuple(

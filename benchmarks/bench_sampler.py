@@ -112,7 +112,8 @@ def watched(process: psutil.Process, hub: ReportHub, seconds: float) -> tuple[li
     """CPU seconds of each sample, and of each summary with the sample before it."""
     clock = (~process.pid << 3) | 2  # clock_getcpuclockid(3): the clock of all threads of another process
     ends_at, before, sent = time.monotonic() + seconds, time.clock_gettime(clock), _sent(hub)
-    spent, burst, of_summary = ([], []), 0.0, False
+    spent: tuple[list[float], list[float]] = [], []
+    burst, of_summary = 0.0, False
     while time.monotonic() < ends_at:
         time.sleep(READING_SECONDS)
         now, sent_now = time.clock_gettime(clock), _sent(hub)

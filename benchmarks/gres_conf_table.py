@@ -220,9 +220,10 @@ def grants(node: Node, of: Machine, gpus_option: str) -> Iterator[Grant]:
         best = chosen.ring_gbps or 0.0
         got = choose(topology, granted=gpus, count=wanted).ring_gbps or 0.0
         words = [format_cpulist(indices) for indices in (free, gpus, chosen.gpus)]
-        miss = "{}: {} instead of {} ({:.0f} %)".format(*words, 100 * (1 - got / best)) if got < best else ""
+        loss = 100 * (1 - got / best)
+        miss = "{}: {} instead of {} ({} %)".format(*words, f"{loss:.0f}") if got < best else ""
         of_gpus, of_cores = {home[gpu] for gpu in gpus}, {cpu // size for cpu in cores}
-        yield Grant(100 * (1 - got / best), fits, len(of_gpus) == 1, len(of_gpus | of_cores) == 1, miss)
+        yield Grant(loss, fits, len(of_gpus) == 1, len(of_gpus | of_cores) == 1, miss)
 
 
 def _cores(slurm: PrivateSlurm, job: str) -> tuple[int, ...]:

@@ -319,7 +319,7 @@ def page(old: str, table: str) -> str:
     """The page with this table in the place of the one of the same version; versions with the same table share it."""
     before, _, rest = old.partition(BEGIN)
     inside, _, after = rest.partition(END)
-    tables = {}
+    tables: dict[str, tuple[str, str]] = {}
     for part in (*inside.split(HEADING)[1:], table.removeprefix(HEADING)):
         names, _, rows = part.partition("**")
         tables |= {name[:5]: (name, rows.strip()) for name in names.split(" and ")}
