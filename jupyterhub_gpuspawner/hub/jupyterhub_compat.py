@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import jupyterhub.spawner
-from jinja2 import BaseLoader
+from jinja2 import Environment
 from jupyter_events.logger import EventLogger
 from jupyterhub import orm, roles
 from jupyterhub._data import DATA_FILES_PATH
@@ -371,15 +371,15 @@ def stock_template_paths(app: JupyterHub) -> list[str]:
     return paths
 
 
-def change_template_loader(app: JupyterHub, change: Callable[[BaseLoader], BaseLoader]) -> None:
-    """Have the hub's pages use ``change(loader)``; JupyterHub makes Jinja's environments with its tornado settings."""
+def on_template_environments(app: JupyterHub, prepare: Callable[[Environment], None]) -> None:
+    """Call ``prepare`` with each of Jinja's environments; JupyterHub makes them with its tornado settings."""
 
-    def changed(event: Any) -> None:
+    def made(event: Any) -> None:
         for name in ("jinja2_env", "jinja2_env_sync"):
             if name in event.new:
-                event.new[name].loader = change(event.new[name].loader)
+                prepare(event.new[name])
 
-    app.observe(changed, "tornado_settings")
+    app.observe(made, "tornado_settings")
 
 
 def is_admin(parsed_scopes: Mapping[str, object]) -> bool:

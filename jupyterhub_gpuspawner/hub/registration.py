@@ -45,8 +45,8 @@ from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, is_no_deletion
 from jupyterhub_gpuspawner.hub.events.life import begin_events
 from jupyterhub_gpuspawner.hub.idle_watch import begin_idle
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
-    change_template_loader,
     leave_out_of_spawn_limit,
+    on_template_environments,
     record,
     stock_template_paths,
     this_hub,
@@ -62,7 +62,7 @@ from jupyterhub_gpuspawner.hub.site.database import (
     register_descriptions,
 )
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers
-from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, begin_unfinished
@@ -114,7 +114,7 @@ def register_templates(app: JupyterHub) -> None:
 
     insert()
     app.observe(insert, "template_paths")
-    change_template_loader(app, lambda loader: loader_with_ours(loader, stock))
+    on_template_environments(app, lambda environment: use_our_templates(environment, stock))
     equip()
     app.observe(equip, "template_vars")
 

@@ -7,9 +7,19 @@ leads to our template, and ours extend JupyterHub's by names with the prefix ``j
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from jinja2 import BaseLoader, ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, TemplateSyntaxError, nodes
+from jinja2 import (
+    BaseLoader,
+    ChoiceLoader,
+    Environment,
+    FileSystemLoader,
+    PrefixLoader,
+    TemplateError,
+    TemplateSyntaxError,
+    nodes,
+)
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import STOCK_TEMPLATES
 
@@ -28,6 +38,20 @@ def loader_with_ours(loader: BaseLoader, stock: Sequence[str]) -> BaseLoader:
     """JupyterHub's loader, with ``templates/`` for our templates before those in ``stock``, JupyterHub's folders."""
     prefixes = {"templates": FileSystemLoader([str(TEMPLATES), *stock]), "jupyterhub": FileSystemLoader(stock)}
     return ChoiceLoader([PrefixLoader(prefixes), loader])
+
+
+def use_our_templates(environment: Environment, stock: Sequence[str]) -> None:
+    """Have pages use our templates, and compile those of all pages now.
+
+    Jinja compiles a template when it is first shown, and the event loop stands still meanwhile: 50 ms for the home
+    page. A template that cannot be compiled is left to the page that shows it. The environment that is not asynchronous
+    has JupyterHub's error pages alone.
+    """
+    assert environment.loader is not None
+    environment.loader = loader_with_ours(environment.loader, stock)
+    for name in environment.list_templates(["html"]) if environment.is_async else ():
+        with suppress(OSError, UnicodeError, TemplateError):
+            environment.get_template(name)
 
 
 def lost_parts(template_paths: Sequence[str]) -> Iterator[str]:

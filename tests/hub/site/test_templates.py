@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
-from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, TemplateSyntaxError
 from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
 from jupyterhub_gpuspawner.hub.course import words as course_words
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Message
-from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts
+from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts, use_our_templates
 
 STOCK = JupyterHub()._template_paths_default()
 ANNOUNCEMENT = """{% extends "templates/page.html" %}
@@ -70,6 +71,32 @@ def test_our_part_of_a_page_survives_a_sites_template(tmp_path: Path, template: 
     assert soup.select_one(".gpuspawner-message b").get_text() == "Down at noon."  # type: ignore[union-attr]
     assert links(soup)[:4] == ["Home", "Token", "Cluster", "Courses"]
     assert [element.get_text() for element in soup.select(".announcement")] + links(soup)[4:] == own
+
+
+def test_no_page_compiles_a_template_when_it_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling the home page's blocks the event loop; a template that is not valid is its own page's fault."""
+    (tmp_path / "page.html").write_text(ANNOUNCEMENT)
+    (tmp_path / "token.html").write_text("{% if %}")
+    loader = FileSystemLoader([str(tmp_path), str(TEMPLATES), *STOCK])
+    environment = Environment(enable_async=True, autoescape=True, loader=loader)
+    compiled: list[str | None] = []
+
+    def compile_template(self: Environment, source: str, name: str | None = None, filename: str | None = None) -> Any:
+        compiled.append(name)
+        return compile_before(self, source, name, filename)
+
+    compile_before = Environment.compile
+    monkeypatch.setattr(Environment, "compile", compile_template)
+    use_our_templates(environment, STOCK)
+    at_the_start = set(compiled)
+
+    compiled.clear()
+    for name in environment.list_templates(["html"]):
+        with suppress(TemplateSyntaxError):
+            environment.get_template(name)
+
+    assert {"home.html", "page.html", "spawn_pending.html", "login.html"} < at_the_start
+    assert compiled == ["token.html"]
 
 
 MESSAGES = "pages do not show the messages of instructors and administrators"
