@@ -270,10 +270,17 @@ async def held(testbed: Testbed, system: System, measured: Measured, *, servers:
         hub = Hub(testbed, system, f"held{servers}")
         write_database(hub.database, [as_held(state, job, port) for job in jobs], port=port)
         async with running(testbed, hub):
-            routes = len(await hub.ready())
-            if routes != servers:
-                raise RuntimeError(f"The hub has kept {routes} of {servers} servers that it found in its database.")
+            await until_kept(hub, servers, timeout=120.0)
             measured.rest.append(await at_rest(testbed, hub, users=servers, seconds=seconds))
+
+
+async def until_kept(hub: Hub, servers: int, *, timeout: float) -> None:
+    """Wait until so many servers have a route, which the hub adds to them one by one; raises RuntimeError."""
+    ends_at = time.monotonic() + timeout
+    while (routes := len(await hub.ready())) < servers:
+        if time.monotonic() > ends_at:
+            raise RuntimeError(f"The hub has kept {routes} of {servers} servers that it found in its database.")
+        await asyncio.sleep(0.5)
 
 
 async def at_rest(testbed: Testbed, hub: Hub, *, users: int, seconds: float) -> Rate:
