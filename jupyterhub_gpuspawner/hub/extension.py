@@ -325,7 +325,8 @@ class Extension:
         if self.rule is None or not self._job.job_id:
             return
         if self._used < self.rule.times:
-            await asyncio.gather(self._read_rights(patience), self._refresh_snapshot(SHOWN, patience))
+            snapshot = self._refresh_snapshot(self._job.status, SHOWN, patience)
+            await asyncio.gather(self._read_rights(patience), snapshot)
 
     # --- extending ------------------------------------------------------------------------------
 
@@ -363,7 +364,7 @@ class Extension:
         if not job_id:
             raise NotExtended(Reason.NOT_RUNNING)
         status = await self._own_job(job_id)
-        await self._refresh_snapshot(FRESH, server.slurm_timeout)
+        await self._refresh_snapshot(status, FRESH, server.slurm_timeout)
         if connection.cluster.latest is None or time.time() - connection.cluster.latest.taken_at > SHOWN:
             raise NotExtended(Reason.UNKNOWN)
         bounded = self._bounded(status, wanted)
@@ -403,11 +404,17 @@ class Extension:
             raise NotExtended(Reason.NOT_RUNNING)
         return status
 
-    async def _refresh_snapshot(self, max_age: float, patience: float) -> None:
-        """Have a snapshot that is at most ``max_age`` seconds old and has the job; one serves a whole course."""
+    async def _refresh_snapshot(self, status: Job | None, max_age: float, patience: float) -> None:
+        """Have a snapshot that is at most ``max_age`` seconds old and has the job; one serves a whole course.
+
+        Of a job that runs by ``status`` it has to have the nodes: a snapshot from before the job's start has none.
+        """
         cluster = self._server.connection().cluster
         latest = cluster.latest
-        if latest is None or self._job.job_id not in latest.job_by_id or time.time() - latest.taken_at > max_age:
+        held = latest.job_by_id.get(self._job.job_id) if latest is not None else None
+        runs = status is not None and status.phase is Phase.RUNNING
+        has_job = held is not None and (bool(held.nodes) or not runs)
+        if latest is None or not has_job or time.time() - latest.taken_at > max_age:
             await cluster.recent(0.0, patience)
 
     def _bounded(self, status: Job, wanted: int) -> MoreTime:

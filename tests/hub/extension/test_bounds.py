@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason, more_time
+from jupyterhub_gpuspawner.hub.extension import Extension, MoreTime, Reason, more_time
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
 from tests.snapshots import NOW, cluster, node, running, waiting
@@ -132,3 +135,59 @@ STATES = {
 def test_a_job_that_cannot_be_extended(job: Job, expected: MoreTime) -> None:
     """Only a running job that has an end."""
     assert more_time(job, site(), wanted=HOUR, now=NOW) == expected
+
+
+class StandInCluster:
+    """The hub's view of the cluster, which has its last snapshot from a moment before the job started."""
+
+    def __init__(self) -> None:
+        self.latest = replace(site(own=waiting("1", "gpu:k80:1")), taken_at=time.time())
+
+    async def recent(self, _max_age: float, _patience: float) -> None:
+        """Read the cluster again."""
+        self.latest = replace(site(), taken_at=time.time())
+
+    def outdate(self) -> None:
+        """The next question is answered by Slurm."""
+
+
+class StandInClient:
+    """Slurm's commands: the job runs, and its time limit can be raised."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.minutes: list[int] = []
+
+    async def jobs(self, _job_ids: list[str]) -> dict[str, Job]:
+        """The job."""
+        return {self.job.job_id: self.job}
+
+    async def extend(self, _job_id: str, minutes: int, **_prefix: object) -> bool:
+        """Raise the limit."""
+        self.minutes.append(minutes)
+        return True
+
+
+async def test_a_server_that_has_only_just_started_is_extended() -> None:
+    """In the last snapshot, which is new enough otherwise, its job is still pending and has no node."""
+
+    async def nothing() -> None:
+        pass
+
+    now = time.time()
+    client = StandInClient(replace(JOB, starts_at=now - 1, ends_at=now + 600))
+    connection = SimpleNamespace(cluster=StandInCluster(), client=client, operator=SimpleNamespace(latest=True))
+    server: Any = SimpleNamespace(
+        request=None,
+        slurm_timeout=10.0,
+        extend_prefix="sudo",
+        extend_when_others_wait=False,
+        connection=lambda: connection,
+        log=logging.getLogger(__name__),
+    )
+    job: Any = SimpleNamespace(job_id="1", status=None, is_own=lambda _status: True, update=nothing)
+    state: Any = SimpleNamespace(store_soon=lambda: None)
+
+    extended = await Extension(server, job, state, name="ada").extend(5, by="tea")
+
+    assert (extended.seconds, extended.by, client.minutes) == (300, "tea", [5])
