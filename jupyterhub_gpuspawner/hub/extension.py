@@ -325,8 +325,7 @@ class Extension:
         if self.rule is None or not self._job.job_id:
             return
         if self._used < self.rule.times:
-            snapshot = self._refresh_snapshot(self._job.status, SHOWN, patience)
-            await asyncio.gather(self._read_rights(patience), snapshot)
+            await asyncio.gather(self._read_rights(patience), self._refresh_snapshot(self._job.status, SHOWN, patience))
 
     # --- extending ------------------------------------------------------------------------------
 

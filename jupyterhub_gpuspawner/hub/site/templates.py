@@ -43,9 +43,9 @@ def loader_with_ours(loader: BaseLoader, stock: Sequence[str]) -> BaseLoader:
 def use_our_templates(environment: Environment, stock: Sequence[str]) -> None:
     """Have pages use our templates, and compile those of all pages now.
 
-    Jinja compiles a template when it is first shown, and the event loop stands still meanwhile: 50 ms for the home
-    page. A template that cannot be compiled is left to the page that shows it. The environment that is not asynchronous
-    has JupyterHub's error pages alone.
+    Jinja would compile a template when it is first shown, and the hub would answer nobody meanwhile. A template that
+    cannot be compiled is left to the page that shows it. The environment that is not asynchronous renders JupyterHub's
+    error pages alone, and is not prepared.
     """
     assert environment.loader is not None
     environment.loader = loader_with_ours(environment.loader, stock)
