@@ -57,6 +57,8 @@ _STUCK = 1.5
 _TICK = 0.01
 _SLOW_TICK = 1.0
 _CHUNK = 65536
+DEFAULT_TIMEOUT = 12.0
+"""Seconds: a command tries for up to 10 to reach a slurmctld that is down, and then says so (Slurm 26.05; others 9)."""
 _VERBOSE_SECONDS = 4.0
 """Seconds in which a command with ``-vv`` says why others time out: munge's library takes 2.4 to fail once."""
 _USING_MUNGE = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue", "sacctmgr"})
@@ -425,7 +427,7 @@ class Installation:
         cluster: str = "",
         wrapper_dir: str = "",
         query_prefix: Sequence[str] = (),
-        timeout: float = 10.0,
+        timeout: float = DEFAULT_TIMEOUT,
         limit: int = 8,
         environment: Mapping[str, str] | None = None,
         observe: Observer | None = None,

@@ -293,9 +293,7 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
     assert status == 503
     assert missing("Slurm is not responding at the moment. Try again in a minute", text) == []
     assert "slurmctld" not in text
-    # the commands of Slurm 26.05 try longer to reach slurmctld than the hub waits for them
-    pattern = r"(slurmctld cannot be reached\.|sbatch did not respond within 10 s\.) Check `scontrol ping`"
-    assert re.search(pattern, hub.log.read_text())
+    assert "slurmctld cannot be reached. Check `scontrol ping`" in hub.log.read_text()
     assert server is not None
     assert server["ready"]
 
@@ -305,13 +303,13 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
 @pytest.mark.nightly
 def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
     """The answer is 503, and the log says where to look; Slurm's commands themselves would retry for a minute."""
-    lost = start_light_hub(lines="c.GPUSlurmSpawner.start_timeout = 12", SLURM_CONF="/no/such/slurm.conf")
+    lost = start_light_hub(lines="c.GPUSlurmSpawner.start_timeout = 14", SLURM_CONF="/no/such/slurm.conf")
     status, text = failed_start(lost, {"profile": "light"})
 
     assert status == 503
     hint = "Install slurm.conf at its default path, or set SLURM_CONF for the hub"
     assert missing("Slurm is not responding at the moment.", text) == []
-    assert f" did not respond within 10 s: Slurm's configuration was not found. {hint}" in lost.log.read_text()
+    assert f" did not respond within 12 s: Slurm's configuration was not found. {hint}" in lost.log.read_text()
 
     lost.stop()
 

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.profile import Idle
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
-from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix
+from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.job import JobIdentity, tag
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
@@ -320,7 +320,14 @@ class SlurmSettings(SlurmSpawner):
     )
 
     cluster = Unicode("", help="The name of the server's cluster in `clusters`; empty in a hub that names none.")
-    slurm_timeout = Seconds(10.0, low=0.5, high=600, config=True, help="Time-out of a Slurm command, in seconds.")
+    slurm_timeout = Seconds(
+        DEFAULT_TIMEOUT,
+        low=0.5,
+        high=600,
+        config=True,
+        help="""Time-out of a Slurm command, in seconds. The default is a little longer than the commands themselves try
+        to reach a slurmctld that is down, so that they can say so.""",
+    )
     queue_timeout = Wait(
         "UNLIMITED",
         config=True,
