@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
@@ -180,7 +181,7 @@ def question_of(
     partitions = [*_records(site.partitions, "PartitionName")]
     if not nodes or not partitions:
         raise SlurmOutputError("scontrol listed no nodes or no partitions.", raw=site.nodes[:200])
-    reservations = [line for line in site.reservations.splitlines() if _matters(line, at, nodes)]
+    reservations = [*_reservations(site.reservations, at, nodes)]
     held = [*_held(site.jobs, at, without)]
     drained = [name for name, record in nodes.items() if _out_of_service(record["State"])]
     licenses = _licenses(site.licenses, held)
@@ -192,9 +193,7 @@ def question_of(
         notes += [f"Option --{name} is not known here and is left out of the count." for name in unknown]
     named = {name for options in arguments for name in words(options.get("reservation"))}
     accounts = {value for request in requests for name, value in _all_options(request) if name == "account"}
-    attracting = {
-        record["ReservationName"] for record in map(fields, reservations) if _attracts(record, users, accounts)
-    }
+    attracting = {reservation.name for reservation in reservations if reservation.attracts(users, accounts)}
     groups, jobs = _in_arrays(arguments)
     # a plugin changes features by a reboot, which Slurm would do for the job
     features = "AvailableFeatures" if present(config.get("NodeFeaturesPlugins")) else "ActiveFeatures"
@@ -207,7 +206,8 @@ def question_of(
         "suspended": _holders([job for job in held if job.suspended], in_service),
         "held": _holders([job for job in held if not job.suspended], in_service),
         "reservations": [
-            _reservation(line, at, named, attracting, nodes, licenses) for line in sorted(reservations, key=_overlaps)
+            reservation.made(at, licenses, attracts=reservation.name in attracting, named=reservation.name in named)
+            for reservation in sorted(reservations, key=attrgetter("overlaps"))
         ],
         "requests": groups,
         "seconds": seconds,
@@ -536,6 +536,90 @@ _FLAGS = frozenset(["MAINT", "FLEX", "MAGNETIC", "STATIC_ALLOC", "ANY_NODES", "O
 """Flags that decide which jobs run on which of its nodes; the others concern its own beginning and end."""
 
 
+_SLACK = 60.0
+"""Seconds that the twin may take from its now to its last request: what lies ahead is moved by as much."""
+
+
+@dataclass(frozen=True)
+class _Reservation:
+    """A reservation of the site that is in force at the twin's now, or will be; times in seconds since the epoch."""
+
+    name: str
+    flags: Collection[str]
+    starts: float
+    ends: float
+    nodes: tuple[str, ...]
+    """Those that the twin has."""
+    cores: tuple[int, ...]
+    """How many cores of each node are reserved; empty where all are."""
+    licenses: str
+    users: Sequence[str]
+    accounts: Sequence[str]
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether it may only be made after those that it overlaps.
+
+        Without that flag its jobs keep off the nodes of others that overlap it.
+        """
+        return not {"OVERLAP", "MAINT"}.isdisjoint(self.flags)
+
+    def attracts(self, users: Collection[str], accounts: Collection[str]) -> bool:
+        """Whether jobs of all these users, with these accounts, run in it without naming it."""
+        limits = [(names, who) for names, who in [(self.users, users), (self.accounts, accounts)] if names]
+        return "MAGNETIC" in self.flags and bool(limits) and all(_admits(*limit) for limit in limits)
+
+    def made(self, at: float, licenses: Mapping[str, int], *, attracts: bool, named: bool) -> dict[str, Any]:
+        """The reservation of the twin whose now is ``at``, and which has these licences.
+
+        The requests run in it if it attracts them or one of them names it.
+        """
+        # Slurm 24.11 and later let SlurmUser, which the twin's account is, into every reservation that is MAGNETIC
+        flags = [flag for flag in self.flags if flag in _FLAGS and (attracts or flag != "MAGNETIC")]
+        reserved = {
+            name: min(gres.count, licenses[name])  # the others are held, and not among the twin's
+            for gres in parse_gres(self.licenses)
+            if licenses.get(name := _license(gres.name))
+        }
+        values = {
+            "ReservationName": self.name,
+            "Nodes": host_list(self.nodes),
+            "CoreCnt": ",".join(map(str, self.cores)),
+            "Licenses": ",".join(f"{name}:{count}" for name, count in reserved.items()),
+            "Flags": ",".join([*flags, "IGNORE_JOBS"]),
+        }
+        return {
+            "starts": max(0.0, self.starts - at + (_SLACK if self.starts > at else 0.0)),
+            "ends": self.ends - at + _SLACK,
+            "own": attracts or named,
+            "values": {key: value for key, value in values.items() if value},
+        }
+
+
+def _reservations(text: str, at: float, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[_Reservation]:
+    """Those that have not ended at that moment, and that hold licences or some of these nodes."""
+    for line in text.splitlines():
+        if not line.startswith("ReservationName="):
+            continue
+        record = fields(line)
+        starts, ends = _times(record, at)
+        members = tuple(name for name in expand_nodelist(present(record.get("Nodes"))) if name in nodes)
+        licenses = present(record.get("Licenses"))
+        if ends > at and (members or licenses):
+            reported = [len(parse_cpulist(cores)) for cores in re.findall(r"\bNodeName=\S+ CoreIDs=(\S+)", line)]
+            yield _Reservation(
+                name=record["ReservationName"],
+                flags=words(record.get("Flags")),
+                starts=starts,
+                ends=ends,
+                nodes=members,
+                cores=tuple(reported or _core_counts(record, nodes)),
+                licenses=licenses,
+                users=words(record.get("Users")),
+                accounts=words(record.get("Accounts")),
+            )
+
+
 def _times(record: Mapping[str, str], at: float) -> tuple[float, float]:
     """The beginning and the end of the occurrence that is current at a moment, or else the next."""
     start = epoch(record.get("StartTime"), "StartTime") or 0.0
@@ -545,40 +629,16 @@ def _times(record: Mapping[str, str], at: float) -> tuple[float, float]:
     return occurrence(start, end, words(record.get("Flags")), at)
 
 
-def _matters(line: str, at: float, nodes: Collection[str]) -> bool:
-    if not line.startswith("ReservationName="):
-        return False
-    record = fields(line)
-    members = expand_nodelist(present(record.get("Nodes")))
-    of_these = present(record.get("Licenses")) or any(name in nodes for name in members)
-    return _times(record, at)[1] > at and bool(of_these)
-
-
-def _attracts(record: Mapping[str, str], users: Collection[str], accounts: Collection[str]) -> bool:
-    """Whether jobs of all these users, with these accounts, run in a reservation that they do not name."""
-    lists = [(words(record.get("Users")), users), (words(record.get("Accounts")), accounts)]
-    limits = [(names, who) for names, who in lists if names]
-    return "MAGNETIC" in words(record.get("Flags")) and bool(limits) and all(_admits(*limit) for limit in limits)
-
-
 def _admits(names: Sequence[str], who: Collection[str]) -> bool:
     """Whether a reservation's list names all of these, or, where its names begin with ``-``, none of them."""
     denied = {name[1:] for name in names if name.startswith("-")}
     return bool(who) and (denied.isdisjoint(who) if denied else set(names).issuperset(who))
 
 
-def _overlaps(line: str) -> bool:
-    """Whether a reservation may only be made after those that it overlaps.
-
-    Without that flag its jobs keep off the nodes of others that overlap it.
-    """
-    return not {"OVERLAP", "MAINT"}.isdisjoint(words(fields(line).get("Flags")))
-
-
 def _core_counts(record: Mapping[str, str], nodes: Mapping[str, Mapping[str, str]]) -> list[int]:
-    """How many cores of each node are reserved; empty where all are.
+    """How many cores of each node are reserved, where Slurm reports their sum alone; empty where all are.
 
-    In the first seconds of a reservation Slurm reports their sum alone; this supposes as many on each node.
+    It does so in the first seconds of a reservation; this supposes as many on each node.
     """
     names = expand_nodelist(present(record.get("Nodes")))
     cores = [
@@ -590,44 +650,6 @@ def _core_counts(record: Mapping[str, str], nodes: Mapping[str, Mapping[str, str
     if not 0 < total < sum(cores):
         return []
     return [total * (number + 1) // len(names) - total * number // len(names) for number in range(len(names))]
-
-
-_SLACK = 60.0
-"""Seconds that the twin may take from its now to its last request: what lies ahead is moved by as much."""
-
-
-def _reservation(
-    line: str,
-    at: float,
-    named: Collection[str],
-    attracting: Collection[str],
-    nodes: Mapping[str, Mapping[str, str]],
-    licenses: Mapping[str, int],
-) -> dict[str, Any]:
-    record = fields(line)
-    start, end = _times(record, at)
-    attracts = record["ReservationName"] in attracting
-    # Slurm 24.11 and later let SlurmUser, which the twin's account is, into every reservation that is MAGNETIC
-    flags = [flag for flag in words(record.get("Flags")) if flag in _FLAGS and (attracts or flag != "MAGNETIC")]
-    cores = [len(parse_cpulist(cores)) for cores in re.findall(r"\bNodeName=\S+ CoreIDs=(\S+)", line)]
-    reserved = {
-        name: min(gres.count, licenses[name])  # the others are held, and not among the twin's
-        for gres in parse_gres(present(record.get("Licenses")))
-        if licenses.get(name := _license(gres.name))
-    }
-    values = {
-        "ReservationName": record["ReservationName"],
-        "Nodes": host_list(name for name in expand_nodelist(present(record.get("Nodes"))) if name in nodes),
-        "CoreCnt": ",".join(map(str, cores or _core_counts(record, nodes))),
-        "Licenses": ",".join(f"{name}:{count}" for name, count in reserved.items()),
-        "Flags": ",".join([*flags, "IGNORE_JOBS"]),
-    }
-    return {
-        "starts": max(0.0, start - at + (_SLACK if start > at else 0.0)),
-        "ends": end - at + _SLACK,
-        "own": attracts or record["ReservationName"] in named,
-        "values": {key: value for key, value in values.items() if value},
-    }
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
