@@ -183,8 +183,15 @@ class Job:
     """The node on which this process runs; empty if it is not one of the job's."""
     allocation: str = ""
     """The lines of ``scontrol show job -d`` about nodes, for the ranks; empty if there was no answer."""
-    gpus_in_all: bool = False
-    """Whether the job asked for GPUs of all its nodes together (``--gpus``); Slurm then gives a step none by itself."""
+    step_asks_for_gpus: bool = False
+    """Whether a step has to ask for its GPUs, since the job did not ask for GPUs of each node.
+
+    After ``--gpus`` Slurm gives a step none by itself, after ``--gpus-per-task`` as many for each of the step's tasks.
+    """
+
+
+_NOT_PER_NODE = ("TresPerJob=", "TresPerSocket=", "TresPerTask=")
+"""What a job asked for other than for each node, in ``scontrol show job``."""
 
 
 def read(environ: Mapping[str, str], answer: str) -> Job:
@@ -215,7 +222,7 @@ def read(environ: Mapping[str, str], answer: str) -> Job:
         tuple(Node(name, gpus.get(name, 0), cpus.get(name)) for name in names),
         here if here in names else "",
         "\n".join(per_node),
-        gpus_in_all=any(line.startswith(("TresPerJob=", "TresPerSocket=")) and "gpu" in line for line in lines),
+        step_asks_for_gpus=any(line.startswith(_NOT_PER_NODE) and "gpu" in line for line in lines),
     )
 
 
@@ -269,7 +276,7 @@ _PIECE = 96 * 1024
 _BINDINGS = {
     "gpu": (
         ("--gpu-bind", "--tres-bind", "--gpus-per-task", "--tres-per-task"),
-        ("SLURM_GPU_BIND", "SLURM_TRES_BIND", "SLURM_GPUS_PER_TASK"),
+        ("SLURM_GPU_BIND", "SLURM_TRES_BIND"),  # not SLURM_GPUS_PER_TASK, which is about the tasks of the job
     ),
     "cpu": (("--cpu-bind",), ("SLURM_CPU_BIND",)),
     "mem": (("--mem-bind",), ("SLURM_MEM_BIND",)),
@@ -369,7 +376,7 @@ def gpus_of_step(job: Job, nodes: Sequence[Node], bindings: Sequence[str]) -> li
     Slurm gives a step the same number on each node, or the same for each rank; raises ValueError where neither fits.
     """
     counts = [node.gpus for node in nodes]
-    if not job.gpus_in_all or "gpu" in bindings or not any(counts):
+    if not job.step_asks_for_gpus or "gpu" in bindings or not any(counts):
         return []
     if len(counts) == 1:  # Slurm 22.05 refuses --gpus-per-node where the job's other nodes have fewer
         return [f"--gpus={counts[0]}"]

@@ -73,7 +73,7 @@ def job(name: str, gpus: tuple[int, ...], cpus: tuple[int | None, ...] = (), *, 
     """A job with so many GPUs and CPUs on each of its nodes."""
     counts = enumerate(zip(gpus, cpus or [None] * len(gpus), strict=True), 1)
     nodes = tuple(Node(f"{name}{n}", *count) for n, count in counts)
-    return Job("7", nodes, f"{name}1", gpus_in_all=in_all)
+    return Job("7", nodes, f"{name}1", step_asks_for_gpus=in_all)
 
 
 FOUR, UNEVEN, WITHOUT = job("g", (4, 4, 4, 4)), job("g", (4, 2)), job("c", (0, 0))
@@ -113,7 +113,7 @@ def test_the_job_s_nodes(environ: dict[str, str], answer: str, nodes: tuple[Node
 )
 def test_how_the_job_asked_for_its_gpus(tres: str, in_all: bool) -> None:
     """For each node or for all together, as Slurm 22.05 and 26.05 write it."""
-    assert srun.read({"SLURM_JOB_ID": "7"}, f"{DETAIL}   {tres}\n").gpus_in_all is in_all
+    assert srun.read({"SLURM_JOB_ID": "7"}, f"{DETAIL}   {tres}\n").step_asks_for_gpus is in_all
 
 
 def test_without_a_job() -> None:

@@ -45,3 +45,14 @@ def test_more_ranks_than_cpus_share_them(four_nodes: PrivateSlurm, site_folder: 
     shared = "gpuspawner: 4 tasks share 1 CPUs on this node." in done.stderr.splitlines()
     gpus = sorted(line.partition(" ")[2] for line in done.stdout.splitlines())
     assert (done.returncode, gpus, shared) == (0, ["0", "1", "2", "3"], True), done
+
+
+@pytest.mark.parametrize("options", [("--ntasks=1", "--gpus-per-task=4"), ("--ntasks=2", "--gpus-per-task=2")])
+def test_gpus_of_the_job_s_tasks_are_divided_among_the_ranks(
+    options: tuple[str, ...], four_nodes: PrivateSlurm, site_folder: Path
+) -> None:
+    """``--gpus-per-task`` is about the tasks of the job, of which each rank would ask for as many."""
+    with serving(four_nodes, site_folder, "--nodes=1", "--cpus-per-task=4", *options) as server:
+        done = server.run(*SHOW)
+    gpus = sorted(line.partition(" ")[2] for line in done.stdout.splitlines())
+    assert (done.returncode, gpus) == (0, ["0", "1", "2", "3"]), done
