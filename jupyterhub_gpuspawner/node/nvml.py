@@ -427,7 +427,7 @@ class Driver:
     def _gpu(self, index: int, handle: Any) -> Gpu:
         if handle is None:
             return Gpu(index=index)
-        memory = self.ask(index, "nvmlDeviceGetMemoryInfo", handle)
+        memory = self._whole_memory(index, handle)
         nodes = self._mask(index, "nvmlDeviceGetMemoryAffinity", handle)
         own = _within(4095, self.ask(index, "nvmlDeviceGetNumaNodeId", handle))
         near = [node for node in nodes if node in self.nodes] if self.nodes else [node for node in nodes if node != own]
@@ -444,6 +444,13 @@ class Driver:
             numa_affinity=nodes,
             gpu_numa_id=own,
         )
+
+    def _whole_memory(self, index: int, handle: Any) -> Any:
+        """The memory of a GPU; with MIG its devices count, and a user may not be allowed to ask for the whole."""
+        mode = self.call("nvmlDeviceGetMigMode", handle)[0]
+        if mode and mode[0] == 1:
+            return self.call("nvmlDeviceGetMemoryInfo", handle)[0]
+        return self.ask(index, "nvmlDeviceGetMemoryInfo", handle)
 
     def _mask(self, index: int, function: str, handle: Any, *, scoped: bool = True) -> tuple[int, ...]:
         """Numbers of the bits that are set in a CPU or node mask."""
@@ -482,11 +489,11 @@ class Driver:
         return devices
 
     def _links(self, handles: dict[int, Any], gpus: dict[int, Gpu]) -> dict[tuple[int, int], str]:
-        """The link word of each pair of GPU indices; ``PIX`` within a GPU, that is, between its MIG devices."""
+        """The link word of each pair of GPU indices; ``PHB`` within a GPU, that is, between its MIG devices."""
         direct, switched = self._nvlinks(handles, gpus)
         words = {}
         for a in handles:
-            words[a, a] = "PIX"
+            words[a, a] = "PHB"
             for b in handles:
                 if b >= a:
                     continue

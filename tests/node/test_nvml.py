@@ -88,6 +88,18 @@ def test_mig_devices_stand_in_the_place_of_their_gpu(ask_nvml: AskNvml) -> None:
 
     assert any(gpu.mig for gpu in machine.gpus)
     assert facts(machine) == facts(read)
+    assert machine.links == read.links
+    assert read.problems == ()
+
+
+def test_with_mig_the_memory_of_the_whole_gpu_need_not_be_known(ask_nvml: AskNvml) -> None:
+    """NVML refuses it to a process that may not see the whole GPU; each device's own is known."""
+    machine = load(str(MACHINES / "a100-mig.json"))
+    parents = {gpu.index for gpu in machine.gpus if gpu.mig}
+
+    [read] = ask_nvml(describe(machine) + "".join(f"guarded {index}\n" for index in parents))
+
+    assert [gpu.memory_mib for gpu in read.gpus] == [gpu.memory_mib for gpu in machine.gpus]
     assert read.problems == ()
 
 

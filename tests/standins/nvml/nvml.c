@@ -15,6 +15,7 @@
  *   used A PLACE MIB PROCESSES          what is in use of GPU A, or of its MIG device at PLACE (-1: of the whole)
  *   curve A PLACE FROM PERCENT MIB PROCESSES WATTS   the same and more from second FROM on, instead of "used"
  *   gpm A                               GPU A has GPM
+ *   guarded A                           the memory of the whole of GPU A, which has MIG, is not for this process
  *   pending A MODE                      GPU A's pending MIG mode, where it is not the current one
  *   errors A PENDING FAILED RETIRED     rows to be remapped, a remapping that failed, pages to be retired: 0 or 1
  *   wait FUNCTION SECONDS               the call takes so long
@@ -36,7 +37,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SIZE = 7, HANG = -1 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, SIZE = 7, HANG = -1 };
 enum { GPUS = 64, LINKS = 36, USABLE_LINKS = 18, PARTS = 8, WORDS = 64, FAILURES = 128, STEPS = 256, WAITS = 8 };
 #define EXPORT __attribute__((visibility("default")))
 
@@ -52,7 +53,7 @@ typedef struct { char uuid[96], name[96]; unsigned mib; int parent, place; Used 
 typedef struct {
     char uuid[96], bus_id[32], name[96];
     unsigned mib;
-    int minor, own_node, pcie, places, gpm, pending, errors[3], has_errors;
+    int minor, own_node, pcie, places, gpm, guarded, pending, errors[3], has_errors;
     unsigned long long cpus[WORDS], nodes[WORDS];
     Link links[LINKS];
     Part parts[PARTS];
@@ -104,6 +105,7 @@ static void read_line(const char *line) {
         return;
     }
     if (sscanf(line, "gpm %d", &x) == 1) { machine.gpu[x].gpm = 1; return; }
+    if (sscanf(line, "guarded %d", &x) == 1) { machine.gpu[x].guarded = 1; return; }
     if (sscanf(line, "driver %63s", machine.driver) == 1) return;
     if (sscanf(line, "devices %63s", machine.devices) == 1) return;
     if (sscanf(line, "level %d %d %d", &x, &y, &z) == 3) { machine.level[x][y] = machine.level[y][x] = z; return; }
@@ -372,6 +374,7 @@ static Used used_of(void *handle, Gpu *gpu) {
 }
 EXPORT int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
     CALLED(handle);
+    if (gpu->guarded && !part_of(handle)) return NO_PERMISSION;
     memory->total = bytes_of(handle, gpu);
     memory->used = (unsigned long long)used_of(handle, gpu).mib << 20;
     memory->free = memory->total - memory->used;
@@ -379,6 +382,7 @@ EXPORT int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
 }
 EXPORT int nvmlDeviceGetMemoryInfo_v2(void *handle, Memory2 *memory) {
     CALLED(handle);
+    if (gpu->guarded && !part_of(handle)) return NO_PERMISSION;
     memory->total = bytes_of(handle, gpu);
     memory->reserved = 0;
     memory->used = (unsigned long long)used_of(handle, gpu).mib << 20;
