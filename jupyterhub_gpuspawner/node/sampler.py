@@ -167,7 +167,9 @@ def host_words(
     """The job's use of memory and CPUs in words; ``low``: nine tenths of its memory are in use."""
     number = count_cpus(placement.cpus)
     per_node, per_cpu = environ.get("SLURM_MEM_PER_NODE", ""), environ.get("SLURM_MEM_PER_CPU", "")  # MiB
-    whole = int(per_node) if per_node.isdigit() else int(per_cpu) * number if per_cpu.isdigit() else 0
+    slurms = environ.get("SLURM_CPUS_ON_NODE", "")  # may be cores, or more than the server is bound to
+    cpus = int(slurms) if slurms.isdigit() else number
+    whole = int(per_node) if per_node.isdigit() else int(per_cpu) * cpus if per_cpu.isdigit() else 0
     used = sample.host.memory_mib
     return {
         "memory": memory_used(used, whole or None),

@@ -201,6 +201,11 @@ def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None
     [
         ({"SLURM_MEM_PER_NODE": "8192"}, 2150, {"memory": "2.1 of 8 GiB", "cpus": "1.5 of 4 CPUs", "low": False}),
         ({"SLURM_MEM_PER_CPU": "128"}, 470, {"memory": "470 of 512 MiB", "cpus": "1.5 of 4 CPUs", "low": True}),
+        (
+            {"SLURM_MEM_PER_CPU": "128", "SLURM_CPUS_ON_NODE": "2"},  # cores of two threads
+            235,
+            {"memory": "235 of 256 MiB", "cpus": "1.5 of 4 CPUs", "low": True},
+        ),
         ({}, 20480, {"memory": "20 GiB", "cpus": "1.5 of 4 CPUs", "low": False}),
         ({"SLURM_MEM_PER_NODE": "8192"}, None, {"memory": "", "cpus": "1.5 of 4 CPUs", "low": False}),
     ],
