@@ -72,8 +72,8 @@ def post(body: bytes, environ: Mapping[str, str], *, to: str = "report", wait: b
         "User-Agent: jupyterhub-gpuspawner\r\n"
         "Connection: close\r\n"
     )
-    ends_at = time.monotonic() + TIMEOUT
     with _connect(url, environ) as connection:
+        ends_at = time.monotonic() + TIMEOUT  # a name may have addresses that do not answer, before the one that does
         connection.sendall(head.encode() + b"\r\n" + body)
         if not wait:
             return

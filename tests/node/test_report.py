@@ -203,6 +203,22 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
+def test_a_connection_that_takes_long_leaves_the_hub_its_time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the first address of the hub's name is one that nobody answers, until its time limit is over."""
+    monkeypatch.setattr(reporting, "TIMEOUT", 0.3)
+    connect = socket.create_connection
+
+    def connected_to_the_second(address: tuple[str, int], timeout: float) -> socket.socket:
+        time.sleep(timeout)
+        return connect(address, timeout=timeout)
+
+    monkeypatch.setattr(socket, "create_connection", connected_to_the_second)
+    with ReportHub() as hub:
+        assert reporting.attempt(REPORT, hub.environ)[0] is None
+
+    assert len(hub.requests) == 1
+
+
 def _server_side(certificates: dict[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates["JUPYTERHUB_SSL_CLIENT_CA"])
     context.load_cert_chain(certificates["JUPYTERHUB_SSL_CERTFILE"], certificates["JUPYTERHUB_SSL_KEYFILE"])
