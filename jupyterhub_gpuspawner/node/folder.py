@@ -202,6 +202,13 @@ def certificates_in_memory(environ: MutableMapping[str, str]) -> None:
         environ[name] = _in_memory(name, content, flags=os.MFD_CLOEXEC)
 
 
+def for_another_process(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a process that inherits no open file: it finds those in memory by this process's pid."""
+    own_files = f"/proc/{os.getpid()}/fd/"
+    named = {name: environ[name].replace("/proc/self/fd/", own_files) for name in FILES if name in environ}
+    return {**environ, **named}
+
+
 def _in_memory(name: str, content: str, *, flags: int) -> str:
     import base64
 

@@ -147,7 +147,7 @@ def announce(
             # in one sentence: where the server then fails, this is the last line of the log that is ours
             reason = "".join(problems[-1:]).rstrip(".")
             problems[-1:] = [f"{reason}. The report will be sent again for up to ten minutes."]
-        reporter = PortReporter(report, port, environ, os.getpid(), is_reported=not retry)
+        reporter = PortReporter(report, port, folder.for_another_process(environ), os.getpid(), is_reported=not retry)
         child.leave(lambda: _accompany(reporter, plan.usage_interval))
     return Announcement(port, service_url, tuple(problems))
 

@@ -234,3 +234,26 @@ def test_a_server_reads_its_key_wherever_the_launcher_is(folder: str, tmp_path: 
 
     assert answer.startswith("the key\n")
     assert [line.partition("=")[0] for line in answer.splitlines() if "SSL" in line] == ["JUPYTERHUB_SSL_KEYFILE"]
+
+
+BESIDE = """
+import os, shutil, sys
+from jupyterhub_gpuspawner.node import child, folder
+folder.unpack_certificates(os.environ, "/proc/self/fd")
+key = folder.for_another_process(os.environ)["JUPYTERHUB_SSL_KEYFILE"]
+child.leave(lambda: os.rename(shutil.copyfile(key, sys.argv[1] + ".new"), sys.argv[1]))
+os.execvp("sh", ["sh", "-c", 'until [ -e "$0" ]; do sleep 0.05; done', sys.argv[1]])
+"""
+
+
+def test_the_process_beside_a_server_reads_the_key_that_is_in_memory(tmp_path: Path) -> None:
+    """It keeps nothing open, so it finds the server's file by the server's pid."""
+    read = tmp_path / "read"
+    subprocess.run(
+        [sys.executable, "-c", BESIDE, str(read)],
+        env={"PATH": "/usr/bin:/bin", "JUPYTERHUB_SSL_KEYFILE_CONTENT": b64encode(b"the key\n").decode()},
+        timeout=60,
+        check=True,
+    )
+
+    assert read.read_bytes() == b"the key\n"
