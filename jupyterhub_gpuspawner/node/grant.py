@@ -92,6 +92,9 @@ def gpus(environ: Mapping[str, str], topology: NodeTopology, slurm: Slurm) -> Gp
     """The GPUs granted to this job; outside a job, all that the environment makes visible."""
     names = visible_names(environ)
     granted = _job_gpus(environ, names, topology, slurm) if in_job(environ) else _visible(names, topology)
+    if granted.positions is None and "CUDA_VISIBLE_DEVICES" not in environ:
+        # perhaps AMD's, which have ROCR_VISIBLE_DEVICES; HIP takes this variable for a number among those
+        return replace(granted, names=None, slurm=())
     return _reachable(granted, topology)
 
 
@@ -249,7 +252,7 @@ def _own_name(topology: NodeTopology, position: int) -> str:
 
 def _missing(indices: Numbers, topology: NodeTopology) -> str:
     present = format_cpulist(gpu.index for gpu in topology.gpus)
-    text = f"only GPU {present} was found" if present else "no GPU was found"
+    text = f"only GPU {present} was found" if present else "no NVIDIA GPU was found"
     return f"GPU {format_cpulist(indices)} was granted, but {text} on this node."
 
 
