@@ -105,7 +105,7 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, 
         topology = merged(nvml.read(nodes_with_cpus(topology.numa_nodes), topology.devices), topology)
         in_report(topology)
     except nvml.UnavailableError as error:
-        if network or topology.gpus:
+        if topology.gpus:
             problems.append(f"NVML is not available: {error}")
             topology = _without_driver(topology, f"NVML is not available: {error}")
             in_report(topology)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
+from jupyterhub_gpuspawner.node import placing
 from jupyterhub_gpuspawner.node.grant import Slurm
+from jupyterhub_gpuspawner.node.run import rank
 from jupyterhub_gpuspawner.node.run.rank import Rank, RankPlacing, binding, divide_cpus, has_own, rank_of, shares
 from jupyterhub_gpuspawner.node.run.srun import Spec
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
@@ -270,6 +272,22 @@ def test_the_threads_of_all_processes_are_no_more_than_the_cores(
     plan = LaunchPlan(report=False, policy=policy)
     RankPlacing(plan, environ, Rank(0, 0, 0, (ranks,)), spec, words, slurm=WHOLE, topology=K80).place()
     assert environ["OMP_NUM_THREADS"] == threads
+
+
+@pytest.mark.parametrize(("tasks", "nics"), [((1, 1), "mlx4_0"), ((2,), None)], ids=["two nodes", "one node"])
+def test_a_rank_of_several_nodes_knows_the_network_cards_beside_its_gpus(
+    monkeypatch: pytest.MonkeyPatch, tasks: tuple[int, ...], nics: str | None
+) -> None:
+    """On one node NCCL uses none. The node is a description, of which the cards are read if they are asked for."""
+
+    def described(*, network: bool, **_: object) -> NodeTopology:
+        return K80 if network else replace(K80, nics=(), nic_links=(), nic_numa=())
+
+    monkeypatch.setattr(placing, "observe", described)
+    environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "2,3", "SLURM_GPUS_ON_NODE": "2"}
+    rank.place(Spec("token", LaunchPlan().dumps(), allocation="Nodes=n1"), environ, ["true"], Rank(0, 0, 0, tasks))
+
+    assert environ.get("GPUSPAWNER_NICS") == nics
 
 
 def test_tasks_that_share_are_counted_by_the_first() -> None:
