@@ -192,6 +192,11 @@ def start_unit(file: Path, log: Path) -> subprocess.Popen[bytes]:
         )
 
 
+def read_passwords(unit: Path) -> None:
+    """Choose the last of the three ways to sign in: nobody but PAM checks passwords on this machine."""
+    unit.write_text(unit.read_text("utf-8").replace("#SupplementaryGroups=", "SupplementaryGroups="), "utf-8")
+
+
 class Reader:
     """Somebody who follows one page."""
 
@@ -347,6 +352,7 @@ def main(folder: Path, environment: Path) -> None:
         own = Reader("tutorial/hub-without-root.md", root, Path("/etc/jupyterhub/jupyterhub_config.py"))
         own.config.parent.mkdir()
         own.config.write_text("c.Spawner.http_timeout = 120  # this machine may be busy\n")
+        own.before["systemctl daemon-reload"] = lambda: read_passwords(own.unit)
         own.follow()
         since = own.started()
         own.hub.restart()

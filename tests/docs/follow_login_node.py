@@ -70,7 +70,7 @@ class LoginNodeReader(Reader):
                 shell(f"chown root:jupyterhub {self.config}; chmod 640 {self.config}")
             elif kind == "ini":
                 unit = (self.config.parent / self.unit.name).read_text("utf-8")
-                self.unit.write_text(unit.replace("SupplementaryGroups=shadow\n", text), "utf-8")
+                self.unit.write_text(unit.replace("[Service]\n", f"[Service]\n{text}"), "utf-8")
             elif kind == "console":
                 for command, shown in commands(text):
                     self.step(command, shown)
