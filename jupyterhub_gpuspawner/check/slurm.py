@@ -144,7 +144,8 @@ async def check_slurm(context: Context) -> AsyncIterator[Finding]:
         "Slurm",
         f"PrivateData hides the users' jobs from {name}: a hub that runs as {name} cannot tell whether they are "
         "pending, running or finished.",
-        f"Make it an operator (sacctmgr modify user {name} set adminlevel=operator), or remove jobs from PrivateData.",
+        f"Make it an operator (sacctmgr add user {name} account=root adminlevel=operator, or modify user {name} set if "
+        "Slurm has it already), or remove jobs from PrivateData.",
     )
 
 

@@ -74,7 +74,8 @@ class SessionStore:
         if not create and not path.is_file():
             raise ConfigError(
                 f"there is no file {path}.",
-                hint="The hub makes it beside its database at its first start; --database names another one.",
+                hint="The hub makes it beside its database at its first start. Run the command in the hub's working "
+                "directory, or name the file with --database.",
             )
         self.path = path
         try:

@@ -201,8 +201,8 @@ _LONGEST_PAUSE = 30.0
 """Maximum seconds between two queries while Slurm does not answer."""
 
 SHOW_JOBS = (
-    "Make the hub's account an operator (sacctmgr modify user NAME set adminlevel=operator), or take jobs out of "
-    "PrivateData in slurm.conf."
+    "Make the hub's account an operator (sacctmgr add user NAME account=root adminlevel=operator, or modify user NAME "
+    "set if Slurm has it already), or take jobs out of PrivateData in slurm.conf."
 )
 """What an administrator does where Slurm does not show the hub the jobs of its users."""
 
