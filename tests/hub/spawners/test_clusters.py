@@ -14,6 +14,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT
 
 CEDAR = {
     "query_prefix": "ssh cedar",
@@ -144,7 +145,7 @@ async def test_a_cluster_has_one_connection_with_its_own_time_out() -> None:
 
     assert own.client.installation.timeout == 30
     assert all(connection is own for connection in (spawner.connection(), other.connections()["cedar"]))
-    assert other.connection().client.installation.timeout == 10
+    assert other.connection().client.installation.timeout == DEFAULT_TIMEOUT
 
 
 def test_a_profile_that_is_no_longer_valid_does_not_move_the_server(caplog: pytest.LogCaptureFixture) -> None:

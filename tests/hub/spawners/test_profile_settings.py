@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT
 
 
 def spawner_of(**sections: dict[str, Any]) -> GPUProfilesSpawner:
@@ -174,9 +175,9 @@ CHANGED = {"traits": {"slurm_timeout": 50.0, "poll_interval": 7}}
 NOW: dict[str, tuple[tuple[dict[str, Any], ...], float, int]] = {
     "as it was": ((THEN,), 60.0, 30),
     "changed": ((CHANGED,), 50.0, 7),
-    "removed": ((), 10.0, 30),
-    "of another kind": (({**CHANGED, "kind": "local", "traits": {}},), 10.0, 30),
-    "with a setting that is none": (({"traits": {"slurm_bindir": "/opt"}},), 10.0, 30),
+    "removed": ((), DEFAULT_TIMEOUT, 30),
+    "of another kind": (({**CHANGED, "kind": "local", "traits": {}},), DEFAULT_TIMEOUT, 30),
+    "with a setting that is none": (({"traits": {"slurm_bindir": "/opt"}},), DEFAULT_TIMEOUT, 30),
 }
 
 
