@@ -263,7 +263,9 @@ async def verdict(
             first = status.reason, watch.answers
         elif watch.answers > first[1]:
             return status
-        watch.hurry(VERDICT_QUESTIONS)  # to notice soon a job that ends before its launcher reports
+        if status is None or status.phase is not Phase.QUEUED or first is not None:
+            # to notice soon a job that ends before its launcher reports, and a second answer that it never starts
+            watch.hurry(VERDICT_QUESTIONS)
         await first_of(watch.changed(), sleep(VERDICT_POLL_SECONDS))
 
 

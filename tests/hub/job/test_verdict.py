@@ -106,6 +106,19 @@ async def test_a_held_job_is_waited_for(watch: Watch, cluster: Cluster, clock: C
     waiting.cancel()
 
 
+async def test_slurm_is_asked_less_often_the_longer_a_job_waits(watch: Watch, cluster: Cluster, clock: Clock) -> None:
+    """Every ten seconds once nothing has changed for ten minutes; every two seconds it would be three hundred."""
+    cluster.held["7"] = WAITS
+    waiting = asyncio.create_task(verdict(watch, sleep=clock.sleep))
+    for _ in range(300):
+        await clock.pass_(4.0)
+    before = watch.answers
+    for _ in range(150):
+        await clock.pass_(4.0)
+    assert watch.answers - before == 60
+    waiting.cancel()
+
+
 async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> None:
     """An older one does not know a partition that was created since; without an answer it has to do."""
     closed = Partition("closed", nodes=("c1",), allow_accounts=("staff",))
