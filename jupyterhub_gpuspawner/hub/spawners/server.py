@@ -393,7 +393,7 @@ def _stored_ending(spawner: Any) -> Ending | None:
 # Stopping a server: the start that is cancelled first, and what the card says afterwards.
 
 CANCELLED = 10.0
-"""Seconds after which a cancelled start is no longer waited for; as long as a Slurm command may take."""
+"""Seconds after which the end of a cancelled start, or of a check, is no longer waited for."""
 POLL_SECONDS = 0.05
 
 
@@ -405,8 +405,13 @@ async def cancel_start(spawner: Any) -> None:
     start = last_start(spawner)
     if start is not None:
         start.cancel()
+    await _until_over(spawner, "spawn")
+
+
+async def _until_over(spawner: Any, pending: str) -> None:
+    """Wait until the spawner is no longer pending in this way, for at most :data:`CANCELLED` seconds."""
     for _ in range(round(CANCELLED / POLL_SECONDS)):
-        if spawner.pending != "spawn":
+        if spawner.pending != pending:
             return
         await asyncio.sleep(POLL_SECONDS)
 
@@ -420,11 +425,14 @@ async def stop_server(spawner: Any, record: Ending, stop: Callable[[], Awaitable
     if spawner.pending == "spawn":
         keep_stop(spawner, record)
         await cancel_start(spawner)
+    await _until_over(spawner, "check")  # by a hub that was restarted, which cleans up what has ended
     # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
     if spawner.ready and await spawner.poll_and_notify() is not None:
         return True
-    if not spawner.active or spawner.pending:
+    if not spawner.active or spawner.pending in ("spawn", "stop"):
         return True
+    if spawner.pending:
+        return False
     keep_stop(spawner, record)
     stopped = False
     try:

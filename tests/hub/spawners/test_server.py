@@ -16,6 +16,7 @@ from jupyterhub import orm
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
+from jupyterhub_gpuspawner.hub.spawners import server as servers
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
@@ -30,6 +31,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     server_of,
     servers_with_jobs,
     stop_record,
+    stop_server,
     waits_in_queue,
     with_current_end,
     with_profiles,
@@ -287,3 +289,21 @@ QUEUED = Job("12", Phase.QUEUED, reason="Priority")
 def test_a_stop_knows_whether_the_server_ever_ran(server: Server, stage: Stage | None) -> None:
     """One that waited has left the line, one that was starting was cancelled, and only one that ran was stopped."""
     assert stop_record(server, at=9.0) == Ending(Cause(Kind.STOPPED_BY_USER), at=9.0, job_id="12", stage=stage)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["the check ends", "the check goes on"])
+async def test_a_stop_waits_for_the_check_of_a_restarted_hub(monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    """JupyterHub stops nothing meanwhile; where the check does not end in time, the stop has not been done."""
+    monkeypatch.setattr(servers, "CANCELLED", 60.0 if ends else 0.0)
+    spawner = stock(pending="check", active=True)
+    pending: list[str | None] = []
+
+    async def stop() -> bool:
+        pending.append(spawner.pending)
+        return True
+
+    stopping = asyncio.create_task(stop_server(spawner, Ending(Cause(Kind.STOPPED_BY_USER)), stop))
+    await asyncio.sleep(0)
+    spawner.pending = None if ends else "check"
+
+    assert (await stopping, pending) == ((True, [None]) if ends else (False, []))
