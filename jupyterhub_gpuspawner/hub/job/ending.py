@@ -447,7 +447,9 @@ def hook_ending(what: str, *, at: float | None = None) -> Ending:
 
 def hook_refused(refusal: web.HTTPError, *, contact: str = words.CONTACT) -> web.HTTPError:
     """The exception of a start that a hook has refused, with its own message in place of HTTP's words."""
-    message = (refusal.log_message or "") % refusal.args if refusal.args else refusal.log_message or ""
+    message = refusal.log_message or ""
+    # without arguments, tornado doubles each % of the message
+    message = message % refusal.args if refusal.args else message.replace("%%", "%")
     if not message:
         return refusal
     ending = Ending(start_failed("hook_refused"), at=time.time(), quoted=Words(message))
@@ -468,6 +470,7 @@ class ServerEnding:
 
     def __init__(self, watch: JobWatch, log: JobLog, report: ServerReport) -> None:
         self._watch = watch
+        self._keeping = asyncio.Lock()
         self._log = log
         self._report = report
         self.last: Ending | None = None
@@ -529,7 +532,9 @@ class ServerEnding:
 
         ``planned`` is when the session ends for which the server was started, in seconds since the epoch.
         """
-        if self.last is None and not self._watch.stopping:
+        async with self._keeping:  # several polls may see the same end; each waits until it is explained
+            if self.last is not None or self._watch.stopping:
+                return
             ending = self._ending(end_of_job(job.end), job)
             at = job.ends_at if job.ends_at is not None else time.time()
             over = job.end is End.TIME_LIMIT and planned is not None and at >= planned - BEFORE_SESSION_END_SECONDS

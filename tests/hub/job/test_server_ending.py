@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from dataclasses import replace
@@ -56,6 +57,7 @@ class Log(JobLog):
         self.lines, self.detail = lines, detail
 
     async def job(self) -> Job | None:
+        await asyncio.sleep(0)
         if self.detail is None:
             raise SlurmUnavailable("slurmctld is not responding.")
         return self.detail
@@ -279,6 +281,18 @@ async def test_without_slurm_an_ending_has_no_log() -> None:
     assert server.ending is not None
     assert (server.ending.log, server.ending.lines, server.ending.served) == ("", "", True)
     assert server.words.sentence == "The job failed with exit code 1."
+
+
+async def test_each_of_two_polls_that_see_the_same_end_finds_it_explained() -> None:
+    """What ends the server, and keeps its state, may be either of them."""
+    server = Server()
+    first = asyncio.create_task(server.ended.keep_job_end(FAILED))
+    await asyncio.sleep(0)
+    await server.ended.keep_job_end(FAILED)
+
+    assert server.ending is not None
+    assert server.ending.lines == "last line"
+    await first
 
 
 async def test_a_time_limit_is_named() -> None:
