@@ -64,9 +64,10 @@ class SiteHooks:
             return error
         raised: BaseException = error
         if isinstance(error, web.HTTPError):
-            if error.__context__ is None:
+            # JupyterHub says this for any error of apply_user_options; other refusals are the hook's own
+            if error.log_message != "Invalid user options" or error.__context__ is None:
                 return endings.hook_refused(error, contact=self.contact)
-            raised = error.__context__  # JupyterHub says "Invalid user options" for any error of apply_user_options
+            raised = error.__context__
         what = f"{name} raised {type(raised).__name__}: {raised}{_line_of(raised)}"
         get_logger().error("The start of %s failed: %s", log_name(self), what, exc_info=raised)
         return endings.start_error(endings.hook_ending(what, at=time.time()), 500, contact=self.contact)

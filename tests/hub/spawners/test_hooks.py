@@ -35,6 +35,14 @@ def refuses(*_: Any) -> None:
     raise web.HTTPError(403, "%s has used %d%% of the project's hours.", "ada", 120)
 
 
+def refuses_after_an_error(*_: Any) -> None:
+    """As a hook that has asked somebody else."""
+    try:
+        breaks()
+    except OSError as error:
+        raise web.HTTPError(403, "Your quota is 100% used.") from error
+
+
 def refuse_silently(*_: Any) -> None:
     """A refusal without words."""
     raise web.HTTPError(403)
@@ -86,6 +94,16 @@ async def test_a_hook_that_refuses_speaks_for_itself() -> None:
     assert words_of(spawner.ending) == Words("ada has used 120% of the project's hours.")
     assert vars(failure)["status_code"] == 403
     assert (ending_of(silent), vars(silent)["status_code"]) == (None, 403)
+
+
+@pytest.mark.parametrize("hook", ["pre_spawn_hook", "auth_state_hook", "apply_user_options"])
+async def test_a_refusal_that_follows_from_an_error_is_a_refusal(hook: str) -> None:
+    """Its message is shown as it was written."""
+    failure, spawner = await failure_of(hook, refuses_after_an_error)
+
+    assert spawner.ending is not None
+    assert words_of(spawner.ending) == Words("Your quota is 100% used.")
+    assert vars(failure)["status_code"] == 403
 
 
 def test_what_nobody_has_handled_is_no_fault_of_the_user() -> None:
