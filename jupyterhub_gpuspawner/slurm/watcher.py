@@ -73,6 +73,11 @@ class Watched:
         return own
 
     @property
+    def owner(self) -> str:
+        """The account whose job it is, as Slurm has said or else as it was submitted; empty if unknown."""
+        return self.status.user if self.status is not None else self.identity.owner
+
+    @property
     def ended(self) -> bool:
         """Slurm will report nothing more about it."""
         return self.status is not None and self.status.phase is Phase.ENDED
@@ -401,14 +406,14 @@ class JobWatcher:
 
     async def _missing(self, missing: Collection[Watched]) -> None:
         """Handle jobs missing from two answers: they are gone, or hidden from this account."""
-        owners = {watched.status.user if watched.status is not None else "" for watched in missing}
+        owners = {watched.owner for watched in missing}
         try:
             visible = {owner: await self.client.sees_jobs_of(owner) for owner in owners}
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             self.log.debug("It is not known whether Slurm shows all jobs: %s", error)
             return
         for watched in missing:
-            if not visible[watched.status.user if watched.status is not None else ""]:
+            if not visible[watched.owner]:
                 watched.hidden = True
                 self._name_hidden(watched)
             elif watched.hidden:  # the account may see it now: start counting again

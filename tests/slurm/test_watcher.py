@@ -446,6 +446,17 @@ async def test_a_hidden_job_that_is_shown_again_is_as_slurm_tells_it(
     assert (there.status, gone.status and gone.status.end) == (job("7", "RUNNING"), End.VANISHED)
 
 
+async def test_a_job_of_an_account_that_is_shown_is_gone_though_slurm_never_told_of_it(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """A hub that submits as its own account sees its jobs, and was away while this one ended."""
+    cluster.hides = {""}
+    watch = watcher.watch("7", JobIdentity(tag="jupyterhub-gpuspawner/x/ada/", owner="hub"))
+    await clock.pass_(60.0)
+    assert watch.status is not None
+    assert watch.status.end is End.VANISHED
+
+
 @pytest.mark.parametrize("fault", [SlurmUnavailable("down"), SlurmOutputError("odd"), ValueError("a fault of ours")])
 async def test_while_the_rights_are_not_known_nothing_is_gone(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, fault: Exception
