@@ -308,7 +308,6 @@ _STATES_IN_WORDS = {
     "SPECIAL_EXIT": "Slurm requeued the job and holds it: it will not start until it is released.",
     "RESV_DEL_HOLD": "The job's reservation was deleted, and Slurm holds the job.",
     "BOOT_FAIL": "The node of the job did not boot.",
-    "DEADLINE": "The job did not finish before its deadline.",
 }
 _PHASES_IN_WORDS = {
     Phase.STARTING: "Slurm is preparing {node} for the job.",
@@ -356,6 +355,11 @@ _ENDS_IN_WORDS: dict[End | None, Words] = {
         "slurmctld lost its state, or job ids started over: see StateSaveLocation and MaxJobId.",
     ),
 }
+_DEADLINE = Words(
+    "The job did not finish before its deadline.",
+    "Start again with less time or fewer resources if you can choose them.",
+    "The latest start is the deadline without the time limit: see --deadline in the profile's options.",
+)
 KILLED = ("0:9", "137:0")
 """Exit codes of a job of which a process was killed by signal 9."""
 _MORE_MEMORY = "Start again with more memory if you can choose it, or work on less data at a time."
@@ -401,13 +405,13 @@ def _queued(job: Job, matching: str) -> Words:
 
 
 def _of_end(job: Job) -> Words:
-    words = _ENDS_IN_WORDS[job.end]
+    words = _DEADLINE if job.state == "DEADLINE" else _ENDS_IN_WORDS[job.end]
     if job.end is End.FAILED:
         words = _EXITS_IN_WORDS.get(job.exit_code) or replace(words, sentence=_of_exit_code(job.exit_code))
         if job.exit_code != NO_LOG and job.reason and not job.reason.startswith(_EXIT_REASONS):
             why = meaning(job.reason).sentence.removeprefix("Waiting: ")
             words = replace(words, sentence=f"The job failed. {why[0].upper()}{why[1:]}")
-    elif job.end is End.TIME_LIMIT and job.time_limit:
+    elif job.end is End.TIME_LIMIT and job.time_limit and job.state != "DEADLINE":
         words = replace(words, sentence=f"The job reached its time limit of {duration(job.time_limit)}.")
     elif job.end is End.OUT_OF_MEMORY and job.memory_mib:
         words = replace(words, sentence=f"The job exceeded its memory limit of {memory(job.memory_mib)}.")

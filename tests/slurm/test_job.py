@@ -385,3 +385,9 @@ def test_exit_codes_that_say_more() -> None:
 def test_a_job_that_runs_needs_no_advice() -> None:
     """There is no advice for a running job."""
     assert job_words(Job("7", Phase.RUNNING, "RUNNING")).advice == ""
+
+
+def test_more_time_is_no_advice_for_a_job_that_missed_its_deadline() -> None:
+    """The latest moment at which it could have started is the deadline without its time limit."""
+    words = job_words(replace(job("DEADLINE"), time_limit=3600))
+    assert words.advice == "Start again with less time or fewer resources if you can choose them."
