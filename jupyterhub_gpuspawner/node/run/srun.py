@@ -351,6 +351,8 @@ def keeps(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
 def users(environ: Mapping[str, str]) -> dict[str, str]:
     """Those variables of srun that the user, or the profile, has set, and not Slurm for the batch step."""
     variables = {name: environ[name] for name in _USERS if name in environ}
+    if "SLURM_TRES_PER_TASK" in environ and ":per_task:" in environ.get("SLURM_TRES_BIND", ""):
+        del variables["SLURM_TRES_BIND"]  # Slurm 24.11 and later bind like this by themselves after --gpus-per-task
     for name in ("SLURM_CPU_BIND", "SLURM_MEM_BIND"):
         # Slurm sets it to VERBOSE,TYPELIST of its own choice, and the three parts as variables of their own.
         parts = [environ.get(f"{name}_{part}", "") for part in ("VERBOSE", "TYPE", "LIST")]

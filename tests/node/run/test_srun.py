@@ -107,6 +107,8 @@ def test_the_job_s_nodes(environ: dict[str, str], answer: str, nodes: tuple[Node
     [
         ("TresPerNode=gres:gpu:4", False),
         ("TresPerNode=gres/gpu:4\n   TresPerTask=cpu=4", False),
+        ("TresPerTask=gres:gpu:4", True),
+        ("TresPerTask=cpu=4,gres/gpu=4", True),
         ("TresPerJob=gres:gpu:9", True),
         ("TresPerJob=gres/gpu:9\n   TresPerTask=cpu=4", True),
     ],
@@ -220,6 +222,8 @@ BATCH = {
         (Options(PYTHON), BATCH, ()),
         (Options(PYTHON), {**BATCH, "SLURM_CPU_BIND": "cores"}, ("cpu",)),
         (Options(PYTHON), {"SLURM_GPU_BIND": "closest"}, ("gpu",)),
+        (Options(PYTHON), {"SLURM_TRES_BIND": "gres/gpu:single:2"}, ("gpu",)),
+        (Options(PYTHON), {"SLURM_TRES_PER_TASK": "gres/gpu=4", "SLURM_TRES_BIND": "gres/gpu:per_task:4"}, ()),
         (Options(PYTHON, gpu_bind="none", cpu_bind="none", mem_bind="local"), BATCH, ("gpu", "cpu", "mem")),
         (Options(PYTHON, srun=("--gpus-per-task=1",)), {}, ("gpu",)),
     ],
