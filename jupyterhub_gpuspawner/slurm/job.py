@@ -405,13 +405,15 @@ def _queued(job: Job, matching: str) -> Words:
 
 
 def _of_end(job: Job) -> Words:
-    words = _DEADLINE if job.state == "DEADLINE" else _ENDS_IN_WORDS[job.end]
+    if job.state == "DEADLINE":
+        return _DEADLINE
+    words = _ENDS_IN_WORDS[job.end]
     if job.end is End.FAILED:
         words = _EXITS_IN_WORDS.get(job.exit_code) or replace(words, sentence=_of_exit_code(job.exit_code))
         if job.exit_code != NO_LOG and job.reason and not job.reason.startswith(_EXIT_REASONS):
             why = meaning(job.reason).sentence.removeprefix("Waiting: ")
             words = replace(words, sentence=f"The job failed. {why[0].upper()}{why[1:]}")
-    elif job.end is End.TIME_LIMIT and job.time_limit and job.state != "DEADLINE":
+    elif job.end is End.TIME_LIMIT and job.time_limit:
         words = replace(words, sentence=f"The job reached its time limit of {duration(job.time_limit)}.")
     elif job.end is End.OUT_OF_MEMORY and job.memory_mib:
         words = replace(words, sentence=f"The job exceeded its memory limit of {memory(job.memory_mib)}.")

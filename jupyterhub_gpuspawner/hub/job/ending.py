@@ -470,9 +470,9 @@ class ServerEnding:
 
     def __init__(self, watch: JobWatch, log: JobLog, report: ServerReport) -> None:
         self._watch = watch
-        self._keeping = asyncio.Lock()
         self._log = log
         self._report = report
+        self._keeping = asyncio.Lock()
         self.last: Ending | None = None
         """How the last server ended, or why the last start failed; kept until the next start."""
 

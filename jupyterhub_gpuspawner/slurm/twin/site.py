@@ -206,7 +206,7 @@ def question_of(
         "suspended": _holders([job for job in held if job.suspended], in_service),
         "held": _holders([job for job in held if not job.suspended], in_service),
         "reservations": [
-            reservation.made(at, licenses, attracts=reservation.name in attracting, named=reservation.name in named)
+            reservation.for_twin(at, licenses, attracts=reservation.name in attracting, named=reservation.name in named)
             for reservation in sorted(reservations, key=attrgetter("overlaps"))
         ],
         "requests": groups,
@@ -569,7 +569,7 @@ class _Reservation:
         limits = [(names, who) for names, who in [(self.users, users), (self.accounts, accounts)] if names]
         return "MAGNETIC" in self.flags and bool(limits) and all(_admits(*limit) for limit in limits)
 
-    def made(self, at: float, licenses: Mapping[str, int], *, attracts: bool, named: bool) -> dict[str, Any]:
+    def for_twin(self, at: float, licenses: Mapping[str, int], *, attracts: bool, named: bool) -> dict[str, Any]:
         """The reservation of the twin whose now is ``at``, and which has these licences.
 
         The requests run in it if it attracts them or one of them names it.
