@@ -392,7 +392,7 @@ def _stored_ending(spawner: Any) -> Ending | None:
 
 # Stopping a server: the start that is cancelled first, and what the card says afterwards.
 
-CANCELLED = 10.0
+PENDING_PATIENCE_SECONDS = 10.0
 """Seconds after which the end of a cancelled start, or of a check, is no longer waited for."""
 POLL_SECONDS = 0.05
 
@@ -409,8 +409,8 @@ async def cancel_start(spawner: Any) -> None:
 
 
 async def _until_over(spawner: Any, pending: str) -> None:
-    """Wait until the spawner is no longer pending in this way, for at most :data:`CANCELLED` seconds."""
-    for _ in range(round(CANCELLED / POLL_SECONDS)):
+    """Wait until the spawner is no longer pending in this way, for at most :data:`PENDING_PATIENCE_SECONDS`."""
+    for _ in range(round(PENDING_PATIENCE_SECONDS / POLL_SECONDS)):
         if spawner.pending != pending:
             return
         await asyncio.sleep(POLL_SECONDS)

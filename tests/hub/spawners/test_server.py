@@ -294,7 +294,7 @@ def test_a_stop_knows_whether_the_server_ever_ran(server: Server, stage: Stage |
 @pytest.mark.parametrize("ends", [True, False], ids=["the check ends", "the check goes on"])
 async def test_a_stop_waits_for_the_check_of_a_restarted_hub(monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
     """JupyterHub stops nothing meanwhile; where the check does not end in time, the stop has not been done."""
-    monkeypatch.setattr(servers, "CANCELLED", 60.0 if ends else 0.0)
+    monkeypatch.setattr(servers, "PENDING_PATIENCE_SECONDS", 60.0 if ends else 0.0)
     spawner = stock(pending="check", active=True)
     pending: list[str | None] = []
 
