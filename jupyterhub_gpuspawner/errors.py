@@ -4,7 +4,6 @@
 
     GPUSpawnerError            what went wrong and what is expected, for the admin; one sentence for a participant
     ├── ConfigError            the admin: configuration or a profile; with its path
-    │   └── NotPermitted       Slurm refuses the command to this account: not tried again
     ├── RequestError           the user: names the field and what is allowed              -> 400
     ├── SubmitRejected         Slurm rejected the job: its message, and ours              -> 400
     ├── SlurmUnavailable       no answer (time-out, down, missing command)                -> 503; servers are kept
@@ -58,10 +57,6 @@ class ConfigError(GPUSpawnerError):
     def __init__(self, message: str, *, where: str = "", hint: str = "", for_user: str = "") -> None:
         super().__init__(f"{where}: {message}" if where else message, hint=hint, for_user=for_user)
         self.where = where
-
-
-class NotPermitted(ConfigError):
-    """Slurm refuses the command to this account; retrying does not help."""
 
 
 class RefusalKind(str, Enum):

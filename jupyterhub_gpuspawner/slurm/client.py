@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, NotPermitted, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.accounts import asking_account, has_all_rights
 from jupyterhub_gpuspawner.slurm.commands import (
     CANCEL,
@@ -147,7 +147,7 @@ class SlurmClient:
     ) -> None:
         """Cancel a job; succeeds also if the job has ended or Slurm does not know it.
 
-        Raises NotPermitted if the job belongs to somebody else.
+        Raises ConfigError if Slurm does not let this account cancel it.
         """
         if self._slurm.wraps(prefix):
             answer = await self._slurm.run("scancel", wrapper=CANCEL, prefix=prefix, stdin=_checked(job_id))
@@ -313,13 +313,13 @@ class SlurmClient:
     async def accounting_names(self) -> AccountingNames | None:
         """The accounts and QOS of this cluster, in lower case; None where Slurm enforces no accounting.
 
-        Raises NotPermitted if PrivateData hides them from this account.
+        Raises ConfigError if PrivateData hides them from this account.
         """
         config = await self.config()
         if not config.accounting or not config.accounting_enforced:
             return None
         if config.hides_associations and not await has_all_rights(self._slurm, config):
-            raise NotPermitted(
+            raise ConfigError(
                 "PrivateData hides the associations and QOS of others from this account.",
                 hint="Run the command as root or as an operator.",
             )

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     GPUSpawnerError,
-    NotPermitted,
     SlurmUnavailable,
     SubmitRejected,
 )
@@ -331,11 +330,11 @@ def is_forbidden(stderr: str) -> bool:
     return _FORBIDDEN.search(stderr) is not None
 
 
-def not_cancelled(job_id: str, stderr: str) -> NotPermitted | None:
+def not_cancelled(job_id: str, stderr: str) -> ConfigError | None:
     """The error for a job that this account may not cancel; None for any other message."""
     if not is_forbidden(stderr):
         return None
-    return NotPermitted(
+    return ConfigError(
         f"scancel is not allowed to cancel job {job_id}: {last_line(stderr)}.",
         where="exec_prefix",
         hint="It must run the command as the owner of the job.",

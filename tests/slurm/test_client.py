@@ -16,7 +16,6 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
-    NotPermitted,
     SlurmOutputError,
     SlurmUnavailable,
     SubmitRejected,
@@ -651,7 +650,7 @@ async def test_hidden_associations_are_not_taken_for_missing_ones(
     slurm.add("sacctmgr", "echo None")
     monkeypatch.setattr("os.geteuid", lambda: 12345)
 
-    with pytest.raises(NotPermitted, match="PrivateData hides the associations"):
+    with pytest.raises(ConfigError, match="PrivateData hides the associations"):
         await slurm.client().accounting_names()
 
 

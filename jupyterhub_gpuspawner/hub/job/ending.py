@@ -91,7 +91,7 @@ class Ending:
     session_over: bool = False
     """The job reached the time limit that the session of its course had set: a planned end."""
     unconfirmed: bool = False
-    """Slurm has not taken the request to cancel the job."""
+    """The first request to cancel the job failed: Slurm did not answer, or Slurm, sudo or ssh refused it."""
     printed: str = ""
     """What sbatch printed when it refused the job."""
     quoted: Words = NO_WORDS
@@ -355,7 +355,7 @@ def _of_stop(ending: Ending, title: str) -> str:
     job_id, gpus = ending.job_id, ending.gpus
     if ending.unconfirmed:
         return (
-            f"Slurm did not respond at {{time}}, so job {job_id} may still be running. "
+            f"Job {job_id} could not be cancelled at {{time}}, so it may still be running. "
             "The hub keeps trying to cancel it."
         )
     released = f"released {counted(gpus, 'GPU')}" if gpus else "was cancelled"
@@ -552,7 +552,7 @@ class ServerEnding:
                     self.last = replace(ending, log=self._log.path(job.stdout_path))
 
     def stop_unconfirmed(self) -> None:
-        """Slurm did not take the request to cancel the job: what is kept of the stop says so."""
+        """The first request to cancel the job failed: what is kept of the stop says so."""
         if self.last is not None and self.last.stopped:
             self.last = replace(self.last, unconfirmed=True)
 

@@ -23,7 +23,7 @@ from sqlalchemy import Column, Connection, String, Table, Unicode, delete, inser
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.database import (
@@ -244,7 +244,7 @@ async def _search(
 async def cancel_surely(job_id: str, cancel: Cancel) -> None:
     """Cancel the job, and try again for as long as that fails; after a restart the hub finds the job again.
 
-    If Slurm does not permit this account to cancel it, there is no other try.
+    A refusal is tried again, too: slurmctld may not find the account for a while, and an admin may mend the rights.
     """
     await _looking_after(job_id, _cancel_until_done(job_id, cancel))
 
@@ -253,9 +253,6 @@ async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
     for failures in count():
         try:
             await cancel(job_id)
-        except NotPermitted as error:
-            get_logger().error("Job %s could not be cancelled, and the hub will not try again: %s", job_id, error)
-            return
         except GPUSpawnerError as error:
             if failures == 0:
                 get_logger().error("Job %s is not cancelled yet; the hub will try again: %s", job_id, error)
@@ -369,8 +366,8 @@ TRUSTED = 60.0
 class Cancellation:
     """Cancels one start's job; before each ``scancel`` it checks that the id still belongs to that job.
 
-    A call raises SlurmUnavailable if Slurm does not answer whose job it is, NotPermitted if Slurm refuses, and
-    ConfigError if scancel cannot be run.
+    A call raises SlurmUnavailable if Slurm does not answer whose job it is, and ConfigError if Slurm refuses or scancel
+    cannot be run.
     """
 
     def __init__(

@@ -492,7 +492,7 @@ STOPS = [
     ),
     (
         replace(STOPPED, unconfirmed=True),
-        "Slurm did not respond at {time}, so job 7 may still be running. The hub keeps trying to cancel it.",
+        "Job 7 could not be cancelled at {time}, so it may still be running. The hub keeps trying to cancel it.",
     ),
 ]
 

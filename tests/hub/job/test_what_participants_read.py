@@ -16,7 +16,6 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     GPUSpawnerError,
-    NotPermitted,
     RequestError,
     SlurmOutputError,
     SlurmUnavailable,
@@ -68,7 +67,6 @@ def errors() -> Iterator[tuple[str, GPUSpawnerError]]:
     instances: tuple[GPUSpawnerError, ...] = (
         GPUSpawnerError("/etc/x"),
         ConfigError("sbatch was not run: sudo asks for a password.", where="exec_prefix", hint="Allow it (NOPASSWD)."),
-        NotPermitted("scancel is not allowed to cancel job 7."),
         SlurmUnavailable("sbatch did not respond within 10 s.", hint="Check `scontrol ping`."),
         CommandMissing("Slurm's command '/no/such/sbatch' does not exist.", hint="Set slurm_bin_dir."),
         SlurmOutputError("sbatch accepted the job but printed no job id.", raw="/etc/x"),
