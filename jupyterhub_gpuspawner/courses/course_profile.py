@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime, time
 from math import inf
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -121,8 +121,8 @@ def participants_link(slug: str, course: Course, hub: str) -> str:
 
 
 def opens_at(course: Course, session: CourseDate) -> datetime:
-    """When the servers of a session may be started: ``start_ahead`` before it begins."""
-    return session.start - timedelta(seconds=course.start_ahead or 0)
+    """When the servers of a session may be started: ``start_ahead`` before it begins, whatever the clocks do."""
+    return datetime.fromtimestamp(session.start.timestamp() - (course.start_ahead or 0), session.start.tzinfo)
 
 
 def profiles_of(course: Course, session: CourseDate | None) -> tuple[ChosenProfile, ...]:

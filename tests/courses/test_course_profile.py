@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.course_profile import CourseProfile, course_profile
+from jupyterhub_gpuspawner.courses.course_profile import CourseProfile, course_profile, opens_at
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
@@ -210,6 +210,13 @@ def test_a_course_is_open_in_its_sessions(now: datetime, changes: dict[str, Any]
 
     assert refused(offer.profile, now) == expected
     assert offer.is_open == (offer.opens is not None and offer.opens <= now)
+
+
+def test_a_start_ahead_over_the_night_of_the_clock_change_is_as_long_as_it_says() -> None:
+    """Ten hours before nine o'clock, on a night that has lost one."""
+    lesson = course(LESSON, start_ahead="10h", sessions=[{"date": "2026-03-29", "from": "9:00", "to": "17:00"}])
+
+    assert opens_at(lesson, lesson.dates[0]) == at(28, 22)
 
 
 ADMINS_RULES: dict[str, tuple[dict[str, Any], RefusalKind | None]] = {

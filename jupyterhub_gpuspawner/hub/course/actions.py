@@ -68,7 +68,7 @@ class Queue(NamedTuple):
 
 
 class Pace:
-    """Queues with one piece of work for each person; a new one takes the place of one that has not begun.
+    """Queues with one piece of work for each person of a course; a new one takes the place of one that has not begun.
 
     Each course has a queue for starts and one for stops: no course waits for another, and no stop for starts.
     """
@@ -78,29 +78,32 @@ class Pace:
         self._every = every
         self._free = {kind: asyncio.Semaphore(concurrency) for kind in (State.STARTING, State.STOPPING)}
         self._turns: dict[Queue, asyncio.Lock] = {}
-        self._queued: dict[str, tuple[State, asyncio.Task[None]]] = {}
-        self._busy: dict[str, tuple[State, asyncio.Task[None]]] = {}
+        # by course and person: somebody may be in several courses, and no course decides for another
+        self._queued: dict[tuple[str, str], tuple[State, asyncio.Task[None]]] = {}
+        self._busy: dict[tuple[str, str], tuple[State, asyncio.Task[None]]] = {}
 
     def put(self, queue: Queue, person: str, work: Callable[[], Awaitable[None]], *, every: float = 0.0) -> None:
         """Do ``work`` when its turn comes; ``every`` asks for a longer pause than usual after it."""
-        self.drop(person)
-        self._queued[person] = (queue.kind, in_background(self._do(queue, person, work, max(every, self._every))))
+        self.drop(queue.course, person)
+        task = in_background(self._do(queue, person, work, max(every, self._every)))
+        self._queued[queue.course, person] = (queue.kind, task)
 
-    def drop(self, person: str) -> bool:
+    def drop(self, course: str, person: str) -> bool:
         """Forget what is queued for this person and has not begun; return whether there was anything."""
-        queued = self._queued.pop(person, None)
+        queued = self._queued.pop((course, person), None)
         if queued is not None:
             queued[1].cancel()
         return queued is not None
 
-    def kind(self, person: str) -> State | None:
+    def kind(self, course: str, person: str) -> State | None:
         """What is queued for this person, or else under way; None where nothing is."""
-        work = self._queued.get(person) or self._busy.get(person)
+        work = self._queued.get((course, person)) or self._busy.get((course, person))
         return work[0] if work is not None else None
 
     async def _do(self, queue: Queue, person: str, work: Callable[[], Awaitable[None]], pause: float) -> None:
-        if person in self._busy:
-            await asyncio.wait({self._busy[person][1]})
+        key = (queue.course, person)
+        if key in self._busy:
+            await asyncio.wait({self._busy[key][1]})
         turn = self._turns.setdefault(queue, asyncio.Lock())
         await turn.acquire()
         try:
@@ -109,13 +112,13 @@ class Pace:
             turn.release()
             raise
         asyncio.get_running_loop().call_later(pause, turn.release)
-        self._busy[person] = self._queued.pop(person)
+        self._busy[key] = self._queued.pop(key)
         try:
             await work()
         except Exception:  # noqa: BLE001 - the others' turns come all the same
             get_logger().exception("Work for %s in a course failed", person)
         finally:
-            del self._busy[person]
+            del self._busy[key]
             self._free[queue.kind].release()
 
 
@@ -334,7 +337,7 @@ class CourseActions:
     def _participants(
         self, course: HubCourse, servers: Iterable[Server], starts: Mapping[str, CourseStart]
     ) -> tuple[Participant, ...]:
-        queued = {user: kind for user in course.people if (kind := self.pace.kind(user)) is not None}
+        queued = {user: kind for user in course.people if (kind := self.pace.kind(course.slug, user)) is not None}
         return participants_of(course, servers, now=time.time(), starts=starts, queued=queued)
 
     def spawner(self, key: ServerKey) -> Any:
@@ -401,7 +404,7 @@ class CourseActions:
             user, server = participant.user, participant.server
             if participant.state is State.STOPPING:
                 return Outcome(user, Result.UNCHANGED, words.STOPS_ALREADY)
-            dropped = self.pace.drop(user)
+            dropped = self.pace.drop(course.slug, user)
             spawner = self.spawner(participant.key) if server.active else None
             if spawner is not None:
                 self.put_stop(course, spawner, record)

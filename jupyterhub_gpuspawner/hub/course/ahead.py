@@ -16,6 +16,7 @@ from jupyterhub.app import JupyterHub
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.courses.course_profile import opens_at
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import ACTIONS, CourseActions, ServiceAccount, session_name
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
@@ -34,12 +35,6 @@ from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, eve
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, faults_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, stop_record
 from jupyterhub_gpuspawner.records.record import Kind
-
-# The starts that courses have asked for, in a table of our own in the hub's database.
-#
-# A start is recorded before JupyterHub is asked for it, so that no hub, however often it is restarted, asks twice for
-# the same person and session.
-
 
 POLL_SECONDS = 5.0
 """Seconds between two looks at the sessions."""
@@ -73,6 +68,8 @@ class Window:
     deadline: float | None = None
     """When servers that nobody has opened are stopped, and nothing is started any more; None without ``start_ahead``:
     only what instructors have asked for is started."""
+    opens: float = 0.0
+    """When servers are started ahead; what was asked for before, such as a trial on the evening before, is over."""
 
 
 def window(course: HubCourse, now: float) -> Window:
@@ -80,9 +77,9 @@ def window(course: HubCourse, now: float) -> Window:
     document = course.course
     if document is not None and document.start_ahead is not None:
         for session in course.sessions:
-            starts, ends = session.start.timestamp(), session.end.timestamp()
-            if starts - document.start_ahead <= now < ends:
-                return Window(session.name, min(starts + document.unvisited_after, ends))
+            opens, ends = opens_at(document, session).timestamp(), session.end.timestamp()
+            if opens <= now < ends:
+                return Window(session.name, min(session.start.timestamp() + document.unvisited_after, ends), opens)
     return Window(session_name(course))
 
 
@@ -105,6 +102,8 @@ def next_step(
         if times.deadline is None or (late and not server.active):
             return Step.NOTHING
         return CourseStart(server.user, Stage.LEFT, asked_at=now) if server.active else Step.START
+    if start.asked_at < times.opens and not (server.active or late):
+        return CourseStart(server.user, Stage.ASKED, asked_at=now)
     if start.stage in _FINAL or (times.deadline is None and start.stage is not Stage.ASKED):
         return Step.NOTHING
     if server.ready:
@@ -176,7 +175,7 @@ class StartsAhead:
         requested = {name for name, start in starts.items() if start.stage is Stage.ASKED}
         wanted = requested if times.deadline is None else course.people
         people = [name for name in course.people if name in wanted and name not in course.unknown]
-        people = [name for name in people if actions.pace.kind(name) is None]
+        people = [name for name in people if actions.pace.kind(course.slug, name) is None]
         participants = actions.participants(course, people) if people else ()
         ready = [person.key for person in participants if person.user in starts and starts[person.user].ready_at]
         activity = actions.last_activity(ready)

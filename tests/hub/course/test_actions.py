@@ -316,7 +316,7 @@ def test_the_activity_of_a_participant_is_that_of_the_server_that_is_meant(app: 
 
 async def done(actions: CourseActions) -> None:
     """Wait until nothing is under way."""
-    while any(actions.pace.kind(name) for name in COURSE.people):
+    while any(actions.pace.kind(COURSE.slug, name) for name in COURSE.people):
         await asyncio.sleep(0.01)
 
 
@@ -568,9 +568,9 @@ class Log:
         self.ended.append(name)
 
 
-async def until(pace: Pace, *people: str) -> None:
-    """Wait until there is no work for these people."""
-    while any(pace.kind(person) for person in people):
+async def until(pace: Pace, *people: str, course: str = "deep") -> None:
+    """Wait until a course has no work for these people."""
+    while any(pace.kind(course, person) for person in people):
         await asyncio.sleep(0)
 
 
@@ -603,7 +603,7 @@ async def test_work_that_has_not_begun_is_replaced_or_dropped() -> None:
     pace.put(START_QUEUE, "bob", lambda: log.work("start bob"))
     pace.put(STOP_QUEUE, "bob", lambda: log.work("stop bob"))
     pace.put(START_QUEUE, "eve", lambda: log.work("start eve"))
-    assert (pace.drop("eve"), pace.drop("eve"), pace.kind("eve")) == (True, False, None)
+    assert (pace.drop("deep", "eve"), pace.drop("deep", "eve"), pace.kind("deep", "eve")) == (True, False, None)
 
     await until(pace, "ada", "bob")
 
@@ -627,6 +627,18 @@ async def test_two_pieces_for_one_person_are_not_done_at_once() -> None:
     assert log.ended == ["start", "stop"]
 
 
+async def test_a_course_drops_nothing_that_another_course_wants_for_the_same_person() -> None:
+    """Somebody may be in both; each course sees its own work alone."""
+    log, pace = Log(), Pace(60.0, 1)
+    for person in ("ada", "zoe"):
+        pace.put(START_QUEUE, person, lambda person=person: log.work(f"start {person}"))  # type: ignore[misc]
+
+    kinds = [pace.kind(course, "zoe") for course in ("deep", "maths")]
+    dropped = [pace.drop(course, "zoe") for course in ("maths", "deep")]
+
+    assert (kinds, dropped) == ([State.STARTING, None], [False, True])
+
+
 async def test_neither_a_stop_nor_another_course_waits_for_the_starts_of_a_course() -> None:
     """Even where no more starts may be under way, and the next one's turn is a minute away."""
     log, pace = Log(), Pace(60.0, 2)
@@ -636,9 +648,10 @@ async def test_neither_a_stop_nor_another_course_waits_for_the_starts_of_a_cours
     pace.put(STOP_QUEUE, "zoe", lambda: log.work("stop zoe"))
     pace.put(Queue("maths", State.STARTING), "kim", lambda: log.work("start kim"))
 
-    await until(pace, "ada", "zoe", "kim")
+    await until(pace, "ada", "zoe")
+    await until(pace, "kim", course="maths")
 
-    assert (log.ended, [pace.kind(person) for person in ("ada", "bob")]) == (
+    assert (log.ended, [pace.kind("deep", person) for person in ("ada", "bob")]) == (
         ["start ada", "stop zoe", "start kim"],
         [None, State.STARTING],
     )

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 
-TIMES, BY_HAND_TIMES = Window("2026-03-02", 3400.0), Window("2026-03-02")
+TIMES, BY_HAND_TIMES = Window("2026-03-02", 3400.0, 1000.0), Window("2026-03-02")
 SINCE = 1800.0
 BEFORE, DURING, LATE = 1100.0, 2000.0, 3500.0
 NOTHING, SUBMITTING = Server("ada"), Server("ada", pending="spawn")
@@ -38,10 +38,32 @@ def stopped(at: float) -> Server:
 LEFT, SUBMITTED = CourseStart("ada", Stage.LEFT, asked_at=BEFORE), start(Stage.STARTED)
 IS_READY = start(Stage.STARTED, ready_at=BEFORE)
 IS_FAILURE = replace(start(Stage.FAILED, asked_at=BEFORE), fault=UNREACHABLE)
+ANEW = CourseStart("ada", Stage.ASKED, asked_at=BEFORE)
+EARLIER = 900.0
 WAITED_FOR = start(Stage.STARTED, ready_at=1140)
 CASES: dict[str, tuple[CourseStart | None, Server, float, Step | CourseStart]] = {
     "the session is near": (None, NOTHING, BEFORE, Step.START),
     "a failure of yesterday is no obstacle": (None, FAILED, BEFORE, Step.START),
+    "a start by hand of the evening before has ended": (
+        start(Stage.STARTED, tries=3, asked_at=EARLIER, ready_at=950.0),
+        NOTHING,
+        BEFORE,
+        ANEW,
+    ),
+    "an instructor stopped it the evening before": (start(Stage.LEFT, asked_at=EARLIER), NOTHING, BEFORE, ANEW),
+    "a start by hand of the evening before failed": (start(Stage.FAILED, asked_at=EARLIER), FAILED, BEFORE, ANEW),
+    "one of the evening before still runs": (
+        start(Stage.STARTED, asked_at=EARLIER, ready_at=950.0),
+        READY,
+        BEFORE,
+        replace(start(Stage.STARTED, asked_at=EARLIER, ready_at=950.0), stage=Stage.VISITED),
+    ),
+    "too late for what was asked for the evening before": (
+        start(Stage.LEFT, asked_at=EARLIER),
+        NOTHING,
+        LATE,
+        Step.NOTHING,
+    ),
     "a server runs already": (None, READY, BEFORE, LEFT),
     "a server is starting already": (None, STARTING, BEFORE, LEFT),
     "too late to start": (None, NOTHING, LATE, Step.NOTHING),
