@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.job import parse_tag
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.words import duration, some
 
@@ -356,7 +357,7 @@ def plan_of(
         on=(on,),
         opens=opens,
         at=max(opens, begins, snapshot.taken_at),
-        own_jobs={resources.cluster or "": _own_jobs(snapshot, names, name)},
+        own_jobs={resources.cluster or "": _own_jobs(snapshot, names, name, offered)},
         remarks=tuple(problems),
     )
 
@@ -505,13 +506,22 @@ def _clock(moment: float, session: CourseDate) -> str:
     return f"{datetime.fromtimestamp(moment, session.start.tzinfo):%a %Y-%m-%d %H:%M}"
 
 
-def _own_jobs(snapshot: ClusterSnapshot, people: Sequence[str], reservation: str) -> frozenset[str]:
-    """The participants' jobs in the session's reservation: once it has begun, these are their servers."""
-    if not reservation:
-        return frozenset()
-    members = frozenset(people)
+def _own_jobs(
+    snapshot: ClusterSnapshot, people: Sequence[str], reservation: str, partitions: Sequence[str]
+) -> frozenset[str]:
+    """The participants' servers that run already: their jobs in the session's reservation.
+
+    Without a reservation those in its partitions that a hub has submitted for them. A server of another profile counts
+    there, too, since a job does not name its profile.
+    """
+    members, jobs = frozenset(people), snapshot.job_table
+    theirs = (jobs[at] for at, person in enumerate(snapshot.person_of_job) if person in members)
     return frozenset(
-        job.job_id for job in snapshot.jobs if job.nodes and job.reservation == reservation and job.user in members
+        job.job_id
+        for job in theirs
+        if job.nodes
+        and job.reservation == reservation
+        and (reservation or (job.partition in partitions and parse_tag(job.tag) is not None))
     )
 
 

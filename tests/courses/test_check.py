@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.courses.report import SessionReport, check_document
 from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Reservation
 from tests.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import cluster, node, running
@@ -341,21 +342,60 @@ def test_sessions_that_have_ended_are_left_out() -> None:
     assert names(since=after, only="2026-03-02") == ["2026-03-02"]
 
 
-def test_servers_that_run_already_take_no_seats_from_their_owners() -> None:
-    """So that the check can be made again once people have come; those of others keep what they hold."""
-    users = ("t1", "t2", "t3", "somebody")
-    ours = tuple(
-        running(str(number), "g0", "gpu:k80:1", user=user, reservation="ml", ends_in=None)
-        for number, user in enumerate(users, 1)
+def five_minutes_before(*jobs: ClusterJob, reservation: str | None) -> tuple[SessionPlan, ClusterSnapshot]:
+    """The plan of a session for eight people that is started ahead, with all eight GPUs in use, and the cluster."""
+    used = tuple(node(f"g{number}", "gpu:k80:4", "gpu:k80:4") for number in range(2))
+    reservations = snapshot().reservations if reservation is not None else ()
+    now = replace(cluster(*used, jobs=jobs, reservations=reservations), taken_at=START - 300)
+    sessions = [{**DAY, "reservation": reservation}]
+    changes = {"sessions": sessions, "zone": "UTC", "roster": "t[1-8]", "profile": "k80", "start_ahead": "10min"}
+    resources = {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "4G", "time": "10:00:00"}
+    profile = {"display_name": "K80", "slug": "k80", "slurm": resources}
+    file = CourseFile("deep", course(DEEP_LEARNING, **changes))
+    (plan,) = plans(file, CourseInputs(parse_profiles([profile]), {"": now}))
+    return plan, now
+
+
+@pytest.mark.parametrize("account", ["", "hub"], ids=["as each person", "as one account"])
+@pytest.mark.parametrize("reservation", ["ml", None], ids=["in a reservation", "without a reservation"])
+def test_servers_that_run_already_take_no_seats_from_their_owners(reservation: str | None, account: str) -> None:
+    """So that the check can be made again once people have come, as whomever the hub submits their jobs."""
+    servers = (
+        running(
+            str(number),
+            f"g{number % 2}",
+            "gpu:k80:1",
+            ends_in=None,
+            user=account or f"t{number}",
+            partitions=("gpu",),
+            reservation=reservation or "",
+            tag=tag("hub", f"t{number}", ""),
+        )
+        for number in range(1, 9)
     )
-    own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1"))
-    profile = {"display_name": "K80", "slug": "k80", "slurm": {"partition": "gpu", "gpus": 1, "time": "8:00:00"}}
-    file = CourseFile("deep", course(DEEP_LEARNING, sessions=[DAY], zone="UTC", roster="t[1-8]", profile="k80"))
-    (plan,) = plans(
-        file, CourseInputs(parse_profiles([profile]), {"": cluster(*NODES, jobs=ours, reservations=(own,))})
+    plan, now = five_minutes_before(*servers, reservation=reservation)
+
+    assert estimated(plan, {"": now}, "By hand.") == SeatCount(8, 12, 8, estimate="By hand.")
+
+
+def test_only_a_participants_servers_where_the_session_is_held_have_seats() -> None:
+    """In its reservation any job of theirs, without one those of a hub in its partitions."""
+    theirs = running("1", "g0", "gpu:k80:1", ends_in=None, user="hub", partitions=("gpu",), tag=tag("hub", "t1", ""))
+    jobs = (
+        theirs,
+        theirs._replace(job_id="2", tag=tag("hub", "kim", "")),
+        theirs._replace(job_id="3", user="t3", tag=""),
+        theirs._replace(job_id="4", partitions=("batch",)),
+        theirs._replace(job_id="5", nodes=()),
+        theirs._replace(job_id="6", reservation="ml"),
+        theirs._replace(job_id="7", user="t3", tag="", reservation="ml"),
+        theirs._replace(job_id="8", user="t3", tag=tag("hub", "kim", ""), reservation="ml"),
     )
 
-    assert plan.own_jobs == {"": {"1", "2", "3"}}
+    assert [five_minutes_before(*jobs, reservation=name)[0].own_jobs for name in (None, "ml")] == [
+        {"": {"1"}},
+        {"": {"6", "7"}},
+    ]
 
 
 MOMENTS: dict[str, tuple[dict[str, Any], float, float]] = {
