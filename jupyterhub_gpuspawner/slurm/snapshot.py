@@ -5,6 +5,7 @@ Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -265,8 +266,20 @@ def occurrence(start: float, end: float, flags: Collection[str], at: float) -> t
     All in seconds since the epoch.
     """
     period = next((seconds for flag, seconds in PERIODS.items() if flag in flags), 0)
-    times = (at - end) // period + 1 if period and end <= at else 0
-    return start + times * period, end + times * period
+    if not period or at < end:
+        return start, end
+    times = int((at - end) // period)
+    while _later(end, times * period) <= at:
+        times += 1
+    return _later(start, times * period), _later(end, times * period)
+
+
+def _later(moment: float, seconds: int) -> float:
+    """A moment moved as Slurm moves reservations: by the clock for whole days, so that they begin at the same hour."""
+    days, rest = divmod(seconds, 86400)
+    local = time.localtime(moment)
+    clock = local.tm_hour, local.tm_min, local.tm_sec
+    return time.mktime((local.tm_year, local.tm_mon, local.tm_mday + days, *clock, 0, 0, -1)) + rest
 
 
 @dataclass(frozen=True)
