@@ -126,6 +126,7 @@ def _job(
     odd = "|" if chance.random() < 0.05 else "-"
     values = {
         "JobID": str(job_id),
+        "ArrayTaskID": "N/A",
         "State": "RUNNING" if node else "PENDING",
         "Reason": "None" if node else chance.choice(("Priority", "Priority", "Resources", "Dependency", "JobHeldUser")),
         "UserName": users[user],

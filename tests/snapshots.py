@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.slurm.snapshot import (
 )
 from jupyterhub_gpuspawner.slurm.squeue import parse_jobs
 from jupyterhub_gpuspawner.units import parse_gres
-from tests.slurm.recorded import MARK, recorded
+from tests.slurm.recorded import MARK, recorded, with_array_tasks
 
 NOW = 1_800_000_000.0
 """A moment for made snapshots."""
@@ -32,7 +32,7 @@ def recorded_snapshot(version: str) -> ClusterSnapshot:
     def output(name: str) -> str:
         return recorded(version, "cluster", name).stdout
 
-    jobs = parse_jobs(output("squeue"), MARK)
+    jobs = parse_jobs(with_array_tasks(output("squeue")), MARK)
     return ClusterSnapshot(
         nodes=parse_nodes(output("node")),
         partitions=parse_partitions(output("partition")),

@@ -42,7 +42,7 @@ class Competition(NamedTuple):
     first_start: float | None
     """The earliest of Slurm's estimates; None if it has none for some job."""
     last_start: float | None
-    """The latest of them; None likewise."""
+    """The latest of them; None likewise, or where one is a job array, whose estimate is that of its first task."""
 
 
 class Capacity:
@@ -219,8 +219,8 @@ def _queue(
 ) -> Mapping[tuple[str, frozenset[str]], Competition]:
     """The jobs of a queue, grouped by reservation and by the GPUs or shards they request, with Slurm's estimates."""
     groups: dict[tuple[str, frozenset[str]], list[int]] = {}
-    columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at"))
-    reservation, gpus, unknown, starts_at = columns
+    columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at", "array_tasks"))
+    reservation, gpus, unknown, starts_at, array_tasks = columns
     for at in jobs:
         kinds = _UNKNOWN_REQUEST if unknown[at] else _kinds(gpus[at])
         groups.setdefault((reservation[at], kinds), []).append(at)
@@ -230,7 +230,7 @@ def _queue(
             frozenset(person[at] for at in members),
             frozenset(kind.partition(":")[2] for kind in key[1]),
             _extreme([starts_at[at] for at in members], min),
-            _extreme([starts_at[at] for at in members], max),
+            _extreme([starts_at[at] if array_tasks[at] == 1 else None for at in members], max),
         )
         for key, members in groups.items()
     }

@@ -232,13 +232,15 @@ class NodeSet:
         return self._plans[key]
 
     def _planned(self, what: str, pending: tuple[int, ...], usual: float) -> Plan | None:
-        columns = (self._jobs.column(field) for field in ("starts_at", "time_limit", "reason", "node_count"))
-        starts_at, time_limit, reason, node_count = columns
+        columns = (self._jobs.column(field) for field in ("starts_at", "time_limit", "reason", "array_tasks"))
+        starts_at, time_limit, reason, array_tasks = columns
         amounts, changes = _Amounts(what, self._jobs), Counter[float]()
         unplanned: list[tuple[int, float]] = []
         for job in pending:
             start, limit = starts_at[job], usual if time_limit[job] is None else time_limit[job]
-            amount = amounts.on_a_node(job) * node_count[job]
+            amount = amounts.of(job)
+            if array_tasks[job] > 1:  # Slurm's estimate is that of its first task
+                return None
             if start is not None:
                 changes[start] -= amount
                 changes[start + limit] += amount
@@ -255,12 +257,12 @@ class NodeSet:
 
         Devices are counted together on the nodes on which it fits. False if one of the jobs waits for something.
         """
-        reason, node_count = self._jobs.column("reason"), self._jobs.column("node_count")
+        reason = self._jobs.column("reason")
         if any(reason[job] for job in pending):
             return False
         amounts = _Amounts(need.what, self._jobs)
         free = sum(node.free(need.what) for node in self.fitting(need))
-        held: int = sum(amounts.on_a_node(job) * node_count[job] for job in pending)
+        held = sum(amounts.of(job) for job in pending)
         return free - held >= need.amount * nodes
 
     def leaves_after_short(self, need: Need, nodes: int, pending: tuple[int, ...], seconds: float) -> bool:
@@ -268,7 +270,7 @@ class NodeSet:
 
         Slurm starts them first where something has become free since it made its plans. Devices are counted together.
         """
-        time_limit, node_count = self._jobs.column("time_limit"), self._jobs.column("node_count")
+        time_limit = self._jobs.column("time_limit")
         amounts = _Amounts(need.what, self._jobs)
         left = sum(node.free(need.what) for node in self.fitting(need)) - need.amount * nodes
         fits: dict[Need, bool] = {}
@@ -280,7 +282,7 @@ class NodeSet:
             if pending_need not in fits:
                 fits[pending_need] = next(self.fitting(pending_need), None) is not None
             if fits[pending_need]:
-                left -= amounts.on_a_node(job) * node_count[job]
+                left -= amounts.of(job)
             if left < 0:
                 return False
         return left >= 0
@@ -310,7 +312,8 @@ class _Amounts:
 
     def __init__(self, what: str, jobs: Table[ClusterJob]) -> None:
         self._name, _, self._type = what.partition(":")
-        self._cpus, self._node_count, self._gpus = (jobs.column(field) for field in ("cpus", "node_count", "gpus"))
+        columns = (jobs.column(field) for field in ("cpus", "node_count", "gpus", "array_tasks"))
+        self._cpus, self._node_count, self._gpus, self._array_tasks = columns
         self._counts: dict[tuple[int, str], int] = {}
         """By the id of a value that many jobs share, and the only type of their node."""
 
@@ -328,6 +331,10 @@ class _Amounts:
                 and (not self._type or (device.type or only_type or self._type) == self._type)
             )
         return self._counts[key]
+
+    def of(self, job: int) -> int:
+        """On all its nodes together; of a job array for all tasks that may run at once."""
+        return self.on_a_node(job) * int(self._node_count[job]) * int(self._array_tasks[job])
 
 
 def _first_fit(

@@ -327,6 +327,8 @@ class ClusterJob(NamedTuple):
     nodes: tuple[str, ...] = ()
     """The nodes it holds; none while it is pending."""
     node_count: int = 1
+    array_tasks: int = 1
+    """Slurm shows the pending tasks of a job array as one job: how many they are; all else is of one task."""
     cpus: int = 0
     """Total over all its nodes."""
     memory_mib: int = 0

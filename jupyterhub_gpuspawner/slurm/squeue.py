@@ -98,6 +98,7 @@ JOBS = Question(
 CLUSTER = Question(
     (
         "JobID",
+        "ArrayTaskID",
         "State",
         "Reason",
         "UserName",
@@ -191,7 +192,8 @@ def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJ
 
 def _cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
     """The job, and the field with generic resources that are not understood; empty if all are."""
-    job_id, state, reason, user, partitions, priority, node_list, node_count, cpus, tasks, allocated, *more = texts
+    job_id, array, state, reason, user, partitions, priority, *slurms = texts
+    node_list, node_count, cpus, tasks, allocated, *more = slurms
     submit, start, end, limit, per_job, per_node, per_socket, per_task, reservation, account, name, comment = more
     phase, time_limit = phase_of(state), _time_limit(limit)
     count = _count("NumNodes", node_count) or 1
@@ -208,6 +210,7 @@ def _cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
         priority=_count("PriorityLong", priority),
         nodes=nodes("NodeList", node_list),
         node_count=count,
+        array_tasks=_array_tasks(array),
         cpus=_count("NumCPUs", cpus),
         memory_mib=_memory(allocated),
         gpus=gpus,
@@ -235,6 +238,23 @@ def _count(key: str, text: str) -> int:
     return int(match["number"]) * 1024 ** " KMG".index(match["unit"] or " ") if match else 0
 
 
+@lru_cache(maxsize=8192)
+def _array_tasks(text: str) -> int:
+    """How many tasks of a job array ``4-99``, ``1,3,5-9:2`` or ``4-99%4`` names, at most those that may run at once.
+
+    squeue prints 64 characters of a long list: the rest is not counted.
+    """
+    indexes, _, at_once = text.partition("%")
+    tasks = sum(
+        (int(match["last"] or match["first"]) - int(match["first"])) // int(match["step"] or 1) + 1
+        for match in map(_INDEXES.fullmatch, indexes.split(","))
+        if match is not None
+    )
+    return max(1, min(tasks, int(at_once)) if _NUMBER.fullmatch(at_once) else tasks)
+
+
+_NUMBER = re.compile(r"\d{1,10}", re.ASCII)
+_INDEXES = re.compile(r"(?P<first>\d{1,10})(-(?P<last>\d{1,10})(:(?P<step>[1-9]\d{0,9}))?)?", re.ASCII)
 _COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMG]?)(?:-\S*)?", re.ASCII)
 _NO_LIMIT = ("", "NOT_SET", "INVALID", "Partition_Limit")
 

@@ -416,6 +416,27 @@ def test_every_gres_grammar(gres: str, used: str, resources: dict[str, Any], ans
             "2 of 4 K80 are free, but 1 person is ahead of you. Expected start: within 10 min, if nobody with a higher "
             "priority comes",
         ),
+        (
+            [waiting("9", "gpu:k80:1", reason="", array_tasks=100)],
+            {"gpus": 1},
+            "later",
+            "2 of 4 K80 are free, but 1 person is ahead of you",
+        ),
+        (
+            [waiting("9", "gpu:k80:1", starts_in=600, array_tasks=100)],
+            {"gpus": 3},
+            "later",
+            "full, 1 person ahead of you",
+        ),
+        (
+            [
+                waiting("9", "gpu:k80:4", starts_in=7200),
+                waiting("10", "gpu:1", starts_in=7800, time_limit=HOUR, array_tasks=2),
+            ],
+            {"gpus": 1, "time": HOUR},
+            "later",
+            "2 of 4 K80 are free, but 2 people are ahead of you",
+        ),
         ([waiting("9")], {}, "later", "12 of 16 cores are free, but 1 person is ahead of you"),
     ],
 )

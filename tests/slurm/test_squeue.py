@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Unread
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, JOBS, Question, WillRun, parse_jobs, parse_squeue, parse_trial
 from jupyterhub_gpuspawner.units import Gres
-from tests.slurm.recorded import MARK, VERSIONS, Recorded, all_recorded, recorded, with_owner
+from tests.slurm.recorded import MARK, VERSIONS, Recorded, all_recorded, recorded, with_array_tasks, with_owner
 
 FORGED = "x|\n1|FAILED|NonZeroExitCode|1|2|evil|evil|gpu|root|256|forged|0123456789abcdeg\n1|FAILED|y"
 """The comment of job 5 in the recorded answers: it imitates whole lines of job 1, with a nearly correct mark."""
@@ -27,7 +27,7 @@ def test_columns_are_those_of_the_recorded_answers() -> None:
         "UserID:|m1|,Comment:|m1|,Name:|m1"
     )
     assert CLUSTER.columns("m1") == (
-        "JobID:|,State:|,Reason:|,UserName:|,Partition:|,PriorityLong:|,NodeList:|,NumNodes:|,NumCPUs:|,NumTasks:|,"
+        "JobID:|,ArrayTaskID:|,State:|,Reason:|,UserName:|,Partition:|,PriorityLong:|,NodeList:|,NumNodes:|,NumCPUs:|,NumTasks:|,"
         "tres-alloc:|,SubmitTime:|,StartTime:|,EndTime:|,TimeLimit:|m1|,tres-per-job:|m1|,tres-per-node:|m1|,"
         "tres-per-socket:|m1|,tres-per-task:|m1|,Reservation:|m1|,Account:|m1|,Name:|m1|,Comment:|m1"
     )
@@ -216,7 +216,8 @@ def test_what_users_write_comes_back_as_it_is(question: Question, parse: Any, co
 
 def jobs(version: str) -> dict[str, ClusterJob]:
     """The jobs of the recorded cluster."""
-    return {job.job_id: job for job in parse_jobs(recorded(version, "cluster", "squeue").stdout, MARK)}
+    answer = with_array_tasks(recorded(version, "cluster", "squeue").stdout)
+    return {job.job_id: job for job in parse_jobs(answer, MARK)}
 
 
 @pytest.mark.parametrize(
@@ -361,6 +362,27 @@ def test_a_job_of_odd_resources_is_kept_without_them(field: str, gres: str) -> N
     assert (odd.job_id, odd.cpus, odd.memory_mib, odd.gpus, odd.gpus_unknown) == ("7", 4, 7680, (), True)
     assert plain == parse_jobs(record(CLUSTER), MARK)[0]
     assert unread == [Unread("job", "7", field.replace("_", "-"), partial=True)]
+
+
+@pytest.mark.parametrize(
+    ("printed", "tasks"),
+    [
+        ("N/A", 1),
+        ("5", 1),
+        ("4-99", 96),
+        ("4-99%4", 4),
+        ("5-6%4", 2),
+        ("0-298:2", 150),
+        ("1,3,5,7,9,20,23,26-29", 11),
+        ("1,3,5,7,9,20,23,26,...", 8),
+        ("9-1", 1),
+        ("9" * 5000, 1),
+    ],
+)
+def test_the_pending_tasks_of_a_job_array_are_counted(printed: str, tasks: int) -> None:
+    """Slurm shows them as one job, and a long list of them not to its end; a limit says how many may run at once."""
+    (job,) = parse_jobs(record(CLUSTER, State="PENDING", ArrayTaskID=printed), MARK)
+    assert job.array_tasks == tasks
 
 
 @settings(deadline=None)
