@@ -58,12 +58,18 @@ def drop_additions(session: Session, course: str, users: Collection[str]) -> Non
         _remove(session, course, users)
 
 
-def drop_additions_of_others(session: Session, courses: Collection[str]) -> None:
-    """Forget who was added to courses other than these, which are all that there are; raises SQLAlchemyError."""
-    gone = set(session.scalars(select(_TABLE.c.course).distinct())) - set(courses)
+def drop_additions_of_others(session: Session, courses: Collection[str], missed: Collection[str]) -> set[str]:
+    """Forget who was added to courses that are gone; raises SQLAlchemyError.
+
+    ``courses`` are all that there are now, and ``missed`` those that were missing at the last call. A course is gone
+    if it is missing at two: its file may be replaced just now, or its folder not be mounted. Returns what is missing.
+    """
+    missing = set(session.scalars(select(_TABLE.c.course).distinct())) - set(courses)
+    gone = missing.intersection(missed)
     if gone:
         with transaction(session):
             session.execute(delete(_TABLE).where(_TABLE.c.course.in_(gone)))
+    return missing - gone
 
 
 def _remove(session: Session, course: str, users: Collection[str]) -> None:

@@ -19,6 +19,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.courses.course_profile import opens_at
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import ACTIONS, CourseActions, ServiceAccount, session_name
+from jupyterhub_gpuspawner.hub.course.additions import drop_additions_of_others
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
 from jupyterhub_gpuspawner.hub.course.evening import CHECK_SECONDS, CHECKS, CourseChecks
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, ServerKey, Stage, State
@@ -293,8 +294,16 @@ def begin_courses(app: JupyterHub) -> None:
         await update_courses(app, book, account)
         await asyncio.sleep(min(10 * (time.monotonic() - begun), PAUSE_AT_MOST))
 
+    missed: set[str] = set()
+
+    def forget_additions() -> None:
+        nonlocal missed
+        if book.readable:
+            missed = drop_additions_of_others(app.db, [course.slug for course in book.courses()], missed)
+
     every(app, RETRY_SECONDS, update, "The update of courses", wake=changed)
     starts_ahead = StartsAhead(app, book, actions)
     every(app, POLL_SECONDS, starts_ahead.start_all_due, "Looking for courses that are to be started")
     every(app, CHECK_SECONDS, checks.check_due, "The check of courses", wake=checks.wake)
     every(app, DAY_SECONDS, actions.starts.forget_old, "The deletion of old starts of courses")
+    every(app, DAY_SECONDS, forget_additions, "The deletion of people of courses that are gone")

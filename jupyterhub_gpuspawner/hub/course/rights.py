@@ -29,7 +29,7 @@ from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import group_name
-from jupyterhub_gpuspawner.hub.course.additions import added_people, drop_additions_of_others
+from jupyterhub_gpuspawner.hub.course.additions import added_people
 from jupyterhub_gpuspawner.hub.course.book import HubCourse, HubPeople, RoleStatus, course_book, role_name
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, add_user
 from jupyterhub_gpuspawner.hub.site.database import in_batches
@@ -193,7 +193,6 @@ async def update_rights(app: JupyterHub, courses: Iterable[HubCourse]) -> dict[s
         statuses[course.slug] = RoleStatus(refused, missing)
         await asyncio.sleep(0)
     _remove_all_but(app.db, {slug for slug, status in statuses.items() if not status.refused})
-    drop_additions_of_others(app.db, statuses)
     return statuses
 
 
