@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, time, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -535,7 +535,8 @@ def calendar(slug: str, course: Course, *, hub: str, now: datetime) -> str:
     """The course's dates as iCalendar (RFC 5545): one event for each.
 
     ``hub`` names the hub, so that two hubs' events are not taken for the same; ``now`` is the time of the file. An
-    event keeps its UID when its times change, so that a calendar replaces it. Raises ConfigError.
+    event keeps its UID when its times change, so that a calendar replaces it: that is the session's day, with a number
+    from the second one of a day on. Times of a course without a zone are in UTC. Raises ConfigError.
     """
     try:
         from icalendar import Calendar, Event  # takes long, and no hub needs it
@@ -548,12 +549,16 @@ def calendar(slug: str, course: Course, *, hub: str, now: datetime) -> str:
     document.add("prodid", "-//jupyterhub-gpuspawner//courses//EN")
     document.add("version", "2.0")
     document.add("name", course.name)
+    of_day = Counter[date]()
     for course_date in course.dates:
+        day = course_date.start.date()
+        of_day[day] += 1
+        number = f"-{of_day[day]}" if of_day[day] > 1 else ""
         event = Event()
-        event.add("uid", f"{slug}-{course_date.name}@{hub}")
+        event.add("uid", f"{slug}-{day.isoformat()}{number}@{hub}")
         event.add("dtstamp", now)
-        event.add("dtstart", course_date.start)
-        event.add("dtend", course_date.end)
+        for name, moment in (("dtstart", course_date.start), ("dtend", course_date.end)):
+            event.add(name, moment if course.zone is not None else moment.astimezone(timezone.utc))
         event.add("summary", course.name)
         about = [course.message] if course.message else []
         if course_date.reservation:

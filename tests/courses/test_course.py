@@ -343,3 +343,19 @@ def test_each_session_is_an_event_in_its_own_zone() -> None:
         ),
     ]
     assert [str(zone["tzid"]) for zone in ical.walk("VTIMEZONE")] == ["Europe/Brussels"]
+
+
+def test_an_event_of_a_course_without_a_zone_is_in_utc_and_keeps_its_identity() -> None:
+    """Of two sessions on a day each is moved by itself; abbreviations such as CET are no zones to a calendar."""
+
+    def events(*hours: str) -> dict[str, str]:
+        days = [{"date": "2026-03-02", "from": hour, "to": f"{hour[:-2]}50"} for hour in hours]
+        text = calendar("deep", course(DEEP_LEARNING, zone=None, sessions=days), hub="hub", now=NOW)
+        return {str(event["uid"]): str(event.decoded("dtstart")) for event in Calendar.from_ical(text).walk("VEVENT")}
+
+    def utc(hour: int) -> str:
+        return str(datetime(2026, 3, 2, hour).astimezone(timezone.utc))
+
+    assert events("9:00") == {"deep-2026-03-02@hub": utc(9)}
+    assert events("9:00", "13:00") == {"deep-2026-03-02@hub": utc(9), "deep-2026-03-02-2@hub": utc(13)}
+    assert events("9:00", "14:00") == {"deep-2026-03-02@hub": utc(9), "deep-2026-03-02-2@hub": utc(14)}
