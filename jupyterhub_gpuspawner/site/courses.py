@@ -11,14 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, members, plans, plans_beside
+from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, SessionPlan, members, plans, plans_beside
 from jupyterhub_gpuspawner.courses.course import Course, CourseDate
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at, profiles_of
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.course.book import with_added
-from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer, rehearsal_with
+from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer, Rehearsal, rehearsal_with
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -64,9 +64,7 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     Slurm is asked as each participant of a course's first session, and as one of those of each later session. Raises
     ConfigError, also for a named course without such a session, and SlurmUnavailable.
     """
-    spawner = spawner_of(site)
-    every_file, of_folder = await asyncio.to_thread(_all_courses, spawner.courses_dir)
-    every_file = await _with_added(site, every_file)
+    every_file, of_folder = await _all_courses(site)
     files = [await whole_course(site, name)] if name else every_file
     inputs = await course_site(site, [file for file in files if file.fault is None])
     since = None if past else datetime.now().astimezone()
@@ -74,19 +72,29 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     if name and not planned[name]:
         raise no_session(files[0], session or "from now on")
     every_plan = [plan for of_course in planned.values() for plan in of_course]
-    others = plans_beside([plan.session for plan in every_plan], every_file, inputs)
-    rehearsal = await rehearsal_with(spawner, inputs.snapshots_of([*every_plan, *others]), others=others)
+    rehearsal = await _rehearsal(site, every_plan, every_file, inputs)
     checked = [Checked(file.slug, await rehearsal.reports(planned[file.slug]), file.fault) for file in files]
     return checked if name or of_folder is None else [*checked, Checked("", (), of_folder)]
 
 
-def _all_courses(folder: str) -> tuple[list[CourseFile], ConfigError | None]:
-    """The files of all courses, and what is wrong with the folder, such as a file with a wrong name."""
-    courses = CourseFolder(folder)
-    files = sorted(courses.courses(), key=lambda file: file.slug)
+async def _all_courses(site: Site) -> tuple[list[CourseFile], ConfigError | None]:
+    """The files of all courses with the people whom instructors have added, and what is wrong with the folder.
+
+    That may be a file with a wrong name. Raises it, a ConfigError, if there is no course.
+    """
+    courses = CourseFolder(spawner_of(site).courses_dir)
+    files = sorted(await asyncio.to_thread(courses.courses), key=lambda file: file.slug)
     if courses.fault is not None and not files:
         raise courses.fault
-    return files, courses.fault
+    return await _with_added(site, files), courses.fault
+
+
+async def _rehearsal(
+    site: Site, planned: Sequence[SessionPlan], every_file: Sequence[CourseFile], inputs: CourseInputs
+) -> Rehearsal:
+    """What asks about these sessions, beside those of any course that are held at the same time."""
+    others = plans_beside([plan.session for plan in planned], every_file, inputs)
+    return await rehearsal_with(spawner_of(site), inputs.snapshots_of([*planned, *others]), others=others)
 
 
 async def whole_course(site: Site, name: str) -> CourseFile:
@@ -107,14 +115,14 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
     question each ``every`` seconds, since each makes slurmctld evaluate the cluster. ``session`` empty: the next one.
     Raises ConfigError, SlurmUnavailable.
     """
-    spawner = spawner_of(site)
     file = await whole_course(site, name)
     inputs = await course_site(site, [file])
     planned = plans(file, inputs, only=session, since=datetime.now().astimezone())
     if not planned:
         raise no_session(file, session or "from now on")
     plan = planned[0]
-    rehearsal = await rehearsal_with(spawner, inputs.snapshots_of(planned))
+    every_file, _ = await _all_courses(site)
+    rehearsal = await _rehearsal(site, [plan], every_file, inputs)
     together = None if only else await rehearsal.report(plan, as_users=())
     return Rehearsed(plan.session, rehearsal.answers(plan, only or plan.people, every=every), together)
 
