@@ -84,8 +84,11 @@ def may_sign_in(session: Session, authenticator: Authenticator, name: str) -> bo
     return bool(is_user or authenticator.allow_all or name in authenticator.allowed_users)
 
 
-def refusal_of(name: str, course: HubCourse, hub: HubPeople, *, may_sign_in: bool) -> str:
-    """Why this user cannot be added to a course: a sentence that quotes the name; empty where they can."""
+def refusal_of(name: str, course: HubCourse, hub: HubPeople, *, may_sign_in: bool, number: int = 1) -> str:
+    """Why this user cannot be added to a course: a sentence that quotes the name; empty where they can.
+
+    ``number`` is their place among those who are added at once, from 1.
+    """
     if not course.takes_additions:
         return words.NO_ADDITIONS
     if name in hub.admins:
@@ -94,7 +97,7 @@ def refusal_of(name: str, course: HubCourse, hub: HubPeople, *, may_sign_in: boo
         return words.ADD_OUTSIDE.format(user=name)
     if not may_sign_in:
         return words.ADD_UNKNOWN.format(user=name)
-    if len(course.added) >= ADDED_LIMIT:
+    if len(course.added) + number > ADDED_LIMIT:
         return words.ADD_TOO_MANY.format(limit=ADDED_LIMIT)
     return ""
 

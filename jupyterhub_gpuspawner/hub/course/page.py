@@ -500,7 +500,8 @@ class CoursePeoplePage(CoursePage):
         faults = [words.ADD_STRANGE.format(user=name) for name in strange]
         new = [name for name in names if name not in course.people]
         refusals = (
-            refusal_of(name, course, hub, may_sign_in=may_sign_in(self.db, self.authenticator, name)) for name in new
+            refusal_of(name, course, hub, may_sign_in=may_sign_in(self.db, self.authenticator, name), number=number)
+            for number, name in enumerate(new, 1)
         )
         faults += dict.fromkeys(filter(None, refusals))
         if not faults and not new:

@@ -171,6 +171,15 @@ def test_why_somebody_cannot_be_added(
     assert refusal_of(name, course, hub, may_sign_in=allowed) == refusal
 
 
+def test_no_more_can_be_added_at_once_than_one_after_the_other() -> None:
+    """The last one for whom there is room is added."""
+    course = HubCourse("deep", CourseFile("deep"), added=("x",) * (ADDED_LIMIT - 2), takes_additions=True)
+
+    refusals = [refusal_of("zoe", course, HUB, may_sign_in=True, number=number) for number in (2, 3)]
+
+    assert refusals == ["", "At most 200 people can be added here: add others to the course's file."]
+
+
 @pytest.mark.parametrize(
     ("settings", "allowed"),
     [
