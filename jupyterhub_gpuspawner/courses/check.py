@@ -13,7 +13,7 @@ from itertools import chain, repeat
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, fault_of, length_of, partitions_of
-from jupyterhub_gpuspawner.courses.course import Course, CourseDate, people
+from jupyterhub_gpuspawner.courses.course import Course, CourseDate, People, people
 from jupyterhub_gpuspawner.courses.course_profile import MARGIN, course_profile, opens_at, profiles_of
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
@@ -59,6 +59,8 @@ class CourseInputs:
     """The site's defaults for Slurm jobs, of each cluster."""
     groups: Mapping[str, Collection[str]] | None = None
     """JupyterHub's groups with their members; None where they are not known."""
+    people: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The participants of courses that a hub has resolved, by slug; those of any other are everybody on its roster."""
     without_account: Mapping[str, Collection[str]] = field(default_factory=dict)
     """People who have no account or no home folder, by cluster."""
     hub: HubLimits | None = None
@@ -134,7 +136,7 @@ class SessionPlan:
 
     session: CourseDate
     people: tuple[str, ...]
-    """The roster."""
+    """The participants, in the order of the roster."""
     course: str = ""
     """The course's slug."""
     requests: tuple[JobRequest, ...] = ()
@@ -189,7 +191,8 @@ def plans(
     course = file.course
     if course is None:
         return ()
-    on_roster = people(course.roster, file.listed, inputs.groups or {})
+    resolved = inputs.people.get(file.slug)  # by a hub, which tells of names and groups that it has left out
+    on_roster = people(course.roster, file.listed, inputs.groups or {}) if resolved is None else People(resolved)
     general = [*_of_instructors(course, inputs), *_of_people(on_roster.unknown_groups, on_roster.names, inputs)]
     return tuple(
         _with(_plan(course_date, course, file, on_roster.names, inputs), general)

@@ -159,7 +159,8 @@ async def inputs_of(
     if not snapshots or book is None:
         return None
     offered = spawner.offered()
-    on_rosters = {group for other in book.courses() if other.course for group in other.course.roster.groups}
-    named = on_rosters | {group for profile in offered for group in profile.allow.groups}
-    groups = {**book.people_of(named).groups, course.group: course.people}
-    return CourseInputs(offered, snapshots, spawner.defaults(), groups=groups)
+    named = {group for profile in offered for group in profile.allow.groups}
+    courses = (*book.courses(), course)
+    groups = {**book.people_of(named).groups, **{other.group: other.people for other in courses}}
+    people = {other.slug: other.people for other in courses}
+    return CourseInputs(offered, snapshots, spawner.defaults(), groups, people)
