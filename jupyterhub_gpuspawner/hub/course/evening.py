@@ -159,7 +159,7 @@ async def inputs_of(
     if not snapshots or book is None:
         return None
     offered = spawner.offered()
-    named = {group for profile in offered for group in profile.allow.groups}
+    named = {*course.instructor_groups, *(group for profile in offered for group in profile.allow.groups)}
     courses = (*book.courses(), course)
     groups = {**book.people_of(named).groups, **{other.group: other.people for other in courses}}
     people = {other.slug: other.people for other in courses}

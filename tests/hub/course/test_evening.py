@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +40,11 @@ async def book_of(folder: Path, hub: HubPeople, **courses: str) -> CourseBook:
     """The courses of a hub, by slug."""
     for slug, text in courses.items():
         (folder / f"{slug}.yaml").write_text(text)
-    book = CourseBook(str(folder), lambda _groups: hub)
+
+    def people_of(named: Collection[str]) -> HubPeople:
+        return replace(hub, groups={group: members for group, members in hub.groups.items() if group in named})
+
+    book = CourseBook(str(folder), people_of)
     await book.refresh()
     return book
 
@@ -72,3 +78,13 @@ async def test_a_session_is_planned_for_those_whom_the_hub_has_enrolled(tmp_path
         ("deep", ("t1", "t2"), {}, ()),
         ("ada", ("t1", "t2"), {}, ()),
     ]
+
+
+async def test_a_course_may_be_taught_by_a_group_alone(tmp_path: Path) -> None:
+    """Its members can open the page, so nothing is wrong."""
+    taught = COURSE.replace("instructors: grace", "instructors: {groups: [teachers]}")
+    book = await book_of(tmp_path, replace(HUB, groups={"teachers": {"grace"}}), deep=taught)
+    (deep,) = book.courses()
+    (plan,) = plans(deep.file, await inputs_for("deep", book))
+
+    assert plan.remarks == ()
