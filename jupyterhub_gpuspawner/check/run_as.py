@@ -42,7 +42,7 @@ OPEN = Code(
 )
 OTHER = Code("wrapper-differs", "A script is not that of this version, beyond its lines marked SITE.")
 SCRIPTS = (SUBMIT, TRIAL, CANCEL, LOG)
-_OF_THE_SITE = frozenset(("SBATCH", "SCANCEL", "SCONTROL", "SLURM", "ENVIRONMENT", "HUB", "LIMIT"))
+_OF_THE_SITE = frozenset(("SBATCH", "SCANCEL", "SCONTROL", "SLURM", "ENVIRONMENT", "HUB", "LIMIT", "UMASK"))
 """Names whose values a site sets, in lines marked SITE."""
 
 

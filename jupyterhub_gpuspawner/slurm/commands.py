@@ -57,6 +57,8 @@ _STUCK = 1.5
 _TICK = 0.01
 _SLOW_TICK = 1.0
 _CHUNK = 65536
+_UMASK = 0o022
+"""Of all commands: sbatch passes its own on to the job, where a hub's (UMask=0077) would make all files private."""
 DEFAULT_TIMEOUT = 12.0
 """Seconds: a command tries for up to 10 to reach a slurmctld that is down, and then says so (Slurm 26.05; others 9)."""
 _VERBOSE_SECONDS = 4.0
@@ -108,6 +110,8 @@ async def run(
 ) -> Answer:
     """Run ``argv`` in ``/`` with ``environment`` and nothing else, and return its answer, whatever its exit status.
 
+    It does not have the hub's umask, either, but the usual one.
+
     ``name`` is the command's name in errors, ``timeout`` in seconds, ``limit`` in bytes for stdout and stderr each.
     ``leftovers`` contains the ids of processes that should have ended, for as long as they exist. Raises
     TimedOut, SlurmOutputError beyond the limit, OSError if ``argv[0]`` cannot be run.
@@ -140,6 +144,7 @@ def _process(argv: Sequence[str], environment: Mapping[str, str], stdin: str) ->
             stderr=subprocess.PIPE,
             env=dict(environment),
             cwd="/",
+            umask=_UMASK,
             start_new_session=True,
         )
 

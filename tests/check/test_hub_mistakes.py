@@ -712,12 +712,18 @@ async def test_nothing_is_run_as_a_user_whom_nobody_named(site: Path) -> None:
 def test_a_sites_own_values_do_not_make_it_another_script() -> None:
     """The lines marked SITE are the admin's, in any form that Python takes."""
     script = (CONFIG / "wrappers" / "submit").read_text()
-    changed = script.replace('"/usr/bin/sbatch"', '"/opt/slurm/bin/sbatch"').replace(
-        'ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}',
-        'ENVIRONMENT = {\n    "PATH": "/usr/bin:/bin",\n    "SLURM_CONF": "/etc/slurm.conf",\n}',
-    )
+    values = {
+        '"/usr/bin/sbatch"': '"/opt/slurm/bin/sbatch"',
+        'ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}': (
+            'ENVIRONMENT = {\n    "PATH": "/usr/bin:/bin",\n    "SLURM_CONF": "/etc/slurm.conf",\n}'
+        ),
+        "UMASK = 0o022": "UMASK = 0o027",
+    }
+    changed = script
+    for shipped, own in values.items():
+        changed = changed.replace(shipped, own)
 
-    assert changed != script
+    assert [own for own in values.values() if own not in changed] == []
     assert run_as.commands_of(changed) == run_as.commands_of(script)
 
 

@@ -65,14 +65,17 @@ from jupyterhub_gpuspawner.hub.spawners import slurm
 slurm.VISIBILITY_SECONDS = 0.0  # for how long it is taken as known that Slurm shows the jobs
 """,
         profiles=f"""
-- {{display_name: One, slug: one, {rest}}}
+- {{display_name: One, slug: one, environment: {{setup: "export ITS_UMASK=$(umask)"}}, {rest}}}
 - {{display_name: Fails, slug: fails, environment: {{setup: "echo the disk is full >&2; exit 3"}}, {rest}}}
 """,
     )
 
 
 def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, site: Site) -> None:
-    """Server and log are the person's, the environment is complete, and the hub itself runs as its own account."""
+    """Server and log are the person's, the environment is complete, and the hub itself runs as its own account.
+
+    The hub's umask is that of its service, 0077, and the server's is the usual one.
+    """
     assert hub.process is not None
 
     hub.spawn(site.person, {"profile": "one"})
@@ -90,6 +93,7 @@ def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, site: Site) ->
     }
     assert log.stat().st_uid == account.pw_uid
     assert len(variables["JUPYTERHUB_API_TOKEN"]) >= 32
+    assert variables["ITS_UMASK"] == "0022"
     assert sorted(name for name in variables if name.startswith("SUDO")) == []
     assert variables["JUPYTERHUB_API_TOKEN"] not in hub.log.read_text()
 
@@ -220,6 +224,25 @@ def test_no_variable_of_the_hubs_account_has_a_say(site: Site, site_folder: Path
 
     assert b"not allowed to preserve the environment" in completed.stderr
     assert not (evil / "ran").exists()
+
+
+UMASKS = {"as it is shipped": ("", "0022\n"), "a site's own": ("0o027", "0027\n")}
+
+
+@pytest.mark.parametrize(("of_site", "printed"), UMASKS.values(), ids=UMASKS.keys())
+def test_the_umask_of_a_job_is_that_of_the_script(site: Site, of_site: str, printed: str) -> None:
+    """sudo alone would keep what the umask of the hub's service, 0077, takes away."""
+    script = site.wrappers / "submit"
+    shipped_text = script.read_text()
+    out = Path(pwd.getpwnam(site.person).pw_dir) / f"umask-{of_site}"
+    script.write_text(shipped_text.replace("UMASK = 0o022 ", f"UMASK = {of_site} ") if of_site else shipped_text)
+    try:
+        submitted = site.sudo("submit", stdin=f"environment 0\n#!/bin/sh\n#SBATCH --output={out}\numask\n")
+    finally:
+        script.write_text(shipped_text)
+    _until_gone(site.slurm, submitted.stdout.decode().strip())
+
+    assert (submitted.stderr, out.read_text()) == (b"", printed)
 
 
 INPUTS: dict[str, tuple[str, bytes, bytes]] = {

@@ -218,6 +218,20 @@ async def test_refusal_is_told_in_words_and_leaves_no_job(client: SlurmClient, o
 
 
 @pytest.mark.users
+@pytest.mark.parametrize("user", ["", "owner"])
+async def test_a_job_has_the_usual_umask_and_not_the_hubs(jobs: Jobs, two_users: tuple[str, str], user: str) -> None:
+    """Slurm runs a job with the umask of its sbatch; the files that people make in their servers would be private."""
+    umask = os.umask(0o077)
+    try:
+        prefix = as_user(two_users[0]) if user else ()
+        job_id = await jobs.submit(run="umask", prefix=prefix)
+    finally:
+        os.umask(umask)
+    await jobs.until_phase(job_id, Phase.ENDED)
+    assert (jobs.folder / f"{job_id}.log").read_text() == "0022\n"
+
+
+@pytest.mark.users
 async def test_job_runs_as_its_user(client: SlurmClient, jobs: Jobs, two_users: tuple[str, str]) -> None:
     """With a prefix the job belongs to the user; the owner may cancel it, and other users may not."""
     owner, other = two_users

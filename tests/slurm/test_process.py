@@ -76,6 +76,16 @@ async def test_environment_is_what_was_given_and_nothing_else(monkeypatch: pytes
     assert sorted(answer.stdout.split()) == sorted([f"PATH={os.environ['PATH']}", "A=1"])
 
 
+async def test_umask_is_the_usual_one_whatever_the_hubs_is() -> None:
+    """sbatch passes it on to the job, and a hub's service has 0077."""
+    umask = os.umask(0o077)
+    try:
+        answer = await run(("sh", "-c", "umask"), name="sh", environment=ENVIRONMENT, timeout=20)
+    finally:
+        os.umask(umask)
+    assert answer.stdout == "0022\n"
+
+
 async def test_stdin_is_handed_over_and_closed() -> None:
     """A long script arrives complete; without one stdin is empty."""
     script = "#!/bin/sh\n" + "echo é\n" * 50_000
