@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -25,9 +31,15 @@ def test_exec_prefix_becomes_words(text: str | list[str], words: tuple[str, ...]
     assert command_prefix(text, "alice", group="course") == words
 
 
-@pytest.mark.parametrize(
-    "username", ["al;ice", "alice'", "a$(id)", "a&b", "Élise", "first.last@example.org", "_apt", "x-1", "4711a"]
+GATE = Path(__file__).parents[2] / "config" / "ssh" / "gate"
+NAMES = (
+    *("ada", "al;ice", "alice'", "a$(id)", "a&b", "Élise", "first.last@example.org", "_apt", "x-1", "x#0"),
+    *("0123ab", "4711a", "4you", "1_000", "\u0661a"),
 )
+"""Those that begin with a digit are numbers neither to sudo nor to Slurm."""
+
+
+@pytest.mark.parametrize("username", NAMES)
 def test_odd_user_name_stays_one_word(username: str) -> None:
     """A name with shell characters is one argument for sudo, which does not know such a user."""
     assert command_prefix("sudo -u {username}", username) == ("sudo", "-u", username)
@@ -72,6 +84,20 @@ def test_user_name_that_is_none_is_refused(username: str) -> None:
 
     assert caught.value.message == f"{username!r} is not a valid user name."
     assert "begins with a letter, a digit or _" in caught.value.hint
+
+
+def test_the_gate_of_ssh_takes_the_same_names_as_the_hub(tmp_path: Path) -> None:
+    """A user whom the hub accepts could start nothing by ssh if it refused the name; sudo gets no other names."""
+    gate = tmp_path / "gate"
+    gate.write_text(GATE.read_text().replace('"/usr/bin/sudo"', '"/bin/true"'))
+    names = (*NAMES, *(name for name in NO_NAMES.values() if "\0" not in name))  # which no command can have
+
+    def is_accepted(name: str) -> bool:
+        command = shlex.join(["sudo", "-n", "-u", name, "/etc/jupyterhub/wrappers/submit"])
+        environment = {**os.environ, "SSH_ORIGINAL_COMMAND": command}
+        return subprocess.run([sys.executable, "-I", gate], env=environment, check=False).returncode == 0
+
+    assert {name: is_accepted(name) for name in names} == {name: name in NAMES for name in names}
 
 
 @pytest.mark.parametrize(
