@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, is_readable
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, OBSERVE_SECONDS, ends_servers
-from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application
+from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application, sqlite_file
 from jupyterhub_gpuspawner.slurm.job import Phase, hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
 
@@ -257,6 +258,26 @@ def _mode(path: Path) -> int | None:
         return None
     except OSError:
         return 0
+
+
+# The hub's database, which other checks leave out where this account may not read it.
+
+UNREAD = Code(
+    "database-unread",
+    "The account that runs the check may not read the hub's SQLite database. Who else can read it, whether it takes "
+    "changes, and its users and groups are not checked.",
+)
+
+
+@names_no_cluster
+async def check_database(context: Context) -> AsyncIterator[Finding]:
+    """Look whether this account may read it."""
+    path = context.site.file(sqlite_file(str(context.site.config.JupyterHub.get("db_url", DEFAULT))))
+    try:
+        if path is not None:
+            is_readable(path)
+    except ConfigError as error:
+        yield UNREAD.warning("database", error.message, error.hint)
 
 
 # Whether another hub submits jobs under this hub's name.

@@ -39,6 +39,7 @@ from jupyterhub_gpuspawner.check.finding import (
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
+from jupyterhub_gpuspawner.hub.site.database import is_readable
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profile
@@ -204,10 +205,10 @@ def fatal(error: GPUSpawnerError, path: Path) -> tuple[Finding, ...]:
 
     What is misspelt comes first, since the error may be its consequence.
     """
-    if not path.is_file():
-        text = "there is no such file. If the hub has its configuration elsewhere, name the file with --config."
-        return (_unconfigured(path, text),)
     try:
+        if not is_readable(path):
+            text = "there is no such file. If the hub has its configuration elsewhere, name the file with --config."
+            return (_unconfigured(path, text),)
         config = read_config(path)
     except ConfigError as fault:
         return (_of_error(CONFIGURATION, fault),)

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
 from jupyterhub_gpuspawner.hub.records.last_server import BEFORE_SECONDS, LastServer, last_server
-from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
+from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, is_readable
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.records.failures import FailingNode, Failures, failing_nodes, failures_of
 from jupyterhub_gpuspawner.records.record import SessionRecord, on_clusters
@@ -44,7 +44,7 @@ def why(*, user: str, server: str | None, as_json: bool, database: Path | None, 
     """
     records: list[SessionRecord] = []
     path, commands = file_of(config, database), _commands(config)
-    if path.is_file() or database is not None:
+    if is_readable(path) or database is not None:
         with closing(SessionStore(path, create=False)) as store:
             records = on_clusters(store.sessions(username=user), next(iter(commands), ""))
     endings = _endings(config, user)

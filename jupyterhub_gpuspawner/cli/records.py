@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_idle_times
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, is_readable
 from jupyterhub_gpuspawner.hub.start.submission import forget_starts
 from jupyterhub_gpuspawner.records.export import export as write
 from jupyterhub_gpuspawner.records.export import read_key
@@ -49,11 +49,9 @@ def file_of(config: Path, database: Path | None) -> Path:
     A relative path in a configuration is relative to the hub's working directory. If it is not below the present one,
     it is taken to be below the configuration's folder, in which most hubs are started.
     """
-    if database is not None:
-        return database
-    site = load_site(config)
-    path = records_file(str(site.config.JupyterHub.get("db_url", DEFAULT)))
-    return path if path.is_file() else config.parent / path
+    path = database or records_file(str(load_site(config).config.JupyterHub.get("db_url", DEFAULT)))
+    files = [path] if database is not None else [path, config.parent / path]
+    return next(filter(is_readable, files), files[-1])
 
 
 def _open(config: Path, database: Path | None) -> SessionStore:
@@ -215,7 +213,7 @@ def _forget_sessions(config: Path, database: Path | None, user: str) -> dict[str
     Raises ConfigError and StoreError.
     """
     path = file_of(config, database)
-    if database is None and not path.is_file() and not GPUSessions(config=load_site(config).config).enabled:
+    if database is None and not is_readable(path) and not GPUSessions(config=load_site(config).config).enabled:
         return {"session": 0}
     with closing(_open(config, path)) as store:
         return {"session": store.forget(user)}

@@ -29,7 +29,7 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import Account
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT, connected
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, connected, is_readable
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 
@@ -155,7 +155,7 @@ def load_site(path: Path) -> Site:
 
 def read_config(path: Path) -> Config:
     """What a hub's configuration file sets; raises ConfigError."""
-    if not path.is_file():
+    if not is_readable(path):
         hint = "Name the hub's configuration file with --config; `gpuspawner check` says how to write one."
         raise ConfigError(f"there is no file {path}.", hint=hint)
     try:
@@ -222,7 +222,8 @@ def hub_folder(path: Path, config: Config) -> Path | None:
         return running
     beside, hub = path.absolute().parent, config.JupyterHub
     names = (sqlite_file(str(hub.get("db_url", DEFAULT))), hub.get("cookie_secret_file", COOKIE_FILE))
-    if any(name and not os.path.isabs(name) and (beside / name).is_file() for name in names):  # noqa: PTH117
+    # not by Path, whose methods raise an error for a folder that this account may not enter (before Python 3.14)
+    if any(name and not os.path.isabs(name) and os.path.isfile(beside / name) for name in names):  # noqa: PTH113, PTH117
         return beside
     return None
 
@@ -286,7 +287,7 @@ def make_absolute(config: Config, path: Path, folder: Path | None) -> None:
     for section in config.values():
         for setting in _FOLDERS if isinstance(section, dict) else ():
             value = section.get(setting)
-            if isinstance(value, str) and value and (base / value).is_dir():
+            if isinstance(value, str) and value and os.path.isdir(base / value):  # noqa: PTH112 - as in hub_folder
                 section[setting] = str(base / value)
 
 

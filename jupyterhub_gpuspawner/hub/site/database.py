@@ -289,10 +289,26 @@ def full_url(db_url: str) -> str:
     return db_url if "://" in db_url else f"sqlite:///{db_url}"
 
 
+def is_readable(path: Path) -> bool:
+    """Whether there is this file; raises ConfigError if this account may not read it, or may not enter its folder."""
+    try:
+        is_file, may_read = stat.S_ISREG(path.stat().st_mode), os.access(path, os.R_OK)
+    except PermissionError:  # for which Path.is_file returns False since Python 3.14, and raises an error before
+        is_file, may_read = True, False
+    except OSError:
+        return False
+    if is_file and not may_read:
+        raise ConfigError(
+            f"{path.absolute()} cannot be read by this account.", hint="Run the command as the hub's account."
+        )
+    return is_file
+
+
 def open_database(db_url: str, db_kwargs: Mapping[str, Any]) -> Engine:
     """Return an engine for the database of a hub with these settings of ``c.JupyterHub``.
 
-    It makes no file. Raises ConfigError for a database that is not there, or that only the hub's process has.
+    It makes no file. Raises ConfigError for a database that is not there, that only the hub's process has, or that
+    this account may not read.
     """
     where = "c.JupyterHub.db_url"
     try:
@@ -303,7 +319,7 @@ def open_database(db_url: str, db_kwargs: Mapping[str, Any]) -> Engine:
     if url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:"):
         if url.database in (None, "", ":memory:"):
             raise ConfigError("the database is in the hub's memory, where no command can read it.", where=where)
-        if not Path(url.database).is_file():
+        if not is_readable(Path(url.database)):
             raise ConfigError(
                 f"there is no database {Path(url.database).absolute()}.",
                 where=where,
