@@ -231,7 +231,7 @@ UMASKS = {"as it is shipped": ("", "0022\n"), "a site's own": ("0o027", "0027\n"
 
 @pytest.mark.parametrize(("of_site", "printed"), UMASKS.values(), ids=UMASKS.keys())
 def test_the_umask_of_a_job_is_that_of_the_script(site: Site, of_site: str, printed: str) -> None:
-    """sudo alone would keep what the umask of the hub's service, 0077, takes away."""
+    """sudo alone would add that of the hub's service, 0077."""
     script = site.wrappers / "submit"
     shipped_text = script.read_text()
     out = Path(pwd.getpwnam(site.person).pw_dir) / f"umask-{of_site}"
