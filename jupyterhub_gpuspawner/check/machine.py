@@ -10,14 +10,13 @@ import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reader import resolved
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT, is_readable
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, exposed_mode, is_readable
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, OBSERVE_SECONDS, ends_servers
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application, sqlite_file
 from jupyterhub_gpuspawner.slurm.job import Phase, hub_mark, parse_tag, start_of
@@ -240,24 +239,19 @@ async def check_secrets(context: Context) -> AsyncIterator[Finding]:
         if not isinstance(file, str) or not file:
             continue
         path = context.site.file(file)
-        mode = _mode(path) if path is not None else None
         if path is None:
             text = f"{file} is in the working directory of the hub, which is not known here."
             yield TLS.warning(where, text, "Give the full path of a file in PEM format.")
-        elif mode is None:
+            continue
+        try:
+            mode = exposed_mode(path, stat.S_IROTH)
+        except FileNotFoundError:
             yield TLS.error(where, f"there is no file {file}.", "Give the full path of a file in PEM format.")
-        elif name == "ssl_key" and mode & stat.S_IROTH:
+            continue
+        except OSError:  # this account may not look
+            continue
+        if name == "ssl_key" and mode:
             yield TLS.error(where, f"every account can read {file} (mode {mode:04o}).", f"Run chmod 600 {file}.")
-
-
-def _mode(path: Path) -> int | None:
-    """The permission bits of a file; None if there is none, or this account may not look."""
-    try:
-        return stat.S_IMODE(path.stat().st_mode)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return 0
 
 
 # The hub's database, which other checks leave out where this account may not read it.

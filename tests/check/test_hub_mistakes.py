@@ -441,12 +441,6 @@ MISTAKES = {
         "WRONG c.JupyterHub.ssl_key: there is no file FOLDER/key.pem. Give the full path of a file in PEM format. "
         "[tls-file]",
     ),
-    "everybody can read the key": HubMistake(
-        "c.JupyterHub.ssl_key = 'FOLDER/key.pem'",
-        "WRONG c.JupyterHub.ssl_key: every account can read FOLDER/key.pem (mode 0644). Run chmod 600 "
-        "FOLDER/key.pem. [tls-file]",
-        written("key.pem", 0o644),
-    ),
     "a folder of logs with a field that is not replaced": HubMistake(
         "c.GPUSlurmSpawner.log_dir = '/var/log/{user}'",
         "WRONG c.GPUSlurmSpawner.log_dir: {user} in '/var/log/{user}' is not replaced, so jobs would look for a "
@@ -576,6 +570,36 @@ async def test_a_sudo_that_does_not_work_is_one_finding(site: Path, name: str) -
     assert line.partition(" [")[2] == mistake.finding.partition(" [")[2]
 
 
+@pytest.mark.parametrize(
+    ("folder_mode", "mode", "findings"),
+    [
+        (
+            0o755,
+            0o644,
+            [
+                "WRONG c.JupyterHub.ssl_key: every account can read FOLDER/key.pem (mode 0644). Run chmod 600 "
+                "FOLDER/key.pem. [tls-file]"
+            ],
+        ),
+        (0o755, 0o640, []),
+        (0o700, 0o644, []),
+        (0o750, 0o644, []),
+    ],
+    ids=["open to all", "open to a group, such as ssl-cert", "in a closed folder", "in the folder of a group"],
+)
+async def test_a_key_that_every_account_can_read_is_found(
+    public_folder: Path, folder_mode: int, mode: int, findings: list[str]
+) -> None:
+    """A folder that others may not enter protects it, as it does the database."""
+    folder = public_folder / f"key-{folder_mode:o}-{mode:o}"
+    folder.mkdir()
+    written("key.pem", mode)(folder)
+    folder.chmod(folder_mode)
+
+    lines = f"{BASE}c.JupyterHub.ssl_key = 'FOLDER/key.pem'"
+    assert await alarms(folder, lines, checks=(machine.check_secrets,)) == findings
+
+
 async def test_a_database_that_cannot_be_written_is_found(tmp_path: Path) -> None:
     """What it says, and where to look; the database stays as it is."""
     database = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
@@ -698,6 +722,45 @@ async def test_a_setting_with_which_the_hub_exits_is_told_at_its_line(site: Path
         await alarms(site, BASE + lines)
 
     assert error.value.where == lines.partition(" ")[0]
+
+
+EXTENDED = """
+c.GPUProfilesSpawner.profiles[0]["extend"] = {"by": "1h"}
+c.GPUSlurmSpawner.extend_prefix = "sudo -n -u slurm"
+"""
+HUBS = {
+    "the default of both": ("", "socket.gethostname()", None),
+    "a name of its own": ("c.GPUSlurmSpawner.hub_name = 'jupyter'", "'jupyter'", None),
+    "a name that is computed": ("c.GPUSlurmSpawner.hub_name = 'jupyter'", "open('/etc/hub').read()", None),
+    "a script as it is shipped": (
+        "c.GPUSlurmSpawner.hub_name = 'jupyter'",
+        "socket.gethostname()",
+        ("head", "jupyter"),
+    ),
+    "another port": ("c.JupyterHub.hub_port = 8082", "socket.gethostname()", ("head", "head-8082")),
+    "another port, with the old name": ("c.JupyterHub.hub_bind_url = 'http://:8082'", "'head'", ("head", "head-8082")),
+}
+
+
+@pytest.mark.parametrize(("lines", "of_script", "names"), HUBS.values(), ids=HUBS.keys())
+async def test_a_script_that_extends_the_servers_of_another_hub_is_said_to(
+    site: Path, monkeypatch: pytest.MonkeyPatch, lines: str, of_script: str, names: tuple[str, str] | None
+) -> None:
+    """It runs, and would refuse each server of this hub; both names are told, and what to write."""
+    monkeypatch.setattr("socket.gethostname", lambda: "head")
+    commands(site, sudo="echo 'extend: the input is not a job id and a number of minutes' >&2; exit 1")
+    script = site / "libexec" / "extend"
+    script.write_text(script.read_text().replace("HUB = socket.gethostname()", f"HUB = {of_script}"))
+    told = (
+        []
+        if names is None
+        else [
+            "warn  extend: FOLDER/libexec/extend extends the servers of a hub named {!r}, and this one is named {!r}, so no "
+            "server can be extended. Write HUB = {!r} in the script. [extend-fails]".format(*names, names[1])
+        ]
+    )
+
+    assert await alarms(site, BASE + SCRIPTS + EXTENDED + lines, checks=(run_as.check_extending,)) == told
 
 
 async def test_nothing_is_run_as_a_user_whom_nobody_named(site: Path) -> None:

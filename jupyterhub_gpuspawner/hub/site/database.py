@@ -280,8 +280,6 @@ def write_fault(db_url: str, db_kwargs: Mapping[str, Any]) -> str:
 
 DEFAULT = "sqlite:///jupyterhub.sqlite"
 """The default of ``c.JupyterHub.db_url``."""
-_READERS = stat.S_IRGRP | stat.S_IROTH
-_PASSERS = stat.S_IXGRP | stat.S_IXOTH
 
 
 def full_url(db_url: str) -> str:
@@ -344,11 +342,22 @@ def connected(db_url: str, db_kwargs: Mapping[str, Any], failure: str) -> Iterat
         engine.dispose()
 
 
+def exposed_mode(path: Path, readers: int = stat.S_IRGRP | stat.S_IROTH) -> int:
+    """The mode of a file that others can read: of these, the file's group and all other accounts; 0 if none can.
+
+    A parent folder that they may not enter protects it, too. Raises OSError.
+    """
+    mode = path.stat().st_mode
+    enters = readers >> 2  # of a folder's mode: the same accounts
+    closed = any(not folder.stat().st_mode & enters for folder in path.resolve().parents)
+    return 0 if closed or not mode & readers else stat.S_IMODE(mode)
+
+
 def exposed_database(db_url: str) -> str:
     """Return a sentence if others can read the database file of ``db_url``; empty if not, or if it is not a file.
 
     The database holds who uses what, the users' cookie ids, the hashes of all tokens, and for each server how its last
-    job ended, with lines of its log. A parent folder that others may not enter protects it, too.
+    job ended, with lines of its log.
     """
     try:
         url = make_url(full_url(db_url))
@@ -358,16 +367,12 @@ def exposed_database(db_url: str) -> str:
         return ""
     path = Path(os.path.abspath(url.database))  # noqa: PTH100 - links are not resolved: their folders protect, too
     try:
-        mode = path.stat().st_mode
-        closed = any(not folder.stat().st_mode & _PASSERS for folder in path.resolve().parents)
+        mode = exposed_mode(path)
     except OSError:
         return ""
-    if closed or not mode & _READERS:
+    if not mode:
         return ""
-    return (
-        f"the hub's database can be read by others (mode {stat.S_IMODE(mode):04o}): "
-        f"restrict it to its owner with chmod 600 {path}"
-    )
+    return f"the hub's database can be read by others (mode {mode:04o}): restrict it to its owner with chmod 600 {path}"
 
 
 # The tables of this package in the hub's database, and the steps from each version of them to the next.
