@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit
 
 from jupyterhub.auth import PAMAuthenticator
+from jupyterhub.proxy import ConfigurableHTTPProxy
 from traitlets import TraitError
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
@@ -42,12 +43,14 @@ async def check_hub_settings(context: Context) -> AsyncIterator[Finding]:
     for name in ("hub_connect_ip", "hub_ip", "ip"):
         if "://" in str(hub.get(name, "")):
             yield _url_for_address(name, str(hub[name]))
-    command = str(configured_value(context.site.config.ConfigurableHTTPProxy.get("command", "")))
+    settings = configuration.configured_values(context.site.config, ConfigurableHTTPProxy)
+    proxy = {setting.name: configured_value(setting.value) for setting in settings}
     if (
         urlsplit(str(hub.get("bind_url", ""))).scheme == "https"
         and not hub.get("ssl_cert")
         and "proxy_class" not in hub
-        and _OF_PROXY not in command
+        and proxy.get("should_start", True)  # else the site starts it, with options of its own
+        and _OF_PROXY not in str(proxy.get("command", ""))
     ):
         yield NO_CERTIFICATE.error(
             "c.JupyterHub.bind_url",

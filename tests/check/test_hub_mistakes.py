@@ -676,6 +676,23 @@ async def test_values_that_jupyterhub_accepts_raise_no_alarm(site: Path, lines: 
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        "c.ConfigurableHTTPProxy.should_start = False",
+        "c.Proxy.should_start = False",
+        "c.ConfigurableHTTPProxy.command = ['configurable-http-proxy', '--ssl-cert', '/etc/cert.pem']",
+        "c.JupyterHub.proxy_class = 'traefik_file'",
+        "c.JupyterHub.ssl_cert = '/etc/cert.pem'",
+    ],
+)
+async def test_a_proxy_with_a_certificate_of_its_own_may_have_an_address_with_https(site: Path, lines: str) -> None:
+    """The site starts it, or gives it the certificate by its command; or it is another proxy."""
+    lines = f"{BASE}c.JupyterHub.bind_url = 'https://:443'\n{lines}"
+
+    assert await alarms(site, lines, checks=(hub.check_hub_settings,)) == []
+
+
+@pytest.mark.parametrize(
     ("words", "codes"),
     [
         ("timeout 9 sudo -n -u {username}", ["checked-as-root"]),
