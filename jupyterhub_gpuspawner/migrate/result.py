@@ -17,6 +17,8 @@ from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 SHOWN_AT_MOST = 160
 """Characters of a value in the list of differences."""
 
+_SAME = "it means the same"
+
 
 class Kind(str, Enum):
     """What becomes of a setting, an option or a piece of code; in the order of the list, with its heading."""
@@ -115,7 +117,7 @@ class Migration:
 
     def moved(self, where: object, was: object, now: str) -> None:
         """Add the difference of a setting that has another name now."""
-        self.note(Kind.MOVED, where, was, now, "it means the same")
+        self.note(Kind.MOVED, where, was, now, _SAME)
 
     def dropped(self, where: object, was: object, why: str, todo: str = "") -> None:
         """Add the difference of something that is not needed."""
@@ -125,12 +127,15 @@ class Migration:
         """Add a difference that the admin has to look at."""
         self.note(Kind.DECIDE, where, was, now, why, todo, profile=profile)
 
-    def keep(self, setting: OldSetting) -> None:
-        """Keep the value of a setting, which may be one that cannot be written down, such as a function."""
+    def keep(self, setting: OldSetting, changed: str = "", todo: str = "") -> None:
+        """Keep the value of a setting, which may be one that cannot be written down, such as a function.
+
+        ``changed``: in what the same value differs now, with what to do; empty if it means the same.
+        """
         now = f"c.GPUSlurmSpawner.{setting.name}"
         if _is_literal(setting.value):
             self.settings[setting.name] = setting.value
-            self.moved(setting, setting.value, now)
+            self.note(Kind.CHANGED if changed else Kind.MOVED, setting, setting.value, now, changed or _SAME, todo)
         else:
             why = "its value is not text, a number, a list or a table"
             self.decide(setting, setting.value, "left out", why, f"Set {now} to it.")

@@ -39,6 +39,11 @@ _LOGIN_NODE = (
     "Run `gpuspawner files /etc/jupyterhub --wrappers --sudoers --ssh`, and install what it writes on the login node "
     f"as {_LOGIN_NODE_GUIDE} describes."
 )
+_START_TIMEOUT = (
+    "it counts from Slurm's allocation on; before, it included the time in the queue, which has no limit now",
+    "Set c.GPUSlurmSpawner.queue_timeout if starts that wait in the queue shall be given up.",
+)
+"""Why a start is not given up as before, and what to do."""
 _SUDO = ("sudo", "-n", "-u", "{username}")
 """What the login node's gate admits."""
 
@@ -73,6 +78,10 @@ def convert_settings(migration: Migration, converted: Collection[str] = ()) -> N
         winner = settings.get(setting.name)
         if setting.section in migration.old.sections and winner is not None and winner.section != setting.section:
             migration.dropped(setting, setting.value, f"{winner} replaced it, and still does")
+    if "start_timeout" not in settings:
+        of_all = migration.old.section("Spawner").get("start_timeout")
+        where = "start_timeout" if of_all is None else "c.Spawner.start_timeout"
+        migration.note(Kind.CHANGED, where, of_all or "(the default)", "as it is", *_START_TIMEOUT)
     _convert_template(migration)
     _convert_shell_lines(migration)
     _convert_exec_prefix(migration)
@@ -85,7 +94,7 @@ def _convert(migration: Migration, name: str, setting: OldSetting) -> None:
     elif row is not None and row.effect is not Effect.KEPT:
         _convert_ineffective(migration, name, setting)
     elif name in GPUSlurmSpawner.class_traits(config=True):
-        migration.keep(setting)
+        migration.keep(setting, *(_START_TIMEOUT if name == "start_timeout" else ()))
         if migration.old.system is System.WRAPSPAWNER and name in Spawner.class_traits(config=True):
             why = "wrapspawner replaced it by the value of c.Spawner, or by JupyterHub's default"
             todo = "Remove the line if the servers shall keep the value that they had."

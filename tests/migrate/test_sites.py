@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.old_hub import System, read_old_hub
-from jupyterhub_gpuspawner.migrate.result import Kind, settings_text
+from jupyterhub_gpuspawner.migrate.result import Difference, Kind, settings_text
 from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser, load_site
 from jupyterhub_gpuspawner.site.courses import jobs_of
@@ -472,14 +472,48 @@ def hook(spawner):
 
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
 c.SlurmSpawner.pre_spawn_hook = hook
-c.SlurmSpawner.start_timeout = 100
 """)
     migration = migrate(old)
     decide = {row.where: row.todo for row in migration.differences if row.kind is Kind.DECIDE}
 
     assert decide["c.SlurmSpawner.pre_spawn_hook"] == "Set c.GPUSlurmSpawner.pre_spawn_hook to it."
-    assert migration.settings["start_timeout"] == 100
     assert "pre_spawn_hook" not in migration.settings
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "was", "now", "settings"),
+    [
+        (
+            "c.SlurmSpawner.start_timeout = 100",
+            "c.SlurmSpawner.start_timeout",
+            "100",
+            "c.GPUSlurmSpawner.start_timeout",
+            {"start_timeout": 100},
+        ),
+        ("c.Spawner.start_timeout = 600", "c.Spawner.start_timeout", "600", "as it is", {}),
+        ("", "start_timeout", "(the default)", "as it is", {}),
+    ],
+    ids=["of the Slurm spawner", "of all spawners", "the default"],
+)
+def test_the_time_limit_of_a_start_no_longer_includes_the_queue(
+    tmp_path: Path, line: str, where: str, was: str, now: str, settings: dict[str, int]
+) -> None:
+    """The value stays, and the list says which other setting ends a wait in the queue."""
+    old = tmp_path / "jupyterhub_config.py"
+    old.write_text(f"c.JupyterHub.spawner_class = 'batchspawner.SlurmSpawner'\n{line}\n")
+    migration = migrate(old)
+
+    assert [row for row in migration.differences if "start_timeout" in row.where] == [
+        Difference(
+            Kind.CHANGED,
+            where,
+            was,
+            now,
+            "it counts from Slurm's allocation on; before, it included the time in the queue, which has no limit now",
+            "Set c.GPUSlurmSpawner.queue_timeout if starts that wait in the queue shall be given up.",
+        )
+    ]
+    assert {name: value for name, value in migration.settings.items() if name == "start_timeout"} == settings
 
 
 def test_a_missing_module_is_named(tmp_path: Path) -> None:
