@@ -39,7 +39,7 @@ c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {username}"
 c.GPUSlurmSpawner.wrapper_dir = "/etc/jupyterhub/wrappers"
 
 # A prefix that runs the fifth script, `extend`, as a Slurm operator; it gives running servers more time where a profile
-# allows that. The last lines of the sudoers file allow it.
+# allows that. The last lines of the sudoers file allow it, and HUB in the script must be the hub_name below.
 # c.GPUSlurmSpawner.extend_prefix = "sudo -n -u slurm"  # SITE  # noqa: ERA001 - one of two choices
 
 # The folder of Slurm's commands; empty if they are on the hub's PATH.

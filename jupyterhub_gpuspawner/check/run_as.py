@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shutil
+import socket
 import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -137,15 +138,21 @@ def _status(path: Path) -> tuple[bool, os.stat_result | None]:
 def commands_of(text: str) -> list[str]:
     """The lines of a script without its first one, the values that a site sets, blank lines and comments."""
     lines: list[str | None] = list(text.splitlines())
+    for name, node in _assignments(text):
+        if name in _OF_THE_SITE:
+            lines[node.lineno - 1 : node.end_lineno] = [None] * ((node.end_lineno or node.lineno) - node.lineno + 1)
+    return [line.rstrip() for line in lines if line and line.strip() and not line.lstrip().startswith("#")]
+
+
+def _assignments(text: str) -> Iterator[tuple[str, ast.Assign]]:
+    """The values that a script gives to names outside its functions; none if it is not Python."""
     try:
         body = ast.parse(text).body
     except (SyntaxError, ValueError):
-        body = []
+        return
     for node in body:
-        named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id
-        if named in _OF_THE_SITE:
-            lines[node.lineno - 1 : node.end_lineno] = [None] * ((node.end_lineno or node.lineno) - node.lineno + 1)
-    return [line.rstrip() for line in lines if line and line.strip() and not line.lstrip().startswith("#")]
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node
 
 
 WORKS = Code("run-as-user", "The hub's account runs Slurm's commands as a user; each was tried without a job.")
@@ -323,7 +330,16 @@ async def check_extending(context: Context) -> AsyncIterator[Finding]:
     except GPUSpawnerError as error:
         yield CANNOT.error("extend", error.message, error.hint)
         return
-    if may_extend:
+    hub_name, script = context.spawner.hub_name, Path(context.spawner.wrapper_dir, EXTEND)
+    hub_of_script = _hub_of(script) if _is_of_here(extend_prefix) else None
+    if hub_of_script not in (None, hub_name):
+        yield CANNOT.warning(
+            "extend",
+            f"{script} extends the servers of a hub named {hub_of_script!r}, and this one is named {hub_name!r}, so no "
+            "server can be extended.",
+            f"Write HUB = {hub_name!r} in the script.",
+        )
+    elif may_extend:
         how = f"by `{extend_prefix}`" if prefix else f"by {name} itself"
         yield EXTENDING.ok("extend", f"time limits are raised {how}")
     else:
@@ -334,3 +350,19 @@ async def check_extending(context: Context) -> AsyncIterator[Finding]:
             "c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm, as the guide "
             '"Run the hub under its own account" says.',
         )
+
+
+def _hub_of(script: Path) -> str | None:
+    """The name of the hub whose servers the script ``extend`` extends; None if it cannot be read, or is computed.
+
+    It refuses the jobs of other hubs, which does not show when it is tried without a job.
+    """
+    try:
+        values = dict(_assignments(script.read_text("utf-8")))
+    except (OSError, ValueError):
+        return None
+    value = values["HUB"].value if "HUB" in values else None
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return value.value
+    is_name_of_machine = value is not None and ast.unparse(value) == "socket.gethostname()"
+    return socket.gethostname() if is_name_of_machine else None

@@ -194,8 +194,8 @@ class SlurmClient:
     async def may_extend(self, prefix: Sequence[str] = ()) -> bool:
         """Whether Slurm lets this account raise time limits: root, SlurmUser and operators may.
 
-        With ``prefix``, whether the script ``extend`` runs, which is given nothing to do; what Slurm allows its account
-        is not known then. Raises ConfigError if it does not run.
+        With ``prefix``, whether the script ``extend`` runs, which is given nothing to do; what Slurm allows its
+        account, and of which hub it extends servers, is not known then. Raises ConfigError if it does not run.
         """
         if prefix:
             _check_runs(await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, where=EXTEND_PREFIX))

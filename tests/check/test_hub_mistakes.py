@@ -746,38 +746,38 @@ c.GPUProfilesSpawner.profiles[0]["extend"] = {"by": "1h"}
 c.GPUSlurmSpawner.extend_prefix = "sudo -n -u slurm"
 """
 HUBS = {
-    "the default of both": ("", "socket.gethostname()", None),
-    "a name of its own": ("c.GPUSlurmSpawner.hub_name = 'jupyter'", "'jupyter'", None),
-    "a name that is computed": ("c.GPUSlurmSpawner.hub_name = 'jupyter'", "open('/etc/hub').read()", None),
+    "the default of both": ("", "socket.gethostname()", []),
+    "a name of its own": ("c.GPUSlurmSpawner.hub_name = 'jupyter'", "'jupyter'", []),
+    "a name that is computed": ("c.GPUSlurmSpawner.hub_name = 'jupyter'", "open('/etc/hub').read()", []),
     "a script as it is shipped": (
         "c.GPUSlurmSpawner.hub_name = 'jupyter'",
         "socket.gethostname()",
-        ("head", "jupyter"),
+        [("head", "jupyter")],
     ),
-    "another port": ("c.JupyterHub.hub_port = 8082", "socket.gethostname()", ("head", "head-8082")),
-    "another port, with the old name": ("c.JupyterHub.hub_bind_url = 'http://:8082'", "'head'", ("head", "head-8082")),
+    "another port": ("c.JupyterHub.hub_port = 8082", "socket.gethostname()", [("head", "head-8082")]),
+    "another port, with the old name": (
+        "c.JupyterHub.hub_bind_url = 'http://:8082'",
+        "'head'",
+        [("head", "head-8082")],
+    ),
 }
 
 
 @pytest.mark.parametrize(("lines", "of_script", "names"), HUBS.values(), ids=HUBS.keys())
 async def test_a_script_that_extends_the_servers_of_another_hub_is_said_to(
-    site: Path, monkeypatch: pytest.MonkeyPatch, lines: str, of_script: str, names: tuple[str, str] | None
+    site: Path, monkeypatch: pytest.MonkeyPatch, lines: str, of_script: str, names: list[tuple[str, str]]
 ) -> None:
     """It runs, and would refuse each server of this hub; both names are told, and what to write."""
     monkeypatch.setattr("socket.gethostname", lambda: "head")
     commands(site, sudo="echo 'extend: the input is not a job id and a number of minutes' >&2; exit 1")
     script = site / "libexec" / "extend"
     script.write_text(script.read_text().replace("HUB = socket.gethostname()", f"HUB = {of_script}"))
-    told = (
-        []
-        if names is None
-        else [
-            "warn  extend: FOLDER/libexec/extend extends the servers of a hub named {!r}, and this one is named {!r}, so no "
-            "server can be extended. Write HUB = {!r} in the script. [extend-fails]".format(*names, names[1])
-        ]
-    )
 
-    assert await alarms(site, BASE + SCRIPTS + EXTENDED + lines, checks=(run_as.check_extending,)) == told
+    assert await alarms(site, BASE + SCRIPTS + EXTENDED + lines, checks=(run_as.check_extending,)) == [
+        f"warn  extend: FOLDER/libexec/extend extends the servers of a hub named {of!r}, and this one is named {name!r}, "
+        f"so no server can be extended. Write HUB = {name!r} in the script. [extend-fails]"
+        for of, name in names
+    ]
 
 
 async def test_nothing_is_run_as_a_user_whom_nobody_named(site: Path) -> None:
