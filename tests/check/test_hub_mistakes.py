@@ -774,8 +774,8 @@ async def test_a_script_that_extends_the_servers_of_another_hub_is_said_to(
     script.write_text(script.read_text().replace("HUB = socket.gethostname()", f"HUB = {of_script}"))
 
     assert await alarms(site, BASE + SCRIPTS + EXTENDED + lines, checks=(run_as.check_extending,)) == [
-        f"warn  extend: FOLDER/libexec/extend extends the servers of a hub named {of!r}, and this one is named {name!r}, "
-        f"so no server can be extended. Write HUB = {name!r} in the script. [extend-fails]"
+        f"warn  extend: FOLDER/libexec/extend extends the servers of a hub named {of!r}, and this one is named "
+        f"{name!r}, so no server can be extended. Write HUB = {name!r} in the script. [extend-fails]"
         for of, name in names
     ]
 
