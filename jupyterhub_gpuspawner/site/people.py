@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import grp
-import os
 import pwd
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from errno import EACCES
 from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyterhub import orm
-from sqlalchemy import create_engine, select
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.course.additions import added_people_if_any
 from jupyterhub_gpuspawner.hub.site.account import NAMING, configured_value, names_in
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT, NOT_CACHED, full_url
+from jupyterhub_gpuspawner.hub.site.database import DEFAULT, NOT_CACHED, connected, is_readable
 from jupyterhub_gpuspawner.hub.upkeep import read_slugs
 from jupyterhub_gpuspawner.site.configuration import is_unseen, sqlite_file
 
@@ -49,7 +46,10 @@ def people_of(config: Config) -> People:
     groups = _configured(config)
     users = {str(name) for name in _named(config)} | {name for members in groups.values() for name in members}
     at_sign_in = any(isinstance(section, dict) and section.get("manage_groups") is True for section in config.values())
-    stored, unread = _stored(_db_url(config))
+    try:
+        stored, unread = _read(config, _people) or People(), ""
+    except ConfigError as error:
+        stored, unread = People(), error.message.removeprefix(f"{error.where}: ").removesuffix(".")
     merged = {name: groups.get(name, frozenset()) | stored.groups.get(name, frozenset()) for name in groups}
     added = stored.added if config.GPUCourses.get("add_people", True) else {}
     return People({**stored.groups, **merged}, frozenset(users) | stored.users, at_sign_in, added, unread)
@@ -77,21 +77,17 @@ def _named(config: Config) -> set[Any]:
 
 def stored_slugs(config: Config) -> dict[str, str]:
     """The file of each profile's slug, as a hub of this configuration has written it down."""
-    if is_unseen(_db_url(config)):
-        return {}
     try:
-        return _read(_db_url(config), read_slugs) or {}
-    except (OSError, SQLAlchemyError, ImportError):  # as of a hub that has not run since it has such a table
+        return _read(config, read_slugs) or {}
+    except ConfigError:  # as of a hub that has not run since it has such a table
         return {}
 
 
 def stored_clusters(config: Config) -> dict[str, frozenset[str]]:
     """Who has servers on each cluster, by its name, as the hub has written it down; empty where that is not known."""
-    if is_unseen(_db_url(config)):
-        return {}
     try:
-        return _read(_db_url(config), _clusters) or {}
-    except (OSError, SQLAlchemyError, ImportError):  # the check of groups says so
+        return _read(config, _clusters) or {}
+    except ConfigError:  # the check of groups says so
         return {}
 
 
@@ -106,46 +102,28 @@ def _clusters(session: Session) -> dict[str, frozenset[str]]:
     return {name: frozenset(names) for name, names in people.items()}
 
 
-def _stored(db_url: str) -> tuple[People, str]:
-    """What the database holds; a sentence if it could not be read."""
-    if is_unseen(db_url):
-        return People(), f"the hub's working directory, in which {sqlite_file(db_url)} is, is not known here"
-    try:
-        return _read(db_url, _people) or People(), ""
-    except PermissionError as error:
-        return People(), f"{error.filename} cannot be read by this account"
-    except (SQLAlchemyError, ImportError) as error:
-        return People(), f"the database cannot be read ({type(error).__name__})"
-
-
 def _people(session: Session) -> People:
     groups = {group.name: frozenset(user.name for user in group.users) for group in session.scalars(_GROUPS)}
     return People(groups, frozenset(session.scalars(select(orm.User.name))), added=added_people_if_any(session))
 
 
-def _read(db_url: str, read: Callable[[Session], T]) -> T | None:
-    """What ``read`` returns of the hub's database, which is not written to; None if there is no such file yet.
+def _read(config: Config, read: Callable[[Session], T]) -> T | None:
+    """What ``read`` returns of the hub's database, to which it does not write; None if there is no such file yet.
 
-    Raises PermissionError, SQLAlchemyError, and ImportError for a database whose driver is not installed.
+    Raises ConfigError.
     """
-    url = make_url(db_url)
-    if url.get_backend_name() == "sqlite":
-        path = Path(url.database or ":memory:").absolute()
-        if not path.exists():
-            return None
-        if not os.access(path, os.R_OK):
-            raise PermissionError(EACCES, os.strerror(EACCES), str(path))
-        url = make_url(f"sqlite:///file:{path}?mode=ro&uri=true")
-    engine = create_engine(url)
-    try:
-        with Session(engine) as session:
-            return read(session)
-    finally:
-        engine.dispose()
-
-
-def _db_url(config: Config) -> str:
-    return full_url(str(config.JupyterHub.get("db_url", DEFAULT)))
+    hub = config.JupyterHub
+    db_url = str(hub.get("db_url", DEFAULT))
+    file = sqlite_file(db_url)
+    if is_unseen(db_url):
+        raise ConfigError(f"the hub's working directory, in which {file} is, is not known here.")
+    if file and not is_readable(Path(file)):
+        return None
+    with (
+        connected(db_url, hub.get("db_kwargs", {}), "the database cannot be read") as connection,
+        Session(connection) as session,
+    ):
+        return read(session)
 
 
 _GROUPS = select(orm.Group)

@@ -50,12 +50,33 @@ def test_those_of_the_configuration_and_of_the_database(tmp_path: Path) -> None:
     assert people_of(without) == replace(expected, added={})
 
 
+def test_the_database_is_opened_as_the_hub_does(tmp_path: Path) -> None:
+    """With the admin's ``db_kwargs``, which may say where it is."""
+    with hub_session(f"sqlite:///{tmp_path}/real.sqlite") as session:
+        session.add(orm.User(name="bob"))
+        session.commit()
+    (tmp_path / "hub.sqlite").touch()
+    creator = f"lambda: sqlite3.connect('{tmp_path}/real.sqlite')"
+    config = config_with(tmp_path, f"import sqlite3\nc.JupyterHub.db_kwargs = {{'creator': {creator}}}\n")
+
+    assert people_of(config) == People(users=frozenset({"bob"}))
+
+
+def test_a_database_that_only_the_hubs_process_has_leaves_groups_unknown(tmp_path: Path) -> None:
+    """A group that is not in the configuration may be in it."""
+    config = config_with(tmp_path, "c.JupyterHub.db_url = 'sqlite://'\n")
+
+    assert people_of(config) == People(unread="the database is in the hub's memory, where no command can read it")
+
+
 def test_a_database_that_is_none(tmp_path: Path) -> None:
     """It is said that it could not be read."""
     config = config_with(tmp_path, "")
     (tmp_path / "hub.sqlite").write_text("not a database")
 
-    assert people_of(config) == People(unread="the database cannot be read (DatabaseError)")
+    assert people_of(config) == People(
+        unread="the database cannot be read: (sqlite3.DatabaseError) file is not a database"
+    )
 
 
 def test_groups_that_come_with_a_sign_in_are_not_known_beforehand(tmp_path: Path) -> None:
