@@ -275,12 +275,17 @@ def _of_partition(
         ("account", resources.account, partition.allow_accounts, partition.deny_accounts),
         ("qos", resources.qos, partition.allow_qos, partition.deny_qos),
     ):
-        if label and ((allowed and label not in allowed) or label in denied):
+        if label and ((allowed and not _names(allowed, label)) or _names(denied, label)):
             yield Fault(
                 kind, f"{where} does not allow {'account' if kind == 'account' else 'QOS'} {label}", FaultKind.FORBIDDEN
             )
     if not resources.qos:  # a QOS may lift the partition's limits
         yield from _of_sizes(resources, snapshot, partition)
+
+
+def _names(listed: Collection[str], label: str) -> bool:
+    """Whether a list of accounts or QOS has this one: slurmctld looks both up without regard to case."""
+    return label.lower() in (name.lower() for name in listed)
 
 
 def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partition) -> Iterator[Fault]:
