@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
     fault_of,
     in_allowed_group,
     length_of,
+    may_be_refused_account,
     need_of,
     partitions_of,
     preempts_none,
@@ -174,6 +175,8 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
     if in_allowed_group(partition, asker.groups) is None:
         members = " or ".join(partition.allow_groups)
         return _unknown(f"partition {name} is restricted to members of {members}, which this hub cannot check")
+    if may_be_refused_account(resources, partition):
+        return _unknown(f"partition {name} may not allow account {resources.account}")
     if own is not None and own.start is not None and own.start > asker.now and "FLEX" not in own.flags:
         return Availability(
             Chance.LATER,

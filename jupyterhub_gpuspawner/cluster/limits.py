@@ -184,6 +184,15 @@ def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool |
     return False if all(name in groups for name in partition.allow_groups) else None
 
 
+def may_be_refused_account(resources: Resources, partition: Partition) -> bool:
+    """Whether AllowAccounts does not list the job's account. Newer versions then allow it if it is below one listed.
+
+    Slurm 24.11 does so, 22.05 does not (slurm.conf(5)); a snapshot has neither the version nor the tree of accounts.
+    """
+    listed = partition.allow_accounts
+    return bool(resources.account and listed) and not _names(listed, resources.account)
+
+
 def fault_of(
     resources: Resources,
     snapshot: ClusterSnapshot,
@@ -271,21 +280,18 @@ def _of_partition(
             f"{where} is restricted to members of {' or '.join(partition.allow_groups)}",
             FaultKind.FORBIDDEN,
         )
-    for kind, label, allowed, denied in (
-        ("account", resources.account, partition.allow_accounts, partition.deny_accounts),
-        ("qos", resources.qos, partition.allow_qos, partition.deny_qos),
-    ):
-        if label and ((allowed and not _names(allowed, label)) or _names(denied, label)):
-            yield Fault(
-                kind, f"{where} does not allow {'account' if kind == 'account' else 'QOS'} {label}", FaultKind.FORBIDDEN
-            )
+    if _names(partition.deny_accounts, resources.account):
+        yield Fault("account", f"{where} does not allow account {resources.account}", FaultKind.FORBIDDEN)
+    unlisted = resources.qos and partition.allow_qos and not _names(partition.allow_qos, resources.qos)
+    if unlisted or _names(partition.deny_qos, resources.qos):
+        yield Fault("qos", f"{where} does not allow QOS {resources.qos}", FaultKind.FORBIDDEN)
     if not resources.qos:  # a QOS may lift the partition's limits
         yield from _of_sizes(resources, snapshot, partition)
 
 
-def _names(listed: Collection[str], label: str) -> bool:
+def _names(listed: Collection[str], label: str | None) -> bool:
     """Whether a list of accounts or QOS has this one: slurmctld looks both up without regard to case."""
-    return label.lower() in (name.lower() for name in listed)
+    return (label or "").lower() in (name.lower() for name in listed)
 
 
 def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partition) -> Iterator[Fault]:

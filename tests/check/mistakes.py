@@ -213,7 +213,7 @@ MISTAKES: dict[str, Mistake] = {
         "WRONG profile g: slurm.account: partition gpu does not allow account other. Name an account that the "
         "partition allows. [account-not-allowed]",
         "partition gpu does not allow account other",
-        snapshot=partition("gpu", allow_accounts=("training",)),
+        snapshot=partition("gpu", deny_accounts=("other",)),
     ),
     "a QOS that the partition refuses": Mistake(
         one('"partition": "gpu", "qos": "long"'),

@@ -604,7 +604,6 @@ def test_reservation_of_others_is_told_where_it_can_be_known(
             "all the memory of a node is more than partition gpu allows",
             "memory",
         ),
-        ({"allow_accounts": ("a", "b")}, {"account": "c"}, "partition gpu does not allow account c", "account"),
         ({"deny_accounts": ("c",)}, {"account": "c"}, "partition gpu does not allow account c", "account"),
         ({"allow_qos": ("high",)}, {"qos": "low"}, "partition gpu does not allow QOS low", "qos"),
         ({"needs_reservation": True}, {}, "partition gpu requires a reservation", "reservation"),
@@ -616,6 +615,21 @@ def test_bounds_of_a_partition(partition: dict[str, Any], resources: dict[str, A
     """What slurm.conf does not allow is never possible; the result names the field."""
     snapshot = cluster(node("g1", G4), node("g2", G4), **partition)
     assert card(snapshot, **resources) == ("never", clause, f"slurm.{field}")
+
+
+@pytest.mark.parametrize(
+    ("account", "answer"),
+    [
+        ("ML", ("now", "starts now, 16 of 16 cores free", "")),
+        ("ml-students", ("unknown", "availability unknown: partition gpu may not allow account ml-students", "")),
+        (None, ("now", "starts now, 16 of 16 cores free", "")),
+    ],
+)
+def test_an_account_may_be_below_one_that_its_partition_allows(
+    account: str | None, answer: tuple[str, str, str]
+) -> None:
+    """Newer versions of Slurm then let it in, and only Slurm knows the tree of accounts."""
+    assert card(cluster(node("n1"), allow_accounts=("ml", "physics")), cpus=1, account=account) == answer
 
 
 def test_jobs_of_a_partition_share_the_cpus_that_it_allows_on_a_node() -> None:

@@ -121,7 +121,7 @@ async def test_slurm_is_asked_less_often_the_longer_a_job_waits(watch: Watch, cl
 
 async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> None:
     """An older one does not know a partition that was created since; without an answer it has to do."""
-    closed = Partition("closed", nodes=("c1",), allow_accounts=("staff",))
+    closed = Partition("closed", nodes=("c1",), deny_accounts=("guests",))
     partitions = [Partition("batch", nodes=("c1",))]
     silent = asyncio.Event()
 
