@@ -118,7 +118,7 @@ def show(
 
 
 @click.command()
-@click.argument("config", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.argument("config", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--only",
     type=click.Choice(["settings", "profiles", "differences"]),

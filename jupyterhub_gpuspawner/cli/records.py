@@ -254,7 +254,12 @@ def idle(config: Path, *, since: float, as_json: bool) -> None:
         servers = [_document(row) for row in idle_times]
         click.echo(
             json.dumps(
-                {"version": 1, "gpu_hours": round(total, 2), "gpu_hours_after_due": round(freed, 2), "servers": servers}
+                {
+                    "version": JSON_VERSION,
+                    "gpu_hours": round(total, 2),
+                    "gpu_hours_after_due": round(freed, 2),
+                    "servers": servers,
+                }
             )
         )
         return

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from traitlets.config import Config
-from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import configured_value
+from jupyterhub_gpuspawner.site.configuration import read_config
 
 BATCH_SECTIONS = ("SlurmSpawner", "UserEnvMixin", "BatchSpawnerRegexStates", "BatchSpawnerBase")
 """batchspawner's classes, the most specific first."""
@@ -87,11 +87,7 @@ class OldHub:
 
 def read_old_hub(path: Path) -> OldHub:
     """Execute a configuration file; raises ConfigError if that fails, or if it is of no spawner that is known here."""
-    try:
-        config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
-    except Exception as error:
-        hint = "Run the command where the hub's packages are." if isinstance(error, ImportError) else ""
-        raise ConfigError(f"{type(error).__name__}: {error}", where=str(path), hint=hint) from error
+    config = read_config(path, missing="")
     names = _class_names(config.JupyterHub.get("spawner_class", ""))
     system, sections = _system(names, config)
     return OldHub(config, system, names[0], sections)

@@ -39,6 +39,7 @@ CONFIG_FILE = "jupyterhub_config.py"
 """JupyterHub's default of config_file."""
 SPAWNER_CLASS = "c.JupyterHub.spawner_class"
 _OURS = "Set it to 'gpu-profiles'."
+_MISSING = "Name the hub's configuration file with --config; `gpuspawner check` says how to write one."
 _OPTIONS = ("-f", "--config", "--JupyterHub.config_file")
 _FOLDERS = ("profiles_dir", "courses_dir")
 _QUIET = logging.getLogger("gpuspawner.check")
@@ -153,15 +154,15 @@ def load_site(path: Path) -> Site:
     return site_of(path, config, spawner_class_of(config))
 
 
-def read_config(path: Path) -> Config:
-    """What a hub's configuration file sets; raises ConfigError."""
+def read_config(path: Path, missing: str = _MISSING) -> Config:
+    """What a hub's configuration file sets; raises ConfigError, with the hint ``missing`` where there is no file."""
     if not is_readable(path):
-        hint = "Name the hub's configuration file with --config; `gpuspawner check` says how to write one."
-        raise ConfigError(f"there is no file {path}.", hint=hint)
+        raise ConfigError(f"there is no file {path}.", hint=missing)
     try:
         return PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
     except Exception as error:
-        raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
+        hint = "Run the command where the hub's packages are." if isinstance(error, ImportError) else ""
+        raise ConfigError(f"{type(error).__name__}: {error}", where=str(path), hint=hint) from error
 
 
 def site_of(path: Path, config: Config, spawner_class: type[GPUProfilesSpawner | GPUSlurmSpawner]) -> Site:

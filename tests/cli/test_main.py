@@ -94,6 +94,7 @@ def another_account(closed: Path) -> Iterator[None]:
     [
         ("check --config closed/jupyterhub_config.py", ["jupyterhub_config.py"]),
         ("idle --config closed/jupyterhub_config.py", ["jupyterhub_config.py"]),
+        ("migrate closed/jupyterhub_config.py", ["jupyterhub_config.py"]),
         ("sessions list --database closed/sessions.sqlite", ["sessions.sqlite"]),
         ("sessions list", ["sessions.sqlite"]),
         ("sessions forget ada", ["sessions.sqlite", "jupyterhub.sqlite"]),
