@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import node_reason
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Partition
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.words import cpus, duration, people
 
 PLAN_STEP = 120.0
@@ -184,6 +184,8 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
             not_before(own.start),
             field="slurm.reservation",
         )
+    if own is not None and own.partial:
+        return _unknown(f"this hub cannot check which cores are free in reservation {own.name}")
     need, capacity = need_of(resources, partition, snapshot), capacity_of(snapshot)
     nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=own.name if own is not None else "")
     if nodes.count_capable(need) < resources.node_count:  # nodes that Slurm hides may have it: else it had been a fault
@@ -231,12 +233,24 @@ class _Fit:
             return self._full()
         if self.snapshot.partial:
             return _unknown("part of Slurm's list of jobs could not be read")
+        names = {node.name for node in chosen}
+        other = next((reservation for reservation in self._of_cores() if names & set(reservation.nodes)), None)
+        if other is not None:
+            return _unknown(f"this hub cannot check which cores reservation {other.name} leaves free")
         number, free = self._free()
         if self.competition is None or self._delays_none(self.competition):
             power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
             return Availability(Chance.NOW, f"starts now, {free} free{power_on}", starts_now())
         ahead = self._ahead(self.competition, verb=True)
         return self._later(f"{free} {'is' if number == 1 else 'are'} free, but {ahead}", self._behind(self.competition))
+
+    def _of_cores(self) -> Iterator[Reservation]:
+        """Reservations for others of some cores of their nodes, which overlap the job if it starts now."""
+        now = self.asker.now
+        for other in self.snapshot.reservations:
+            begun = other.start is None or other.start < now + self.length
+            if other.partial and begun and (other.end is None or now < other.end):
+                yield other
 
     def _open_nodes(self) -> Iterator[NodeFit]:
         """Nodes on which it fits now, and that no reservation for others takes before its end."""

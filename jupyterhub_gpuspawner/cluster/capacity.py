@@ -201,8 +201,11 @@ def model_of_type(gpu_type: str, snapshot: ClusterSnapshot | None) -> GpuModel:
 
 
 def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[ReservedPeriod, ...]]:
+    """When whole nodes are reserved. What a reservation of some cores leaves free depends on the cores of the jobs."""
     by_node: dict[str, list[ReservedPeriod]] = {}
     for reservation in reservations:
+        if reservation.partial:
+            continue
         start, end = (
             reservation.start if reservation.start is not None else 0.0,
             reservation.end if reservation.end is not None else inf,

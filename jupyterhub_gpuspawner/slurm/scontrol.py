@@ -223,7 +223,7 @@ def _reservation(record: Mapping[str, str]) -> Reservation:
         start=epoch(record.get("StartTime"), "StartTime"),
         end=epoch(record.get("EndTime"), "EndTime"),
         nodes=_nodes(record, "Nodes"),
-        partition=present(record.get("PartitionName")),
+        partial="CoreIDs" in record,
         flags=frozenset(words(record.get("Flags"))),
         users=words(record.get("Users")),
         accounts=words(record.get("Accounts")),

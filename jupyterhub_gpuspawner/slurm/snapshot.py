@@ -290,7 +290,8 @@ class Reservation:
     start: float | None = None
     end: float | None = None
     nodes: tuple[str, ...] = ()
-    partition: str = ""
+    partial: bool = False
+    """It is of some of its nodes' cores (CoreCnt), not of whole nodes."""
     flags: frozenset[str] = frozenset()
     users: tuple[str, ...] = ()
     """Who may use it; a name with ``-`` in front may not. Empty: see :attr:`accounts` and :attr:`groups`."""

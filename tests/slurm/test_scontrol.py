@@ -216,6 +216,27 @@ def test_reservations_tell_who_when_and_where() -> None:
     assert len(reservation_by_name["res_maint_future"].nodes) == 19
 
 
+def test_a_reservation_of_some_cores_is_told_from_one_of_whole_nodes() -> None:
+    """As 22.05 prints one of CoreCnt=2: with the cores of each node, between its flags and its TRES."""
+    line = (
+        "ReservationName=half StartTime=1795256088 EndTime=1795259688 Duration=01:00:00 Nodes=g1 NodeCnt=1 CoreCnt=2 "
+        "Features=(null) PartitionName=batch Flags=SPEC_NODES   NodeName=g1 CoreIDs=0-1 TRES=cpu=2 Users=bob "
+        "Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE BurstBuffer=(null) Watts=n/a\n"
+    )
+
+    assert list(parse_reservations(line)) == [
+        Reservation(
+            "half",
+            start=1795256088.0,
+            end=1795259688.0,
+            nodes=("g1",),
+            partial=True,
+            flags=frozenset({"SPEC_NODES"}),
+            users=("bob",),
+        )
+    ]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.usefixtures("utc")
 def test_reservations_of_each_version(version: str) -> None:
