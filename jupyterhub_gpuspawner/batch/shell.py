@@ -170,7 +170,7 @@ _OWN_LOG = """\
     PATH=/usr/bin:/bin:${PATH:-}
     gpuspawner_log=@LOG@
     gpuspawner_logs=@FOLDER@
-    command mkdir -p -- "$gpuspawner_logs" && cd -- "$gpuspawner_logs" &&
+    command mkdir -p -m 700 -- "$gpuspawner_logs" && cd -- "$gpuspawner_logs" &&
         command ln -- "$gpuspawner_log" ".$SLURM_JOB_ID" && command rm -f -- ".$SLURM_JOB_ID" &&
         command mv -f -- "$gpuspawner_log" . &&
         command ls -t | command grep -x 'jupyterhub-[0-9]*\\.log' | command tail -n +@MORE@ |
