@@ -201,10 +201,10 @@ def fault_of(
     user: str = "",
     groups: Mapping[str, bool] = _NO_SNAPSHOT,
 ) -> Fault | None:
-    """Why the job can run in none of its partitions; None if it can run in one of them.
+    """Why the job can run in none of its partitions, or Slurm refuses it for one of them; None if it can run.
 
-    A partition that does not exist is a fault by itself, since Slurm then refuses the whole list. ``now`` in seconds
-    since the epoch; for ``groups`` see :func:`in_allowed_group`.
+    Slurm refuses the whole list if a partition does not exist, and with EnforcePartLimits=ALL if the job is not within
+    the limits of one that is open. ``now`` in seconds since the epoch; for ``groups`` see :func:`in_allowed_group`.
     """
     names = partitions_of(resources, snapshot)
     if not names:
@@ -219,7 +219,22 @@ def fault_of(
     if of_reservation is not None:
         return of_reservation
     faults = [fault_in(resources, snapshot, name, now=now, groups=groups) for name in names]
-    return next(iter(faults)) if all(faults) else None
+    if all(faults):
+        return next(iter(faults))
+    return next(_of_each(resources, snapshot, names, groups), None) if snapshot.enforces_limits_of_all else None
+
+
+def _of_each(
+    resources: Resources, snapshot: ClusterSnapshot, names: Collection[str], groups: Mapping[str, bool]
+) -> Iterator[Fault]:
+    """What EnforcePartLimits=ALL applies to: neither closed partitions nor the nodes' hardware."""
+    for name in names:
+        partition = snapshot.partition_by_name[name]
+        if partition.unread or partition.state in _CLOSED:
+            continue
+        yield from _of_access(resources, partition, groups)
+        for fault in _of_sizes(resources, snapshot, partition):
+            yield fault._replace(clause=f"{fault.clause} in partition {name}")
 
 
 def fault_in(
@@ -269,9 +284,15 @@ def _of_reservation(resources: Resources, snapshot: ClusterSnapshot, now: float,
 def _of_partition(
     resources: Resources, snapshot: ClusterSnapshot, partition: Partition, groups: Mapping[str, bool]
 ) -> Iterator[Fault]:
-    where = f"partition {partition.name}"
     if partition.state in _CLOSED:
-        yield Fault("partition", f"{where} {_CLOSED[partition.state]} at the moment", FaultKind.CLOSED)
+        closed = f"partition {partition.name} {_CLOSED[partition.state]} at the moment"
+        yield Fault("partition", closed, FaultKind.CLOSED)
+    yield from _of_access(resources, partition, groups)
+    yield from _of_sizes(resources, snapshot, partition)
+
+
+def _of_access(resources: Resources, partition: Partition, groups: Mapping[str, bool]) -> Iterator[Fault]:
+    where = f"partition {partition.name}"
     if partition.needs_reservation and not resources.reservation_name:
         yield Fault("reservation", f"{where} requires a reservation", FaultKind.NEEDED)
     if in_allowed_group(partition, groups) is False:
@@ -285,8 +306,6 @@ def _of_partition(
     unlisted = resources.qos and partition.allow_qos and not _names(partition.allow_qos, resources.qos)
     if unlisted or _names(partition.deny_qos, resources.qos):
         yield Fault("qos", f"{where} does not allow QOS {resources.qos}", FaultKind.FORBIDDEN)
-    if not resources.qos:  # a QOS may lift the partition's limits
-        yield from _of_sizes(resources, snapshot, partition)
 
 
 def _names(listed: Collection[str], label: str | None) -> bool:
@@ -295,6 +314,8 @@ def _names(listed: Collection[str], label: str | None) -> bool:
 
 
 def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partition) -> Iterator[Fault]:
+    if resources.qos:  # it may lift the partition's limits
+        return
     length, longest = length_of(resources, partition), partition.max_time
     if longest is not None and length == inf:
         yield Fault("time", f"a time limit is needed: at most {duration(longest)}", FaultKind.NEEDED)

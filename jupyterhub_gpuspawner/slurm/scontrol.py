@@ -277,6 +277,8 @@ class SlurmConfig:
     """See :attr:`CpuAllocation.shards_of_several_gpus`."""
     preemption: Literal["", "partition", "qos"] = ""
     """By what jobs preempt others (PreemptType): their partition's PriorityTier, or their QOS; empty: they do not."""
+    enforces_limits_of_all: bool = False
+    """See :attr:`ClusterSnapshot.enforces_limits_of_all`."""
     memory_is_allocated: bool = True
     """Slurm allocates memory (SelectTypeParameters); without a default, a job that requests none gets all."""
 
@@ -321,6 +323,7 @@ def parse_config(text: str) -> SlurmConfig:
         cpu_unit=_cpu_unit(values.get("SelectType", ""), selected),
         shards_of_several_gpus="MULTIPLE_SHARING_GRES_PJ" in selected,
         preemption=_PREEMPTION.get(values.get("PreemptType", ""), ""),
+        enforces_limits_of_all=values.get("EnforcePartLimits") == "ALL",
         memory_is_allocated="MEMORY" in selected,
     )
 

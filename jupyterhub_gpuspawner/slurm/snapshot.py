@@ -411,6 +411,8 @@ class ClusterSnapshot:
     """By what jobs preempt others: the PriorityTier of their partition, or their QOS; empty: they do not."""
     preempted_qos: Mapping[str, frozenset[str]] | None = None
     """With preemption by QOS, those whose jobs each QOS preempts, all in lower case; None: not known."""
+    enforces_limits_of_all: bool = False
+    """EnforcePartLimits=ALL: sbatch refuses a job that is not within the limits of every partition that it lists."""
     resume_timeout: int | None = None
     """ResumeTimeout: seconds that a node which is powered down may take to boot; None without power saving."""
     taken_at: float = 0.0

@@ -126,6 +126,7 @@ class SnapshotReader:
                 else CpuAllocation(),
                 preemption=config.preemption if config is not None else "",
                 preempted_qos=preempted_qos,
+                enforces_limits_of_all=config is not None and config.enforces_limits_of_all,
                 resume_timeout=config.resume_timeout if config is not None else None,
                 taken_at=now,
                 unread=tuple(unread),

@@ -443,11 +443,11 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
         "--local show node -a -d -o") cat {folder}/node_a_o.out;;
         "--local show partition -a -o") cat {folder}/partition_a_o.out;;
         "--local show reservation -a -o") cat {folder}/reservation_o.out;;
-        "show config") echo "PrivateData = none"; echo "DefMemPerCPU = 1000";
+        "show config") echo "PrivateData = none"; echo "DefMemPerCPU = 1000"; echo "EnforcePartLimits = ALL";
             [ ! -e {slurm.folder}/asked ] || exit 98; touch {slurm.folder}/asked;;
         *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",
     )
-    head = "7|PENDING|Resources|alice|gpu|3||1|1|1|mem=1G|1|N/A|N/A|5:00"
+    head = "7|N/A|PENDING|Resources|alice|gpu|3||1|1|1|mem=1G|1|N/A|N/A|5:00"
     gres = "N/A|$mark|N/A|$mark|N/A|$mark|N/A|$mark|(null)"
     slurm.add(
         "squeue",
@@ -461,6 +461,7 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
     client = slurm.client()
     snapshot = await client.snapshot()
     assert (await client.snapshot()).memory == snapshot.memory == DefaultMemory(per_cpu_mib=1000)
+    assert snapshot.enforces_limits_of_all
     assert [(job.job_id, job.account, job.partition) for job in snapshot.jobs] == [("7", "proj", "gpu")]
     assert before <= snapshot.taken_at <= time.time()
     assert (len(snapshot.nodes), snapshot.partition_by_name["hid"].hidden, len(snapshot.reservations)) == (

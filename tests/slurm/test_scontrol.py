@@ -435,6 +435,11 @@ def test_by_what_jobs_preempt_others(plugin: str, preemption: str) -> None:
     assert parse_config(config_text(PreemptType=plugin)).preemption == preemption
 
 
+@pytest.mark.parametrize(("value", "all_partitions"), [("NO", False), ("ANY", False), ("ALL", True)])
+def test_whether_a_job_must_be_within_the_limits_of_all_its_partitions(value: str, all_partitions: bool) -> None:
+    assert parse_config(config_text(EnforcePartLimits=value)).enforces_limits_of_all is all_partitions
+
+
 @pytest.mark.parametrize(
     ("values", "unit"),
     [

@@ -21,6 +21,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected, starts_now, utc
+from jupyterhub_gpuspawner.cluster.limits import partitions_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import (
     ProfileStatus,
@@ -158,6 +159,16 @@ class Trials:
             get_logger().warning("Slurm cannot be asked in advance whether a job would start: %s", error)
 
 
+def tried_partitions(resources: Resources, best: str, snapshot: ClusterSnapshot | None) -> str:
+    """The partitions of a trial: the best of those that the job requests, since --test-only evaluates only the first.
+
+    The others follow where Slurm refuses a job for the limits of any of them.
+    """
+    if snapshot is None or not snapshot.enforces_limits_of_all:
+        return best
+    return ",".join((best, *(name for name in partitions_of(resources, snapshot) if name != best)))
+
+
 _TRIALS: WeakKeyDictionary[Connection, Trials] = WeakKeyDictionary()
 
 
@@ -165,7 +176,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     """The trial of a request for a Slurm job, which this spawner could start. Raises RequestError.
 
     Slurm is not asked about a job that the cluster snapshot rules out, nor while it does not answer. Of several
-    partitions the one that the snapshot finds best is tried, since --test-only evaluates only the first.
+    partitions the one that the snapshot finds best is tried, see :func:`tried_partitions`.
     """
     name = request.resources.cluster or ""
     connection = spawner.connections()[name]
@@ -174,12 +185,13 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
         with spawner.on_cluster(name):
             prefix = spawner.as_user()
         settings = spawner.settings_of(request)
-        by_snapshot = await spawner.availability_of(request, await connection.cluster.recent(), now=time.time())
+        snapshot = await connection.cluster.recent()
+        by_snapshot = await spawner.availability_of(request, snapshot, now=time.time())
         if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:
             return on_cluster(by_snapshot, name, spawner.clusters)
         if by_snapshot is not None and by_snapshot.partition:
-            resources = request.resources.model_copy(update={"partition": by_snapshot.partition})
-            request = replace(request, resources=resources)
+            partition = tried_partitions(request.resources, by_snapshot.partition, snapshot)
+            request = replace(request, resources=request.resources.model_copy(update={"partition": partition}))
         if connection.silent:
             return _unknown(SILENT_ON.format(cluster=name) if len(spawner.clusters) > 1 else SILENT)
         job = batch_job(settings, request, await spawner.account(settings, connection), start_id="")

@@ -22,10 +22,13 @@ from jupyterhub_gpuspawner.hub.choose.api import (
     in_the_forms_words,
     of_error,
     of_start,
+    tried_partitions,
 )
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
+from tests.standins.resources import resolved
 
 NINE = datetime(2026, 3, 2, 9, 0).astimezone().timestamp()
 HOUR = 3600.0
@@ -73,6 +76,21 @@ def test_slurm_may_refuse_and_not_delay_where_devices_are_free(
 ) -> None:
     """Any pending job of the partition makes --test-only predict a later start, whatever devices it waits for."""
     assert in_the_forms_words(trial, by_snapshot) == answer
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "tried"),
+    [
+        (None, "gpu"),
+        (ClusterSnapshot(), "gpu"),
+        (ClusterSnapshot(enforces_limits_of_all=True), "gpu,short,long"),
+    ],
+)
+def test_a_trial_is_of_all_partitions_where_the_limits_of_each_may_refuse_the_job(
+    snapshot: ClusterSnapshot | None, tried: str
+) -> None:
+    """The best comes first, since Slurm predicts the start in the first."""
+    assert tried_partitions(resolved("short,gpu,long"), "gpu", snapshot) == tried
 
 
 def test_a_start_centuries_ahead_is_never() -> None:
