@@ -28,6 +28,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
     need_of,
     partitions_of,
     preempts_none,
+    requested_cpus,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import node_reason
@@ -201,6 +202,7 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
         partition,
         snapshot,
         asker,
+        requested_cpus=requested_cpus(resources, partition, snapshot),
         preempts_none=preempts_none(resources, snapshot),
     )
     return fit.availability()
@@ -219,6 +221,8 @@ class _Fit:
     partition: Partition
     snapshot: ClusterSnapshot
     asker: _Asker
+    requested_cpus: int
+    """Those that it requests itself: :attr:`need` may have more, for its memory."""
     preempts_none: bool
     """By its QOS."""
 
@@ -268,13 +272,15 @@ class _Fit:
     def _of_most_cpus(self, node: NodeFit, jobs: Sequence[ClusterJob]) -> str:
         """Jobs of a partition hold at most so many CPUs of a node together (MaxCPUsPerNode).
 
-        Slurm compares the cores that a job requests, also where it gives out whole sockets.
+        Slurm compares the cores that a job requests, also where it gives out whole sockets. Where no job of the
+        partition runs, those that it gets for its memory (MaxMemPerCPU) may exceed the limit.
         """
         name, most = self.partition.name, self.partition.max_cpus_per_node
         if most is None:
             return ""
         held = sum(job.cpus // job.node_count for job in jobs if job.partition == name)
-        cores = -(-self.need.cpus // node.cpus_per_core)
+        requested = self.need.cpus if held else self.requested_cpus
+        cores = -(-requested // node.cpus_per_core)
         if held + cores * node.cpus_per_core <= most:
             return ""
         return f"jobs hold the {most} CPUs of a node that partition {name} allows"

@@ -52,10 +52,7 @@ def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapsho
 
     Source: slurm.conf(5), DefMemPerCPU, DefMemPerGPU, DefMemPerNode, DefCpuPerGPU, MaxMemPerCPU and OverSubscribe.
     """
-    cpus, memory, gpus = resources.cpus, resources.memory, resources.gpus or 0
-    if cpus is None:
-        per_gpu = (partition.default_cpus_per_gpu, snapshot.cpu_allocation.per_gpu)
-        cpus = max(1, gpus * next((amount for amount in per_gpu if amount is not None), 0))
+    cpus, memory, gpus = requested_cpus(resources, partition, snapshot), resources.memory, resources.gpus or 0
     per_cpu = 0
     if memory is None:
         memory, per_cpu = _default_memory(cpus, gpus, partition, snapshot.memory)
@@ -72,6 +69,14 @@ def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapsho
         whole_cores=uses_one_thread(resources),
         exclusive=bool(resources.exclusive) or partition.exclusive,
     )
+
+
+def requested_cpus(resources: Resources, partition: Partition, snapshot: ClusterSnapshot) -> int:
+    """CPUs per node that the job requests, or has for its GPUs by default, without those that its memory adds."""
+    if resources.cpus is not None:
+        return resources.cpus
+    per_gpu = (partition.default_cpus_per_gpu, snapshot.cpu_allocation.per_gpu)
+    return max(1, (resources.gpus or 0) * next((amount for amount in per_gpu if amount is not None), 0))
 
 
 _THREADS = re.compile(r"--(hint|threads-per-core)[= ]\s*(\S+)")
@@ -368,6 +373,10 @@ def _of_nodes(
         nodes = narrowed
     yield from _of_kinds(need, nodes, where)
     if not resources.qos:
+        default, most = requested_cpus(resources, partition, snapshot), partition.max_cpus_per_node
+        if resources.cpus is None and most is not None and default > most:
+            requested = _cpus_text(default, nodes.cpus_per_core)
+            yield Fault("cpus", f"by default {requested} given with the GPUs, more than the limit of {most}")
         # --mem=0 is compared with the limits even where no memory is allocated; a default of all memory need not be
         whole = replace(need, all_memory=resources.memory == 0)
         yield from _of_whole_nodes(whole, nodes, partition)

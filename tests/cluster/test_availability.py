@@ -611,6 +611,12 @@ def test_reservation_of_others_is_told_where_it_can_be_known(
             "all the memory of a node is more than partition gpu allows",
             "memory",
         ),
+        (
+            {"max_cpus_per_node": 4, "default_cpus_per_gpu": 3},
+            {"gpus": 2},
+            "by default 6 cores are given with the GPUs, more than the limit of 4",
+            "cpus",
+        ),
         ({"deny_accounts": ("c",)}, {"account": "c"}, "partition gpu does not allow account c", "account"),
         ({"allow_qos": ("high",)}, {"qos": "low"}, "partition gpu does not allow QOS low", "qos"),
         ({"needs_reservation": True}, {}, "partition gpu requires a reservation", "reservation"),
@@ -646,6 +652,24 @@ def test_jobs_of_a_partition_share_the_cpus_that_it_allows_on_a_node() -> None:
         ("now", "starts now, 12 of 16 cores free"),
         ("later", "not available now: jobs hold the 6 CPUs of a node that partition gpu allows"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "answer"),
+    [
+        ((), ("now", "starts now, 16 of 16 cores free")),
+        (
+            (running("1", "n1", partitions=("gpu",)),),
+            ("later", "not available now: jobs hold the 6 CPUs of a node that partition gpu allows"),
+        ),
+    ],
+)
+def test_a_job_may_have_more_cpus_for_its_memory_than_its_partition_allows_on_a_node(
+    jobs: tuple[ClusterJob, ...], answer: tuple[str, str]
+) -> None:
+    """slurmctld 22.05 gives it 8 for 32 GiB where no job of the partition runs, whether or not it enforces limits."""
+    snapshot = cluster(node("n1"), jobs=jobs, max_cpus_per_node=6, max_memory_per_cpu_mib=4096)
+    assert card(snapshot, cpus=4, memory=32768)[:2] == answer
 
 
 def test_qos_may_lift_a_partitions_bounds() -> None:
