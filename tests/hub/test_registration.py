@@ -196,6 +196,7 @@ async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypa
         "The deletion of old reports of nodes",
         "The deletion of old session records",
         "The deletion of old starts of courses",
+        "The deletion of people of courses that are gone",
         "The search for clusters that may have jobs without a server",
         "The search for idle servers",
         "The search for nodes on which starts fail",
