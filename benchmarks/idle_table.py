@@ -77,6 +77,12 @@ CURVES = (
         (300, IDLE),
         placement=replace(ONE, other_nodes=(NodeGrant("g2", gpus=(0,)),)),
     ),
+    curve(
+        "a second node without GPUs, `kernel: 30min`, nobody works",
+        (300, ()),
+        placement=replace(NONE, other_nodes=(NodeGrant("g2", gpus=()),)),
+        rule=WITH_KERNEL,
+    ),
     curve("a course's session until 2:00", (300, IDLE), session=(-10, 120)),
     curve("a course's session from 0:50 to 2:00", (300, IDLE), session=(50, 120)),
     curve("kept once, at 0:55", (300, IDLE), keeps=(55,)),
@@ -88,6 +94,7 @@ CURVES = (
     curve("the same, but a program computes", (300, ()), placement=NONE, rule=WITH_KERNEL, cores=3.0),
     curve("`gpu: null`", (300, IDLE), rule=idle_rule(Idle(gpu=None, action="stop"))),
     curve("`action: tell`", (300, IDLE), rule=idle_rule(Idle(action="tell"))),
+    curve("`action: tell`, kept at 3:00", (300, IDLE), rule=idle_rule(Idle(action="tell")), keeps=(180,)),
     curve("`action: report`", (300, IDLE), rule=idle_rule()),
 )
 

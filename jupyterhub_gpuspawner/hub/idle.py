@@ -111,7 +111,12 @@ def span_of(use: Use, placement: PlacementDocument) -> Span:
     summary = use.summary
     if not has_gpus(placement):
         most = summary.cores_max
-        using = Using.UNKNOWN if most is None else Using.USED if most > UNUSED_CORES else Using.UNUSED
+        if most is not None and most > UNUSED_CORES:
+            using = Using.USED
+        elif most is None or placement.other_nodes:
+            using = Using.UNKNOWN
+        else:
+            using = Using.UNUSED
         return Span(use.since, use.at, using, most or 0.0)
     most = max((gpu.utilization_max for gpu in summary.gpus if gpu.utilization_max is not None), default=0.0)
     measured = [gpu for gpu in summary.gpus if gpu.utilization_samples >= max(1, summary.samples)]
@@ -163,11 +168,7 @@ def judge(server: IdleServer) -> Verdict:
         return Verdict(State.UNKNOWN)
     if unused is None:
         return Verdict(State.BUSY)
-    active = server.last_activity if rule.kernel is not None and server.last_activity is not None else 0.0
-    since = max(unused.since, server.session_ended)
-    if not server.gpus:
-        since = max(since, active)
-    due_at = max(since + limit, active + (rule.kernel or 0)) + server.kept
+    since, due_at = _due(server, unused, limit)
     # by the rule alone: a notice that came late puts off the stop, and not itself
     warnings = sum(unused.seen >= due_at - lead for lead in rule.leads)
     if rule.action is not IdleAction.REPORT and rule.leads:
@@ -178,6 +179,16 @@ def judge(server: IdleServer) -> Verdict:
     if state is not State.DUE and server.every:
         due_at = unused.seen + math.ceil((due_at - unused.seen) / server.every) * server.every
     return Verdict(state, since, due_at, warnings)
+
+
+def _due(server: IdleServer, unused: Span, limit: float) -> tuple[float, float]:
+    """Since when a server has used nothing that counts, and when it is due by its rule and by what it was kept for."""
+    rule = server.rule
+    active = server.last_activity if rule.kernel is not None and server.last_activity is not None else 0.0
+    since = max(unused.since, server.session_ended)
+    if not server.gpus:
+        since = max(since, active)
+    return since, max(since + limit, active + (rule.kernel or 0)) + server.kept
 
 
 # Times in which servers did not use their GPUs, in a table of JupyterHub's database.
@@ -416,9 +427,20 @@ class IdleServer:
         return replace(announced, verdict=judge(announced))
 
     def prolonged(self, now: float, *, staff: bool = False) -> IdleServer:
-        """Left alone for as long as its rule says; that ``staff`` does not count as one of its user's times."""
+        """Left alone for as long as its rule says; that ``staff`` does not count as one of its user's times.
+
+        From when it would be due, or from now if that is past. Where nothing is stopped, its user is told no more for
+        that time.
+        """
+        rule, unused = self.rule, self.unused
+        limit = rule.limit(gpus=self.gpus, held=unused is not None and unused.much)
+        by = float(rule.keep_by)
+        if unused is not None and limit is not None:
+            _, due_at = _due(self, unused, limit)
+            until = now + max(rule.leads, default=0.0) if rule.action is IdleAction.NOTIFY else now
+            by += max(0.0, until - due_at)
         keeps = self.keeps if staff else self.keeps + 1
-        return replace(self, keeps=keeps, kept=self.kept + self.rule.keep_by, told_at=None).with_verdict(now)
+        return replace(self, keeps=keeps, kept=self.kept + by, told_at=None).with_verdict(now)
 
 
 SERVERS: dict[tuple[str, str], IdleServer] = {}

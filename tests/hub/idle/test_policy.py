@@ -64,6 +64,7 @@ OUTCOMES = {
     "the process that measures is ended": Outcome((30,), state=State.UNKNOWN),
     "a MIG device whose utilisation is unknown": UNKNOWN,
     "a second node with GPUs, which is not measured": UNKNOWN,
+    "a second node without GPUs, `kernel: 30min`, nobody works": UNKNOWN,
     "a course's session until 2:00": stopped(150, 170, at=180),
     "a course's session from 0:50 to 2:00": stopped(30, 150, 170, at=180),
     "kept once, at 0:55": stopped(30, 50, 60, 80, at=90),
@@ -75,6 +76,7 @@ OUTCOMES = {
     "the same, but a program computes": BUSY,
     "`gpu: null`": EXEMPT,
     "`action: tell`": Outcome((30, 50), 60, state=State.DUE),
+    "`action: tell`, kept at 3:00": Outcome((30, 50, 210, 230), 60, state=State.DUE),
     "`action: report`": Outcome((), 60, state=State.DUE),
 }
 """Minutes from the server's start."""
@@ -199,8 +201,20 @@ def run_watch(watch: IdleWatch, server: Server, begin: int, end: int) -> list[St
 IDLE, WARNED, DUE = State.IDLE, State.WARNED, State.DUE
 
 
-def test_a_hub_that_is_restarted_goes_on_with_what_it_knew(session: Session) -> None:
+@pytest.mark.parametrize(("now", "until"), [(3300.0, 5400.0), (10800.0, 12600.0)])
+def test_a_server_is_kept_from_when_it_would_be_stopped_or_from_now(now: float, until: float) -> None:
+    """It would be after an hour; one that has been idle for three hours may be told first when its policy changes."""
+    rule = IdleRule(action=IdleAction.STOP)
+    server = IdleServer("1", gpus=True, rule=rule, using=Using.UNUSED, unused=Span(0.0, now), told_at=now)
+
+    kept = server.with_verdict(now).prolonged(now)
+
+    assert (kept.verdict.due_at, kept.keeps_left) == (until, 1)
+
+
+def test_a_hub_that_is_restarted_goes_on_with_what_it_knew(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the time without use, and with how often the server was kept; one row is all that there is of it."""
+    monkeypatch.setattr("time.time", lambda: START + 35 * 60)
     server = Server("ada")
     server.orm_spawner = orm.Spawner(name="", user=orm.User(name="ada"))
     session.add(server.orm_spawner)
@@ -208,15 +222,15 @@ def test_a_hub_that_is_restarted_goes_on_with_what_it_knew(session: Session) -> 
     before = run_watch(hub(session, server), server, 5, 35)
     keep_server(server)
     server.uses.clear()  # they were in the old hub's memory
-    after = run_watch(hub(session, server), server, 40, 90)
+    after = run_watch(hub(session, server), server, 40, 95)
 
     assert before == [IDLE] * 5 + [WARNED] * 2
-    assert after == [IDLE] * 4 + [WARNED] * 6 + [DUE]
+    assert after == [IDLE] * 5 + [WARNED] * 6 + [DUE]
     with pytest.raises(NotKept):
         keep_server(server)
     (row,) = due_since(session.connection(), 0.0)
-    assert (row.since, row.seen, row.due_at) == (START, START + 5400, START + 5400)
-    assert (row.gpus, row.keeps, row.kept, row.action) == (2, 1, 1800.0, "tell")
+    assert (row.since, row.seen, row.due_at) == (START, START + 5700, START + 5700)
+    assert (row.gpus, row.keeps, row.kept, row.action) == (2, 1, 2100.0, "tell")
 
 
 def test_a_server_of_a_course_is_judged_by_the_profile_that_it_has(session: Session) -> None:
