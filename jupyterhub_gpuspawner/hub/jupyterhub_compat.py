@@ -129,6 +129,11 @@ def display_name(spawner: Any) -> str:
     return str(getattr(spawner, "display_name", "") or spawner.name)
 
 
+def used_spawner(user: Any, spawner: Any) -> Any:
+    """Return the spawner that JupyterHub starts: after a failed start, version 6 hands another one to handlers."""
+    return user.spawners[spawner.name]
+
+
 def last_start(spawner: Any) -> Future[Any] | None:
     """Return the future of the server's last start, pending or done; None if there was none since the hub started."""
     return getattr(spawner, "_spawn_future", None)

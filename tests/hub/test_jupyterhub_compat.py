@@ -355,6 +355,24 @@ def test_a_spawner_reads_the_hubs_settings_through_its_user() -> None:
             assert f"{name}=" in names
 
 
+async def test_a_start_after_a_failed_one_has_the_spawner_that_the_user_has() -> None:
+    """JupyterHub replaces the failed one; what version 6 returns to its handlers is not the one that it starts."""
+    with hub_session() as session:
+        row = orm.User(name="ann")
+        row._orm_spawners = [orm.Spawner(name="")]
+        session.add(row)
+        session.commit()
+        user = User(row, {"config": Config(), "spawner_class": SimpleLocalProcessSpawner}, db=session)
+        failed, start = user.spawners[""], Future[None]()
+        start.set_exception(RuntimeError())
+        compat.set_last_start(failed, start)
+
+        used = compat.used_spawner(user, user.get_spawner("", replace_failed=True))
+
+        assert used is user.spawners[""]
+        assert used is not failed
+
+
 def failure() -> web.HTTPError:
     """A failed start with lines from a log."""
     return compat.spawn_exception(

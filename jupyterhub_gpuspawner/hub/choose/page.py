@@ -42,7 +42,13 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     with_courses,
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_error, words_of
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, last_start, retry_after
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
+    SPAWN_PAGE_PARAMETERS,
+    display_name,
+    last_start,
+    retry_after,
+    used_spawner,
+)
 from jupyterhub_gpuspawner.hub.server.home import UNUSED_LINK
 from jupyterhub_gpuspawner.hub.server.stop import as_query
 from jupyterhub_gpuspawner.hub.site.tasks import retrieve_failure
@@ -297,6 +303,7 @@ class ChoosePage(SpawnHandler):
             form = await spawner.get_options_form() or await render_question(with_profiles(spawner))
             self.finish(await self._render_form(for_user=user, spawner_options_form=form))
             return
+        spawner = used_spawner(user, spawner)
         try:
             self._redirects_later = True
             try:
