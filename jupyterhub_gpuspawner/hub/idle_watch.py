@@ -133,7 +133,7 @@ class IdleWatch:
             looked.add(key)
             if idle.verdict.state is State.DUE and idle.rule.action is IdleAction.STOP:
                 due.append((key, spawner))
-        rows += ((None, row) for row in _of_those_gone(looked, now))
+        rows += ((None, row) for row in _of_those_gone(looked | self._being_stopped(), now))
         self._write(rows)
         for key, spawner in due:
             if key not in self._stopping:
@@ -155,6 +155,15 @@ class IdleWatch:
                     server = server_of(spawner, with_start=False)
                     if server.placement is not None:
                         yield spawner, server
+
+    def _being_stopped(self) -> set[tuple[str, str]]:
+        """Servers that may run on: what is known of them stays until their stop has succeeded."""
+        return {
+            (user.name, spawner.name)
+            for user in self._app.users.values()
+            for spawner in list(user.spawners.values())
+            if has_job(spawner) and spawner.pending == "stop"
+        }
 
     def _first(self, server: Server) -> IdleServer:
         """A server that is looked at for the first time; with what is known of it from before the hub's restart."""

@@ -286,6 +286,21 @@ def test_a_server_that_has_ended_is_forgotten_and_its_row_is_closed(session: Ses
     assert (SERVERS, row.over, row.seen) == ({}, True, START + 3700)
 
 
+def test_a_server_whose_stop_has_failed_was_kept_as_often_as_before(session: Session) -> None:
+    """While it was being stopped it was not looked at, and not forgotten."""
+    server = Server("ada")
+    watch = hub(session, server)
+    run_watch(watch, server, 5, 35)
+    keep_server(server)
+    left = SERVERS["ada", ""].keeps_left
+    server.pending = "stop"
+    watch.run_once(START + 2160)
+    server.pending = None
+    run_watch(watch, server, 40, 40)
+
+    assert SERVERS["ada", ""].keeps_left == left
+
+
 def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
     """For the card and, as a value, for programs."""
     server = Server("ada", held_mib=12288)
