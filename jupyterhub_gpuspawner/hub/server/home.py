@@ -201,7 +201,7 @@ class HomePage(HomeHandler):
         wanted, fault = await self._requested(spawner, choice)
         if fault:
             return UnusedLink(f"{words.LINK_CANNOT}. {fault}")
-        beside = await self._free_name(user, choice["profile"]) if self.allow_named_servers else ""
+        beside = await self._free_name(user, choice.get("profile", "")) if self.allow_named_servers else ""
         return UnusedLink(
             words.LINK_UNUSED.format(
                 wanted=wanted, server=server_title(server), state=words.STATES[server.state.value]
