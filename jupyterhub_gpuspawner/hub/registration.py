@@ -16,7 +16,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * looks each minute for servers that do not use their GPUs (:mod:`.idle_watch`);
 * keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.course.ahead`);
 * keeps what servers report of their nodes (:mod:`.cluster.fleet`);
-* writes the events of servers to the hub's event log (:mod:`.events.log`), and keeps a record of each session
+* writes the events of servers to the hub's event log (:mod:`.events.life`), and keeps a record of each session
   (:mod:`.records.keeper`).
 
 A hub imports the spawners of all installed packages while it is being constructed, so an import must not change it.

@@ -452,14 +452,10 @@ class ServerUsage:
         clock: Callable[[], float] = time.time,
         on_summary: Callable[[UsageSummary], None] = lambda _: None,
     ) -> None:
-        """``taken`` is called with each summary that is kept. Those of another job are refused, and not shown."""
-        self._spawner, self._clock, self._taken = spawner, clock, on_summary
+        """``on_summary`` is called with each summary that is kept. Those of another job are refused, and not shown."""
+        self._spawner, self._clock, self._on_summary = spawner, clock, on_summary
         self._kept: deque[tuple[str, Use]] = deque(maxlen=SUMMARIES_AT_MOST)
         MEASURED.add(self)
-
-    def forget(self) -> None:
-        """Begin a new start."""
-        self._kept.clear()
 
     def accept(self, summary: UsageSummary) -> None:
         """Keep a summary; of its GPUs those that the server has. Raises ReportError where no server has reported."""
@@ -473,7 +469,7 @@ class ServerUsage:
         gpus = tuple(gpu for gpu in summary.gpus if (gpu.index, gpu.uuid, gpu.mig) in own)
         own_summary = replace(summary, gpus=gpus)
         self._kept.append((job_id, Use(self._clock(), own_summary)))
-        self._taken(own_summary)
+        self._on_summary(own_summary)
 
     def last_hour(self) -> tuple[Use, ...]:
         """The summaries of the last hour, oldest first."""

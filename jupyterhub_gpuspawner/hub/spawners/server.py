@@ -158,11 +158,6 @@ class Server:
         return words_of(self.ending, title=title, contact=contact, to_user=to_user)
 
     @property
-    def silent(self) -> bool:
-        """Slurm does not answer: what is known of the job may be out of date."""
-        return self.start is not None and self.start.silent
-
-    @property
     def reachable(self) -> bool:
         """The hub leads to the port that the node reported."""
         return bool(self.reported_port) and self.reported_port == self.routed_port
