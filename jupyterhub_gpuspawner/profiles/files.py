@@ -117,7 +117,8 @@ def _guarded_fields(part: Frozen, at: FieldPath = ()) -> Iterator[tuple[FieldPat
 
 # The value of a YAML file and the line of each part, with bounded depth, size and time.
 #
-# YAML 1.2's core schema is used: ``8:00:00`` and ``no`` are text, where YAML 1.1 reads 28800 and false.
+# YAML 1.2's core schema is used: ``8:00:00`` and ``no`` are text, where YAML 1.1 reads 28800 and false. Digits after a
+# leading zero are text, too: they are the name of an account, or a umask, and would lose it as a number.
 
 NODE_LIMIT = 10_000
 """Maximum number of values in a file; an alias counts each time it is used."""
@@ -128,8 +129,8 @@ _TOO_DEEP = f"tables and lists are nested more than {DEPTH_LIMIT} deep"
 _TAG = "tag:yaml.org,2002:"
 _CORE = {
     f"{_TAG}bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"),
-    f"{_TAG}int": re.compile(r"[-+]?[0-9]{1,18}\Z"),
-    f"{_TAG}float": re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
+    f"{_TAG}int": re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z"),
+    f"{_TAG}float": re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
     f"{_TAG}null": re.compile(r"(?:~|null|Null|NULL|)\Z"),
 }
 _DIRECTIVE = re.compile(r"(?m)^%")

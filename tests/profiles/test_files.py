@@ -56,7 +56,7 @@ def test_the_example_of_a_course_changes_its_reservation_daily() -> None:
 
 
 def test_yaml_means_what_it_says(tmp_path: Path) -> None:
-    """8:00:00 is eight hours, not a base-60 number, and no is text."""
+    """8:00:00 is eight hours, not a base-60 number; no is text, and so are digits after a leading zero."""
     path = _write(
         tmp_path,
         "p.yaml",
@@ -65,7 +65,7 @@ def test_yaml_means_what_it_says(tmp_path: Path) -> None:
     (profile,) = read_profiles(path)
     assert (profile.display_name, profile.slurm.model_dump(exclude_unset=True)) == (
         "no",
-        {"time": 28800, "partition": "on", "account": "123", "exclusive": False, "memory": 32000},
+        {"time": 28800, "partition": "on", "account": "0123", "exclusive": False, "memory": 32000},
     )
 
 
