@@ -50,7 +50,7 @@ class ReservationRule(Frozen):
     pattern: str | None = None
     """A name, or a pattern with strftime(3) codes such as ``ml-hpc-%u`` (1 is Monday)."""
     dates: dict[date, str] = Field(default_factory=dict)
-    """The name on each day."""
+    """The name on each day; empty: no reservation."""
     default: str | None = None
     """The name on every other day; empty: no reservation; not given: no job on such a day."""
 
@@ -65,7 +65,8 @@ class ReservationRule(Frozen):
     @classmethod
     def _all_render(cls, value: dict[date, str]) -> dict[date, str]:
         for day, pattern in value.items():
-            _rendered(pattern, day)
+            if pattern:
+                _rendered(pattern, day)
         return value
 
     @model_validator(mode="after")
@@ -79,7 +80,7 @@ class ReservationRule(Frozen):
         if self.pattern is not None:
             return _rendered(self.pattern, day)
         if day in self.dates:
-            return _rendered(self.dates[day], day)
+            return _rendered(self.dates[day], day) if self.dates[day] else None
         if self.default is None:
             raise LookupError(f"there is no reservation for {day.isoformat()}; days are {self.days()}")
         return _rendered(self.default, day) if self.default else None
@@ -116,11 +117,12 @@ def as_rule(value: object) -> object:
     dates: dict[object, object] = {}
     result: dict[str, object] = {"dates": dates}
     for key, name in value.items():
+        text = "" if name is None else str(name)
         if key == "default":
-            result["default"] = "" if name is None else str(name)
+            result["default"] = text
             continue
         day = key if isinstance(key, date) else _iso_day(key)
-        dates[day] = str(name)
+        dates[day] = text
     return result
 
 

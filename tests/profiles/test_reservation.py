@@ -30,6 +30,8 @@ def _rule(reservation: object) -> ReservationRule:
         ({TUESDAY: "ml-hpc-2"}, "ml-hpc-2"),
         ({"2026-03-02": "ml-hpc-1", "default": "spare"}, "spare"),
         ({"2026-03-02": "ml-hpc-1", "default": None}, None),
+        ({TUESDAY: None, "default": "spare"}, None),
+        ({TUESDAY: ""}, None),
     ],
 )
 def test_the_name_changes_with_the_day(reservation: object, on_tuesday: str | None) -> None:
