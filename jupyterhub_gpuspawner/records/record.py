@@ -374,7 +374,8 @@ class SessionRecord:
     @property
     def promise_outcomes(self) -> tuple[Outcome, ...]:
         """What came of what was said of its start."""
-        return tuple(outcomes(self.promises, self.allocated_at, self.ended_at))
+        never_started = self.allocated_at is None and not self.node
+        return tuple(outcomes(self.promises, self.allocated_at, self.ended_at if never_started else None))
 
     @property
     def gpu_seconds_held(self) -> float | None:

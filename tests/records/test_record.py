@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.records.record import (
     start_failed,
 )
 from jupyterhub_gpuspawner.slurm.job import ENDS, End
-from tests.records.a_session import COMMON, ENDED, LIFE, NOON, PLACED, READY, RECORD, SUBMITTED, USAGE
+from tests.records.a_session import COMMON, ENDED, LIFE, NOON, PLACED, PROMISES, READY, RECORD, SUBMITTED, USAGE
 
 
 def test_a_session_from_its_submission_to_its_end() -> None:
@@ -132,3 +132,12 @@ def test_a_job_that_ended_before_its_server_was_ready_is_a_failed_start() -> Non
     """Its class says how the job ended."""
     assert job_ended_in_start(End.OUT_OF_MEMORY) == Cause(Kind.START_FAILED, "job_out_of_memory")
     assert job_ended_in_start(None) == Cause(Kind.START_FAILED, "job_ended")
+
+
+def test_a_start_that_failed_on_its_node_is_no_wait_for_it() -> None:
+    """What was said of its start counts as late only where the job had not begun when it was given up."""
+    given_up = replace(RECORD, allocated_at=None, placed_at=None, ready_at=None, node="", ended_at=NOON + 86400)
+
+    waits = [len(record.promise_outcomes) for record in (given_up, replace(given_up, node="g3"))]
+
+    assert waits == [len(PROMISES), 0]
