@@ -94,10 +94,14 @@ class FleetStore:
             return work()
         return await asyncio.to_thread(work)
 
-    def granted(self, job_id: str) -> bool:
-        """Whether the job's grant is recorded; raises SQLAlchemyError."""
+    def granted(self, job_id: str, since: float = 0.0) -> bool:
+        """Whether the job's grant is recorded; raises SQLAlchemyError.
+
+        ``since`` is when the job started: a cluster whose slurmctld has lost its state gives out the same ids again.
+        """
+        wanted = self._of(select(_GRANTS.c.job_id), job_id=job_id).where(_GRANTS.c.at >= since)
         with Session(self._engine) as session, session.begin():
-            return session.execute(self._of(select(_GRANTS.c.job_id), job_id=job_id)).first() is not None
+            return session.execute(wanted).first() is not None
 
     def add(self, view: View, judge: Callable[[NodeRecord], Grant | None], *, late: bool = False) -> None:
         """Merge a view into its node's record, and add the grant that ``judge`` makes of it.
@@ -339,7 +343,8 @@ class FleetUpkeep:
         await store.call(partial(store.forget_old, time.time() - NODE_RETENTION_DAYS * DAY))
 
     async def _keep_report(self, store: FleetStore, server: Server, snapshot: ClusterSnapshot | None) -> None:
-        if not await store.call(partial(store.granted, server.job_id)):  # as after a restart of the hub
+        since = (server.job.starts_at if server.job is not None else None) or 0.0
+        if not await store.call(partial(store.granted, server.job_id, since)):  # it is after a restart of the hub
             report = await asyncio.to_thread(report_of, server, snapshot)
             if report is not None:
                 await store.call(partial(store.add, report.view, report.judge, late=report.late))

@@ -53,6 +53,17 @@ def test_views_are_merged_by_node_and_grants_added(engine: Engine, url: str) -> 
     assert (store.granted("7"), store.granted("8")) == (True, False)
 
 
+def test_a_job_that_has_the_number_of_an_older_one_is_another(engine: Engine) -> None:
+    """Slurm gives out its numbers again where slurmctld has lost its state."""
+    store = FleetStore(engine)
+    store.add(view("g1", WHOLE), lambda _: GRANT)
+    before = [store.granted("7", since) for since in (DAY - 60, DAY + 60)]
+    again = replace(GRANT, at=DAY + 90)
+    store.add(view("g1", WHOLE, at=DAY + 90), lambda _: again)
+
+    assert (before, store.granted("7", DAY + 60), store.read().grants) == ([True, False], True, (again,))
+
+
 def test_a_late_view_does_not_replace_newer_ones(engine: Engine) -> None:
     """It is the first one of another node; its grant counts."""
     store = FleetStore(engine)
