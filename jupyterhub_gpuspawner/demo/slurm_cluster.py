@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
@@ -345,7 +346,7 @@ class PrivateSlurm:
         """Run a Slurm command and return its output, stripped. Raises SlurmFailed with its standard error."""
         done = subprocess.run(
             [f"{self.bin_dir}/{command}", *arguments],
-            env={**os.environ, **self.environment},
+            env={**_without_slurms(os.environ), **self.environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -482,14 +483,19 @@ class PrivateSlurm:
         return "\n".join(text)
 
 
+def _without_slurms(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables without those of Slurm's commands, by which a site may lead them to its own cluster."""
+    return {name: value for name, value in variables.items() if not name.startswith(_OF_SLURM)}
+
+
+_OF_SLURM = ("SLURM_", "SBATCH_", "SALLOC_", "SACCT_", "SCANCEL_", "SINFO_", "SQUEUE_")
+
+
 def free_ports(count: int) -> list[int]:
     """Unused ports, below the range that the kernel uses for outgoing connections. Raises GPUSpawnerError."""
     with ExitStack() as stack:
         ports: list[int] = []
-        # Each process begins with ports of its own, for what it chooses is taken only a second later; and not by the
-        # seed that tests set, which is the same in all that run side by side.
-        own = range(20000 + os.getpid() % 100 * 120, 32000)[:120]
-        order = random.SystemRandom()
+        own, order = _own_ports(), random.SystemRandom()  # not by the seed that tests set, which all processes have
         for port in [*order.sample(own, len(own)), *order.sample(range(20000, 32000), 2000)]:
             probe = stack.enter_context(socket.socket())
             try:
@@ -500,6 +506,28 @@ def free_ports(count: int) -> list[int]:
             if len(ports) == count:
                 return ports
     raise GPUSpawnerError(f"There are no {count} free ports from 20000 to 31999.")
+
+
+_CLAIMS: list[socket.socket] = []
+
+
+@cache
+def _own_ports() -> range:
+    """The ports with which this process begins, and no other: what it chooses is free until it is in use, and between.
+
+    A socket without a file says that they are taken, for as long as the process runs (unix(7), abstract).
+    """
+    parts = range(20000, 32000, 120)
+    for first in random.SystemRandom().sample(parts, len(parts)):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0jupyterhub-gpuspawner-ports-{first}")
+        except OSError:
+            claim.close()
+            continue
+        _CLAIMS.append(claim)
+        return range(first, first + 120)
+    return range(20000, 32000)
 
 
 def _program(name: str) -> Path:

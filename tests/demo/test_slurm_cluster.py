@@ -265,6 +265,29 @@ def test_secrets_are_not_for_others(slurm_cluster: PrivateSlurm) -> None:
     assert modes == {"munge.key": 0o600, "slurm.conf": 0o644}
 
 
+def test_ports_of_two_processes_are_not_the_same() -> None:
+    """One that starts a hub anew finds its ports as it left them, whatever the other chooses meanwhile."""
+    program = "from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports; print(*free_ports(100)); input()"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    ports = [set(process.stdout.readline().split()) for process in processes if process.stdout is not None]
+    for process in processes:
+        process.communicate("\n")
+
+    assert ([len(chosen) for chosen in ports], ports[0] & ports[1]) == ([100, 100], set())
+
+
+def test_a_sites_own_variables_do_not_lead_commands_to_its_cluster(
+    slurm_cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some sites export them for everybody."""
+    monkeypatch.setenv("SLURM_CLUSTERS", "another")
+
+    assert "is UP" in slurm_cluster.run("scontrol", "ping")
+
+
 def test_programs_with_the_same_seed_choose_different_ports() -> None:
     """Tests that run side by side have one seed, and a port that was free is taken a moment later."""
     chosen = []
