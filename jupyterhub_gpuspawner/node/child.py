@@ -32,6 +32,20 @@ _FIRST = 100
 """Lowest number of a file that is kept open: scripts use the small ones."""
 
 
+def unnamed_file(name: str) -> int:
+    """A new file that no folder has, and that is not inherited; ``name`` is what /proc shows of it. Raises OSError.
+
+    It is in memory (memfd_create(2)), or where Python was built for a libc without that, as those of conda are, among
+    the temporary files.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
 def ask(work: Callable[[int], object], seconds: float) -> tuple[bytes, bool]:
     """Run ``work(fd)`` in a forked child and read what it writes to ``fd``, for at most ``seconds``.
 

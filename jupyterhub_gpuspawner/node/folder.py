@@ -39,8 +39,8 @@ USUALLY_BOUND = ("/tmp", "/var/tmp", "/dev/shm")
 """What Apptainer makes available in every container, beside the home."""
 _MEMBER = "lab.json"
 """In the archive: paths and texts of the companion's files (``lab``)."""
-_YOUNG = 60.0
-"""Seconds for which a new folder may be unlocked, since its job is just starting."""
+_YOUNG = 86400.0
+"""Seconds for which a new folder may be unlocked: a site's own script may copy data before the launcher runs."""
 _SAFE = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -124,7 +124,7 @@ def bring_run(environ: MutableMapping[str, str]) -> None:
 
 def _keep_in_memory(command: str, script: bytes) -> None:
     """Have ``command`` in a folder that is mounted noexec lead to a file in memory, which the server inherits."""
-    inherited = child.keep_open(os.memfd_create(os.path.basename(command)))
+    inherited = child.keep_open(child.unnamed_file(os.path.basename(command)))
     os.write(inherited, script)
     os.fchmod(inherited, 0o700)
     os.unlink(command)
@@ -192,14 +192,14 @@ def unpack_certificates(environ: MutableMapping[str, str], folder: str) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(base64.b64decode(content, validate=True))
         except OSError:
-            path = _in_memory(name, content, flags=0)
+            path = _in_memory(name, content, inherited=True)
         environ[name] = path
 
 
 def certificates_in_memory(environ: MutableMapping[str, str]) -> None:
-    """As :func:`unpack_certificates`, into files in memory, which end with this process (memfd_create(2))."""
+    """As :func:`unpack_certificates`, into files in memory, which end with this process."""
     for name, content in _contents(environ):
-        environ[name] = _in_memory(name, content, flags=os.MFD_CLOEXEC)
+        environ[name] = _in_memory(name, content, inherited=False)
 
 
 def for_another_process(environ: Mapping[str, str]) -> dict[str, str]:
@@ -209,10 +209,11 @@ def for_another_process(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, **named}
 
 
-def _in_memory(name: str, content: str, *, flags: int) -> str:
+def _in_memory(name: str, content: str, *, inherited: bool) -> str:
     import base64
 
-    file = os.memfd_create(name, flags)
+    file = child.unnamed_file(name)
+    os.set_inheritable(file, inherited)
     with os.fdopen(file, "wb", closefd=False) as writing:
         writing.write(base64.b64decode(content, validate=True))
     return f"/proc/self/fd/{file}"

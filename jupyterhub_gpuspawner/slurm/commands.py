@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -131,8 +132,8 @@ async def run(
 
 
 def _process(argv: Sequence[str], environment: Mapping[str, str], stdin: str) -> subprocess.Popen[bytes]:
-    """Start it; its input is a file in memory, which it may read or not, and as slowly as it likes."""
-    with open(os.memfd_create("stdin") if stdin else os.devnull, "r+b", buffering=0) as file:  # noqa: PTH123
+    """Start it; its input is a file, which it may read or not, and as slowly as it likes."""
+    with _memory() if stdin else open(os.devnull, "r+b", buffering=0) as file:  # noqa: PTH123
         if stdin:
             file.write(stdin.encode(errors="surrogateescape"))
             file.seek(0)
@@ -147,6 +148,13 @@ def _process(argv: Sequence[str], environment: Mapping[str, str], stdin: str) ->
             umask=_UMASK,
             start_new_session=True,
         )
+
+
+def _memory() -> IO[bytes]:
+    """A file in memory; a temporary one where Python was built for a libc without these, as those of conda are."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("stdin"), "r+b", buffering=0)  # noqa: PTH123
+    return tempfile.TemporaryFile(buffering=0)
 
 
 async def _exchange(process: subprocess.Popen[bytes], name: str, limit: int, stderr: list[str]) -> Answer:

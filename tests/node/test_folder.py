@@ -28,7 +28,7 @@ def hold(own: Path) -> None:
     job_folder.hold({"GPUSPAWNER_LAUNCHER": f"{own}/launch.pyz"})
 
 
-def make(parent: Path, name: str, *, age: float = 3600.0) -> Path:
+def make(parent: Path, name: str, *, age: float = 100_000.0) -> Path:
     """A folder as the batch script makes it, of some age in seconds."""
     folder = parent / name
     folder.mkdir(mode=0o700)
@@ -45,10 +45,10 @@ def left(parent: Path) -> list[str]:
 
 
 def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:
-    """Every unlocked folder is removed; a new one's job may be just starting, and anything unexpected stays."""
+    """Every unlocked folder is removed; one of today may be that of a job which still copies data. What is unexpected stays."""
     own = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA", age=0)
     make(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
-    make(tmp_path, "gpuspawner.g1.CCCCCCCCCC", age=5)
+    make(tmp_path, "gpuspawner.g1.CCCCCCCCCC", age=3600)
     (make(tmp_path, "gpuspawner.g1.DDDDDDDDDD") / "of the user's own").write_text("kept")
     os.utime(tmp_path / "gpuspawner.g1.DDDDDDDDDD", (0, 0))
     make(tmp_path, "gpuspawner.longer-name")

@@ -287,7 +287,7 @@ def _bring_nccl_file(environ: MutableMapping[str, str], topology: NodeTopology) 
     """Keep NCCL's topology file in this process's memory, where it needs no removing; raises OSError."""
     text = variables.nccl_file(environ, topology)
     if text:
-        file = os.memfd_create("nccl.xml")
+        file = child.unnamed_file("nccl.xml")
         os.write(file, text.encode())
         environ["NCCL_TOPO_FILE"] = f"/proc/{os.getpid()}/fd/{file}"
 
