@@ -45,7 +45,7 @@ class View:
         """Whether it shows all GPUs that the node has."""
         gpus = self.topology.gpus
         shown = {gpu.pci for gpu in gpus}
-        if self.topology.source == "file":
+        if self.topology.is_from_file:
             return bool(gpus)
         if self.topology.devices:
             return shown >= set(self.topology.devices) or self.unconfined

@@ -294,7 +294,9 @@ class Claimant(Placing):
         return gpus
 
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
-        return claimed(super()._grant(topology, cpus), topology, self.plan, node=self.node, cpus=cpus)
+        # the machine's own name: a server outside of Slurm has no other
+        node = self.node if topology.simulated else os.uname().nodename
+        return claimed(super()._grant(topology, cpus), topology, self.plan, node=node, cpus=cpus)
 
     def _no_gpus(self, topology: NodeTopology, granted: GpuGrant) -> GpuGrant:  # noqa: ARG002 - the same in every case
         return self.without_choice

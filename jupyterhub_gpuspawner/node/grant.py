@@ -157,7 +157,7 @@ def _is_open(names: Names | None, count: int, topology: NodeTopology) -> bool:
     NVML shows either only the job's GPUs (then all of them are meant) or, without a device cgroup, every GPU (then the
     names are Slurm's indices). A topology file always shows every GPU, so a name may be of either kind.
     """
-    return count != len(topology.gpus) and (not names or topology.source.startswith("file"))
+    return count != len(topology.gpus) and (not names or topology.is_from_file)
 
 
 def _visible(names: Names | None, topology: NodeTopology) -> GpuGrant:
@@ -211,7 +211,7 @@ def _paired(names: Names, indices: Numbers, topology: NodeTopology) -> list[tupl
     name is a number within the job if the driver shows only the job's GPUs, and otherwise Slurm's index.
     """
     numbers = tuple(int(name) for name in names)
-    alone = "file" not in topology.source and len(topology.gpus) == len(indices)
+    alone = not topology.is_from_file and len(topology.gpus) == len(indices)
     if numbers in (indices, tuple(range(len(indices)))):
         return list(zip(names, indices))
     if not set(numbers) <= set(indices) and (alone or max(numbers) < len(indices)):

@@ -76,13 +76,11 @@ class PortOwner:
     """User of the other process if the port is taken."""
 
 
-def port_owner(port: int, server: int, token: str) -> PortOwner:
-    """Whether process ``server``, or one that it started, listens on ``port``; raises OSError without ``/proc``."""
-    return whose(listening(port), server, token)
-
-
 def whose(sockets: Collection[Socket], server: int, token: str) -> PortOwner:
-    """Whether these sockets belong to the server, recognised by pid or ``token``; raises OSError without ``/proc``."""
+    """Whether these sockets belong to the process ``server``, or to one that it started.
+
+    Such a process is recognised by its pid or by ``token``. Raises OSError without ``/proc``.
+    """
     if not sockets:
         return PortOwner()
     ours, others = holders({inode.inode for inode in sockets}, server, token)

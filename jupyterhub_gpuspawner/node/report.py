@@ -206,6 +206,7 @@ def fit(report: NodeReport) -> NodeReport:
     placement = in_print(report.placement)
     placement = replace(
         placement,
+        cpus=report.placement.cpus,
         gpus=placement.gpus[:LIST_LIMIT],
         numa_nodes=placement.numa_nodes[:LIST_LIMIT],
         problems=placement.problems[:LIST_LIMIT],

@@ -1,4 +1,4 @@
-"""Parse the output of ``nvidia-smi topo -m``. Pure, standard library only: the launcher uses it without NVML.
+"""Parse the output of ``nvidia-smi topo -m``. Pure, standard library only.
 
 A table of link words with a row and a column for each GPU and NIC, followed by up to three columns of affinity::
 

@@ -127,6 +127,11 @@ class NodeTopology:
         if any(len(node.distances) not in (0, len(self.numa_nodes)) for node in self.numa_nodes):
             raise ValueError(f"distances of a NUMA node must be {len(self.numa_nodes)} numbers, or none")
 
+    @property
+    def is_from_file(self) -> bool:
+        """Whether it is from a file of the site, which shows all GPUs of the node."""
+        return "file" in self.source.split("+")
+
     def link(self, a: int, b: int) -> str:
         """The link word between the GPUs at positions ``a`` and ``b``; ``?`` if unknown."""
         if a == b:

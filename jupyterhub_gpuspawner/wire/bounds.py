@@ -18,6 +18,8 @@ from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT, fro
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+CPU_LIST_LIMIT = 8192
+"""Longest list of CPUs, in characters: firmware may give the CPUs of two sockets numbers by turns."""
 SEEN = ("process", "user", "unseen", "taken")
 """What the launcher can find at a server's port: see :class:`~.documents.Door`."""
 FOLDER_FAULTS = (
@@ -96,7 +98,7 @@ Text = Annotated[str, Bounds(_printable, max_length=TEXT_LIMIT)]
 Time = Annotated[Text, Bounds(_time)]
 Policy = Annotated[Text, _one_of(POLICIES)]
 LinkWord = Annotated[Text, Bounds(_link)]
-CpuList = Annotated[Text, Bounds(parse_cpulist)]
+CpuList = Annotated[str, Bounds(parse_cpulist, max_length=CPU_LIST_LIMIT)]
 IPAddress = Annotated[Text, Bounds(_address)]
 Seen = Annotated[Text, _one_of(SEEN)]
 Fault = Annotated[Text, _one_of(FAULTS)]

@@ -43,6 +43,11 @@ time.sleep(120)
 Listens = Callable[..., tuple[int, int]]
 
 
+def port_owner(port: int, server: int, token: str) -> PortOwner:
+    """Whose the port is, as the kernel shows it now."""
+    return listeners.whose(listeners.listening(port), server, token)
+
+
 @pytest.fixture
 def listens() -> Iterator[Listens]:
     """Start a process that listens: ``listens(host, port=0, uid=0, token="", kind="only")``; its pid and port."""
@@ -103,10 +108,10 @@ def test_the_server_is_known_by_its_process(listens: Listens) -> None:
     pid, port = listens(token="mine")
     address = ("127.0.0.1",)
 
-    assert listeners.port_owner(port, pid, "") == PortOwner(OURS, PROCESS, address)
-    assert listeners.port_owner(port, os.getpid(), "") == PortOwner(OURS, PROCESS, address)
-    assert listeners.port_owner(port, 1 << 22, "mine") == PortOwner(OURS, PROCESS, address)
-    assert listeners.port_owner(port, 1 << 22, "another") == PortOwner(OTHERS, uid=os.geteuid())
+    assert port_owner(port, pid, "") == PortOwner(OURS, PROCESS, address)
+    assert port_owner(port, os.getpid(), "") == PortOwner(OURS, PROCESS, address)
+    assert port_owner(port, 1 << 22, "mine") == PortOwner(OURS, PROCESS, address)
+    assert port_owner(port, 1 << 22, "another") == PortOwner(OTHERS, uid=os.geteuid())
 
 
 def test_nobody_listens_before_the_server_does() -> None:
@@ -114,20 +119,20 @@ def test_nobody_listens_before_the_server_does() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
 
-        assert listeners.port_owner(bound.getsockname()[1], os.getpid(), "") == PortOwner(NOBODY)
+        assert port_owner(bound.getsockname()[1], os.getpid(), "") == PortOwner(NOBODY)
 
 
 def test_another_user_is_seen_at_the_port(listens: Listens) -> None:
     """Alone, and beside the server on another address, by which the hub might come."""
     _, port = listens(uid=SOMEBODY)
 
-    assert listeners.port_owner(port, os.getpid(), "") != PortOwner(OTHERS, uid=SOMEBODY)  # root sees whose child it is
-    assert listeners.port_owner(port, 1 << 22, "") == PortOwner(OTHERS, uid=SOMEBODY)
+    assert port_owner(port, os.getpid(), "") != PortOwner(OTHERS, uid=SOMEBODY)  # root sees whose child it is
+    assert port_owner(port, 1 << 22, "") == PortOwner(OTHERS, uid=SOMEBODY)
 
     pid, port = listens("127.0.0.1")
     listens("127.0.0.2", port, uid=SOMEBODY)
 
-    assert listeners.port_owner(port, pid, "") == PortOwner(OTHERS, uid=SOMEBODY)
+    assert port_owner(port, pid, "") == PortOwner(OTHERS, uid=SOMEBODY)
 
 
 OWNERS = {

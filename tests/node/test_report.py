@@ -226,21 +226,26 @@ def _server_side(certificates: dict[str, str]) -> ssl.SSLContext:
     return context
 
 
-@pytest.mark.parametrize("in_memory", [False, True], ids=["files", "in memory"])
-def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict[str, str], in_memory: bool) -> None:
+@pytest.mark.parametrize("kept", ["in files", "in memory", "without a name"])
+def test_with_internal_ssl_both_sides_show_their_certificates(
+    certificates: dict[str, str], monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
     """As the hub does, which requires a client certificate.
 
-    A process that may be killed at any time keeps them in memory, and has no file to leave behind.
+    A process that may be killed at any time keeps them in memory, and has no file to leave behind; a Python of conda,
+    which makes no files in memory, keeps them in files without a name.
     """
+    if kept == "without a name":
+        monkeypatch.delattr("os.memfd_create")
     contents = {f"{name}_CONTENT": b64encode(Path(path).read_bytes()).decode() for name, path in certificates.items()}
     with ReportHub(tls=_server_side(certificates)) as hub:
-        environ = {**hub.environ, **(contents if in_memory else certificates)}
+        environ = {**hub.environ, **(certificates if kept == "in files" else contents)}
         certificates_in_memory(environ)
         assert reporting.attempt(REPORT, environ)[0] is None
 
     assert parse_report(hub.requests[0].body) == REPORT
     assert environ.keys() - hub.environ.keys() == certificates.keys()
-    assert all(environ[name].startswith("/proc/self/fd/") is in_memory for name in certificates)
+    assert all(environ[name].startswith("/proc/self/fd/") is (kept != "in files") for name in certificates)
 
 
 def _another_authority(folder: Path) -> str:
@@ -329,6 +334,14 @@ def test_the_hub_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> Non
         assert reporting.attempt(REPORT, hub.environ)[0] is None
 
     assert slept == [3.0, reporting.LONGEST_PAUSE]
+
+
+def test_a_long_list_of_cpus_is_reported_whole() -> None:
+    """Where firmware numbers the CPUs of two sockets by turns, a socket's are a list of single ones."""
+    cpus = ",".join(map(str, range(0, 384, 2)))
+    report = NodeReport(41234, PlacementDocument(job_id="7", node="g1", cpus=cpus))
+
+    assert parse_report(reporting.fit(report).dumps().encode()).placement.cpus == cpus
 
 
 def test_a_topology_that_makes_the_report_too_large_is_left_out() -> None:

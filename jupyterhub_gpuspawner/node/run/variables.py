@@ -210,7 +210,7 @@ def nccl_file(environ: Mapping[str, str], topology: NodeTopology, *, root: str =
     """
     if environ.get("NCCL_TOPO_FILE") or os.path.exists(os.path.join(root, _PLATFORM_FILE.lstrip("/"))):
         return ""
-    if topology.source != "file" or topology.simulated or all(_has_bridge(gpu.pci, root) for gpu in topology.gpus):
+    if not topology.is_from_file or topology.simulated or all(_has_bridge(gpu.pci, root) for gpu in topology.gpus):
         return ""
     return network.topology_file(topology, _nic_addresses(topology.nics, root), _processor(root))
 

@@ -137,6 +137,7 @@ def test_nccl_s_file_only_where_nccl_cannot_see(tmp_path: Path) -> None:
     assert 'busid="0001:00:00.0"' in nccl_file({}, node, root=root)
     assert nccl_file({"NCCL_TOPO_FILE": "/a.xml"}, node, root=root) == ""
     assert nccl_file({}, replace(node, simulated=True), root=root) == ""
+    assert nccl_file({}, replace(node, source="file+network"), root=root) == nccl_file({}, node, root=root)
     assert nccl_file({}, replace(node, source="nvml+sysfs"), root=root) == ""
     devices = tmp_path / "sys" / "bus" / "pci" / "devices"
     devices.mkdir(parents=True)
