@@ -45,7 +45,7 @@ def left(parent: Path) -> list[str]:
 
 
 def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:
-    """Every unlocked folder is removed; one of today may be that of a job which still copies data. What is unexpected stays."""
+    """Every unlocked folder is removed; one of today may be of a job that copies data; what is unexpected stays."""
     own = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA", age=0)
     make(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
     make(tmp_path, "gpuspawner.g1.CCCCCCCCCC", age=3600)
