@@ -89,12 +89,12 @@ def audiences(user_name: str, spawners: list[Any]) -> Iterator[Audience]:
         if server.active:
             yield Audience(Kind.SERVER, server.name, user_name)
             yield Audience(Kind.PROFILE, server.profile)
-            if server.placement is not None:
-                yield Audience(Kind.NODE, server.placement.node)
+            placement = server.placement
+            nodes = (placement.node, *(node.node for node in placement.other_nodes)) if placement is not None else ()
+            yield from (Audience(Kind.NODE, node) for node in nodes)
             if server.cluster:
                 yield Audience(Kind.CLUSTER, server.cluster)
-                if server.placement is not None:
-                    yield Audience(Kind.NODE, f"{server.cluster}/{server.placement.node}")
+                yield from (Audience(Kind.NODE, f"{server.cluster}/{node}") for node in nodes)
 
 
 class MessagesHandler(RESTHandler):

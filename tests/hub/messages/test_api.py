@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.messages.api import MessageRequest, parse_message, to_json
+from jupyterhub_gpuspawner.hub.messages.api import MessageRequest, audiences, parse_message, to_json
 from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
+from tests.standins.hub_spawner import HubSpawner
 
 FORMS = (
     'to: must be {"everybody": true}, {"user": name}, {"user": name, "server": name}, {"profile": slug}, '
@@ -62,3 +66,13 @@ def test_a_fault_names_the_field(body: object, fault: str) -> None:
     with pytest.raises(ValueError) as raised:
         parse_message(body)
     assert str(raised.value) == fault
+
+
+def test_a_message_about_a_node_is_for_everybody_who_has_a_part_of_it() -> None:
+    """The server runs on the first of its job's nodes, and programs that it starts on the others."""
+    server = HubSpawner(SimpleNamespace(name="ada"), job=Job("12", Phase.RUNNING), ready=True)
+    server.report.placement = PlacementDocument(job_id="12", node="g1", other_nodes=(NodeGrant("g2"),))
+
+    nodes = [audience.name for audience in audiences("ada", [server]) if audience.kind is Kind.NODE]
+
+    assert nodes == ["g1", "g2"]
