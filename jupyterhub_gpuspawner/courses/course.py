@@ -240,7 +240,10 @@ INSTRUCTORS_LIMIT = 100
 """Maximum number of instructors whom a course names."""
 GROUPS_LIMIT = 100
 """Maximum number of groups in a roster, and of groups of instructors."""
-USERNAME_COLUMNS = ("username", "user name", "user", "login", "login name", "user id", "uid", "account")
+USERNAME_COLUMNS = (
+    *("username", "user name", "user", "login", "login name", "user id", "uid", "account"),
+    *("netid", "net id", "sis login id"),
+)
 """Headers under which exported lists have user names, in the order of preference; ``_`` and ``-`` count as spaces."""
 _NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,64}")
 _CSV = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}\.csv")
@@ -325,7 +328,8 @@ class Roster(Frozen):
     """A CSV file in the same folder, with a user name on each line."""
     column: Text | None = None
     """The header of the column with the user names. Default: the first of ``username``, ``user name``, ``user``,
-    ``login``, ``login name``, ``user id``, ``uid`` and ``account``. Without such a header it is the first column."""
+    ``login``, ``login name``, ``user id``, ``uid``, ``account``, ``netid``, ``net id`` and ``sis login id``. Without
+    such a header it is the first column."""
 
     @model_validator(mode="before")
     @classmethod

@@ -162,7 +162,7 @@ class ServiceAccount:
     """Starts and stops servers through JupyterHub's REST API."""
 
     def __init__(self, app: JupyterHub, concurrency: int) -> None:
-        """``at_once``: how many starts may be under way at the same time, and how many stops."""
+        """``concurrency``: how many starts may be under way at the same time, and how many stops."""
         self._app = app
         self._at_once = concurrency
         self._token = ""
