@@ -67,8 +67,11 @@ def _beyond_qos(context: Context, snapshot: ClusterSnapshot, qos: Mapping[str, Q
         if limits is None:
             continue
         nodes, lengths = resources.node_count, lengths_of(resources, snapshot)
+        defaults = [snapshot.partition_by_name[name].default_time for name in lengths]
+        open_ended = resources.time is None and all(default is None for default in defaults)
         requested: dict[str, tuple[float, int | None]] = {
-            "time": (min(lengths.values(), default=0.0), limits.seconds),
+            # a job without a time limit gets that of its QOS (MaxWall), so it is within it
+            "time": (min(lengths.values(), default=0.0), None if open_ended else limits.seconds),
             "cpus": ((resources.cpus or 1) * nodes, limits.cpus),
             "gpus": ((resources.gpus or 0) * nodes, limits.gpus),
             "nodes": (nodes, limits.nodes),

@@ -127,6 +127,11 @@ BY_FAULT: dict[tuple[str, FaultKind], tuple[Code, str]] = {
         Code("nodes-out-of-range", "More nodes are requested than can run the job, or fewer than the partition needs."),
         "Request a number of nodes that the partition allows.",
     ),
+    ("exclusive", _AMOUNT): (
+        Code("whole-node-too-large", "A whole node is requested, and has more CPUs than the partition allows on one."),
+        "Request a part of a node, or name another partition.",
+    ),
+    ("shards", _TOGETHER): (NOT_TOGETHER, "Request GPUs, or a part of a node."),
     **{
         (field, _TOGETHER): (NOT_TOGETHER, "Lower one of the numbers, or name a partition with larger nodes.")
         for field in ("cpus", "memory", "gpus")

@@ -22,6 +22,7 @@ REMEDY = "Ask for less, name another QOS, or raise MaxTRES or MaxWall of the QOS
         ('"qos": "short", "time": "1:00:00", "gpus": 1, "cpus": 8', "", []),
         ('"qos": "free", "time": "8:00:00", "gpus": 4', "", []),
         ('"time": "8:00:00", "gpus": 4', "", []),
+        ('"qos": "short"', "", []),
         ('"qos": "Short", "time": "2:00:00"', "", ["slurm.time: QOS Short allows a job 1 h, not 2 h"]),
         (
             '"qos": "short", "time": "1:00:00", "nodes": 2, "cpus": 5',
