@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from jupyterhub_gpuspawner.check.finding import CODES, Code, Finding, Options, Severity
-from jupyterhub_gpuspawner.check.machine import hub_address
+from jupyterhub_gpuspawner.check.machine import HubAddress, hub_address
 from jupyterhub_gpuspawner.check.run import context_of
 from jupyterhub_gpuspawner.check.submit import (
     MINUTES,
@@ -176,16 +176,19 @@ async def probed(rehearsal: RealRehearsal, *, concurrency: int) -> AsyncIterator
 
     All that were submitted are cancelled, whatever happens. Raises ConfigError and SlurmUnavailable.
     """
-    context = await context_of(rehearsal.site, Options(), cluster=rehearsal.plan.clusters[0])
-    if context.snapshot is None:
-        raise SlurmUnavailable("Slurm does not answer.")
-    hub, turns = hub_address(context), asyncio.Semaphore(concurrency)
+    clusters, hubs = rehearsal.plan.clusters, dict[str, HubAddress]()
+    for cluster in dict.fromkeys(clusters):  # each may reach the hub by another address
+        context = await context_of(rehearsal.site, Options(), cluster=cluster)
+        if context.snapshot is None:
+            raise SlurmUnavailable("Slurm does not answer.")
+        hubs[cluster] = hub_address(context)
+    turns = asyncio.Semaphore(concurrency)
 
     async def probe(target: ProbeTarget) -> Probed:
         async with turns:
-            return await _probe(rehearsal, target, hub.url, hub_listens=listens)
+            return await _probe(rehearsal, target, hubs[clusters[target.rank]].url, hub_listens=listens)
 
-    async with listening_hub(hub) as listens:
+    async with listening_hub(hubs[clusters[0]]) as listens:
         jobs = [asyncio.ensure_future(probe(target)) for target in rehearsal.targets]
         try:
             for job in asyncio.as_completed(jobs):
@@ -222,7 +225,8 @@ async def _probe(rehearsal: RealRehearsal, target: ProbeTarget, hub: str, *, hub
 
 
 def node_checks(request: JobRequest, materials: Materials | None) -> str:
-    """The command that looks at what only a course needs."""
+    """The command that looks at what only a course needs. A container fetches the materials with a git of its own."""
+    materials = None if request.environment.container is not None else materials
     source = Path(__file__).with_name("on_node_course.py").read_text("utf-8")
     questions = {
         "gpus": bool(request.resources.gpus),

@@ -242,7 +242,7 @@ def render(job: ProbeJob) -> str:
         unpack(launcher_archive(), job.plan),
         find_python(["python3"], now=True),
         f"GPUSPAWNER_VERBOSE=1 {call(['true'])}",
-        job.extra,
+        _in_environment(job.extra, job.requests[0], job) if job.extra else "",
         f'"$GPUSPAWNER_PYTHON" -I -c {shlex.quote(source)} {shlex.quote(questions)}',
         f"echo {MARK} end '{{}}'\nsleep {LISTENS} & wait $!",
     ]
@@ -265,10 +265,20 @@ def _of_profile(request: JobRequest, job: ProbeJob) -> str:
             imports = " || ".join(f"{name} -c 'import nbgitpuller' 2>/dev/null" for name in (python, "python3"))
             lines.append(_need("nbgitpuller", slug, "nbgitpuller", imports))
     lines.append(":")  # the exit status says whether the environment could be set up
-    shell = "bash -l" if environment.login_shell else "bash"
-    script = shlex.quote("\n".join(lines))
     started = _fact("shell", slug=slug)
-    return f"{started}\ncommand {shell} -c {script} </dev/null || {_fact('setup', slug=slug)}"
+    return f"{started}\n{_in_shell(lines, request)} || {_fact('setup', slug=slug)}"
+
+
+def _in_environment(command: str, request: JobRequest, job: ProbeJob) -> str:
+    """The line that runs a command where the server would run: with a proxy of the profile, or of the login shell."""
+    lines = [*setup_lines(request.environment), *([job.prologue] if job.prologue else []), command]
+    return f"GPUSPAWNER_PYTHON=$GPUSPAWNER_PYTHON {_in_shell(lines, request)}"
+
+
+def _in_shell(lines: Sequence[str], request: JobRequest) -> str:
+    shell = "bash -l" if request.environment.login_shell else "bash"
+    script = "\n".join(lines)
+    return f"command {shell} -c {shlex.quote(script)} </dev/null"
 
 
 def _need(fact: str, slug: str, what: str, condition: str) -> str:

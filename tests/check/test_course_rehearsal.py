@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.check.real_rehearsal import (
     course_faults,
     targets_of,
 )
-from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, parse_log
+from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, parse_log, render
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.courses.check import SessionPlan
 from jupyterhub_gpuspawner.courses.course import CourseDate
@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import Site
-from tests.check.test_job import followed
+from tests.check.test_job import PROBE, followed
 from tests.cli.runner import cli_runner
 from tests.courses.test_check import snapshot, two_profiles
 
@@ -87,6 +87,23 @@ def test_a_job_looks_at_home_gpu_and_materials(tmp_path: Path) -> None:
 
 
 FACTS = {"home": "Disk quota exceeded", "gpu": "", "materials": "\\u001b[2J"}
+
+
+def test_a_job_looks_where_the_server_would_fetch_the_materials() -> None:
+    """With the proxy of the profile."""
+    (profile,) = parse_profiles(
+        [{"display_name": "P", "environment": {"variables": {"https_proxy": "http://p:3128"}, "login_shell": False}}]
+    )
+    moment = datetime(2026, 3, 2, tzinfo=timezone.utc)
+    request = resolve([profile], {"profile": "p"}, username="ada", groups=(), server_name="", now=moment)
+    script = render(replace(PROBE, requests=(request,), extra='echo "by $https_proxy with $GPUSPAWNER_PYTHON"'))
+    (part,) = [part for part in script.split("\n\n") if 'echo "by' in part]
+
+    ran = subprocess.run(
+        ["bash", "-c", f"GPUSPAWNER_PYTHON=python3\n{part}"], capture_output=True, text=True, check=True, env={}
+    )
+
+    assert ran.stdout == "by http://p:3128 with python3\n"
 
 
 def test_the_facts_of_a_job_become_findings() -> None:
