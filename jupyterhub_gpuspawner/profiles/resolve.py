@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.profiles.option import (
     OPTION_LIMIT,
     UNLISTED,
     VALUE_LIMIT,
+    Override,
     ProfileOption,
     Range,
     UnlistedChoice,
@@ -313,6 +314,7 @@ def resolve(
             hint=f"Its options are {names}." if names else "It has no options.",
         )
     settings = untouched = profile.as_override()
+    without_lines = _removes_lines(untouched)
     stored: dict[str, str | int | float] = {"profile": profile.slug}
     for name, option in profile.profile_options.items():
         value = choice.options.get(name, option.initial(untouched))
@@ -324,9 +326,12 @@ def resolve(
             label = option.display_name or name
             raise RequestError(f"{label}: {value!r} is not allowed: {str(error).rstrip('.')}.", field=name) from None
         settings = put_over(settings, over)
+        without_lines = without_lines or _removes_lines(over)
         if name in choice.options:
             stored[name] = value
     if profile.kind == "slurm" and defaults is not None:
+        if without_lines:
+            defaults = {cluster: own.model_copy(update={"extra": None}) for cluster, own in defaults.items()}
         settings = settings.model_copy(update={"slurm": with_defaults(settings.slurm, defaults)})
     return JobRequest(
         profile=profile,
@@ -339,6 +344,11 @@ def resolve(
         default_url=settings.default_url,
         options=stored,
     )
+
+
+def _removes_lines(override: Override) -> bool:
+    """Whether it says ``extra: null``, which removes the site's lines, whatever another option adds."""
+    return "extra" in override.slurm.model_fields_set and override.slurm.extra is None
 
 
 def with_defaults(resources: Resources, defaults: Defaults) -> Resources:

@@ -148,6 +148,7 @@ SIZES = {
     "size": {"choices": {"large": {"slurm": {"cpus": 8}}, "anywhere": {"slurm": {"partition": None}}}},
     "cores": {"range": {"min": 2, "max": 8, "sets": "slurm.cpus"}},
 }
+HINT = {"hint": {"choices": {"cores": {"slurm": {"extra": ["--hint=nomultithread"]}}}}}
 MERGED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "site's alone": ({"partition": "all", "nodes": 2}, {}, {}, {"partition": "all", "nodes": 2}),
     "profile over site": ({"partition": "all", "cpus": 1}, {"cpus": 2}, {}, {"partition": "all", "cpus": 2}),
@@ -170,6 +171,12 @@ MERGED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str
         {"extra": ("--mail-type=END", "--hint=nomultithread")},
     ),
     "null leaves the site's lines out": ({"extra": ["--mail-type=END"]}, {"extra": None}, {}, {}),
+    "null leaves the site's lines out where a choice adds one": (
+        {"extra": ["--mail-type=END"]},
+        {"extra": None, "options": HINT},
+        {},
+        {"extra": ("--hint=nomultithread",)},
+    ),
     "shards instead of the site's GPUs": ({"gpus": 1, "gpu_type": "a100"}, {"shards": 2}, {}, {"shards": 2}),
     "GPUs instead of the site's shards": ({"shards": 2}, {"gpus": 1}, {}, {"gpus": 1}),
     "a profile's GPUs are of any type": ({"gpus": 8, "gpu_type": "a100"}, {"gpus": 1}, {}, {"gpus": 1}),
