@@ -215,7 +215,6 @@ async def _of_slurm(profile: Profile, context: Context) -> AsyncIterator[Finding
 OTHER_DAY = Code("reservation-other-day", "A reservation is not on the day for which a profile names it.")
 AHEAD = 7
 """Days that are examined of a pattern such as ``ml-hpc-%u``."""
-_REPEATED = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
 
 
 async def check_reservations(context: Context) -> AsyncIterator[Finding]:
@@ -262,7 +261,7 @@ def _on(date_: date, name: str, snapshot: ClusterSnapshot) -> bool:
     own = snapshot.reservation_by_name[name]
     begin, end = moment_of(date_).timestamp(), moment_of(date_ + timedelta(days=1)).timestamp()
     once = (own.start is None or own.start < end) and (own.end is None or own.end > begin)
-    return once or bool(own.flags & _REPEATED)
+    return once or own.is_repeated
 
 
 # Options of ``extra`` for which there is a field or a setting.

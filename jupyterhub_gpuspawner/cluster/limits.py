@@ -23,7 +23,6 @@ from jupyterhub_gpuspawner.words import count_is, cpus, distinct, duration, in_u
 
 _CLOSED = {"DOWN": "is closed", "DRAIN": "does not accept new jobs", "INACTIVE": "is inactive"}
 _NO_SNAPSHOT: Mapping[str, bool] = MappingProxyType({})
-_RECURRING = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
 
 
 class FaultKind(str, Enum):
@@ -279,7 +278,7 @@ def _of_reservation(resources: Resources, snapshot: ClusterSnapshot, now: float,
     if own is None:
         yield Fault("reservation", f"there is no reservation {name}", FaultKind.MISSING)
         return
-    if own.end is not None and own.end <= now and not own.flags & _RECURRING:
+    if own.end is not None and own.end <= now and not own.is_repeated:
         yield Fault("reservation", f"reservation {name} has ended", FaultKind.CLOSED)
     others = [user for user in own.users if not user.startswith("-")]
     if user and (f"-{user}" in own.users or (others and user not in others and not own.accounts)):
@@ -343,7 +342,7 @@ def _of_reserved_time(
     resources: Resources, partition: Partition, own: Reservation | None, now: float
 ) -> Iterator[Fault]:
     """Slurm starts no job that would run past the end of its reservation, unless the reservation is FLEX."""
-    if own is None or own.end is None or own.flags & ({"FLEX"} | _RECURRING):
+    if own is None or own.end is None or own.is_repeated or "FLEX" in own.flags:
         return
     left = own.end - max(now, own.start or now)
     length = length_of(resources, partition)

@@ -298,6 +298,11 @@ class Reservation:
     accounts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it begins again after its end."""
+        return not self.flags.isdisjoint(PERIODS)
+
     def current(self, at: float) -> Reservation:
         """The reservation as of its occurrence that is current at a moment (seconds since the epoch), or else next."""
         if self.start is None or self.end is None:
