@@ -513,9 +513,10 @@ _CLAIMS: list[socket.socket] = []
 
 @cache
 def _own_ports() -> range:
-    """The ports with which this process begins, and no other: what it chooses is free until it is in use, and between.
+    """The ports among which this process chooses first, and no other process does.
 
-    A socket without a file says that they are taken, for as long as the process runs (unix(7), abstract).
+    A port is not in use as soon as it is chosen, nor while a program is started anew. A socket without a file says that
+    the ports are taken, for as long as the process runs (unix(7), abstract).
     """
     parts = range(20000, 32000, 120)
     for first in random.SystemRandom().sample(parts, len(parts)):
