@@ -6,6 +6,7 @@ as its user. A Slurm that is installed on this host is not touched, and nothing 
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import random
@@ -508,9 +509,6 @@ def free_ports(count: int) -> list[int]:
     raise GPUSpawnerError(f"There are no {count} free ports from 20000 to 31999.")
 
 
-_CLAIMS: list[socket.socket] = []
-
-
 @cache
 def _own_ports() -> range:
     """The ports among which this process chooses first, and no other process does.
@@ -526,7 +524,7 @@ def _own_ports() -> range:
         except OSError:
             claim.close()
             continue
-        _CLAIMS.append(claim)
+        atexit.register(claim.close)
         return range(first, first + 120)
     return range(20000, 32000)
 
