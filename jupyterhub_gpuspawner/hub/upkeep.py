@@ -226,7 +226,8 @@ class HubServers:
     def notify(self, orphan: Orphan) -> None:
         """Show the user that the job was cancelled, unless the server runs or has more recent news.
 
-        It is shown as a failed start, which JupyterHub's pages know how to show.
+        It is shown as a failed start, which JupyterHub's pages know how to show, or as the stop that a person had
+        asked for, and that Slurm had not taken when the hub ended.
         """
         user, server = orphan.start.user, orphan.start.server
         orm_user = orm.User.find(self._app.db, user)
@@ -235,8 +236,9 @@ class HubServers:
         spawner = self._app.users[orm_user].spawners[server]
         if spawner.active or last_start(spawner) is not None:
             return
-        spawner.ending = Ending(start_failed("hub_restarted"), at=time.time(), job_id=orphan.job_id)
-        set_last_start(spawner, _failed_start(spawner.ending))
+        if not spawner.explained.stop_confirmed(orphan.job_id):
+            spawner.ending = Ending(start_failed("hub_restarted"), at=time.time(), job_id=orphan.job_id)
+            set_last_start(spawner, _failed_start(spawner.ending))
         spawner.orm_spawner.state = spawner.get_state()
         self._app.db.commit()
 

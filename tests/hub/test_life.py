@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.slurm.job import parse_tag
 from tests.cli.runner import cli_runner
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_queries
 from tests.fixtures.slurm import hanging
-from tests.hub.servers import environment, in_the_end, start, state, stored, waiting_job
+from tests.hub.servers import environment, in_the_end, start, state, stored, waiting_job, why_it_ended
 from tests.hub.visitor import Visitor, events
 from tests.waiting import true_within, wait_until
 
@@ -203,15 +203,24 @@ def test_show_prints_what_the_hub_submits(
 
 
 def test_a_server_that_is_stopped_while_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """It is gone for the user, and its job is cancelled as soon as Slurm answers again."""
+    """It is gone for the user, and its job is cancelled as soon as Slurm answers again; the card says each in turn."""
+    sue = Visitor(hub, "sue")
     job = hub.spawn("sue", {"profile": "light"})["job_id"]
     slurm_cluster.stop_controller()
     try:
-        hub.end("sue")
+        sue.click("/hub/gpuspawner/stop/sue")
+        hub.wait("sue", ready=False)
+        uncertain = why_it_ended(hub, "sue")
     finally:
         slurm_cluster.start_controller(nodes=False)
+    ended = in_the_end(slurm_cluster, job)  # by then, since the stop itself could not cancel it
+    wait_until(lambda: why_it_ended(hub, "sue") != uncertain, hub.log_end)
 
-    assert in_the_end(slurm_cluster, job) == "CANCELLED"  # by then, since the stop itself could not cancel it
+    assert ended == "CANCELLED"
+    assert uncertain == (
+        f"Job {job} could not be cancelled at {{time}}, so it may still be running. The hub keeps trying to cancel it."
+    )
+    assert why_it_ended(hub, "sue").endswith(f" was stopped at {{time}}; job {job} was cancelled.")
 
 
 @contextmanager

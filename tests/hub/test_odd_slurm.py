@@ -19,6 +19,7 @@ from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands
 from tests.hub.servers import in_the_end, start, state, stored, why_it_ended
+from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -180,10 +181,12 @@ def cancelling(slurm: PrivateSlurm) -> bool:
 def test_a_stop_that_slurm_did_not_hear_is_made_good_by_the_next_hub(
     hub: HubProcess, slurm_cluster: PrivateSlurm
 ) -> None:
-    """slurmctld hangs, a user stops the server, and the hub is killed: the next hub cancels the job."""
+    """slurmctld hangs, a user stops the server, and the hub is killed: the next hub cancels the job, and says so."""
+    wes = Visitor(hub, "wes")
     job = hub.spawn("wes", {"profile": "light"})["job_id"]
     with hanging(slurm_cluster):
-        hub.end("wes")
+        wes.click("/hub/gpuspawner/stop/wes")
+        hub.wait("wes", ready=False)
         hub.kill()
 
     def ended() -> bool:
@@ -196,6 +199,8 @@ def test_a_stop_that_slurm_did_not_hear_is_made_good_by_the_next_hub(
     hub.start()
 
     wait_until(ended, hub.log_end, seconds=60)
+    if lost:
+        wait_until(lambda: f"job {job} was cancelled." in why_it_ended(hub, "wes"), hub.log_end)
     assert (f"Job {job} (jupyterhub-gpuspawner/demo/wes/#" in hub.log.read_text()) is lost
 
 

@@ -556,6 +556,14 @@ class ServerEnding:
         if self.last is not None and self.last.stopped:
             self.last = replace(self.last, unconfirmed=True)
 
+    def stop_confirmed(self, job_id: str) -> bool:
+        """The job has been cancelled after all. Return whether what is kept is its stop, which then says so."""
+        ending = self.last
+        if ending is None or not ending.unconfirmed or ending.job_id != job_id:
+            return False
+        self.last = replace(ending, unconfirmed=False)
+        return True
+
     async def _explained(self, ending: Ending) -> Ending:
         """Keep ``ending``, and then with what Slurm and the log add to it within :data:`EXPLAIN_SECONDS`."""
         self.last = with_failure(ending, self._report.failure)

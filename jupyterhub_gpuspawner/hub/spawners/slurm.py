@@ -597,11 +597,17 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             await cancel(job_id)
         except GPUSpawnerError:  # JupyterHub forgets the server all the same, and may have done so meanwhile
             self.explained.stop_unconfirmed()
-            in_background(submission.cancel_surely(job_id, cancel))
+            in_background(self._cancel_later(job_id, cancel))
             return
         if not now:
             await self.explained.keep_log_of_stop()
             await first_of(self.watch.until_ending(), asyncio.sleep(STOP_PATIENCE_SECONDS))
+
+    async def _cancel_later(self, job_id: str, cancel: submission.Cancellation) -> None:
+        """Cancel the job of a server that was stopped already; its card then no longer says that it may run."""
+        await submission.cancel_surely(job_id, cancel)
+        if self.explained.stop_confirmed(job_id):
+            self.row.store_soon()
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
         """One event for each change: job, state and reason, position in the queue, node, GPUs."""

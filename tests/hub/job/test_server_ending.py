@@ -520,6 +520,25 @@ def test_a_stop_that_slurm_did_not_take_is_not_told_as_done(before: Ending | Non
     assert server.ending == after
 
 
+@pytest.mark.parametrize(
+    ("kept", "job_id", "after"),
+    [
+        (replace(STOPPED, unconfirmed=True), "7", (True, STOPPED)),
+        (replace(STOPPED, unconfirmed=True), "8", (False, replace(STOPPED, unconfirmed=True))),
+        (STOPPED, "7", (False, STOPPED)),
+        (None, "7", (False, None)),
+    ],
+    ids=["its job", "another job", "cancelled at once", "a new start"],
+)
+def test_a_stop_that_slurm_takes_later_is_told_as_done(
+    kept: Ending | None, job_id: str, after: tuple[bool, Ending | None]
+) -> None:
+    """Only what is kept of that server's stop changes."""
+    server = Server()
+    server.ending = kept
+    assert (server.ended.stop_confirmed(job_id), server.ending) == after
+
+
 # --- How a server ended, kept in its spawner's state ---
 
 WHOLE = Ending(
