@@ -11,6 +11,7 @@ import sys
 import time
 import zipfile
 from collections import Counter
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -523,8 +524,9 @@ def test_a_plan_may_be_a_file_and_newer_than_the_launcher(archive: Path, hub: Re
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_launch_that_is_cancelled_ends_at_once(archive: Path, tmp_path: Path, number: signal.Signals) -> None:
     """Even while it waits for a file system that hangs; the waiting child ends with it."""
-    os.mkfifo(tmp_path / "k1.json")
-    plan = LaunchPlan(topology_file=str(tmp_path / "k1.json"), deadline=60).dumps()
+    topology = tmp_path / "k1.json"
+    os.mkfifo(topology)
+    plan = LaunchPlan(topology_file=str(topology), deadline=60).dumps()
     with subprocess.Popen(
         [sys.executable, str(archive), "--plan", plan, "--", "/bin/echo", "started"],
         env={"PATH": "/usr/bin:/bin"},
@@ -532,20 +534,21 @@ def test_a_launch_that_is_cancelled_ends_at_once(archive: Path, tmp_path: Path, 
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        child = _child_of(process.pid)
+        writing = _held(topology)
+        child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
         process.send_signal(number)
         output, _ = process.communicate(timeout=10)
+    os.close(writing)
 
     assert process.returncode in (-number, 128 + number, 1)
     assert output == ""
     assert dies(child)
 
 
-def _child_of(pid: int) -> int:
-    """The child that looks at the node, once it is there."""
-    children = Path(f"/proc/{pid}/task/{pid}/children")
+def _held(fifo: Path) -> int:
+    """The other end of a FIFO, once a process has opened it to read; that waits for as long as this end is open."""
     for _ in range(1000):
-        if children.exists() and children.read_text().split():
-            return int(children.read_text().split()[0])
+        with suppress(OSError):  # ENXIO: nobody reads yet
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
         time.sleep(0.01)
-    raise AssertionError("the launcher has started no child")
+    raise AssertionError("the launcher has not opened the topology's file")
