@@ -211,6 +211,7 @@ def test_a_server_that_is_stopped_while_slurmctld_is_down(hub: HubProcess, slurm
         sue.click("/hub/gpuspawner/stop/sue")
         hub.wait("sue", ready=False)
         uncertain = why_it_ended(hub, "sue")
+        card = sue.look("/hub/home").text
     finally:
         slurm_cluster.start_controller(nodes=False)
     ended = in_the_end(slurm_cluster, job)  # by then, since the stop itself could not cancel it
@@ -220,7 +221,9 @@ def test_a_server_that_is_stopped_while_slurmctld_is_down(hub: HubProcess, slurm
     assert uncertain == (
         f"Job {job} could not be cancelled at {{time}}, so it may still be running. The hub keeps trying to cancel it."
     )
+    assert f"Job {job} could not be cancelled at " in card
     assert why_it_ended(hub, "sue").endswith(f" was stopped at {{time}}; job {job} was cancelled.")
+    assert f"; job {job} was cancelled." in sue.look("/hub/home").text
 
 
 @contextmanager

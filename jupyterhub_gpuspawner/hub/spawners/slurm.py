@@ -604,10 +604,15 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             await first_of(self.watch.until_ending(), asyncio.sleep(STOP_PATIENCE_SECONDS))
 
     async def _cancel_later(self, job_id: str, cancel: submission.Cancellation) -> None:
-        """Cancel the job of a server that was stopped already; its card then no longer says that it may run."""
+        """Cancel the job of a server that was stopped already; its card then no longer says that it may run.
+
+        JupyterHub has dropped this spawner by then, and may have made another one, which pages show and which may have
+        started another job since.
+        """
         await submission.cancel_surely(job_id, cancel)
-        if self.explained.stop_confirmed(job_id):
-            self.row.store_soon()
+        spawner = self.user.spawners.get(self.name, self)
+        if spawner.explained.stop_confirmed(job_id):
+            spawner.row.store_soon()
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
         """One event for each change: job, state and reason, position in the queue, node, GPUs."""
