@@ -75,15 +75,26 @@ async def connected(host: str, port: int) -> None:
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when the first of ``waits`` is done, or raise its exception; the others are cancelled."""
+    """Return when the first of ``waits`` is done, once the others, which are cancelled then, have ended.
+
+    Raises its exception. Of several that fail at the same moment, that of the first in the order of ``waits`` is
+    raised; the others' exceptions are logged.
+    """
     tasks = [asyncio.ensure_future(wait) for wait in waits]
+    done: set[asyncio.Future[Any]] = set()
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
-    for task in done:
-        task.result()
+        await asyncio.wait(tasks)
+    failed = [task for task in tasks if not task.cancelled() and task.exception() is not None]
+    raised = next((task for task in failed if task in done), None)
+    for task in failed:
+        if task is not raised:
+            get_logger().warning("Something else failed at the same time: %s", task.exception())
+    if raised is not None:
+        raised.result()
 
 
 def in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from jupyterhub import orm
@@ -36,9 +37,68 @@ async def test_the_first_wait_ends_it_and_the_others_are_cancelled() -> None:
         ended.append(name)
 
     await first_of(wait("short", 0), wait("long", 60))
-    await asyncio.sleep(0)
 
     assert ended == ["short", "long cancelled"]
+
+
+async def test_the_others_have_ended_when_the_first_wait_is_over() -> None:
+    """What one does when it is cancelled is done before the caller goes on."""
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            ended.append("ended")
+
+    await first_of(asyncio.sleep(0), wait())
+
+    assert ended == ["ended"]
+
+
+class Died(Exception):
+    """The job has ended."""
+
+
+class TooLong(Exception):
+    """The limit is reached."""
+
+
+IN_ORDER: tuple[type[Exception], ...] = (Died, TooLong)
+
+
+@pytest.mark.parametrize("order", [IN_ORDER, IN_ORDER[::-1]])
+async def test_of_two_that_fail_at_once_the_first_is_raised_and_the_other_logged(
+    order: tuple[type[Exception], ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the order in which they are waited for, not in that of a set."""
+
+    async def fail(fault: type[Exception]) -> None:
+        await asyncio.sleep(0)
+        raise fault(fault.__name__)
+
+    for _ in range(20):
+        caplog.clear()
+        with pytest.raises(order[0]):
+            await first_of(*map(fail, order))
+        assert [record.args for record in caplog.records] == [(ANY,)]
+        assert order[1].__name__ in caplog.text
+
+
+async def test_what_fails_when_it_is_cancelled_does_not_undo_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    """The first wait was done; the failure of another one is logged, and not lost."""
+
+    async def fail() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise Died("in its end")
+
+    await first_of(asyncio.sleep(0), fail())
+
+    assert "in its end" in caplog.text
 
 
 async def test_a_cancelled_waiter_is_cancelled_and_its_waits_too() -> None:
