@@ -39,6 +39,16 @@ upkeep.CONFIRMED_AFTER = 1.0
 from jupyterhub_gpuspawner.slurm import snapshot_reader, watcher
 snapshot_reader._MAX_AGE = 0.0  # seconds for which the address of a node is kept
 watcher.ACTIVE_INTERVAL = 0.5
+from jupyterhub.user import User
+new_spawner = User._new_spawner
+
+
+def logged(user, server_name, *arguments, **options):
+    user.log.info("A spawner is made: %s/%s", user.name, server_name)
+    return new_spawner(user, server_name, *arguments, **options)
+
+
+User._new_spawner = logged  # jupyterhub's dictionary of spawners takes the method from the user
 make_home = c.Spawner.pre_spawn_hook
 
 

@@ -380,9 +380,11 @@ class _WithContent:
 class WaitingPage(_WithContent, SpawnPendingHandler):
     """``/hub/spawn-pending/...``: a server that is starting or stopping, or whose start failed."""
 
+    @web.authenticated
+    @needs_scope("servers")  # as JupyterHub's: before anything is made
     async def get(self, user_name: str, server_name: str = "") -> None:
         """JupyterHub's, also for a named server that was stopped: JupyterHub has no spawner of it in memory then."""
-        user: Any = self.find_user(user_name) if self.current_user is not None else None
+        user: Any = self.find_user(user_name)
         if user is not None and server_name in user.orm_spawners:
             user.spawners[server_name]  # creates it
         await super().get(user_name, server_name)
