@@ -145,8 +145,9 @@ class Reconciliation:
         return CONFIRMED_AFTER if self._suspected else None
 
     def _own_jobs(self) -> set[str]:
-        in_progress = submission.IN_PROGRESS
-        return self._servers.job_ids() | in_progress | {start for start in map(start_of, in_progress) if start}
+        """Ids of jobs on this cluster, and ids of starts."""
+        cancelling = {job_id for cluster, job_id in submission.CANCELLING if cluster == self._site.cluster}
+        return self._servers.job_ids() | cancelling | {start for start in map(start_of, submission.SUBMITTING) if start}
 
     def _owner(self, user: str) -> JobIdentity:
         prefix = self._site.exec_prefix

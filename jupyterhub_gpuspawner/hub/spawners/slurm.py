@@ -85,7 +85,6 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         self.attempt = Attempt()
         self._ended_job = ""
         """The id of the last job whose end was noticed."""
-        self._deadline_task: asyncio.Future[None] | None = None
         self._before_overrides: dict[str, Any] = {}  # the values of settings that a group's overrides have changed
         self.extension = Extension(self, self.watch, self.row, name=self._log_name)
 
@@ -317,7 +316,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
     def cancel_in_background(self) -> None:
         """Cancel the job, and try again until that works."""
         cancel = self.cancellation(self._username or self.user.name, self.watch.identity)
-        in_background(submission.cancel_surely(self.job_id, cancel))
+        in_background(submission.cancel_surely(self.job_id, cancel, cluster=self.cluster))
 
     # --- JupyterHub's contract ------------------------------------------------------------------
 
@@ -418,7 +417,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         self.row.store_soon()
         self.log.info("Submitted %s as job %s", self._log_name, self._log_job)
         if DEADLINE in job.script:
-            self._deadline_task = asyncio.ensure_future(self._read_deadline(job_id, self.attempt))
+            in_background(self._read_deadline(job_id, self.attempt))
 
     async def _account_when_slurm_answers(self) -> Account:
         """The job's account. Waits for Slurm, if that is known to be silent, or is needed to look the account up."""
@@ -462,7 +461,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         """Have Slurm work out what the job's deadline means: it may be given as ``now+2hours``, or with a time zone."""
         with suppress(GPUSpawnerError):  # the page does not say then until when the place is kept
             detail = await self.connection().client.job(job_id)
-            if detail is not None and detail.latest_start is not None:
+            # the start may be over by now, and its server gone
+            if detail is not None and detail.latest_start is not None and attempt is self.attempt:
                 attempt.latest = detail.latest_start
                 self.row.store_soon()
 
@@ -597,19 +597,19 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             await cancel(job_id)
         except GPUSpawnerError:  # JupyterHub forgets the server all the same, and may have done so meanwhile
             self.explained.stop_unconfirmed()
-            in_background(self._cancel_later(job_id, cancel))
+            in_background(self._cancel_later(job_id, cancel, self.cluster))
             return
         if not now:
             await self.explained.keep_log_of_stop()
             await first_of(self.watch.until_ending(), asyncio.sleep(STOP_PATIENCE_SECONDS))
 
-    async def _cancel_later(self, job_id: str, cancel: submission.Cancellation) -> None:
+    async def _cancel_later(self, job_id: str, cancel: submission.Cancellation, cluster: str) -> None:
         """Cancel the job of a server that was stopped already; its card then no longer says that it may run.
 
         JupyterHub has dropped this spawner by then, and may have made another one, which pages show and which may have
         started another job since.
         """
-        await submission.cancel_surely(job_id, cancel)
+        await submission.cancel_surely(job_id, cancel, cluster=cluster)
         spawner = self.user.spawners.get(self.name, self)
         if spawner.explained.stop_confirmed(job_id):
             spawner.row.store_soon()

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Column, Connection, String, Table, Unicode, delete, insert, select
@@ -42,6 +43,7 @@ from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import PREFIX, Job, JobIdentity
 
 Cancel = Callable[[str], Awaitable[None]]
+Key = TypeVar("Key")
 
 PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between tries; the last one repeats."""
@@ -58,8 +60,10 @@ SUBMISSIONS = 3
 """How often sbatch is run for one start: a slurmctld that answers other questions all the time has another fault."""
 ANSWER_SECONDS = 2.0
 """Seconds between two questions whether Slurm answers again."""
-IN_PROGRESS: set[str] = set()
-"""Comments of submissions under way, and ids of jobs that are being cancelled; nothing else acts on these jobs."""
+SUBMITTING: set[str] = set()
+"""Comments of submissions under way, and of those whose job is looked for; nothing else acts on these jobs."""
+CANCELLING: set[tuple[str, str]] = set()
+"""Jobs that are being cancelled, each by the name of its cluster and its id; nothing else acts on them."""
 
 
 async def submit(
@@ -83,25 +87,29 @@ async def submit(
     up after the start has failed, or beside another one, is cancelled, and so is the job of a submission that was
     cancelled.
     """
-    IN_PROGRESS.add(job.tag)
+    SUBMITTING.add(job.tag)
     for attempt in range(1, SUBMISSIONS + 1):
         submission = asyncio.ensure_future(_submitted(client, job, prefix, environment))
         try:
             job_id = await asyncio.shield(submission)
         except asyncio.CancelledError:
-            in_background(_looking_after(job.tag, _cancel_when_submitted(submission, client, job, cancel, cluster)))
+            in_background(
+                _looking_after(SUBMITTING, job.tag, _cancel_when_submitted(submission, client, job, cancel, cluster))
+            )
             raise
         except _Failed as failed:
             try:
                 job_id = await _job_of_unanswered(client, job, failed, on_silence, last=attempt == SUBMISSIONS)
             except (_Failed, asyncio.CancelledError) as error:
-                in_background(_looking_after(job.tag, _search(client, job, cancel, failed.searches, cluster)))
+                in_background(
+                    _looking_after(SUBMITTING, job.tag, _search(client, job, cancel, failed.searches, cluster))
+                )
                 raise (failed.error if error is failed else error) from failed.error.__cause__
         if job_id:
             break
     if attempt > 1:
-        in_background(_looking_after(job.tag, _search(client, job, cancel, SEARCHES, cluster, own=job_id)))
-    IN_PROGRESS.discard(job.tag)  # the caller stores the id before anything else happens in the loop
+        in_background(_looking_after(SUBMITTING, job.tag, _search(client, job, cancel, SEARCHES, cluster, own=job_id)))
+    SUBMITTING.discard(job.tag)  # the caller stores the id before anything else happens in the loop
     return job_id
 
 
@@ -185,12 +193,12 @@ def _own(job: BatchJob, jobs: Mapping[str, Job], failed: _Failed) -> str:
     return ""
 
 
-async def _looking_after(what: str, work: Awaitable[None]) -> None:
-    IN_PROGRESS.add(what)
+async def _looking_after(under_way: set[Key], key: Key, work: Awaitable[None]) -> None:
+    under_way.add(key)
     try:
         await work
     finally:
-        IN_PROGRESS.discard(what)
+        under_way.discard(key)
 
 
 async def _submitted(client: SlurmClient, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -219,7 +227,7 @@ async def _cancel_when_submitted(
     else:
         get_logger().info("The start of %s was cancelled: cancelling job %s", job.tag, job_id)
         metrics.lost_job("start given up", cluster=cluster)
-        await cancel_surely(job_id, cancel)
+        await cancel_surely(job_id, cancel, cluster=cluster)
 
 
 async def _search(
@@ -236,17 +244,17 @@ async def _search(
             for job_id in jobs:
                 get_logger().warning("sbatch failed, but created job %s (%s): cancelling it", job_id, job.tag)
                 metrics.lost_job("sbatch unanswered", cluster=cluster)
-                await cancel_surely(job_id, cancel)
+                await cancel_surely(job_id, cancel, cluster=cluster)
             if jobs:
                 return
 
 
-async def cancel_surely(job_id: str, cancel: Cancel) -> None:
-    """Cancel the job, and try again for as long as that fails; after a restart the hub finds the job again.
+async def cancel_surely(job_id: str, cancel: Cancel, *, cluster: str = "") -> None:
+    """Cancel a job on this cluster, and try again until that works; a hub that is restarted finds the job again.
 
     A refusal is tried again, too: slurmctld may not find the account for a while, and an admin may mend the rights.
     """
-    await _looking_after(job_id, _cancel_until_done(job_id, cancel))
+    await _looking_after(CANCELLING, (cluster, job_id), _cancel_until_done(job_id, cancel))
 
 
 async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:

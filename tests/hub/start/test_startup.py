@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from jupyterhub.spawner import SimpleLocalProcessSpawner
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.database import StoredState
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners import slurm
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from tests.fixtures.databases import hub_session, new_database
 
 AWAY = OperationalError("SELECT", {}, Exception("the database system is shutting down"))
@@ -83,6 +86,62 @@ async def test_a_database_that_goes_away_while_the_account_is_looked_up_costs_no
             await spawner.start()
 
     assert spawner.jobs_of == ["ann"]
+
+
+# --- What Slurm makes of a deadline ---
+
+
+class WithDeadline(GPUSlurmSpawner):
+    """One whose job has a deadline, by which it has to begin at second 1,000."""
+
+    def __init__(self, fault: Exception | None) -> None:
+        super().__init__(config=Config())
+        self.asked, self.may_answer, self.stored = asyncio.Event(), asyncio.Event(), 0
+        self.row = SimpleNamespace(store_soon=partial(self.store, fault))  # type: ignore[assignment]
+
+    def connection(self) -> Any:
+        return SimpleNamespace(client=self)
+
+    async def job(self, _job_id: str) -> Any:
+        self.asked.set()
+        await self.may_answer.wait()
+        return SimpleNamespace(latest_start=1000.0)
+
+    def store(self, fault: Exception | None) -> None:
+        self.stored += 1
+        if fault is not None:
+            raise fault
+
+    async def read(self, *, over: bool) -> float | None:
+        """Ask for the deadline of a start, which may be over when the answer comes; return when it has to begin."""
+        attempt = self.attempt = Attempt(start_id="1")
+        task = in_background(self._read_deadline("12", attempt))
+        await self.asked.wait()
+        if over:
+            self.attempt = Attempt()
+        self.may_answer.set()
+        await asyncio.wait({task})
+        return attempt.latest
+
+
+@pytest.mark.parametrize(("over", "latest", "stored"), [(False, 1000.0, 1), (True, None, 0)])
+async def test_a_deadline_that_is_read_when_the_start_is_over_is_not_written(
+    over: bool, latest: float | None, stored: int
+) -> None:
+    """The state would be that of a server that has gone, or of the next start."""
+    spawner = WithDeadline(None)
+
+    assert (await spawner.read(over=over), spawner.stored) == (latest, stored)
+
+
+async def test_a_deadline_that_cannot_be_written_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the fault; the start goes on."""
+    await WithDeadline(IntegrityError("UPDATE", {}, Exception("NOT NULL"))).read(over=False)
+
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("ERROR", "Work in the background failed")
+    ]
+    assert "NOT NULL" in caplog.text
 
 
 # --- Whether a server still runs: only what is known ends it ---

@@ -137,7 +137,7 @@ async def test_a_job_that_cannot_be_seen_at_once_is_looked_for_however_sbatch_fa
     await settle()
 
     assert slurm.cancelled == ["13"]
-    assert set() == submission.IN_PROGRESS
+    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
 
 
 async def test_the_submission_waits_for_slurm_and_uses_the_job_that_sbatch_has_made() -> None:
@@ -148,7 +148,7 @@ async def test_the_submission_waits_for_slurm_and_uses_the_job_that_sbatch_has_m
 
     assert await submission_task(slurm) == "13"
     assert (slurm.submissions, slurm.silences, slurm.cancelled) == (1, [unanswered], [])
-    assert set() == submission.IN_PROGRESS
+    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
 
 
 class Back(Slurm):
@@ -176,7 +176,7 @@ async def test_the_submission_is_made_again_once_it_is_certain_that_there_is_no_
     await settle()
 
     assert slurm.cancelled == []
-    assert set() == submission.IN_PROGRESS
+    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ async def test_a_start_that_is_given_up_at_any_step_has_its_job_or_none(steps: i
 
     assert (slurm.there, start.cancelled(), slurm.cancelled) in [(True, True, ["18"]), (True, False, [])]
     assert start.cancelled() or start.result() == "18"
-    assert set() == submission.IN_PROGRESS
+    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["while sbatch runs", "while it waits for Slurm"])
@@ -322,7 +322,7 @@ async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
     await settle()
 
     assert (slurm.queries, slurm.cancelled) == (1, [])
-    assert set() == submission.IN_PROGRESS
+    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
 
 
 async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -58,7 +58,7 @@ async def test_which_jobs_belong_to_no_server(
     changed: dict[str, Any], is_orphan: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has not ended, its mark and recorded start are this hub's, its user owns it, and it has no server or start."""
-    monkeypatch.setattr(submission, "IN_PROGRESS", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
+    monkeypatch.setattr(submission, "SUBMITTING", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
     job = Job(**{"job_id": "12", "phase": Phase.QUEUED, "user": "ann", "tag": TAG, **changed})
     site = Site(job, starts=(START, f"{MARK}-22222222"))
     site.in_memory.add("7")
@@ -201,7 +201,8 @@ async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None
 
 async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its job exists before its id is stored; and a job that is being cancelled is not cancelled twice."""
-    monkeypatch.setattr(submission, "IN_PROGRESS", {TAG, "13"})
+    monkeypatch.setattr(submission, "SUBMITTING", {TAG})
+    monkeypatch.setattr(submission, "CANCELLING", {("", "13")})
     named = Job("14", Phase.RUNNING, user="ann", tag="project 7", name=NAME)
     site = Site(JOB, Job("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"), named, starts=(START, f"{START}9"))
     check = reconciliation(site)
@@ -209,6 +210,21 @@ async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPa
     await check.run_once()
 
     assert site.cancelled == []
+
+
+@pytest.mark.parametrize(("cancelled_on", "left_alone"), [("juniper", True), ("cedar", False), ("", False)])
+async def test_a_job_of_the_same_number_on_another_cluster_is_another_job(
+    cancelled_on: str, left_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clusters count their jobs each for itself: a cancellation on one says nothing of the others."""
+    monkeypatch.setattr(submission, "CANCELLING", {(cancelled_on, "12")})
+    site = Site(JOB)
+    site.cluster = "juniper"
+    check = reconciliation(site)
+    await check.run_once()
+    await check.run_once()
+
+    assert site.cancelled == ([] if left_alone else [("ann", "12")])
 
 
 async def test_slurm_does_not_answer() -> None:
