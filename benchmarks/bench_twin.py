@@ -93,7 +93,7 @@ def measure_command(size: Size) -> tuple[float, int]:
     daemons: list[subprocess.Popen[bytes]] = []
     try:
         question = controller.checked(json.dumps(question_of(site_of(size), (), at=NOW).document).encode())
-        twin = controller.Twin(folder, question)
+        twin = controller.Twin(folder, "bench", question)
         daemons += twin.daemons
         controller.place(twin, question.held)
         courses = folder / "courses"

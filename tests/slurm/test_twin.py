@@ -9,10 +9,12 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyterhub_gpuspawner.slurm.commands import Installation, run
+from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.twin import controller
 from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers, TwinFailed, TwinMissing, what_runs
 from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, question_of
@@ -329,6 +331,8 @@ async def test_what_no_count_by_hand_knows(slurm: Installation) -> None:
 
 
 SMALL = site([node("g1", "gpu:t4:4")], [partition("gpu", "g1")])
+VALUES = {"ReservationName": "class", "Nodes": "g1", "Flags": "IGNORE_JOBS"}
+RESERVED: dict[str, Any] = {"values": VALUES, "starts": 0, "ends": 60, "own": True}
 WAITING = [Request("ada", (f"-c {number % 20 + 1}", "--mem=100", "--time=10")) for number in range(400)]
 """They keep a twin busy for some seconds."""
 
@@ -392,7 +396,7 @@ def test_a_port_that_another_program_has_is_not_used(here: Here, monkeypatch: py
         folder = here.folder / "gpuspawner-twin-port"
         folder.mkdir()
         question = controller.checked(json.dumps(question_of(SMALL, (), at=NOW).document).encode())
-        twin = controller.Twin(folder, question)
+        twin = controller.Twin(folder, "port", question)
     for daemon in twin.daemons:
         daemon.kill()
         daemon.wait()
@@ -414,36 +418,181 @@ async def test_a_twin_of_another_version_says_so(here: Here) -> None:
     )
 
 
-async def test_without_slurmctld_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+PROGRAMS = ("slurmctld", "munged", "sbatch", "scontrol", "squeue", "sinfo", "sdiag", "scancel")
+
+
+@pytest.mark.parametrize("missing", ["slurmctld", "munged"])
+async def test_without_a_program_the_error_says_how_to_get_it(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without munge, every account of the machine could give orders to the twin, also as SlurmUser."""
     slurm = script_in(tmp_path, PROGRAMS="/nonexistent")
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("env", "python3"):
+    for name in ("env", "python3", *(name for name in PROGRAMS if name != missing)):
         (programs / name).symlink_to(shutil.which(name) or name)
     monkeypatch.setenv("PATH", str(programs))
     with pytest.raises(TwinMissing) as caught:
         await what_runs(SMALL, WAITING, at=NOW, slurm=slurm)
     assert str(caught.value) == (
-        "slurmctld is not installed on this machine. Install Slurm's package with slurmctld (Debian: slurmctld); it "
-        "need not run."
+        f"{missing} is not installed on this machine. Install the packages with slurmctld and munged (Debian: "
+        "slurmctld, munge); neither has to run."
     )
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"config": {"ResumeProgram": "/home/ada/evil"}},
-        {"nodes": [{"NodeName": "g1 State=UP\nPrologSlurmctld=/home/ada/evil"}]},
-        {"requests": [["--wrap=evil"]]},
-        {"requests": [["--nodefile=/etc/shadow"]]},
-        {"requests": [["/home/ada/evil"]]},
-        {"partitions": [{"PartitionName": "p", "Include": "/etc/shadow"}]},
-        {"more": 1},
-    ],
-)
-async def test_a_login_node_runs_nothing_else(tmp_path: Path, change: dict[str, Any]) -> None:
-    """What the hub sends can describe nodes and requests, and cannot name a program or a file."""
-    script_in(tmp_path)
-    document = {**question_of(SMALL, (), at=NOW).document, **change}
-    answer = await run((str(tmp_path / "twin"),), name="twin", environment={}, timeout=20, stdin=json.dumps(document))
-    assert (answer.code, answer.stderr) == (1, "twin: this is not a question of the hub\n")
+@pytest.mark.users
+async def test_no_other_account_gives_orders_to_a_twin(here: Here, two_users: tuple[str, str]) -> None:
+    """Neither as itself nor as a root of its own, without munge or with one that has another key.
+
+    SlurmUser could have slurmctld run a program, here one that makes a file.
+    """
+    here.folder.chmod(0o755)
+    asking = asyncio.ensure_future(what_runs(SMALL, WAITING, at=NOW, slurm=here.slurm))
+    try:
+        twin = await here.controller()
+        address, port = next(c.laddr for c in twin.net_connections() if c.status == psutil.CONN_LISTEN)
+        command = "runuser", "-u", two_users[0], "--", "bash", "-c", ORDERS, "bash", str(port), address
+        orders = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        answers = (await orders.communicate())[0].split()
+        assert (twin.is_running(), answers) == (True, [b"refused"] * 12)
+    finally:
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+    assert await here.nothing_left()
+
+
+ORDERS = """
+folder=$(mktemp -d) && cd "$folder" && head -c 1024 /dev/urandom > key && chmod 600 key || exit
+/usr/sbin/munged --foreground --force --key-file=$folder/key --socket=$folder/socket --pid-file=$folder/pid \\
+    --seed-file=$folder/seed --log-file=$folder/log &
+munged=$!
+printf '#!/bin/sh\ntouch %s/ran\n' "$folder" > program && chmod 755 program
+for proof in 'AuthType=auth/none\nCredType=cred/none' \\
+    "AuthType=auth/munge\nCredType=cred/munge\nAuthInfo=socket=$folder/socket"; do
+    printf "ClusterName=twin\nSlurmctldHost=localhost($2)\nSlurmctldPort=$1\nMessageTimeout=3\n$proof\n" > slurm.conf
+    printf 'NodeName=g1\nPartitionName=gpu Nodes=g1\n' >> slurm.conf
+    export SLURM_CONF=$folder/slurm.conf
+    for as in env 'unshare -r'; do
+        timeout 20 $as strigger --set --node --up --program="$folder/program" >&2 && echo taken || echo refused
+        timeout 20 $as scontrol update NodeName=g1 State=DRAIN Reason=x >&2 && echo taken || echo refused
+        timeout 20 $as sbatch --wrap=true >&2 && echo taken || echo refused
+    done
+done
+[ ! -e ran ] || echo ran
+kill $munged; rm -r "$folder"
+"""
+
+
+@pytest.mark.users
+async def test_the_processes_of_another_account_are_none_of_a_twins(here: Here, two_users: tuple[str, str]) -> None:
+    """They may have the twin's slurm.conf in their environment; the twin of a hub that is root leaves them alone."""
+    asking = asyncio.ensure_future(what_runs(SMALL, WAITING, at=NOW, slurm=here.slurm))
+    twin = await here.controller()
+    imitation = {"SLURM_CONF": twin.environ()["SLURM_CONF"], "PATH": "/usr/bin:/bin"}
+    command = "setpriv", f"--reuid={two_users[0]}", "sleep", "100"
+    neighbour = await asyncio.create_subprocess_exec(*command, env=imitation)
+    twin.kill()
+    with pytest.raises(TwinFailed):
+        await asking
+    assert [process.pid for process in processes_in(here.folder)] == [neighbour.pid]
+    neighbour.kill()
+    await neighbour.wait()
+    assert await here.nothing_left()
+
+
+HOSTILE: dict[str, Any] = {
+    "a program of slurm.conf": {"config": {"ResumeProgram": "/home/ada/evil"}},
+    "a plugin elsewhere": {"config": {"SelectType": "select/../../home/ada/evil"}},
+    "a line more": {"nodes": [{"NodeName": "g1 State=UP\nPrologSlurmctld=/home/ada/evil"}]},
+    "a word more": {"drained": "g1 State=RESUME"},
+    "a program of sbatch": {"requests": [["--wrap=evil"]]},
+    "a file of hosts": {"requests": [["--nodefile=/etc/shadow"]]},
+    "hosts in a file": {"requests": [["--nodelist=/etc/shadow"]]},
+    "hosts in a file, of a job": {"held": [["--nodelist=/etc/shadow"]]},
+    "hosts in a file, of a suspended job": {"suspended": [["--nodelist=etc/shadow"]]},
+    "no hosts in a file": {"requests": [["--exclude=/etc/shadow"]]},
+    "hosts in a file like gres": {"requests": [["--nodelist=gres/shadow"]]},
+    "features in a file": {"requests": [["--constraint=/etc/shadow"]]},
+    "nodes of slurm.conf in a file": {"nodes": [{"NodeName": "/etc/shadow"}]},
+    "drained nodes in a file": {"drained": "/etc/shadow"},
+    "a script": {"requests": [["/home/ada/evil"]]},
+    "an option without dashes": {"requests": [["nodes=1"]]},
+    "an option of two lines": {"requests": [["--time=1\n--wrap=evil"]]},
+    "an option with NUL": {"requests": [["--time=1\0"]]},
+    "half a character": {"requests": [["--constraint=\ud800"]]},
+    "another file": {"partitions": [{"PartitionName": "p", "Include": "/etc/shadow"}]},
+    "a device with dots": {"gres": [{"Name": "gpu", "File": "/dev/../etc/shadow"}]},
+    "a reservation of a file": {"reservations": [{**RESERVED, "values": {**VALUES, "Nodes": "/etc/shadow"}}]},
+    "a field more": {"more": 1},
+    "a field of a reservation more": {"reservations": [{**RESERVED, "more": 1}]},
+    "a node without a name": {"nodes": [{"CPUs": "4"}]},
+    "a node whose name is empty": {"nodes": [{"NodeName": ""}]},
+    "a partition without a name": {"partitions": [{"Nodes": "g1"}]},
+    "a reservation without a name": {"reservations": [{**RESERVED, "values": {"Nodes": "g1"}}]},
+    "options in one word": {"requests": ["--time=1"]},
+    "requests in one word": {"requests": "--time=1"},
+    "an option that is a number": {"requests": [[1]]},
+    "nodes by name": {"nodes": {"g1": {"NodeName": "g1"}}},
+    "a list of parameters": {"config": [["SelectType", "select/linear"]]},
+    "a parameter in two parts": {"config": {"SelectType": {"x": "y"}}},
+    "a number of CPUs": {"nodes": [{"NodeName": "g1", "CPUs": 4}]},
+    "no list of nodes": {"drained": None},
+    **{
+        f"{field} = {str(value)[:20]}": {field: value}
+        if field == "seconds"
+        else {"reservations": [{**RESERVED, field: value}]}
+        for field in ("seconds", "starts", "ends")
+        for value in (
+            *(1e12, 10**400, -1, float("nan"), float("inf"), float("-inf")),
+            *("x", "60", None, True, [60], {"seconds": 60}),
+        )
+    },
+    "whose": {"reservations": [{**RESERVED, "own": "no"}]},
+}
+"""By what is wrong: fields of a question."""
+TEXTS = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "another document": b"[]",
+    "null": b"null",
+    "a deep one": b"[" * 100_000,
+    "other bytes": b"\xff\xfe",
+    "digits without end": b'{"seconds": ' + b"9" * 10_000 + b"}",
+}
+
+
+def hostile_questions() -> dict[str, bytes]:
+    """By what is wrong: standard inputs of the script."""
+    good = question_of(SMALL, (), at=NOW).document
+    changed = {name: json.dumps({**good, **change}).encode() for name, change in HOSTILE.items()}
+    missing = {
+        f"without {name}": json.dumps({key: value for key, value in good.items() if key != name}).encode()
+        for name in good
+    }
+    return {**changed, **missing, **TEXTS}
+
+
+@pytest.mark.parametrize("name", hostile_questions())
+def test_a_login_node_runs_nothing_else(here: Here, name: str) -> None:
+    """What the hub sends describes nodes and requests, and names no program and no file; nothing is left of it."""
+    answer = subprocess.run([here.folder / "twin"], input=hostile_questions()[name], capture_output=True, check=False)
+    assert (answer.returncode, answer.stdout, answer.stderr, here.left) == (
+        *(1, b"", b"twin: this is not a question of the hub\n"),
+        [],
+    )
+
+
+async def test_names_and_values_of_a_site_that_a_twin_cannot_have_are_left_out_or_changed(slurm: Installation) -> None:
+    """They are not the reason why nobody gets an answer."""
+    of = site(
+        [node("g1", features="rack/1"), node("g2")],
+        [partition("gpu", "g[1-2]")],
+        reservations=reservation('maintenance "weekend" 2023-10-14', "g1", begins_in=-60, ends_in=7200),
+        licenses="LicenseName=a/b Total=4 Used=0 Free=4 Reserved=0 Remote=no\n",
+    )
+    answers = await ask(slurm, of, "-N 2; --mem=10; --time=10", "--nodelist=/etc/hosts; --mem=10; --time=10")
+    assert ([words(answer) for answer in answers.answers], answers.notes) == (
+        ["Resources", "g2  (0,)"],
+        ("Option --nodelist=/etc/hosts is not known here and is left out of the count.",),
+    )

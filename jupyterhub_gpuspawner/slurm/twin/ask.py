@@ -159,7 +159,8 @@ async def _run_controller(document: Mapping[str, Any], slurm: Installation, time
         raise SlurmOutputError("The copy of the scheduler printed no JSON.", raw=answer.stdout) from error
     if result.get("fault") == "missing":
         raise TwinMissing(
-            result["sentence"], hint="Install Slurm's package with slurmctld (Debian: slurmctld); it need not run."
+            result["sentence"],
+            hint="Install the packages with slurmctld and munged (Debian: slurmctld, munge); neither has to run.",
         )
     if "fault" in result:
         raise TwinFailed(f"The copy of this cluster's scheduler failed: {result['sentence']}")

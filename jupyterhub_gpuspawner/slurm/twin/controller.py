@@ -2,12 +2,13 @@
 """Run a slurmctld of nodes that exist only in its configuration, submit jobs to it, and print what it gave them.
 
 Standard input: one JSON object, see :func:`checked`. Standard output: one JSON object, see :func:`answer`. There are no
-arguments. It runs as any account, needs no slurmd, answers only to itself, and leaves nothing behind however it ends.
+arguments. It runs as any account, needs munged and no slurmd, answers only to itself, and leaves nothing behind however
+it ends.
 Nodes are ``State=CLOUD`` and resuming one never ends, so a job that gets its resources stays CONFIGURING with
 them, and nothing runs.
 
 A hub whose machine has no Slurm runs this file on a login node, as the script ``twin`` of its wrappers. So what comes
-in can only describe nodes, partitions, reservations and requests: every word of it is checked here.
+in can only describe nodes, partitions, reservations and requests: each field of it is checked here.
 """
 
 from __future__ import annotations
@@ -26,10 +27,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 PROGRAMS = "/usr/sbin:/usr/local/sbin:/usr/bin:/bin"  # SITE: Slurm's folders, which are searched after PATH
-MUNGE_SOCKETS = ("/run/munge/munge.socket.2", "/var/run/munge/munge.socket.2")
 PARENT = "/tmp"
 LIMIT = 1 << 26
 """Bytes of standard input."""
@@ -45,7 +45,13 @@ NOT_QUEUED = frozenset(["PartitionTimeLimit", "PartitionNodeLimit", "PartitionDo
 """Reasons of jobs that no scheduler considers."""
 ENDLESS = 3600.0
 """Seconds beyond the end of any twin."""
+FOREVER = 2.0**32
+"""Seconds beyond the end of any reservation."""
 TICK = 0.02
+MARK = "GPUSPAWNER_TWIN"
+"""The variable of all processes of a twin, with a random value."""
+REMOVAL = 10.0
+"""Seconds for which a folder that cannot be removed is tried."""
 
 _CONFIG = """
 SelectType SelectTypeParameters GresTypes DefMemPerCPU DefMemPerNode MaxMemPerCPU MaxMemPerNode DefCpuPerGPU
@@ -78,8 +84,16 @@ SINCE = {"MaxCPUsPerSocket": (23, 2)}
 """Parameters that an older slurmctld would refuse."""
 HARMLESS = re.compile(r"MailProg|state file|NOTE|mpi|MPI|MessageTimeout|Zero Bytes|munge_")
 """Errors that a slurmctld reports which has no state, no mail and no nodes."""
-WORD = re.compile(r"[^\s\"'\\#\0]*")
-ONE_LINE = re.compile(r"[^\0\r\n]*")
+WORD = re.compile(r"[^\s\"'\\#/]*")
+"""A value that can end neither its word nor its line, and names no file."""
+PATHS = {
+    "SelectType": re.compile(r"select/[a-z_]+"),
+    "PreemptType": re.compile(r"preempt/[a-z_]+"),
+    "File": re.compile(r"(?:/(?!\.\.(?:/|$))[^\s\"'\\#/]+)+"),
+}
+"""The values that have a slash: names of plugins, and devices, at which slurmctld does not look."""
+TRES = re.compile(r"\b(?:gres|license)/")
+"""The slashes in the values of options: in those of others, such as ``--nodelist``, they make a file of hosts."""
 
 
 class Refused(Exception):
@@ -96,10 +110,11 @@ def main() -> None:
         sys.exit("twin: takes no argument")
     question = checked(sys.stdin.buffer.read(LIMIT + 1))
     folder = Path(PARENT, f"gpuspawner-twin-{os.urandom(8).hex()}")
-    hold = guarded(folder, question.seconds)
+    mark = os.urandom(16).hex()
+    hold = guarded(folder, mark, question.seconds)
     try:
         folder.mkdir(mode=0o700)
-        result = answer(Twin(folder, question), question)
+        result = answer(Twin(folder, mark, question), question)
     except Refused as refused:
         result = {"fault": refused.kind, "sentence": str(refused)}
     except OSError as error:  # such as a folder that cannot be made, or is full
@@ -137,44 +152,90 @@ class Question(NamedTuple):
 
 
 def checked(text: bytes) -> Question:
-    """The question; exits if it contains anything else than what such a question is made of."""
+    """The question; exits if it is anything else than what such a question is made of."""
     try:
-        question = Question(**json.loads(text))
-        valid = (
-            len(text) <= LIMIT
-            and has_only([question.config], CONFIG)
-            and has_only(question.nodes, NODE)
-            and has_only(question.partitions, PARTITION)
-            and has_only(question.gres, GRES)
-            and has_only([reservation["values"] for reservation in question.reservations], RESERVATION)
-            and WORD.fullmatch(question.drained) is not None
-            and all(map(is_request, [*question.suspended, *question.held, *question.requests]))
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        valid = False
-    if not valid:
+        document = json.loads(text) if len(text) <= LIMIT else None
+    except (ValueError, RecursionError):
+        document = None
+    if (
+        not isinstance(document, dict)
+        or document.keys() != FIELDS.keys()
+        or not all(valid(document[name]) for name, valid in FIELDS.items())
+    ):
         sys.exit("twin: this is not a question of the hub")
-    return question
+    return Question(**document)
 
 
-def has_only(records: Sequence[dict[str, str]], keys: frozenset[str]) -> bool:
-    """Whether the records have no other keys, and only values that can end neither their word nor their line."""
-    return all(key in keys and WORD.fullmatch(value) for record in records for key, value in record.items())
+def is_value(key: str, value: Any) -> bool:
+    """Whether this can be the value of a parameter of slurm.conf, gres.conf or scontrol."""
+    return isinstance(value, str) and value.isprintable() and PATHS.get(key, WORD).fullmatch(value) is not None
 
 
-def is_request(options: Sequence[str]) -> bool:
-    """Whether these are options of sbatch that read no file, run nothing, and concern the allocation alone."""
-    parts = [option.partition("=") for option in options]
-    return all(
-        name[:2] == "--" and name[2:] in OPTIONS and ONE_LINE.fullmatch(value) is not None for name, _, value in parts
+def is_option(name: Any, value: Any) -> bool:
+    """Whether this is an option of sbatch that reads no file, runs nothing, and concerns the allocation alone."""
+    path = TRES.sub("", value) if name in ("gres", "tres-per-task") else value
+    return name in OPTIONS and value.isprintable() and "/" not in path
+
+
+def is_request(options: Any) -> bool:
+    """Whether these are such options, each as one word."""
+    return isinstance(options, list) and all(
+        isinstance(option, str) and option[:2] == "--" and is_option(*option[2:].partition("=")[::2])
+        for option in options
     )
+
+
+def is_record(record: Any, keys: frozenset[str], needed: str = "") -> bool:
+    """Whether it has these keys alone, among them the one that is needed, and such values."""
+    return (
+        isinstance(record, dict)
+        and all(key in keys and is_value(key, value) for key, value in record.items())
+        and (not needed or bool(record.get(needed)))
+    )
+
+
+def is_reservation(reservation: Any) -> bool:
+    """Whether it is one of :attr:`Question.reservations`."""
+    return (
+        isinstance(reservation, dict)
+        and reservation.keys() == {"values", "starts", "ends", "own"}
+        and is_record(reservation["values"], RESERVATION, "ReservationName")
+        and is_number(reservation["starts"], 0, FOREVER)
+        and is_number(reservation["ends"], 0, FOREVER)
+        and isinstance(reservation["own"], bool)
+    )
+
+
+def is_number(value: Any, low: float, high: float) -> bool:
+    """Whether it is a number between these; NaN is not."""
+    return type(value) in (int, float) and low <= value <= high
+
+
+def is_list(valid: Callable[..., bool], *arguments: Any) -> Callable[[Any], bool]:
+    """What says whether something is a list of what is valid."""
+    return lambda items: isinstance(items, list) and all(valid(item, *arguments) for item in items)
+
+
+FIELDS: dict[str, Callable[[Any], bool]] = {
+    "config": lambda config: is_record(config, CONFIG),
+    "nodes": is_list(is_record, NODE, "NodeName"),
+    "partitions": is_list(is_record, PARTITION, "PartitionName"),
+    "gres": is_list(is_record, GRES),
+    "drained": lambda nodes: is_value("Nodes", nodes),
+    "suspended": is_list(is_request),
+    "held": is_list(is_request),
+    "reservations": is_list(is_reservation),
+    "requests": is_list(is_request),
+    "seconds": lambda seconds: is_number(seconds, 1, ENDLESS),
+}
+"""Those of :class:`Question`, each with what says whether its value is one."""
 
 
 # --- what is left behind: nothing ---------------------------------------------------------------------------------
 
 
-def guarded(folder: Path, seconds: float) -> int:
-    """Start a process that removes the folder, and ends what runs in it, once this process has ended.
+def guarded(folder: Path, mark: str, seconds: float) -> int:
+    """Start a process that removes the folder, and ends what has this mark, once this process has ended.
 
     It does so, too, when nobody reads the answer any more, and after ``seconds``. It is no child of this process and
     in no group with it, so that what kills this process does not reach it. It keeps standard output open until it is
@@ -191,39 +252,50 @@ def guarded(folder: Path, seconds: float) -> int:
         os.close(hold)
         os.setsid()
         if os.fork() == 0:
-            guard(folder, asker, ended, seconds)
+            guard(folder, mark, asker, ended, seconds)
     finally:
         os._exit(0)
 
 
-def guard(folder: Path, asker: int, ended: int, seconds: float) -> None:
-    """Wait for the end of the process ``asker``, or end it; then clean up."""
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 2)
-    events = select.poll()
-    events.register(ended, select.POLLIN)
-    events.register(1, 0)  # an error is always reported: nobody reads the answer
-    if ended not in [number for number, _ in events.poll(seconds * 1000)]:
-        os.kill(asker, signal.SIGKILL)  # it has not ended, so this is still its number
+def guard(folder: Path, mark: str, asker: int, ended: int, seconds: float) -> None:
+    """Wait for the end of the process ``asker``, or end it; then clean up, whatever went wrong."""
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 2)
+        events = select.poll()
+        events.register(ended, select.POLLIN)
+        events.register(1, 0)  # an error is always reported: nobody reads the answer
+        if ended not in [number for number, _ in events.poll(seconds * 1000)]:
+            os.kill(asker, signal.SIGKILL)  # it has not ended, so this is still its number
+    finally:
+        clean_up(folder, mark)
+
+
+def clean_up(folder: Path, mark: str) -> None:
+    """End the twin's processes until none is left, and remove its folder."""
+    began = time.monotonic()
     while True:
-        pids = processes_of(folder)
+        pids = processes_of(mark)
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
-        if not pids and not folder.exists():
+        if not pids and (not folder.exists() or time.monotonic() - began > REMOVAL):
             return
         time.sleep(TICK)
 
 
-def processes_of(folder: Path) -> list[int]:
-    """The living processes whose environment names the folder's slurm.conf."""
-    mark = f"SLURM_CONF={folder}/".encode()
+def processes_of(mark: str) -> list[int]:
+    """This account's living processes that have the mark in their environment, where no other account can read it.
+
+    Those of others are left alone: to read their memory may take as long as they like.
+    """
+    name, own = f"{MARK}={mark}".encode(), b"\nUid:" + b"\t%d" % os.geteuid() * 4 + b"\n"
     pids = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if mark in (process / "environ").read_bytes():
+            if own in (process / "status").read_bytes() and name in (process / "environ").read_bytes().split(b"\0"):
                 pids.append(int(process.name))
     return pids
 
@@ -234,7 +306,7 @@ def processes_of(folder: Path) -> list[int]:
 class Twin:
     """A running slurmctld; raises Refused if it does not start."""
 
-    def __init__(self, folder: Path, question: Question) -> None:
+    def __init__(self, folder: Path, mark: str, question: Question) -> None:
         self.folder = folder
         self.private, self.address = loopback()
         self.process: subprocess.Popen[bytes] | None = None
@@ -243,6 +315,7 @@ class Twin:
         self.environment = {
             "PATH": self.path,
             "LANG": "C.UTF-8",
+            MARK: mark,
             "SLURM_CONF": f"{folder}/slurm.conf",
             "SLURM_TIME_FORMAT": "%s",
         }
@@ -253,13 +326,13 @@ class Twin:
         (folder / "gres.conf").write_text("AutoDetect=off\n" + lines(question.gres))
         if self._release >= (23, 2):  # without this line it creates cgroups
             (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
-        proof = self._proof()
+        munge = self._start_munged()
         for _ in range(ATTEMPTS):
             port = free_port()
-            (folder / "slurm.conf").write_text(self._conf(question, port, proof))
+            (folder / "slurm.conf").write_text(self._conf(question, port, munge))
             self.process = self._start("slurmctld", "-D", "-f", f"{folder}/slurm.conf")
             while not self.ended:
-                if listens(socket.AF_INET, (self.address, port)) and self._responds():
+                if listens(self.address, port) and self._responds():
                     return
                 time.sleep(TICK)
             if "in use" not in self._log():
@@ -312,7 +385,7 @@ class Twin:
         return path
 
     def _version(self) -> str:
-        for name in ("slurmctld", "sbatch", "scontrol", "squeue", "sinfo", "sdiag", "scancel"):
+        for name in ("slurmctld", "munged", "sbatch", "scontrol", "squeue", "sinfo", "sdiag", "scancel"):
             self._program(name)
         _, output, _ = self.run("slurmctld", "-V", timeout=ENDLESS)
         match = re.search(r"\d+\.\d+(\.\d+)?", output)
@@ -320,40 +393,36 @@ class Twin:
             raise Refused("start", "slurmctld -V printed no version.")
         return match[0]
 
-    def _proof(self) -> list[str]:
-        """Lines of slurm.conf on who proves who asks: a munged of its own, else one that runs.
+    def _start_munged(self) -> str:
+        """Start a munged with a key of its own, and return its socket, which no other account reaches.
 
-        Without any munge nobody does, and all that others on this machine could do is to change the answer.
+        It is what makes this account alone the one that slurmctld listens to: whoever else was taken for SlurmUser or
+        root could have it run programs (strigger(1)).
         """
-        own = self.folder / "munge.socket"
-        if shutil.which("munged", path=self.path):
-            key = self.folder / "munge.key"
-            key.touch(mode=0o600)
-            key.write_bytes(os.urandom(1024))
-            files = {"key-file": key, "socket": own}
-            files.update({f"{name}-file": self.folder / f"munge.{name}" for name in ("pid", "seed", "log")})
-            munged = self._start(
-                "munged", "--foreground", "--force", "--num-threads=2", *(f"--{k}={v}" for k, v in files.items())
-            )
-            while munged.poll() is None and not own.exists():
-                time.sleep(TICK)
-            if munged.poll() is None:
-                return ["AuthType=auth/munge", "CredType=cred/munge", f"AuthInfo=socket={own}"]
-        for path in MUNGE_SOCKETS:
-            if listens(socket.AF_UNIX, path):
-                return ["AuthType=auth/munge", "CredType=cred/munge", f"AuthInfo=socket={path}"]
-        if not self.private:
-            raise Refused("missing", "munge is not installed on this machine.")
-        return ["AuthType=auth/none", "CredType=cred/none"]
+        key, socket_ = self.folder / "munge.key", self.folder / "munge.socket"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(1024))
+        files = {"key-file": key, "socket": socket_}
+        files.update({f"{name}-file": self.folder / f"munge.{name}" for name in ("pid", "seed", "log")})
+        options = [f"--{name}={file}" for name, file in files.items()]
+        munged = self._start("munged", "--foreground", "--force", "--num-threads=2", *options)
+        while not socket_.exists():
+            if munged.poll() is not None:
+                written = (self.folder / "munged.out").read_text(errors="replace").splitlines()
+                raise Refused("start", f"munged did not start: {' '.join(written[-1:])[:400] or 'it wrote no message'}")
+            time.sleep(TICK)
+        return str(socket_)
 
-    def _conf(self, question: Question, port: int, proof: list[str]) -> str:
+    def _conf(self, question: Question, port: int, munge: str) -> str:
         account = name_of_account()
         own = [
             "ClusterName=twin",
             f"SlurmctldHost=localhost({self.address})",
             f"SlurmctldPort={port}",
             *(["CommunicationParameters=NoCtldInAddrAny"] if self.private else []),
-            *proof,
+            "AuthType=auth/munge",
+            "CredType=cred/munge",
+            f"AuthInfo=socket={munge}",
             f"SlurmUser={account}",
             f"SlurmdUser={account}",
             f"StateSaveLocation={self.folder}/state",
@@ -435,10 +504,10 @@ def lines(records: Sequence[dict[str, str]]) -> str:
     return "".join(" ".join(f"{key}={value}" for key, value in record.items()) + "\n" for record in records)
 
 
-def listens(family: int, address: Any) -> bool:
-    """Whether a process listens at this address."""
-    with socket.socket(family) as probe:
-        return probe.connect_ex(address) == 0
+def listens(address: str, port: int) -> bool:
+    """Whether a process listens at this port."""
+    with socket.socket() as probe:
+        return probe.connect_ex((address, port)) == 0
 
 
 def loopback() -> tuple[bool, str]:

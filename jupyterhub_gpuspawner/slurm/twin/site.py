@@ -94,14 +94,16 @@ def _arguments(request: Request) -> tuple[dict[str, str], list[str]]:
     unknown = []
     for written, value in _all_options(request):
         name = _SAME.get(written, written)
-        if name in PLACEMENT_OPTIONS:
+        if name in PLACEMENT_OPTIONS and controller.is_option(name, value):
             options[name] = value
         elif name not in NEUTRAL:
-            unknown.append(name)
+            unknown.append(written if name not in PLACEMENT_OPTIONS else f"{written}={value}")
     if options.get("exclusive") in ("user", "mcs"):  # everybody is another person here
         options["exclusive"] = ""
     if "licenses" in options:
         options["licenses"] = ",".join(map(_license, re.split("[,;]", options["licenses"])))
+    if "reservation" in options:
+        options["reservation"] = ",".join(map(_reservation_name, words(options["reservation"])))
     return options, unknown
 
 
@@ -111,13 +113,17 @@ def _all_options(request: Request) -> Iterator[tuple[str, str]]:
 
 def _license(name: str) -> str:
     """A licence of a remote server, ``matlab@flex:2``, is one of the twin's own."""
-    return name.replace("@", "_")
+    return re.sub("[@/]", "_", name)
+
+
+def _reservation_name(name: str) -> str:
+    """The twin's name of a reservation: the site's may have blanks."""
+    return re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
 
 
 # --- from the site's answers ----------------------------------------------------------------------------------------
 
 _PARAMETER = re.compile(r"^(?P<key>[A-Za-z][\w/]*) *= ?(?P<value>.*)$", re.ASCII | re.MULTILINE)
-_WORD = re.compile(r"[^\s\"'\\#\0]*")
 _CONFIG = (
     "SelectType",
     "SelectTypeParameters",
@@ -240,7 +246,9 @@ def _words_of(record: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
     chosen = {key: present(record.get(key)) for key in keys}
     # scontrol prints DefCpuPerGPU and DefMemPerGPU together
     chosen |= dict(re.findall(r"\b(DefCpuPerGPU|DefMemPerGPU)=([0-9]+)", present(record.get("JobDefaults"))))
-    return {key: value for key, value in chosen.items() if value.upper() not in _UNSET and _WORD.fullmatch(value)}
+    return {
+        key: value for key, value in chosen.items() if value.upper() not in _UNSET and controller.is_value(key, value)
+    }
 
 
 def _config(config: Mapping[str, str], licenses: Mapping[str, int]) -> dict[str, str]:
@@ -274,7 +282,9 @@ def _node(record: Mapping[str, str], features: str) -> dict[str, str]:
         "Feature": record.get(features, ""),
         "Gres": re.sub(r"\([^()]*\)", "", present(record.get("Gres"))),
     }
-    return {key: value for key in line if (value := present(line[key])) and value != "0" and _WORD.fullmatch(value)}
+    return {
+        key: value for key in line if (value := present(line[key])) and value != "0" and controller.is_value(key, value)
+    }
 
 
 def _partition(record: Mapping[str, str], nodes: Collection[str]) -> dict[str, str]:
@@ -371,7 +381,7 @@ def _written(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]
     by_node: dict[str, list[dict[str, str]]] = {}
     for line in text.splitlines():
         record = {key.lower(): value for key, value in fields(line.partition("#")[0]).items()}
-        values = {key: record[key.lower()] for key in _GRES_KEYS if _WORD.fullmatch(record.get(key.lower(), " "))}
+        values = {key: record[key.lower()] for key in _GRES_KEYS if controller.is_value(key, record.get(key.lower()))}
         if "Name" not in values:
             continue
         for name in expand_nodelist(record["nodename"]) if "nodename" in record else nodes:
@@ -608,7 +618,7 @@ def _reservations(text: str, at: float, nodes: Mapping[str, Mapping[str, str]]) 
         if ends > at and (members or licenses):
             reported = [len(parse_cpulist(cores)) for cores in re.findall(r"\bNodeName=\S+ CoreIDs=(\S+)", line)]
             yield _Reservation(
-                name=record["ReservationName"],
+                name=_reservation_name(record["ReservationName"]),
                 flags=words(record.get("Flags")),
                 starts=starts,
                 ends=ends,
