@@ -322,8 +322,8 @@ def claimed(
     if plan.claim is None or not len(granted):
         return granted
     problems = [problem for problem in granted.problems if problem != UNMANAGED]
-    if granted.positions is None:
-        problems.append("No GPU was claimed: it is not known which GPUs this node has.")
+    if granted.positions is None or granted.names is None:
+        problems.append("No GPU was claimed: it is not known which GPUs this node has, or what CUDA calls them.")
         return GpuGrant(problems=tuple(problems))
     used, why_unknown = ({}, "") if topology.simulated else in_use(plan.deadline)
     if why_unknown:

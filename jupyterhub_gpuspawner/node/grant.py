@@ -1,14 +1,18 @@
 """The GPUs and CPUs that Slurm granted to this job on this node. The launcher never uses more.
 
-Three index spaces meet here (gres.conf(5), sbatch(1), srun(1)):
+Four ways to count or name GPUs meet here (gres.conf(5), sbatch(1), srun(1); CUDA C++ Programming Guide, "CUDA
+Environment Variables"). Each has a type of its own, and only functions of this module lead from one to another:
 
-- *Slurm's index* counts the node's GPUs (or MIG devices) in the order of gres.conf: ``SLURM_JOB_GPUS``,
+- :class:`SlurmIndex` counts the node's GPUs (or MIG devices) in the order of gres.conf: ``SLURM_JOB_GPUS``,
   ``SLURM_STEP_GPUS``, ``IDX:`` in ``scontrol show job -d``.
-- *The visible name* is an entry of ``CUDA_VISIBLE_DEVICES``: with ``ConstrainDevices=yes`` counted from 0 within the
-  job, otherwise Slurm's index; a UUID for MIG devices and with ``Flags=env_uuid``. The i-th name belongs to the i-th
-  Slurm index.
-- *The position* is the index into :attr:`NodeTopology.gpus`. Inside a device cgroup NVML lists only the job's GPUs,
-  numbered from 0; without one it lists all GPUs of the node.
+- :class:`CudaIndex` counts the GPUs that this process may open, in the order of their PCI bus ids: all of the node's,
+  or in a device cgroup (``ConstrainDevices=yes``) those of the job, from 0.
+- :class:`VisibleName` is an entry of ``CUDA_VISIBLE_DEVICES``: a CUDA index, or a UUID, as for MIG devices and with
+  ``Flags=env_uuid``. Slurm writes the i-th name for the i-th of its indices.
+- *The position* is the index into :attr:`NodeTopology.gpus`. NVML lists the GPUs that this process may open, so where
+  it was asked, the position is the CUDA index. A topology file, and the kernel, list all GPUs of the node.
+
+``Gpu.index``, the NVML index, is none of these: some drivers count GPUs that this process may not open.
 
 Visible names keep the form in which Slurm wrote them; they are only filtered and reordered. A program that expects
 numbers finds numbers, one that expects UUIDs finds UUIDs. CUDA takes no numbers for MIG devices: they are always UUIDs.
@@ -31,8 +35,27 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.units import NodeAllocation
 
 
+class SlurmIndex(int):
+    """Slurm's index of a GPU or MIG device of a node."""
+
+    __slots__ = ()
+
+
+class CudaIndex(int):
+    """The number by which CUDA knows a GPU that this process may open."""
+
+    __slots__ = ()
+
+
+class VisibleName(str):
+    """An entry of ``CUDA_VISIBLE_DEVICES``."""
+
+    __slots__ = ()
+
+
 Numbers = tuple[int, ...]
-Names = tuple[str, ...]
+Names = tuple[VisibleName, ...]
+SlurmIndices = tuple[SlurmIndex, ...]
 
 
 UNMANAGED = "Slurm does not allocate this node's GPUs, so other jobs may use them too."
@@ -47,16 +70,16 @@ class GpuGrant:
     """
 
     names: Names | None = ()
-    """Entries for ``CUDA_VISIBLE_DEVICES``; None leaves that variable unchanged."""
+    """Entries for ``CUDA_VISIBLE_DEVICES``; None leaves that variable unchanged, since they are not known."""
     positions: Numbers | None = ()
-    slurm: Numbers = ()
+    slurm: SlurmIndices = ()
     """Slurm's indices, in the same order; empty if not known."""
     problems: tuple[str, ...] = ()
     choice: Choice = field(default_factory=Choice)
     """How they were chosen."""
 
     def __len__(self) -> int:
-        return len(self.names or ())
+        return len(self.names if self.names is not None else self.positions or ())
 
     @property
     def visible(self) -> str | None:
@@ -68,7 +91,7 @@ class GpuGrant:
         indices = tuple(order)
         return replace(
             self,
-            names=tuple((self.names or ())[n] for n in indices),
+            names=None if self.names is None else tuple(self.names[n] for n in indices),
             positions=None if self.positions is None else tuple(self.positions[n] for n in indices),
             slurm=tuple(self.slurm[n] for n in indices) if self.slurm else (),
             problems=(*self.problems, *problems),
@@ -81,6 +104,8 @@ class GpuGrant:
 
 UNCHANGED = GpuGrant(names=None)
 """No GPU that is known: the environment stays as it is."""
+UNSAID = GpuGrant(names=None, positions=None)
+"""Neither the environment nor slurmctld says whether this job has GPUs."""
 
 
 def in_job(environ: Mapping[str, str]) -> bool:
@@ -99,26 +124,40 @@ def gpus(environ: Mapping[str, str], topology: NodeTopology, slurm: Slurm) -> Gp
 
 
 def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+    indices = slurm_indices(environ.get("SLURM_STEP_GPUS")) or slurm_indices(environ.get("SLURM_JOB_GPUS"))
     if names == ():
-        return GpuGrant()
-    indices = _indices(environ.get("SLURM_STEP_GPUS")) or _indices(environ.get("SLURM_JOB_GPUS"))
+        return GpuGrant(problems=(f"{_granted_words(indices)}, but none is visible to this job.",) if indices else ())
     if names and not _is_numeric(names):
         return _by_uuid(names, indices, topology)
     count = len(names or ()) or number(environ.get("SLURM_GPUS_ON_NODE")) or 0
     if not indices and count and _is_open(names, count, topology):
-        indices = slurm.allocation().gpu_indices
-    if indices or names:
-        return _by_index(names if indices else None, indices or tuple(int(name) for name in names or ()), topology)
+        indices = _asked(slurm)
+    if indices:
+        return _by_index(names, indices, topology)
+    if names:
+        return _visible(names, topology)
     return _by_count(count, topology) if count else _without_grant(topology, slurm)
 
 
+def _asked(slurm: Slurm) -> SlurmIndices:
+    return tuple(map(SlurmIndex, slurm.allocation().gpu_indices))
+
+
 def _without_grant(topology: NodeTopology, slurm: Slurm) -> GpuGrant:
-    """No GPU; or all of them, if Slurm does not manage this node's GPUs, or has given the job the whole node."""
+    """What slurmctld says, where the environment names no GPU.
+
+    All of them, if Slurm does not manage this node's GPUs, or has given the job the whole node.
+    """
     if not topology.gpus:
         return GpuGrant()
     if slurm.hands_out_gpus() is False:
         return replace(_visible(None, topology), problems=(UNMANAGED,))
-    return _visible(None, topology) if slurm.gives_nodes_alone() else GpuGrant()
+    indices = _asked(slurm)
+    if indices:
+        return _by_index(None, indices, topology)
+    if slurm.gives_nodes_alone():
+        return _visible(None, topology)
+    return GpuGrant() if slurm.answers() else UNSAID
 
 
 def visible_names(environ: Mapping[str, str]) -> Names | None:
@@ -129,21 +168,22 @@ def visible_names(environ: Mapping[str, str]) -> Names | None:
     text = environ.get("CUDA_VISIBLE_DEVICES", environ.get("GPU_DEVICE_ORDINAL"))
     if text is None:
         return None
-    names: list[str] = []
+    names: list[VisibleName] = []
     for name in text.split(","):
         if name.strip() in ("", "-1", "NoDevFiles", "none", "void"):
             break
-        names.append(name.strip())
+        names.append(VisibleName(name.strip()))
     return tuple(dict.fromkeys(names))
 
 
-def _is_numeric(names: Names) -> bool:
+def _is_numeric(names: Iterable[str]) -> bool:
     return all(name.isascii() and name.isdigit() for name in names)
 
 
-def _indices(text: str | None) -> Numbers:
+def slurm_indices(text: str | None) -> SlurmIndices:
+    """The indices in a variable such as ``SLURM_JOB_GPUS``; empty without it, or if it has another form."""
     words = tuple(word.strip() for word in (text or "").split(",") if word.strip())
-    return tuple(dict.fromkeys(int(word) for word in words)) if _is_numeric(words) else ()
+    return tuple(dict.fromkeys(SlurmIndex(int(word)) for word in words)) if _is_numeric(words) else ()
 
 
 def number(text: str | None) -> int | None:
@@ -151,72 +191,110 @@ def number(text: str | None) -> int | None:
     return int(text) if text and _is_numeric((text,)) else None
 
 
+def _shows_what_cuda_counts(topology: NodeTopology) -> bool:
+    """Whether the topology lists the GPUs that this process may open, which is what NVML and CUDA do.
+
+    A topology file and the kernel's ``/sys`` list all of the node's GPUs.
+    """
+    return "nvml" in topology.source.split("+")
+
+
 def _is_open(names: Names | None, count: int, topology: NodeTopology) -> bool:
     """Whether the names, or the count, leave open which devices are meant.
 
-    NVML shows either only the job's GPUs (then all of them are meant) or, without a device cgroup, every GPU (then the
-    names are Slurm's indices). A topology file always shows every GPU, so a name may be of either kind.
+    All devices are meant if there are as many. Names are CUDA indices; which devices these are is only known where
+    what CUDA counts is.
     """
-    return count != len(topology.gpus) and (not names or topology.is_from_file)
+    return count != len(topology.gpus) and not (names and (_shows_what_cuda_counts(topology) or not topology.gpus))
 
 
 def _visible(names: Names | None, topology: NodeTopology) -> GpuGrant:
+    """The grant by visible names alone; None: all GPUs."""
     if names is None:
-        everything = tuple(range(len(topology.gpus)))
-        return GpuGrant(tuple(_own_name(topology, n) for n in everything), everything)
-    if _is_numeric(names):
-        return _by_index(None, tuple(int(name) for name in names), topology) if names else GpuGrant()
-    return _by_uuid(names, (), topology)
+        return _named(tuple(range(len(topology.gpus))), (), topology)
+    if not _is_numeric(names):
+        return _by_uuid(names, (), topology)
+    numbers = [CudaIndex(int(name)) for name in names]
+    shown = len(topology.gpus)
+    if not (_shows_what_cuda_counts(topology) or topology.simulated or len(numbers) == shown):
+        unknown = "Slurm does not say which of the node's GPUs these are"
+        return GpuGrant(names, None, (), (f"CUDA_VISIBLE_DEVICES is {','.join(names)}; {unknown}.",))
+    valid = next((n for n, number in enumerate(numbers) if number >= shown), len(numbers))
+    if valid == len(numbers):
+        return _kept(names, tuple(numbers), (), topology)
+    problem = (
+        f"CUDA_VISIBLE_DEVICES is {','.join(names)}, but this job may open {shown} GPU{'s' if shown != 1 else ''}."
+    )
+    if not valid:
+        return GpuGrant(names, None, (), (problem,))
+    return _kept(names[:valid], tuple(numbers[:valid]), (), topology, problem)
 
 
-def _by_uuid(names: Names, indices: Numbers, topology: NodeTopology) -> GpuGrant:
-    """The grant by UUID; like CUDA, any unambiguous prefix is accepted."""
-    slurm = indices if len(indices) == len(names) else ()
-    positions = []
+def _by_uuid(names: Names, indices: SlurmIndices, topology: NodeTopology) -> GpuGrant:
+    """The grant by UUID; like CUDA, any unambiguous prefix is accepted.
+
+    As many names as Slurm granted GPUs are Slurm's own; of more of them, those count that were granted.
+    """
+    positions: list[int] = []
     for name in names:
         matches = [n for n, gpu in enumerate(topology.gpus) if gpu.uuid and gpu.uuid.startswith(name)]
         if len(matches) != 1:
-            return GpuGrant(names, None, slurm, (f"No GPU on this node matches {name}.",))
+            written = indices if len(indices) == len(names) else ()
+            return GpuGrant(names, None, written, (f"No GPU on this node matches {name}.",))
         positions.append(matches[0])
-    return GpuGrant(names, tuple(positions), slurm)
+    index_at = {position: index for index, position in (positions_of(indices, topology) or {}).items()}
+    if len(names) > len(indices) and index_at:
+        both = [n for n, position in enumerate(positions) if position in index_at]
+        kept = tuple(index_at[positions[n]] for n in both)
+        problem = _in_both(names, indices)
+        return GpuGrant(tuple(names[n] for n in both), tuple(positions[n] for n in both), kept, (problem,))
+    if all(position in index_at for position in positions):
+        return GpuGrant(names, tuple(positions), tuple(index_at[position] for position in positions))
+    return GpuGrant(names, tuple(positions), indices if len(indices) == len(names) else ())
 
 
-def _by_index(names: Names | None, indices: Numbers, topology: NodeTopology) -> GpuGrant:
-    """The grant by Slurm's indices; the names are kept, each with its index."""
-    mine = indices
-    problems: tuple[str, ...] = ()
+def _by_index(names: Names | None, indices: SlurmIndices, topology: NodeTopology) -> GpuGrant:
+    """The grant by Slurm's indices; of visible names, those are kept whose GPU was granted."""
+    position_of = positions_of(indices, topology)
     if names is None:
-        names = tuple(str(index) for index in indices)
-    else:
-        pairs = _paired(names, indices, topology)
-        if len(pairs) < max(len(names), len(indices)):
-            listed = f"CUDA_VISIBLE_DEVICES is {','.join(names)}, but Slurm granted GPU {format_cpulist(indices)}"
-            problems = (f"{listed}; only GPUs in both are used.",)
-        names, mine = tuple(name for name, _ in pairs), tuple(index for _, index in pairs)
-    position_of = _positions(indices, topology)
+        if position_of is None:
+            return GpuGrant((), None, indices, (_missing(indices, topology),))
+        return _named(tuple(position_of[index] for index in indices), indices, topology)
+    pairs = _paired(names, indices, position_of, topology)
+    problems = (_in_both(names, indices),) if len(pairs) < max(len(names), len(indices)) else ()
+    kept, mine = tuple(name for name, _ in pairs), tuple(index for _, index in pairs)
     if position_of is None:
-        return GpuGrant(names, None, mine, (*problems, _missing(mine, topology)))
-    positions = tuple(position_of[index] for index in mine)
-    named = tuple(
-        _own_name(topology, position) if topology.gpus[position].mig else name
-        for name, position in zip(names, positions)
-    )
-    return GpuGrant(named, positions, mine, problems)
+        return GpuGrant(kept, None, mine, (*problems, _missing(indices, topology)))
+    return _kept(kept, tuple(position_of[index] for index in mine), mine, topology, *problems)
 
 
-def _paired(names: Names, indices: Numbers, topology: NodeTopology) -> list[tuple[str, int]]:
-    """Each name with its Slurm index; names that do not belong to the job are left out.
+def _paired(
+    names: Names, indices: SlurmIndices, position_of: Mapping[SlurmIndex, int] | None, topology: NodeTopology
+) -> list[tuple[VisibleName, SlurmIndex]]:
+    """Each name, a number, with its Slurm index; names that do not belong to the job are left out.
 
-    Slurm writes the i-th name for the i-th index. A site's own shell lines may have removed or reordered names: then a
-    name is a number within the job if the driver shows only the job's GPUs, and otherwise Slurm's index.
+    The names are CUDA indices, so where what CUDA counts is known they are positions. A line such as
+    ``CUDA_VISIBLE_DEVICES=$SLURM_JOB_GPUS`` means something else only in a device cgroup: there all of Slurm's indices
+    are replaced by what CUDA calls these GPUs.
+
+    Elsewhere Slurm writes the i-th name for the i-th index. If a site's own lines have removed or reordered names, a
+    name is Slurm's index where it is one of them, and otherwise a number within the job.
     """
-    numbers = tuple(int(name) for name in names)
-    alone = not topology.is_from_file and len(topology.gpus) == len(indices)
-    if numbers in (indices, tuple(range(len(indices)))):
+    numbers = tuple(CudaIndex(int(name)) for name in names)
+    as_slurms = tuple(map(SlurmIndex, numbers))
+    if position_of is not None and _shows_what_cuda_counts(topology) and not _has_mig(topology):
+        index_at = {position_of[index]: index for index in indices}
+        pairs = [(name, index_at[number]) for name, number in zip(names, numbers) if number in index_at]
+        if len(pairs) == len(names) or set(as_slurms) != set(indices):
+            return pairs
+        own = {index: _name(topology, position_of[index], of=len(indices)) for index in as_slurms}
+        return [(name, index) for index, name in own.items() if name is not None]
+    if as_slurms == indices or numbers == tuple(range(len(indices))):
         return list(zip(names, indices))
-    if not set(numbers) <= set(indices) and (alone or max(numbers) < len(indices)):
+    alone = _shows_what_cuda_counts(topology) and len(topology.gpus) == len(indices)
+    if not set(as_slurms) <= set(indices) and (alone or max(numbers) < len(indices)):
         return [(name, indices[number]) for name, number in zip(names, numbers) if number < len(indices)]
-    return [(name, number) for name, number in zip(names, numbers) if number in indices]
+    return [(name, index) for name, index in zip(names, as_slurms) if index in indices]
 
 
 def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
@@ -228,29 +306,72 @@ def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
     return GpuGrant((), None, problems=(problem,))
 
 
-def _positions(indices: Numbers, topology: NodeTopology) -> dict[int, int] | None:
+def positions_of(indices: SlurmIndices, topology: NodeTopology) -> dict[SlurmIndex, int] | None:
     """The position in the topology of each of Slurm's indices; None if that is not known.
 
     Either the topology counts as Slurm does, or it shows only the job's GPUs, in the same order.
     """
-    if any(gpu.mig for gpu in topology.gpus):
-        positions = {n: n for n in range(len(topology.gpus))}
-    else:
-        positions = {gpu.index: n for n, gpu in enumerate(topology.gpus)}
-    if all(index in positions for index in indices):
-        return positions
+    by_number = {n if _has_mig(topology) else gpu.index: n for n, gpu in enumerate(topology.gpus)}
+    if all(index in by_number for index in indices):
+        return {index: by_number[index] for index in indices}
     if len(indices) == len(topology.gpus):
         return {index: n for n, index in enumerate(sorted(indices))}
     return None
 
 
-def _own_name(topology: NodeTopology, position: int) -> str:
-    """The visible name if Slurm gives none: the index of a whole GPU, the UUID of a MIG device."""
-    gpu = topology.gpus[position]
-    return gpu.uuid if gpu.mig and gpu.uuid else str(gpu.index)
+def _has_mig(topology: NodeTopology) -> bool:
+    return any(gpu.mig for gpu in topology.gpus)
 
 
-def _missing(indices: Numbers, topology: NodeTopology) -> str:
+def _named(positions: Numbers, indices: SlurmIndices, topology: NodeTopology) -> GpuGrant:
+    """These GPUs by names of our own; without a name for one of them, the environment stays as it is."""
+    names = [_name(topology, position, of=len(positions)) for position in positions]
+    known = tuple(name for name in names if name is not None)
+    if len(known) == len(names):
+        return GpuGrant(known, positions, indices)
+    which = _granted_words(indices) if indices else "All GPUs of this node were granted"
+    problem = f"{which}, but what CUDA calls them is not known; all GPUs that this job may open are left visible."
+    return GpuGrant(None, positions, indices, (problem,))
+
+
+def _kept(names: Names, positions: Numbers, indices: SlurmIndices, topology: NodeTopology, *problems: str) -> GpuGrant:
+    """These GPUs by the names that they have, but MIG devices by UUID."""
+    gpus = [topology.gpus[position] for position in positions]
+    kept = (VisibleName(gpu.uuid) if gpu.mig and gpu.uuid else name for name, gpu in zip(names, gpus))
+    return GpuGrant(tuple(kept), positions, indices, problems)
+
+
+def _name(topology: NodeTopology, position: int, *, of: int) -> VisibleName | None:
+    """What CUDA calls a GPU, one ``of`` so many that the job has: its CUDA index, or else its UUID."""
+    index = _cuda_index(topology, position, of)
+    if index is not None:
+        return VisibleName(str(index))
+    return VisibleName(topology.gpus[position].uuid) if topology.gpus[position].uuid else None
+
+
+def _cuda_index(topology: NodeTopology, position: int, granted: int) -> CudaIndex | None:
+    """The CUDA index of a GPU of this job, which has ``granted`` GPUs; None if it is not known.
+
+    It is not where only some GPUs of a description of the whole node were granted, which may be in a device cgroup;
+    where there are MIG devices; and after a GPU that does not respond, which CUDA may leave out.
+    """
+    if _has_mig(topology):
+        return None
+    if _shows_what_cuda_counts(topology):
+        return CudaIndex(position) if all(gpu.uuid for gpu in topology.gpus[:position]) else None
+    return CudaIndex(position) if topology.simulated or granted == len(topology.gpus) else None
+
+
+def _granted_words(indices: SlurmIndices) -> str:
+    return f"Slurm granted GPU {format_cpulist(indices)}"
+
+
+def _in_both(names: Names, indices: SlurmIndices) -> str:
+    listed = f"CUDA_VISIBLE_DEVICES is {','.join(names)}, but {_granted_words(indices)}"
+    return f"{listed}; only GPUs in both are used."
+
+
+def _missing(indices: SlurmIndices, topology: NodeTopology) -> str:
     present = format_cpulist(gpu.index for gpu in topology.gpus)
     text = f"only GPU {present} was found" if present else "no NVIDIA GPU was found"
     return f"GPU {format_cpulist(indices)} was granted, but {text} on this node."
@@ -315,6 +436,11 @@ class Slurm:
         if self._job is None:
             self._job = answer_about_job(self._environ)
         return allocation_on(self._environ.get("SLURMD_NODENAME", ""), self._job)
+
+    def answers(self) -> bool:
+        """Whether it says anything about this job."""
+        self.allocation()
+        return bool(self._job)
 
     def hands_out_gpus(self) -> bool | None:
         """Whether this node's GPUs, or shares of them, are a generic resource at all; None without an answer."""

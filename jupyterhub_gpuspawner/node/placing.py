@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import bind, grant
-from jupyterhub_gpuspawner.node.grant import UNCHANGED, GpuGrant, Slurm
+from jupyterhub_gpuspawner.node.grant import UNCHANGED, UNSAID, GpuGrant, Slurm
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.placement import choice
 from jupyterhub_gpuspawner.placement.affinity import (
@@ -140,7 +140,7 @@ class Placing:
             self.problems.append(f"The profile promises {gpus}; only {len(granted)} available.")
         if not len(granted):
             return self._no_gpus(topology, granted)
-        count = promised or len(granted)
+        count = promised if promised and granted.names is not None else len(granted)
         if granted.positions is None:
             return granted.take(range(min(count, len(granted))))
         best = choice.choose(topology, granted=granted.positions, count=count, cpus=cpus, policy=self.plan.policy)
@@ -149,8 +149,18 @@ class Placing:
 
     def _no_gpus(self, topology: NodeTopology, granted: GpuGrant) -> GpuGrant:
         """Hide the node's GPUs from a job that has none; change nothing if the job has GPUs that were not found."""
-        if granted.positions is None or not topology.gpus or not grant.in_job(self.environ):
+        if not topology.gpus or not grant.in_job(self.environ):
             return UNCHANGED
+        if granted == UNSAID:
+            if not self.plan.gpus:
+                return GpuGrant().because(
+                    "Slurm does not say that this job has a GPU; the node's GPUs are hidden from it."
+                )
+            self.problems.append("Slurm does not say which GPUs this job has; all that it may open are left visible.")
+        if granted.positions is None:
+            return UNCHANGED
+        if granted.problems:
+            return GpuGrant().because("The GPUs of this job are hidden from its server.")
         return GpuGrant().because("This job has no GPU; the node's GPUs are hidden from it.")
 
     def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:
@@ -215,6 +225,7 @@ def _gpu_documents(gpus: GpuGrant, topology: NodeTopology) -> tuple[PlacedGpu, .
             PlacedGpu(index=number or 0, uuid=name if number is None else "")
             for number, name in zip(numbers, gpus.names or ())
         )
+    names: Sequence[str] = gpus.names if gpus.names is not None else [""] * len(gpus.positions)
     return tuple(
         PlacedGpu(
             index=int(name) if name.isdigit() else topology.gpus[position].index,
@@ -226,7 +237,7 @@ def _gpu_documents(gpus: GpuGrant, topology: NodeTopology) -> tuple[PlacedGpu, .
             mig=topology.gpus[position].mig,
             mig_device=topology.mig_device(position),
         )
-        for name, position in zip(gpus.names or (), gpus.positions)
+        for name, position in zip(names, gpus.positions)
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from jupyterhub_gpuspawner.node import grant
-from jupyterhub_gpuspawner.node.grant import GpuGrant, Slurm
+from jupyterhub_gpuspawner.node.grant import GpuGrant, Slurm, SlurmIndex, VisibleName
 from jupyterhub_gpuspawner.placement import affinity
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
@@ -21,6 +21,7 @@ class Slurmctld(Slurm):
     granted: NodeAllocation = field(default_factory=partial(NodeAllocation, "g1"))
     gpus_handed_out: bool | None = None
     calls: int = 0
+    answering: bool = True
 
     def allocation(self) -> NodeAllocation:
         self.calls += 1
@@ -29,6 +30,9 @@ class Slurmctld(Slurm):
     def hands_out_gpus(self) -> bool | None:
         self.calls += 1
         return self.gpus_handed_out
+
+    def answers(self) -> bool:
+        return self.answering
 
     def gives_nodes_alone(self) -> bool:
         return False
@@ -72,7 +76,8 @@ def gpus(names: str, positions: str | None, slurm: str = "", *problems: str) -> 
     numbers = [
         None if text is None else tuple(map(int, text.split(","))) if text else () for text in (positions, slurm)
     ]
-    return GpuGrant(tuple(names.split(",")) if names else (), numbers[0], numbers[1] or (), problems)
+    visible = tuple(map(VisibleName, names.split(","))) if names else ()
+    return GpuGrant(visible, numbers[0], tuple(map(SlurmIndex, numbers[1] or ())), problems)
 
 
 FROM_THE_ENVIRONMENT = {
@@ -98,13 +103,23 @@ FROM_THE_ENVIRONMENT = {
         gpus("3", "3", "3"),
     ),
     "indices without visible names": ("job=1,3", node(4), gpus("1,3", "1,3", "1,3")),
-    "names alone, and the driver shows more: no cgroup, so they are Slurm's": (
+    "names alone, and the driver shows more: they are CUDA's": (
         "visible=1,2 count=2",
         node(4),
-        gpus("1,2", "1,2", "1,2"),
+        gpus("1,2", "1,2"),
     ),
-    "names alone, and the driver shows as many": ("visible=0,1 count=2", node(2), gpus("0,1", "0,1", "0,1")),
-    "OpenCL's variable where CUDA's is not set": ("ordinal=1", node(4), gpus("1", "1", "1")),
+    "names alone, and the driver shows as many": ("visible=0,1 count=2", node(2), gpus("0,1", "0,1")),
+    "names alone, and the driver shows fewer: CUDA stops at the first that it does not have": (
+        "visible=1,2,0",
+        node(2),
+        gpus("1", "1", "", "CUDA_VISIBLE_DEVICES is 1,2,0, but this job may open 2 GPUs."),
+    ),
+    "names alone, of which CUDA has none": (
+        "visible=5,7 count=2",
+        node(2),
+        gpus("5,7", None, "", "CUDA_VISIBLE_DEVICES is 5,7, but this job may open 2 GPUs."),
+    ),
+    "OpenCL's variable where CUDA's is not set": ("ordinal=1", node(4), gpus("1", "1")),
     "a count that is all there is": ("count=4", node(4), gpus("0,1,2,3", "0,1,2,3")),
     "UUIDs (Flags=env_uuid), and the beginning of one": (
         "visible=GPU-3333,GPU-11 job=3,1",
@@ -119,8 +134,12 @@ FROM_THE_ENVIRONMENT = {
     ),
     "a share of a GPU": ("job=0 shards=2 visible=0", node(4), gpus("0", "0", "0")),
     "Slurm's word for none": ("visible=NoDevFiles", node(4), gpus("", "")),
-    "hidden by an admin's line": ("visible= job=0,1", node(4), gpus("", "")),
-    "CUDA stops at what it does not take": ("visible=3,-1,2", node(4), gpus("3", "3", "3")),
+    "hidden by an admin's line": (
+        "visible= job=0,1",
+        node(4),
+        gpus("", "", "", "Slurm granted GPU 0-1, but none is visible to this job."),
+    ),
+    "CUDA stops at what it does not take": ("visible=3,-1,2", node(4), gpus("3", "3")),
     "a CPU job on a node without GPUs": ("", node(0), gpus("", "")),
     "no driver": (
         "job=2,3 visible=2,3",
@@ -180,7 +199,12 @@ FROM_SLURMCTLD = {
         (2, 3),
         gpus("0,1", "2,3", "2,3"),
     ),
-    "without an answer the names are Slurm's": ("visible=2,3", node(4, source="file"), (), gpus("2,3", "2,3", "2,3")),
+    "without an answer it is not known what the names count": (
+        "visible=2,3",
+        node(4, source="file"),
+        (),
+        gpus("2,3", None, "", "CUDA_VISIBLE_DEVICES is 2,3; Slurm does not say which of the node's GPUs these are."),
+    ),
     "without an answer a count names none": (
         "count=2",
         node(4),
@@ -245,7 +269,7 @@ def test_names_that_an_admins_line_changed_never_widen(
     ("visible", "expected"),
     [
         (None, gpus("0,1,2,3", "0,1,2,3")),
-        ("1,2", gpus("1,2", "1,2", "1,2")),
+        ("1,2", gpus("1,2", "1,2")),
         ("GPU-2222", gpus("GPU-2222", "2")),
         ("", gpus("", "")),
     ],

@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.placement.topology import from_document, load
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport
 from tests.node.conftest import StandinNvml, dies
 from tests.standins.nvml import describe
@@ -229,6 +230,24 @@ def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, standin: Stan
     assert server["environ"]["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu.index) for gpu in report.placement.gpus)
     assert report.topology is not None
     assert report.topology["links"] == [list(row) for row in machine.links]
+
+
+def test_in_a_device_cgroup_a_server_whose_variable_was_unset_has_the_jobs_gpus(
+    archive: Path, hub: ReportHub, standin: StandinNvml
+) -> None:
+    """To Slurm they are 5 and 7; CUDA, as NVML, counts the two that the job may open from 0."""
+    machine = load(str(MACHINES / "dgx1.json"))
+    links = tuple(tuple(machine.link(a, b) for b in (5, 7)) for a in (5, 7))
+    gpus = tuple(replace(machine.gpus[n], index=index) for index, n in enumerate((5, 7)))
+    standin.machine.write_text(describe(NodeTopology(gpus=gpus, links=links)))
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "5,7", "SLURM_GPUS_ON_NODE": "2"}
+
+    server = server_document(launch(archive, LaunchPlan(gpus=2), hub.environ | standin.environ | job))
+
+    placement = reported(hub).placement
+    assert server["environ"]["CUDA_VISIBLE_DEVICES"] == server["environ"]["GPUSPAWNER_GPUS"] == "0,1"
+    assert [gpu.uuid for gpu in placement.gpus] == [gpu.uuid for gpu in gpus]
+    assert placement.why.endswith("To Slurm these are GPUs 5,7.")
 
 
 def test_a_driver_that_hangs_delays_the_server_by_the_deadline(

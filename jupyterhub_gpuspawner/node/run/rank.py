@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.grant import Slurm, number, visible_names
+from jupyterhub_gpuspawner.node.grant import Slurm, number, positions_of, slurm_indices, visible_names
 from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Placing
 from jupyterhub_gpuspawner.node.run import variables
 from jupyterhub_gpuspawner.node.run.srun import SPEC, loads
@@ -186,7 +186,9 @@ class RankPlacing(Placing):
         if "gpu" in self.keeps:
             return granted
         if has_own("GPUS", self.environ, len(granted)):
-            self._beside = shares(_of_the_job(self.environ.get("SLURM_JOB_GPUS", ""), topology), self.rank.count)
+            indices = slurm_indices(self.environ.get("SLURM_JOB_GPUS"))
+            of_the_job = positions_of(indices, topology) or {}
+            self._beside = shares(tuple(of_the_job.values()), self.rank.count)
             return granted
         order = list(range(len(granted)))
         if granted.positions:
@@ -241,13 +243,6 @@ class RankPlacing(Placing):
 
     def _threads(self, topology: NodeTopology, cpus: Cpus) -> int:
         return max(1, super()._threads(topology, cpus) // self.sharing)
-
-
-def _of_the_job(indices: str, topology: NodeTopology) -> tuple[int, ...]:
-    """Positions of the GPUs that the whole job has on this node; empty if some of them cannot be seen."""
-    positions = {str(gpu.index): n for n, gpu in enumerate(topology.gpus) if gpu.mig is None}
-    words = indices.split(",")
-    return tuple(positions[word] for word in words) if all(word in positions for word in words) else ()
 
 
 _PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGQUIT)
