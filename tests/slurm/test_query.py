@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,10 @@ from jupyterhub_gpuspawner.hub.site.account import Account, account_of
 from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
+from jupyterhub_gpuspawner.slurm.job import JobIdentity
 from jupyterhub_gpuspawner.slurm.login_node import LoginNodeUnreachable, request
+from jupyterhub_gpuspawner.slurm.squeue import JOBS
+from jupyterhub_gpuspawner.slurm.twin.ask import read_site
 
 WRAPPERS = Path(__file__).parents[2] / "config" / "wrappers"
 SSH = """#!/bin/sh
@@ -58,16 +64,16 @@ def login(tmp_path: Path) -> LoginNode:
 
 async def test_a_question_arrives_with_its_words_and_an_environment_of_its_own(login: LoginNode) -> None:
     """Blanks and characters of a shell are data, and times are seconds, whatever the time zone of the login node."""
-    login.add("squeue", '#!/bin/sh\nprintf "%s|" "$@"; echo "$SLURM_TIME_FORMAT ${TZ-no zone} $LANG"\n')
-    answer = await login.installation.run("squeue", "-O", "a:|x $(id) 'q',b", "")
+    login.add("getent", '#!/bin/sh\nprintf "%s|" "$@"; echo "$SLURM_TIME_FORMAT ${TZ-no zone} $LANG"\n')
+    answer = await login.installation.run("getent", "passwd", "DOM\\ada $(id) 'q'")
 
-    assert (answer.code, answer.stdout) == (0, "-O|a:|x $(id) 'q',b||%s no zone C.UTF-8\n")
+    assert (answer.code, answer.stdout) == (0, "passwd|DOM\\ada $(id) 'q'|%s no zone C.UTF-8\n")
 
 
 async def test_no_question_lasts_for_ever(login: LoginNode) -> None:
-    """`squeue --iterate=1` would: the kernel ends it after the longest time for which a hub waits (600 s)."""
-    login.add("squeue", f"#!{sys.executable} -I\nimport signal\nprint(signal.alarm(0))\n")
-    answer = await login.installation.run("squeue", "--iterate=1")
+    """The kernel ends it after the longest time for which a hub waits (600 s)."""
+    login.add("scontrol", f"#!{sys.executable} -I\nimport signal\nprint(signal.alarm(0))\n")
+    answer = await login.installation.run("scontrol", "ping")
 
     assert 600 < int(answer.stdout) <= 660
 
@@ -99,6 +105,60 @@ async def test_a_missing_script_is_named(login: LoginNode) -> None:
 
     with pytest.raises(CommandMissing, match=r"squeue did not run on the login node: .*query.* not found"):
         await login.installation.run("squeue")
+
+
+@pytest.mark.parametrize("cluster", ["", "cedar"])
+async def test_all_that_the_hub_asks_is_permitted(login: LoginNode, cluster: str) -> None:
+    """By the client, about accounts, and for a twin; what is asked and refused would be missing at a site alone."""
+    asked: set[tuple[str, int | None]] = set()
+    slurm = Installation(
+        wrapper_dir=str(login.folder),
+        query_prefix=login.installation.query_prefix,
+        cluster=cluster,
+        observe=lambda command, _seconds, code: asked.add((command, code)),
+    )
+    for name in ("squeue", "scontrol", "sinfo", "sacctmgr"):
+        login.add(name, ANSWERS)
+    client, uid = SlurmClient(slurm), JobIdentity(owner="ada", uid=1001)
+    questions: list[Awaitable[Any]] = [
+        client.jobs(["7"]),
+        client.jobs(["7", "8"]),
+        client.every_job(),
+        client.jobs_of_start(uid),
+        client.job("7"),
+        client.job("7", allocations=True),
+        client.snapshot(),
+        client.allocations(),
+        client.address("g1.cluster"),
+        client.config(),
+        client.siblings(),
+        client.licenses(),
+        client.accounting_names(),
+        client.sees_jobs_of("ben"),
+        client.account(),
+        client.version(),
+        read_site(slurm),
+        LoginNodeAccounts(slurm).of("ada"),
+        slurm.run("scontrol", "ping"),
+    ]
+    await asyncio.gather(*questions, return_exceptions=True)  # some answers are none
+    await client.jobs(["7", "8"])  # their states alone
+
+    assert asked == {(command, 0) for command in ("squeue", "scontrol", "sinfo", "sacctmgr", "getent", "id")}
+
+
+ANSWERS = """#!/bin/sh
+# a site with all that makes the hub ask for more
+case "$*" in
+*config*) echo 'PrivateData = accounts'; echo 'AccountingStorageType = accounting_storage/slurmdbd'
+    echo 'AccountingStorageEnforce = associations,limits,qos'; echo 'PreemptType = preempt/qos'
+    echo 'SlurmUser = slurm(64030)'; echo 'ClusterName = cedar' ;;
+*AdminLevel*) echo Administrator ;;
+*node*) echo 'NodeName=g1 State=IDLE CPUTot=4' ;;
+*partition*) echo 'PartitionName=gpu Nodes=g1' ;;
+*reservation*) echo 'No reservations in the system' ;;
+esac
+"""
 
 
 async def test_a_missing_ssh_is_named_with_its_setting() -> None:
@@ -143,17 +203,20 @@ async def test_a_login_node_that_is_away_says_nothing_about_an_account(login: Lo
         await account_of("bob", cluster=accounts)
 
 
+COLUMNS = JOBS.columns("0123456789abcdef")
+LIST = ("squeue", "--local", "-h", "-a", "-t", "all")
 ALLOWED = [
-    ("squeue", "-h", "-O", "jobid"),
+    (*LIST, "-O", COLUMNS),
+    ("squeue", "--clusters=cedar", *LIST[1:], "-j", "7,8", "-O", COLUMNS),
     ("sinfo", "--version"),
-    ("sshare", "-n"),
     ("scontrol", "ping"),
     ("scontrol", "--local", "show", "job", "-o", "7"),
-    ("scontrol", "--clusters=cedar", "--local", "show", "job", "-o", "7"),
-    ("sacctmgr", "-n", "-P", "show", "qos"),
+    ("scontrol", "--clusters=cedar", "--local", "show", "job", "-d", "-o", "7"),
+    ("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt"),
     ("getent", "passwd", "ada"),
     ("id",),
 ]
+SHADOW = "/etc/shadow"
 REFUSED = [
     ("scontrol", "update", "JobId=7", "TimeLimit=1"),
     ("scontrol", "-M", "show", "update", "JobId=7"),
@@ -163,12 +226,41 @@ REFUSED = [
     ("scontrol", "-u", "show", "requeue", "7"),
     ("scontrol",),
     ("scontrol", "--local"),
+    ("scontrol", "show", "hostlist", SHADOW),
+    ("scontrol", "show", "hostlistsorted", SHADOW),
+    ("scontrol", "show", "hostnames", SHADOW),
+    ("scontrol", "show", "config", SHADOW),
+    ("scontrol", "show", "include", SHADOW),
+    ("scontrol", "--local", "show", "hostlist", "-o", SHADOW),
+    ("scontrol", "--local", "show", "node", "-o", SHADOW),
+    ("scontrol", "--local", "show", "job", "-o", SHADOW),
+    ("scontrol", "--local", "show", "job", "-o", "7", "8"),
+    ("scontrol", "write", "batch_script", "7", "/tmp/x"),
+    ("scontrol", "--clusters=../x", "ping"),
+    ("scontrol", "-Q", "ping"),
     ("sacctmgr", "-n", "delete", "user", "ada"),
     ("sacctmgr", "-i", "show"),
+    ("sacctmgr", "-n", "-P", "show", "qos", "format=Name", "dump", "/tmp/x"),
+    ("sacctmgr", "dump", "cedar", "file=/tmp/x"),
+    ("sacctmgr", "load", SHADOW),
+    ("sacctmgr", "-n", "-P", "show", "user", "where", "name=/etc/shadow", "format=AdminLevel"),
+    ("squeue",),
+    ("squeue", "--iterate=1"),
+    ("squeue", "-w", SHADOW),
+    ("squeue", f"--nodelist={SHADOW}"),
+    (*LIST, "-O", SHADOW),
+    (*LIST, "-j", SHADOW, "-O", COLUMNS),
+    (*LIST, "-u", SHADOW, "-O", COLUMNS),
+    (*LIST, "-O", COLUMNS, "-w", SHADOW),
+    ("sinfo", "-n", SHADOW),
+    ("sinfo", "--version", "-n", SHADOW),
+    ("sshare", "-n"),
+    ("sacct", "-f", SHADOW),
     ("sbatch", "--wrap=id"),
     ("scancel", "7"),
     ("getent", "shadow", "ada"),
     ("getent", "passwd", "-s"),
+    ("getent", "passwd", SHADOW),
     ("getent", "passwd"),
     ("id", "-u"),
     ("sh", "-c", "id"),
