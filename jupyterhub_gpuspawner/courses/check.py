@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.courses.course import Course, CourseDate, People, peo
 from jupyterhub_gpuspawner.courses.course_profile import MARGIN, course_profile, opens_at, profiles_of
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
-from jupyterhub_gpuspawner.courses.seats import SeatCount, estimate, in_words, tries
+from jupyterhub_gpuspawner.courses.seats import SeatCount, estimate, in_words, seats_left, tries
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit, resolve
@@ -372,12 +372,12 @@ def rank_of_next(
     names: Sequence[str],
     *,
     now: float,
-    unplaced: int,
+    waiting: Mapping[int, int],
 ) -> int:
     """Which of these requests the next server of a session makes: the first for which there is room, or the last.
 
-    ``unplaced``: servers of the session that have been asked for and hold nothing yet by the snapshots. Room is
-    estimated; whose server runs has a seat. ``now`` in seconds since the epoch.
+    ``waiting``: how many servers of the session have been asked for with each of them and hold nothing yet by the
+    snapshots. Room is estimated; whose server runs has a seat. ``now`` in seconds since the epoch.
     """
     plans_of_each = (
         plan_of(session, request, snapshots[cluster], names, opens=now)
@@ -386,14 +386,11 @@ def rank_of_next(
     )
     at = max([now, *(plan.at for plan in plans_of_each)])
     counts = estimate([request.resources for request in requests], snapshots, len(names), at=at)
-    for rank, count in enumerate(counts):
-        unplaced -= count
-        if unplaced < 0:
-            return rank
-    return len(requests) - 1
+    left = seats_left(counts, waiting)
+    return next((rank for rank, seats in enumerate(left) if seats), len(requests) - 1)
 
 
-def _estimates(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot]) -> list[int]:
+def estimated_seats(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot]) -> list[int]:
     """How many servers start with each of a plan's requests, by estimate."""
     resources = [request.resources for request in plan.requests]
     return estimate(resources, snapshots, len(plan.people), at=plan.at, own_jobs=plan.own_jobs)
@@ -403,13 +400,13 @@ def estimated(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot], why: 
     """Seats counted by hand, ``why`` in sentences; None for a plan without a request."""
     if not plan.requests:
         return None
-    counts, number = _estimates(plan, snapshots), len(plan.people)
+    counts, number = estimated_seats(plan, snapshots), len(plan.people)
     return SeatCount(number, tries(number), sum(counts), by_profile=by_profile(plan, counts), estimate=why)
 
 
 def ranks_of_people(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot]) -> dict[str, int]:
     """Which of a plan's requests each of its people makes, by estimate, if they start in the order of the roster."""
-    ranks = [rank for rank, count in enumerate(_estimates(plan, snapshots)) for _ in range(count)]
+    ranks = [rank for rank, count in enumerate(estimated_seats(plan, snapshots)) for _ in range(count)]
     return dict(zip(plan.people, chain(ranks, repeat(len(plan.requests) - 1)), strict=False))
 
 

@@ -42,6 +42,8 @@ class CourseProfile:
     """What they start."""
     base: str
     """The slug of the admin's profile that it narrows."""
+    rank: int
+    """Which of the session's profiles that is, from 0, in the order in which their seats are filled."""
     session: CourseDate | None
     """The session that is open, or else the next one; None after the last."""
     opens: datetime | None
@@ -105,7 +107,7 @@ def course_profile(
             "allow": _allow(course, base.allow, opens if only_sessions else None),
         }
     )
-    return CourseProfile(file.slug, profile, base.slug, session, _later(opens, base.allow), is_open)
+    return CourseProfile(file.slug, profile, base.slug, rank, session, _later(opens, base.allow), is_open)
 
 
 def participants_link(slug: str, course: Course, hub: str) -> str:

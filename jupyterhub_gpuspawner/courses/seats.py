@@ -156,6 +156,15 @@ def _explained(reason: str) -> str:
     return f" ({explanation.sentence.rstrip('.')})" if not explanation.clears and reason not in _SHORT_OF else ""
 
 
+def seats_left(counts: Sequence[int], waiting: Mapping[int, int]) -> list[int]:
+    """How many servers more start with each of several requests, of which ``counts`` start, by :func:`estimate`.
+
+    ``waiting``: how many servers have been asked for with each of them, by its place, and hold nothing yet. Whoever
+    waits for one request takes no seat of another.
+    """
+    return [max(0, count - waiting.get(rank, 0)) for rank, count in enumerate(counts)]
+
+
 def estimate(
     requests: Sequence[Resources],
     snapshots: Mapping[str, ClusterSnapshot],

@@ -230,6 +230,8 @@ class JobRequest:
     """The slug of the course whose profile it is; empty for any other profile."""
     base: str = ""
     """The slug of the admin's profile that a course's one narrows; empty for any other profile."""
+    rank: int = 0
+    """Which of a course's profiles that is, from 0, in the order in which their seats are filled."""
     session_ends_at: float | None = None
     """When the course's session ends with which the server ends, in seconds since the epoch; None where it may not."""
     options: Mapping[str, str | int | float] = field(default_factory=dict)

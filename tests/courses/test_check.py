@@ -446,10 +446,23 @@ def two_profiles(cluster_snapshot: ClusterSnapshot) -> SessionPlan:
 
 
 @pytest.mark.parametrize(
-    ("running_servers", "unplaced", "rank"),
-    [(0, 0, 0), (0, 3, 0), (0, 4, 1), (0, 99, 1), (3, 0, 0), (3, 1, 1), (4, 0, 1)],
+    ("running_servers", "waiting_servers", "rank"),
+    [
+        (0, {}, 0),
+        (0, {0: 3}, 0),
+        (0, {0: 4}, 1),
+        (0, {0: 99}, 1),
+        (0, {1: 99}, 0),
+        (0, {7: 99}, 0),
+        (3, {}, 0),
+        (3, {0: 1}, 1),
+        (3, {1: 1}, 0),
+        (4, {}, 1),
+    ],
 )
-def test_seats_are_filled_in_the_order_of_the_profiles(running_servers: int, unplaced: int, rank: int) -> None:
+def test_seats_are_filled_in_the_order_of_the_profiles(
+    running_servers: int, waiting_servers: dict[int, int], rank: int
+) -> None:
     """The course's own servers have theirs, also those that hold nothing yet; whoever finds none waits for the last."""
     used = [min(2, max(0, running_servers - 2 * number)) for number in range(2)]
     nodes = [node(f"g{number}", "gpu:k80:4", f"gpu:k80:{2 * count}") for number, count in enumerate(used)]
@@ -461,10 +474,50 @@ def test_seats_are_filled_in_the_order_of_the_profiles(running_servers: int, unp
     reservation = snapshot().reservations
     cluster_snapshot = replace(cluster(*nodes, jobs=tuple(jobs), reservations=reservation), taken_at=START + HOUR)
     plan, now = two_profiles(cluster_snapshot), START + HOUR
-    assert (
-        rank_of_next(plan.requests, plan.session, {"": cluster_snapshot}, plan.people, now=now, unplaced=unplaced)
-        == rank
+    snapshots, people = {"": cluster_snapshot}, plan.people
+    assert rank_of_next(plan.requests, plan.session, snapshots, people, now=now, waiting=waiting_servers) == rank
+
+
+THREE_PROFILES = parse_profiles(
+    [
+        {"display_name": slug, "slug": slug, "slurm": {"partition": "gpu", "memory": "1G", "time": "8:00:00", **slurm}}
+        for slug, slurm in (
+            ("mig", {"gpus": 1, "gpu_type": "a100", "cpus": 1}),
+            ("k80", {"gpus": 1, "gpu_type": "k80", "cpus": 1}),
+            ("cpu", {"cpus": 15}),
+        )
+    ]
+)
+WAIT: dict[str, tuple[tuple[int, int], dict[int, int], int]] = {
+    "nobody waits, and all is free": ((2, 2), {}, 0),
+    "who waits for the first leaves the second, which has a free GPU": ((0, 1), {0: 5}, 1),
+    "who waits for the second leaves the first": ((1, 0), {1: 5}, 0),
+    "who waits for the third leaves both": ((0, 1), {2: 5}, 1),
+    "one has asked for the last of the second": ((0, 1), {0: 5, 1: 1}, 2),
+    "the first was given free while others wait for the second": ((1, 1), {1: 1}, 0),
+    "as many wait for the first as it has seats": ((2, 2), {0: 2}, 1),
+    "all are full": ((0, 0), {0: 1, 2: 9}, 2),
+}
+
+
+@pytest.mark.parametrize(("free", "waiting_servers", "rank"), WAIT.values(), ids=WAIT.keys())
+def test_who_waits_for_one_profile_takes_no_seat_of_another(
+    free: tuple[int, int], waiting_servers: dict[int, int], rank: int
+) -> None:
+    """Two A100s and two K80s, of which so many are free; the third profile has room for one on each node."""
+    changes = {"sessions": [{**DAY, "reservation": None}], "zone": "UTC", "profile": ["mig", "k80", "cpu"]}
+    file = CourseFile("deep", course(DEEP_LEARNING, **{**changes, "roster": "t[1-13]", "start_ahead": None}))
+    kinds, now = ("a100", "k80"), START + HOUR
+    nodes = [node(kind, f"gpu:{kind}:2", f"gpu:{kind}:{2 - left}") for kind, left in zip(kinds, free, strict=True)]
+    jobs = tuple(
+        running(f"{kind}{number}", kind, f"gpu:{kind}:1", cpus=1, ends_in=None)
+        for kind, left in zip(kinds, free, strict=True)
+        for number in range(2 - left)
     )
+    snapshots = {"": replace(cluster(*nodes, jobs=jobs), taken_at=now)}
+    (plan,) = plans(file, CourseInputs(THREE_PROFILES, snapshots))
+
+    assert rank_of_next(plan.requests, plan.session, snapshots, plan.people, now=now, waiting=waiting_servers) == rank
 
 
 def test_the_report_says_how_many_get_each_profile() -> None:
@@ -553,7 +606,7 @@ def test_the_next_server_is_on_the_cluster_that_has_a_seat() -> None:
     full = replace(cluster_snapshots["juniper"], nodes=nodes, jobs=jobs)
 
     def rank(snapshots: dict[str, ClusterSnapshot]) -> int:
-        return rank_of_next(plan.requests, plan.session, snapshots, plan.people, now=START + HOUR, unplaced=0)
+        return rank_of_next(plan.requests, plan.session, snapshots, plan.people, now=START + HOUR, waiting={})
 
     assert rank(cluster_snapshots) == 0
     assert rank({**cluster_snapshots, "juniper": full}) == 1

@@ -45,12 +45,13 @@ from jupyterhub_gpuspawner.hub.course.view import (
     START,
     STOP,
     CourseView,
+    FreeSeats,
     Line,
     Tile,
     Wish,
     course_view,
+    free_seats,
     result_line,
-    seats_left,
     wish_of,
 )
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
@@ -211,7 +212,7 @@ class CourseRoom:
         self._tile = template("course_tiles.html", sync=True).make_module({"gpuspawner": tools}).tile
         self._recent: tuple[Line, ...] | None = None
         """Newest first; None before they are read from the database."""
-        self._seats: int | None = None
+        self._seats: tuple[FreeSeats, ...] | None = None
         self._seats_at = 0.0
         self.feed = CourseFeed(self._view, head=self._rendered_head, tiles=self._rendered_tiles)
 
@@ -261,12 +262,13 @@ class CourseRoom:
         course = self._course()
         if course is None:
             raise LookupError(self._slug)
-        seats = await self._seats_left(course)
+        seats = await self._free_seats(course)
         room, recent, now = self._of(course), self._recent_actions(), time.time()
         checks = course_checks(self._settings)
         check = checks.latest(course) if checks is not None else None
         return await asyncio.to_thread(
             course_view,
+            free_seats,
             course,
             room,
             now=now,
@@ -277,7 +279,7 @@ class CourseRoom:
             check_failed=checks is not None and checks.has_failed(course),
         )
 
-    async def _seats_left(self, course: HubCourse) -> int | None:
+    async def _free_seats(self, course: HubCourse) -> tuple[FreeSeats, ...] | None:
         if time.monotonic() - self._seats_at < AGE and self._seats_at:
             return self._seats
         inputs = None
@@ -285,7 +287,7 @@ class CourseRoom:
             spawner = profiles_spawner(self._settings)
             inputs = await inputs_of(course, spawner, self._settings, max_age=AGE) if spawner is not None else None
         if inputs is not None:
-            self._seats = await asyncio.to_thread(seats_left, course, inputs, now=time.time())
+            self._seats = await asyncio.to_thread(free_seats, course, inputs, now=time.time())
         else:
             self._seats = None
         self._seats_at = time.monotonic()

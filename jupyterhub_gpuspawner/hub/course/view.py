@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -10,7 +11,9 @@ from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import quote
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, estimated, plans
+from jupyterhub_gpuspawner.courses.check import CourseInputs, estimated_seats, plans
+from jupyterhub_gpuspawner.courses.course_profile import profiles_of
+from jupyterhub_gpuspawner.courses.seats import seats_left
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
@@ -19,6 +22,7 @@ from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft, got, in_a_line, time_left
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.placement.topology import gpu_name
+from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 START, STOP, MESSAGE, EXTEND = "start", "stop", "message", "extend"
@@ -247,7 +251,7 @@ def _of_stop(concerned: Sequence[Participant]) -> list[str]:
 
 # What the page of a course shows at one moment, the same for all who look at it.
 
-_WITHOUT_SERVER = (State.FAILED, State.ENDED, State.OVER, State.ABSENT, State.ELSEWHERE)
+_WITHOUT_SERVER = (State.STOPPING, State.FAILED, State.ENDED, State.OVER, State.ABSENT, State.ELSEWHERE)
 
 
 @dataclass(frozen=True)
@@ -260,11 +264,13 @@ class CourseView:
     """The session under way, or the next one."""
     totals: str
     seats: str
-    """How many more servers fit, by estimate."""
+    """How many more servers fit, by estimate, and how many people wait for one until after the session."""
     check: Line | None
     """When the seats of the next session were counted, and what came of it; None where there is no such session."""
     problems: tuple[str, ...]
-    """What the check found for the next session."""
+    """What is wrong with the next session, by that check."""
+    notes: tuple[str, ...]
+    """What it says beside that: the next session can be held all the same."""
     faults: tuple[str, ...]
     """What is wrong with the course's file."""
     consequence: str
@@ -284,6 +290,7 @@ class CourseView:
             self.seats,
             self.check,
             self.problems,
+            self.notes,
             self.faults,
             self.consequence,
             self.recent,
@@ -297,7 +304,7 @@ def course_view(
     room: Sequence[Participant],
     *,
     now: float,
-    seats: int | None = None,
+    seats: Sequence[FreeSeats] | None = None,
     recent: Sequence[Line] = (),
     check: SessionCheck | None = None,
     check_wanted: bool = False,
@@ -309,12 +316,6 @@ def course_view(
     the latest attempt.
     """
     earliest = since(course, now)
-    missing = sum(participant.state in _WITHOUT_SERVER for participant in room)
-    waiting = sum(
-        participant.state is State.WAITING or (participant.queued and participant.state is State.STARTING)
-        for participant in room
-    )
-    seats_text = words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, seats - waiting), missing)
     states = words.totals({state.value: number for state, number in totals(room).items()})
     begun = course.session_at(_moment(now)) is not None or any(person.state is not State.ABSENT for person in room)
     fault = course.file.fault
@@ -324,15 +325,41 @@ def course_view(
         title=course.title,
         session=tuple(_session(course, now)),
         totals="" if not room else states if begun else words.on_course(len(room)),
-        seats=seats_text if room and course.course is not None else "",
+        seats=" ".join(_seats(room, seats)) if room and course.course is not None else "",
         check=_checked(course, check, now, wanted=check_wanted, failed=check_failed) if course.people else None,
-        problems=tuple(remark.text for remark in check.report.remarks) if check is not None else (),
+        problems=tuple(problem.text for problem in check.report.problems) if check is not None else (),
+        notes=tuple(hint.text for hint in check.report.hints) if check is not None else (),
         faults=tuple(dict.fromkeys(faults)),
         consequence="" if fault is None else words.LAST_VALID if course.course is not None else words.NEVER_VALID,
         recent=tuple(recent),
         tiles=tuple(tile(participant, now=now, since=earliest) for participant in room),
         added=course.added,
     )
+
+
+def _seats(room: Sequence[Participant], seats: Sequence[FreeSeats] | None) -> Iterator[str]:
+    """Whether there is room for those without a server, and whether those who wait get one in time."""
+    missing = sum(person.state in _WITHOUT_SERVER for person in room)
+    queued = sum(person.queued and person.state is State.STARTING for person in room)
+    waiting = Counter(person.server.rank for person in room if _holds_nothing(person))
+    left = seats_left([profile.number for profile in seats or ()], waiting)
+    if not missing:
+        yield words.EVERYBODY if all(person.state is State.RUNNING for person in room) else words.EVERYBODY_SOON
+    else:
+        yield words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, sum(left) - queued), missing)
+    late = sum(person.too_late and not person.stuck for person in room)
+    if late:
+        yield words.too_late(late)
+    if stuck := sum(person.stuck for person in room):
+        yield words.stuck(stuck)
+    if seats is not None and len(seats) > 1 and late and sum(left) > queued + missing:
+        yield words.elsewhere({profile.name: number for profile, number in zip(seats, left, strict=True) if number})
+
+
+def _holds_nothing(person: Participant) -> bool:
+    """Whether somebody's server has been asked for, and its job has no node yet as far as is known."""
+    starts = person.state in (State.WAITING, State.STARTING) and not person.queued
+    return starts and (person.server.job is None or person.server.job.phase is Phase.QUEUED)
 
 
 def _session(course: HubCourse, now: float) -> Iterable[Line]:
@@ -370,15 +397,27 @@ def _moment(now: float) -> datetime:
 # How many more people of a course fit on the cluster, by the hub's last snapshot of it.
 
 
-def seats_left(course: HubCourse, inputs: CourseInputs, *, now: float) -> int | None:
-    """How many more servers fit in the session under way, or at the beginning of the next one, by estimate.
+class FreeSeats(NamedTuple):
+    """The seats that one profile of a course has, by estimate, whoever waits for them."""
 
-    None where there is no such session, and where nothing could be counted. ``now`` in seconds since the epoch.
+    name: str
+    """The profile's slug, and its cluster in a hub with several."""
+    number: int
+
+
+def free_seats(course: HubCourse, inputs: CourseInputs, *, now: float) -> tuple[FreeSeats, ...] | None:
+    """How many servers more each profile has room for in the session under way, or at the beginning of the next one.
+
+    They are filled in this order. None where there is no such session, and where nothing could be counted. ``now`` in
+    seconds since the epoch.
     """
     moment = datetime.fromtimestamp(now, timezone.utc)
     session = course.session_at(moment) or course.next_session(moment)
-    if session is None or not course.people:
+    if session is None or course.course is None or not course.people:
         return None
     plan = next(iter(plans(course.file, inputs, only=session.name)), None)
-    count = estimated(replace(plan, own_jobs={}), inputs.snapshots, "") if plan is not None else None
-    return count.fit if count is not None else None
+    if plan is None or not plan.requests:
+        return None
+    counts = estimated_seats(replace(plan, own_jobs={}), inputs.snapshots)
+    named = zip(profiles_of(course.course, session), plan.on, counts, strict=True)
+    return tuple(FreeSeats(f"{chosen.slug}{on}", number) for chosen, on, number in named)

@@ -100,7 +100,7 @@ MINUTES_WRONG = "Enter a whole number of minutes from 1 to {limit}."
 CANCEL = "Cancel"
 NO_ACTION = "There is no such action."
 RECENT = "Recent actions"
-PROBLEMS = "The check of the next session found:"
+PROBLEMS = "Wrong with the next session:"
 NOT_CHECKED = "The seats of the next session have not been counted yet."
 CHECK_FAILED = "The seats of the next session could not be counted. The hub's log says why."
 CHECKING = "The seats of the next session are being counted."
@@ -117,15 +117,39 @@ def on_course(number: int) -> str:
     return f"{people(number)} on the course"
 
 
+EVERYBODY = "Everybody has a server."
+EVERYBODY_SOON = "Everybody has a server, or one that starts or waits in line."
+
+
 def seats_left(fit: int, missing: int) -> str:
-    """How many more servers fit in the session, beside the number of servers that are missing."""
-    if not missing:
-        return "Everybody has a server."
+    """How many more servers fit in the session, beside the number of people who have none."""
     if fit >= missing:
-        return f"By estimate there is room for everybody ({counted(missing, 'more server')})."
+        return f"By estimate there is room for all who have no server ({counted(missing, 'more server')})."
     if not fit:
-        return f"By estimate there is no room for more servers; {missing:,} would be needed for everybody."
-    return f"By estimate there is room for {counted(fit, 'more server')}; {missing:,} would be needed for everybody."
+        return f"By estimate there is no room for more servers; {people(missing)} {_has(missing)} none."
+    return f"By estimate there is room for {counted(fit, 'more server')}; {people(missing)} {_has(missing)} none."
+
+
+def _has(number: int) -> str:
+    return "has" if number == 1 else "have"
+
+
+def too_late(number: int) -> str:
+    """People who wait until after the session."""
+    get = "gets" if number == 1 else "get"
+    return f"By estimate {number:,} of those who wait {get} no server before the session ends."
+
+
+def stuck(number: int) -> str:
+    """People who wait for what does not come by itself."""
+    return f"{people(number)} {'waits' if number == 1 else 'wait'} for something that does not pass by itself."
+
+
+def elsewhere(seats: Mapping[str, int]) -> str:
+    """The seats that other profiles of the course have for those who wait too long, by the profile's name."""
+    each = ", ".join(f"{number:,} with profile {name}" for name, number in seats.items())
+    number = counted(sum(seats.values()), "more server")
+    return f"There is room for {number} now ({each}): stop the servers of those who wait, and start them again."
 
 
 def checked(report: SessionReport) -> str:
@@ -187,7 +211,7 @@ def left_out(action: str, number: int) -> str:
     """Those among the selected whom an action does not concern."""
     they = "1 of the selected people" if number == 1 else f"{number:,} of the selected people"
     has, is_ = ("has", "is") if number == 1 else ("have", "are")
-    why = "a server already" if action == "start" else "no server that runs" if action == "extend" else "no server"
+    why = {"start": "a server, or a start under way,", "extend": "no server that runs"}.get(action, "no server to stop")
     return f"{they} {has} {why} and {is_} left out."
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
@@ -397,12 +398,14 @@ def _next_seat(spawner: Any, offers: Sequence[CourseProfile], people: Sequence[s
         return offers[0]
     if not any((request.resources.cluster or "") in snapshots for request in requests):
         return offers[0]
-    unplaced = _unplaced(spawner, people, offers[0].profile.slug, snapshots)
-    return offers[rank_of_next(requests, session, snapshots, people, now=now.timestamp(), unplaced=unplaced)]
+    waiting = _waiting(spawner, people, offers[0].profile.slug, snapshots)
+    return offers[rank_of_next(requests, session, snapshots, people, now=now.timestamp(), waiting=waiting)]
 
 
-def _unplaced(spawner: Any, people: Collection[str], slug: str, snapshots: Mapping[str, ClusterSnapshot]) -> int:
-    """How many other servers of a course, with its profile, are active and hold nothing yet by their cluster."""
+def _waiting(
+    spawner: Any, people: Collection[str], slug: str, snapshots: Mapping[str, ClusterSnapshot]
+) -> Counter[int]:
+    """How many other servers of a course are active and hold nothing yet by their cluster: by the profile's rank."""
     names = frozenset(people)
     allocated = {(name, job.job_id) for name, snapshot in snapshots.items() for job in snapshot.jobs if job.nodes}
     servers = (
@@ -411,12 +414,13 @@ def _unplaced(spawner: Any, people: Collection[str], slug: str, snapshots: Mappi
         if user.name in names
         for server in list(user.spawners.values())
     )
-    return sum(
-        server is not spawner
+    return Counter(
+        server.chosen.rank
+        for server in servers
+        if server is not spawner
         and server.active
         and getattr(server.chosen, "profile", "") == slug
         and (server.cluster, server.job_id) not in allocated
-        for server in servers
     )
 
 

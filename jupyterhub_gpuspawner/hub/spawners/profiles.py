@@ -70,6 +70,8 @@ class ChosenProfile:
     """Empty in state of an earlier version."""
     app: str = ""
     """The name of its application; empty for Jupyter, and in state of an earlier version."""
+    rank: int = 0
+    """Which of a course's profiles :attr:`base` is, from 0, in the order in which their seats are filled."""
 
 
 class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
@@ -218,7 +220,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             return request
         session = course.session if course.is_open else None
         ends_at = session.end.timestamp() if session is not None else None
-        return replace(request, course=course.course, base=course.base, session_ends_at=ends_at)
+        return replace(request, course=course.course, base=course.base, rank=course.rank, session_ends_at=ends_at)
 
     def prepare(self, request: JobRequest) -> None:
         """Make this the spawner of ``request``; raises ConfigError, and RequestError for what others may not choose."""
@@ -245,7 +247,13 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         self.request, self.child_profile = request, profile.slug
         app = profile.app.title if profile.app is not None else ""
         self.chosen = ChosenProfile(
-            profile.slug, profile.kind, request.base, profile.spawner_class or "", profile.display_name, app
+            profile.slug,
+            profile.kind,
+            request.base,
+            profile.spawner_class or "",
+            profile.display_name,
+            app,
+            request.rank,
         )
 
     @staticmethod
@@ -489,7 +497,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             return
         names = {"spawner_class": state.get("class", "")} | dict(state)
         texts = {name: str(names.get(name, "")) for name in ("profile", "base", "spawner_class", "display_name", "app")}
-        chosen = ChosenProfile(kind=kind, **texts)
+        rank = state.get("rank")
+        chosen = ChosenProfile(kind=kind, rank=rank if type(rank) is int else 0, **texts)
         profile = self._profile_today(chosen)
         connection = state.get("connection")
         connection = connection if isinstance(connection, dict) else {}

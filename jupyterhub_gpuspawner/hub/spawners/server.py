@@ -73,6 +73,8 @@ class Server:
     """The slug of the profile that was chosen; empty where there is none."""
     admin_profile: str = ""
     """The same, for that of a course the slug of the admin's profile that it narrows."""
+    rank: int = 0
+    """Which of a course's profiles that is, from 0, in the order in which their seats are filled."""
     profile_name: str = ""
     """The profile's display name as it was when it was chosen, also after the server has ended.
 
@@ -199,6 +201,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         admin_profile=chosen.base or chosen.profile if chosen is not None else "",
         profile_name=next(filter(None, chain(*names)), ""),
         last_profile=next(filter(None, slugs), ""),
+        rank=chosen.rank if chosen is not None else 0,
         app=chosen.app if chosen is not None else "",
         routed_port=spawner.server.port if spawner.server is not None else 0,
         ending=ending_of(failure) or stored,

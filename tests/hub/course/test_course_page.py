@@ -33,6 +33,7 @@ from jupyterhub_gpuspawner.hub.course.participants import (
 )
 from jupyterhub_gpuspawner.hub.course.view import (
     CourseView,
+    FreeSeats,
     Line,
     Tile,
     Wish,
@@ -276,15 +277,16 @@ def viewed(course: HubCourse, *, now: float = NOW, **more: Any) -> CourseView:
 
 def test_what_stands_above_the_tiles() -> None:
     """The session, how many are in each state, and how many more fit: those who wait take seats, too."""
-    view = viewed(a_course(), seats=2, recent=[Line("Sent.", NOW)])
+    view = viewed(a_course(), seats=[FreeSeats("k80", 2)], recent=[Line("Sent.", NOW)])
     assert replace(view, tiles=()) == CourseView(
         slug="deep-learning",
         title="Deep learning",
         session=(Line("Session now, until {time}", ENDS.timestamp()),),
         totals="1 running, 1 waiting, 1 did not start, 1 without a server",
-        seats="By estimate there is room for 1 more server; 2 would be needed for everybody.",
+        seats="By estimate there is room for 1 more server; 2 people have none.",
         check=Line("The seats of the next session have not been counted yet."),
         problems=(),
+        notes=(),
         faults=(),
         consequence="",
         recent=(Line("Sent.", NOW),),
@@ -319,7 +321,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, str, str, str, tuple[str, ...]]
         "Stop the server of ben?",
         "ben",
         "Stop 1 server",
-        (ONE_RUNS, OTHERS_GO_ON, "1 of the selected people has no server and is left out."),
+        (ONE_RUNS, OTHERS_GO_ON, "1 of the selected people has no server to stop and is left out."),
     ),
     "start some": (
         "start",
@@ -327,7 +329,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, str, str, str, tuple[str, ...]]
         "Start servers for 2 people?",
         "ann, dora",
         "Start 2 servers",
-        ("2 of the selected people have a server already and are left out.",),
+        ("2 of the selected people have a server, or a start under way, and are left out.",),
     ),
     "give one more time": ("extend", {"ben"}, "Give ben more time", "ben", "Extend 1 server", ()),
     "tell everybody": (
@@ -471,27 +473,94 @@ def test_before_its_session_a_course_tells_how_many_are_on_it() -> None:
     ]
 
 
-SEATS = {
-    "unknown": (None, "How many more servers fit is not known at the moment."),
-    "none": (1, "By estimate there is no room for more servers; 2 would be needed for everybody."),
-    "enough": (3, "By estimate there is room for everybody (2 more servers)."),
+def in_line(number: int, rank: int = 0, **more: Any) -> list[Participant]:
+    """So many people whose job waits."""
+    server = Server(pending="spawn", job=pending("Resources"), rank=rank)
+    return [Participant(f"w{rank}{index}", State.WAITING, server, **more) for index in range(number)]
+
+
+def all_in(state: State, number: int = 1, **more: Any) -> list[Participant]:
+    """So many people in this state."""
+    return [Participant(f"{state.value}{index}", state, **more) for index in range(number)]
+
+
+RUN, NONE = all_in(State.RUNNING, 4), all_in(State.ABSENT, 2)
+UNKNOWN = "How many more servers fit is not known at the moment."
+SOON = "Everybody has a server, or one that starts or waits in line."
+LATE = "By estimate 7 of those who wait get no server before the session ends."
+SEATS: dict[str, tuple[list[Participant], Sequence[int] | None, str]] = {
+    "nothing is known of the cluster": ([*RUN, *NONE], None, UNKNOWN),
+    "nothing is known, and nobody is without": (RUN, None, "Everybody has a server."),
+    "all run": (RUN, [3], "Everybody has a server."),
+    "one starts": ([*RUN, *all_in(State.STARTING)], [3], SOON),
+    "one waits": ([*RUN, *in_line(1)], [0], SOON),
+    "one is being stopped": (
+        [*RUN, *all_in(State.STOPPING)],
+        [0],
+        "By estimate there is no room for more servers; 1 person has none.",
+    ),
+    "two have none, and there is room for one": (
+        [*RUN, *NONE],
+        [1],
+        "By estimate there is room for 1 more server; 2 people have none.",
+    ),
+    "two have none, and there is room": (
+        [*RUN, *NONE],
+        [3],
+        "By estimate there is room for all who have no server (2 more servers).",
+    ),
+    "those who wait take seats": (
+        [*in_line(1), *NONE],
+        [1],
+        "By estimate there is no room for more servers; 2 people have none.",
+    ),
+    "those who wait for one profile take none of another": (
+        [*in_line(1), *NONE],
+        [0, 1, 0],
+        "By estimate there is room for 1 more server; 2 people have none.",
+    ),
+    "those whose turn comes take the next of any profile": (
+        [*in_line(1), *all_in(State.STARTING, queued=True), *NONE],
+        [0, 2],
+        "By estimate there is room for 1 more server; 2 people have none.",
+    ),
+    "seven wait until after the session": ([*RUN, *in_line(7, too_late=True), *in_line(1)], [0], f"{SOON} {LATE}"),
+    "seven do, and two other profiles have seats": (
+        [*RUN, *in_line(7, too_late=True)],
+        [0, 3, 5],
+        f"{SOON} {LATE} There is room for 8 more servers now (3 with profile p1, 5 with profile p2): stop the servers "
+        "of those who wait, and start them again.",
+    ),
+    "seven do, and those without a server need these seats": (
+        [*in_line(7, too_late=True), *NONE],
+        [0, 2],
+        f"By estimate there is room for all who have no server (2 more servers). {LATE}",
+    ),
+    "one waits for what does not come": (
+        [*RUN, *in_line(1, stuck=True, too_late=True)],
+        [3],
+        f"{SOON} 1 person waits for something that does not pass by itself.",
+    ),
 }
 
 
-@pytest.mark.parametrize(("seats", "sentence"), SEATS.values(), ids=SEATS.keys())
-def test_seats_left(seats: int | None, sentence: str) -> None:
-    """For two people without a server, while one waits."""
-    assert viewed(a_course(), seats=seats).seats == sentence
+@pytest.mark.parametrize(("room", "seats", "sentences"), SEATS.values(), ids=SEATS.keys())
+def test_whether_everybody_has_a_server_or_gets_one_in_the_session(
+    room: list[Participant], seats: Sequence[int] | None, sentences: str
+) -> None:
+    """Of several profiles, whoever waits for one waits for that one."""
+    free = None if seats is None else [FreeSeats(f"p{rank}", number) for rank, number in enumerate(seats)]
+    assert course_view(a_course(), room, now=NOW, seats=free).seats == sentences
 
 
 BEFORE = NOW - DAY
 
 
-def checked(*problems: str) -> SessionCheck:
+def checked(*problems: str, hints: Sequence[str] = ()) -> SessionCheck:
     """The check of the session, made the evening before."""
     course = a_course()
     seats = SeatCount(4, 6, 3, waiting={"Resources": 1})
-    remarks = tuple(Problem("seats", text) for text in problems)
+    remarks = (*(Problem("seats", text) for text in problems), *(Problem("seats", text, hint=True) for text in hints))
     return SessionCheck(course, SessionReport(course.sessions[0], 4, seats, remarks=remarks), BEFORE)
 
 
@@ -525,17 +594,23 @@ def test_the_seats_of_the_next_session_are_told_as_they_were_counted_last(
 
 
 def test_what_the_check_found_is_on_the_page() -> None:
-    """What is wrong, and what is worth knowing."""
-    view = viewed(a_course(), now=BEFORE, check=checked("3 of 4 start; 1 waits: Resources."))
-    assert view.problems == ("3 of 4 start; 1 waits: Resources.",)
+    """What is wrong, as a warning; and what is worth knowing, which is none."""
+    wrong, good = "3 of 4 start; 1 waits: Resources.", "3 get profile mig, 0 get profile k80."
+    view = viewed(a_course(), now=BEFORE, check=checked(wrong, hints=[good]))
+    soup = BeautifulSoup(head_of(view), "html.parser")
+
+    assert (view.problems, view.notes) == ((wrong,), (good,))
+    assert [item.get_text() for item in soup.select(".gpuspawner-note li")] == [wrong]
+    assert [item.get_text() for item in soup.select(".gpuspawner-check-note")] == [good]
+    assert not BeautifulSoup(
+        head_of(viewed(a_course(), now=BEFORE, check=checked(hints=[good]))), "html.parser"
+    ).select(".gpuspawner-note")
 
 
-def test_starts_that_are_to_come_take_seats_like_jobs_in_line() -> None:
-    """Nobody is told of a seat twice."""
-    room = (Participant("ada", State.STARTING, queued=True), Participant("ben"))
-    assert course_view(a_course(), room, now=NOW, seats=1).seats == (
-        "By estimate there is no room for more servers; 1 would be needed for everybody."
-    )
+def head_of(view: CourseView) -> str:
+    """The HTML of what stands above the tiles."""
+    page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_head.html")
+    return str(page.render(view=view, gpuspawner=PageTools()))
 
 
 def test_the_faults_of_a_course_and_what_is_done_about_them() -> None:
@@ -591,11 +666,13 @@ def test_every_text_above_the_tiles_is_escaped() -> None:
     """Faults, problems and actions contain words of the file's author and of users."""
     bad = '"><script>alert(1)</script>'
     course = replace(a_course(faults=[bad]), added=(bad,))
-    view = viewed(course, seats=1, check=checked(bad), recent=[Line(bad, NOW)])
-    page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_head.html")
-    soup = BeautifulSoup(page.render(view=view, gpuspawner=PageTools()), "html.parser")
+    room = (*participants_of(course, SERVERS, now=NOW), *in_line(1, too_late=True))
+    seats = [FreeSeats("k80", 0), FreeSeats(bad, 9)]
+    check = checked(bad, hints=[bad])
+    view = course_view(course, room, now=NOW, seats=seats, check=check, recent=[Line(bad, NOW)])
+    soup = BeautifulSoup(head_of(view), "html.parser")
     assert soup.select("script") == []
-    assert soup.get_text().count(bad) == 5
+    assert soup.get_text().count(bad) == 7
     assert [button["value"] for button in soup.select("button")] == [bad]
 
 

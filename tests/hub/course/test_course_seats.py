@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.evening import SessionCheck, is_due
-from jupyterhub_gpuspawner.hub.course.view import seats_left
+from jupyterhub_gpuspawner.hub.course.view import FreeSeats, free_seats
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.courses.test_course import DEEP_LEARNING, course
@@ -61,13 +61,14 @@ SEATS: dict[str, tuple[HubCourse, ClusterSnapshot, int | None]] = {
 @pytest.mark.parametrize(("course", "snapshot", "expected"), SEATS.values(), ids=SEATS.keys())
 def test_seats_that_are_left(course: HubCourse, snapshot: ClusterSnapshot, expected: int | None) -> None:
     """Counted by hand."""
-    assert seats_left(course, CourseInputs(PROFILES, {"": snapshot}), now=NOW) == expected
+    free = None if expected is None else (FreeSeats("k80", expected),)
+    assert free_seats(course, CourseInputs(PROFILES, {"": snapshot}), now=NOW) == free
 
 
 def test_a_course_without_people_has_none() -> None:
     """Nobody is on the roster, or all were left out."""
     nobody = HubCourse("deep", taught(WHOLE_DAY).file, sessions=taught(WHOLE_DAY).sessions)
-    assert seats_left(nobody, CourseInputs(PROFILES, {"": BUSY}), now=NOW) is None
+    assert free_seats(nobody, CourseInputs(PROFILES, {"": BUSY}), now=NOW) is None
 
 
 NEXT = taught(TOMORROW, {"date": day(8), "from": "9:00", "to": "17:00"})

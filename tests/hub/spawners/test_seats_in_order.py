@@ -28,9 +28,18 @@ GPU = {
 }
 
 
-def server(name: str, job_id: str, profile: str = "course-lesson", *, active: bool = True, cluster: str = "") -> Any:
+def server(
+    name: str,
+    job_id: str,
+    profile: str = "course-lesson",
+    *,
+    active: bool = True,
+    cluster: str = "",
+    rank: int = 0,
+) -> Any:
     """A participant, and the server of theirs that the hub has in memory."""
-    of = SimpleNamespace(active=active, cluster=cluster, job_id=job_id, chosen=ChosenProfile(profile, "slurm"))
+    chosen = ChosenProfile(profile, "slurm", rank=rank)
+    of = SimpleNamespace(active=active, cluster=cluster, job_id=job_id, chosen=chosen)
     return SimpleNamespace(name=name, spawners={"": of})
 
 
@@ -38,6 +47,7 @@ SERVERS: dict[str, tuple[ClusterSnapshot | None, Sequence[Any], int]] = {
     "a seat is left": (ONE_SEAT, [], 1),
     "another is being started": (ONE_SEAT, [server("train2", "")], 2),
     "another's job waits, or is newer than the snapshot": (ONE_SEAT, [server("train2", "9")], 2),
+    "another's job waits for the second": (ONE_SEAT, [server("train2", "9", rank=1)], 1),
     "another has its seat": (ONE_SEAT, [server("train2", "7")], 1),
     "another of another profile": (ONE_SEAT, [server("train2", "", "usual")], 1),
     "another that has ended": (ONE_SEAT, [server("train2", "", active=False)], 1),
@@ -93,3 +103,26 @@ def test_a_course_on_two_clusters_fills_one_after_the_other(
     monkeypatch.setattr(of, "connections", lambda: connections)
     (offer,) = of.course_profiles()
     assert offer.profile.slurm.cluster == offered
+
+
+@pytest.mark.parametrize("stored", [{}, {"rank": "1"}, {"rank": True}, {"rank": None}])
+def test_a_restarted_hub_knows_which_of_the_profiles_a_server_has(
+    stored: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are the same profile with another choice; a state that does not say it has the first."""
+    course = lesson(-1, profile=[{"slug": "gpu", "options": {"gpus": gpus}} for gpus in (1, 2)])
+
+    def participant() -> Any:
+        of = spawner(Book([course]), "train1")
+        of.profiles = [GPU]
+        of.user.settings["users"] = {0: server("train2", "")}
+        monkeypatch.setattr(
+            of, "connections", lambda: {"": SimpleNamespace(cluster=SimpleNamespace(latest=ONE_SEAT), silent=False)}
+        )
+        return of
+
+    first, second = participant(), participant()
+    first.prepare(first.resolve({"profile": "course-lesson"}))
+    second.load_state({**first.get_state(), "job_id": "9", **stored})
+
+    assert (first.chosen.rank, second.chosen.rank) == (1, 0 if stored else 1)
