@@ -152,6 +152,8 @@ class SessionPlan:
     """Those whom the profile does not admit, or who have no account, with the reason: Slurm is not asked for them."""
     own_jobs: Mapping[str, Collection[str]] = field(default_factory=dict)
     """By cluster, ids of jobs that are the participants' servers already, so that they take no seats from them."""
+    served: frozenset[str] = frozenset()
+    """Those of the people who have such a server; nobody before the first servers of the session can be started."""
     remarks: tuple[Problem, ...] = ()
     """What is wrong or worth knowing, whatever Slurm answers."""
 
@@ -165,12 +167,18 @@ class SessionPlan:
         """The people as whom Slurm can be asked."""
         return tuple(name for name in self.people if name not in self.excluded)
 
+    @property
+    def to_come(self) -> int:
+        """How many people have no server of the session yet."""
+        return len(self.people) - len(self.served)
+
     def served_before(self, plans: Sequence[SessionPlan]) -> list[SessionPlan]:
         """Those of other courses' sessions whose servers are started earlier, or as early, and run at this one's start.
 
-        Of sessions that start together the one that comes first in ``plans`` is served first.
+        Of sessions that start together, and of those under way, the one that comes first in ``plans`` is served first.
         """
-        own = next((index for index, plan in enumerate(plans) if plan == self), len(plans))
+        key = (self.course, self.session.name)
+        own = next((index for index, plan in enumerate(plans) if (plan.course, plan.session.name) == key), len(plans))
         return [
             plan
             for index, plan in enumerate(plans)
@@ -202,14 +210,18 @@ def plans(
 
 
 def plans_beside(
-    sessions: Sequence[CourseDate], files: Sequence[CourseFile], inputs: CourseInputs
+    planned: Sequence[SessionPlan], files: Sequence[CourseFile], inputs: CourseInputs
 ) -> tuple[SessionPlan, ...]:
-    """A plan for each session of these courses that is held during one of ``sessions``, in the order of the courses."""
+    """A plan for each session of these courses that is held during one of those ``planned``, in the courses' order.
+
+    A session counts from when its servers are started.
+    """
+    asked = [(plan.at, plan.session.end.timestamp()) for plan in planned if plan.requests]
     return tuple(
         plan
         for file in files
         for date in (file.course.dates if file.course is not None else ())
-        if any(date.start < session.end and session.start < date.end for session in sessions)
+        if any(date.start.timestamp() < end and at < date.end.timestamp() for at, end in asked)
         for plan in plans(file, inputs, only=date.name)
     )
 
@@ -261,6 +273,7 @@ def _plan(
         own_jobs={
             name: frozenset().union(*(plan.own_jobs.get(name, ()) for plan in several)) for name in inputs.snapshots
         },
+        served=frozenset().union(*(plan.served for plan in several)),
         remarks=tuple(dict.fromkeys(remark for plan in several for remark in plan.remarks)),
     )
 
@@ -309,7 +322,9 @@ def _plan_of_profile(
         problems.append(Problem("people", f"No account or home folder{on}: {some(elsewhere)}."))
     planned = plan_of(course_date, request, inputs.snapshots[cluster], names, opens=opens.timestamp(), on=on)
     excluded |= dict.fromkeys(missing, f"has no account or home folder{on or ' on this machine'}.")
-    return _with(replace(planned, course=file.slug, excluded=excluded), problems)
+    begun = opens_at(course, course_date).timestamp() <= inputs.taken_at
+    served = planned.served if begun else frozenset()
+    return _with(replace(planned, course=file.slug, excluded=excluded, served=served), problems)
 
 
 def plan_of(
@@ -353,6 +368,7 @@ def plan_of(
     lowered = resources.time is not None  # for whoever starts later, as course_profile does
     problems += _of_time(None if lowered else own, length, start=start, opens=opens, end=end)
     begins = own.start if own is not None and own.start is not None else opens
+    own_jobs = _own_jobs(snapshot, names, name, offered)
     return SessionPlan(
         session,
         tuple(names),
@@ -360,7 +376,8 @@ def plan_of(
         on=(on,),
         opens=opens,
         at=max(opens, begins, snapshot.taken_at),
-        own_jobs={resources.cluster or "": _own_jobs(snapshot, names, name, offered)},
+        own_jobs={resources.cluster or "": frozenset(own_jobs)},
+        served=frozenset(own_jobs.values()),
         remarks=tuple(problems),
     )
 
@@ -390,17 +407,31 @@ def rank_of_next(
     return next((rank for rank, seats in enumerate(left) if seats), len(requests) - 1)
 
 
-def estimated_seats(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot]) -> list[int]:
-    """How many servers start with each of a plan's requests, by estimate."""
-    resources = [request.resources for request in plan.requests]
-    return estimate(resources, snapshots, len(plan.people), at=plan.at, own_jobs=plan.own_jobs)
+def estimated_seats(
+    plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot], before: Sequence[SessionPlan] = ()
+) -> list[int]:
+    """How many servers start with each of a plan's requests, by estimate, after those of the sessions ``before``."""
+    return estimate(
+        _resources(plan),
+        snapshots,
+        len(plan.people),
+        at=plan.at,
+        own_jobs=plan.own_jobs,
+        before=[(_resources(other), other.to_come) for other in before],
+    )
 
 
-def estimated(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot], why: str) -> SeatCount | None:
-    """Seats counted by hand, ``why`` in sentences; None for a plan without a request."""
+def _resources(plan: SessionPlan) -> list[Resources]:
+    return [request.resources for request in plan.requests]
+
+
+def estimated(
+    plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot], why: str, before: Sequence[SessionPlan] = ()
+) -> SeatCount | None:
+    """Seats counted by hand, ``why`` in sentences, after those of the sessions ``before``; None without a request."""
     if not plan.requests:
         return None
-    counts, number = estimated_seats(plan, snapshots), len(plan.people)
+    counts, number = estimated_seats(plan, snapshots, before), len(plan.people)
     return SeatCount(number, tries(number), sum(counts), by_profile=by_profile(plan, counts), estimate=why)
 
 
@@ -508,21 +539,21 @@ def _clock(moment: float, session: CourseDate) -> str:
 
 def _own_jobs(
     snapshot: ClusterSnapshot, people: Sequence[str], reservation: str, partitions: Sequence[str]
-) -> frozenset[str]:
-    """The participants' servers that run already: their jobs in the session's reservation.
+) -> dict[str, str]:
+    """The participants' servers that run already: their jobs in the session's reservation, each with its participant.
 
     Without a reservation those in its partitions that a hub has submitted for them. A server of another profile counts
     there, too, since a job does not name its profile.
     """
     members, jobs = frozenset(people), snapshot.job_table
-    theirs = (jobs[at] for at, person in enumerate(snapshot.person_of_job) if person in members)
-    return frozenset(
-        job.job_id
-        for job in theirs
+    theirs = ((jobs[at], person) for at, person in enumerate(snapshot.person_of_job) if person in members)
+    return {
+        job.job_id: person
+        for job, person in theirs
         if job.nodes
         and job.reservation == reservation
         and (reservation or (job.partition in partitions and parse_tag(job.tag) is not None))
-    )
+    }
 
 
 def _excluded(

@@ -172,16 +172,34 @@ def estimate(
     *,
     at: float,
     own_jobs: Mapping[str, Collection[str]] = MappingProxyType({}),
+    before: Sequence[tuple[Sequence[Resources], int]] = (),
 ) -> list[int]:
     """How many servers start with each of these requests, of what those with the requests before it leave free.
+
+    ``before``: the requests of others who are served first, and how many people they are.
 
     Node by node, what jobs leave free that still run ``at`` (seconds since the epoch) is divided by a request. It knows
     GPUs by type, shards, CPUs, memory and the reservations of nodes, and little else of what Slurm considers. The jobs
     ``own_jobs`` do not count. The sum is at most :func:`tries`. Snapshots and jobs are by cluster; on a cluster without
     a snapshot nothing starts.
     """
-    counts, left = list[int](), tries(people)
     taken = dict[tuple[str, str], list[tuple[Need, int]]]()
+    for of_others, number in before:
+        _fill(of_others, snapshots, number, taken, at=at, own_jobs=own_jobs)
+    return _fill(requests, snapshots, tries(people), taken, at=at, own_jobs=own_jobs)
+
+
+def _fill(
+    requests: Sequence[Resources],
+    snapshots: Mapping[str, ClusterSnapshot],
+    left: int,
+    taken: dict[tuple[str, str], list[tuple[Need, int]]],
+    *,
+    at: float,
+    own_jobs: Mapping[str, Collection[str]],
+) -> list[int]:
+    """How many of ``left`` servers start with each of these requests; what they hold, by node, goes into ``taken``."""
+    counts = list[int]()
     for resources in requests:
         cluster = resources.cluster or ""
         snapshot, own = snapshots.get(cluster), own_jobs.get(cluster, ())
@@ -205,8 +223,10 @@ def estimate(
                 if node.open_at(at, length) == at:
                     count = node.count_after(need, freed, taken.get((cluster, node.name), ()))
                     best[node.name] = max(best.get(node.name, (0, need)), (count, need), key=lambda pair: pair[0])
-        for name, (count, need) in best.items():
-            taken.setdefault((cluster, name), []).append((need, count))
         counts.append(min(left, sum(count for count, _ in best.values()) // resources.node_count))
         left -= counts[-1]
+        shares = counts[-1] * resources.node_count
+        for name, (count, need) in best.items():
+            taken.setdefault((cluster, name), []).append((need, min(count, shares)))
+            shares -= min(count, shares)
     return counts

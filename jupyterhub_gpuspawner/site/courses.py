@@ -93,7 +93,7 @@ async def _rehearsal(
     site: Site, planned: Sequence[SessionPlan], every_file: Sequence[CourseFile], inputs: CourseInputs
 ) -> Rehearsal:
     """What asks about these sessions, beside those of any course that are held at the same time."""
-    others = plans_beside([plan.session for plan in planned], every_file, inputs)
+    others = plans_beside(planned, every_file, inputs)
     return await rehearsal_with(spawner_of(site), inputs.snapshots_of([*planned, *others]), others=others)
 
 

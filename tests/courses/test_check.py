@@ -635,7 +635,7 @@ def test_courses_at_the_same_time_are_served_one_after_the_other(other: dict[str
     profile = {"display_name": "K80", "slug": "k80", "slurm": {"partition": "gpu", "gpus": 1, "time": "8:00:00"}}
     inputs = CourseInputs(parse_profiles([profile]), {"": replace(snapshot(), taken_at=START - 86400)})
     (own,) = plans(next(file for file in files if file.slug == "deep"), inputs)
-    beside = plans_beside([own.session], files, inputs)
+    beside = plans_beside([own], files, inputs)
 
     assert [plan.course for plan in own.served_before(beside)] == expected
 

@@ -46,6 +46,33 @@ def test_an_estimate_counts_node_by_node(nodes: list[NodeState], resources: dict
     assert fit(cluster(*nodes), **resources) == expected
 
 
+OTHERS: dict[str, tuple[list[dict[str, Any]], int, dict[str, Any], int]] = {
+    "nobody": ([{"gpus": 1, "cpus": 1}], 0, {"gpus": 1, "cpus": 1}, 8),
+    "they leave the others their GPUs": ([{"gpus": 1, "cpus": 1}], 3, {"gpus": 1, "cpus": 1}, 5),
+    "and take no more than they are": ([{"gpus": 2, "cpus": 1}], 1, {"gpus": 1, "cpus": 1}, 6),
+    "they take the cores of a node": ([{"cpus": 16}], 1, {"gpus": 1, "cpus": 1}, 4),
+    "the second of their profiles takes what is left": (
+        [{"gpus": 4, "cpus": 1}, {"gpus": 1, "cpus": 15}],
+        9,
+        {"gpus": 1, "cpus": 1},
+        0,
+    ),
+    "two nodes each": ([{"gpus": 1, "cpus": 1, "nodes": 2}], 3, {"gpus": 1, "cpus": 1}, 2),
+}
+
+
+@pytest.mark.parametrize(("others", "people", "own", "expected"), OTHERS.values(), ids=OTHERS.keys())
+def test_an_estimate_leaves_out_what_others_take_who_are_served_before(
+    others: list[dict[str, Any]], people: int, own: dict[str, Any], expected: int
+) -> None:
+    """So many of them, on two nodes of four GPUs and 16 cores."""
+    common = {"partition": "gpu", "memory": "1G", "time": "2:00:00"}
+    before = [Resources.model_validate({**common, **request}) for request in others]
+    nodes = cluster(FOUR, node("g2", "gpu:k80:4"))
+    request = Resources.model_validate({**common, **own})
+    assert estimate([request], {"": nodes}, 20, at=START, before=[(before, people)]) == [expected]
+
+
 SEVERAL: dict[str, tuple[list[dict[str, Any]], list[int]]] = {
     "the second gets what the first leaves": ([{"gpus": 3, "cpus": 2}, {"gpus": 1, "cpus": 2}], [1, 1]),
     "the first leaves no cores": ([{"gpus": 1, "cpus": 8}, {"cpus": 1}], [2, 0]),

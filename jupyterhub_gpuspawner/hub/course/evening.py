@@ -117,8 +117,8 @@ class CourseChecks:
                 if inputs is None:
                     raise SlurmUnavailable("Slurm does not answer.")
                 files = [other.file for other in self._book.courses()]
-                others = await asyncio.to_thread(plans_beside, [session], files, inputs)
                 (plan,) = plans(course.file, inputs, only=session.name)
+                others = await asyncio.to_thread(plans_beside, [plan], files, inputs)
                 if silent := next((remark.text for remark in plan.remarks if remark.kind == "silent"), ""):
                     raise SlurmUnavailable(silent)
                 rehearsal = await rehearsal_with(spawner, inputs.snapshots_of([plan, *others]), others=others)

@@ -268,7 +268,6 @@ class CourseRoom:
         check = checks.latest(course) if checks is not None else None
         return await asyncio.to_thread(
             course_view,
-            free_seats,
             course,
             room,
             now=now,

@@ -11,7 +11,7 @@ import math
 import shlex
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.slurm.twin.ask import Answers, read_site, what_runs
 from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.slurm.twin.site import Request, Site
+from jupyterhub_gpuspawner.words import people, some
 
 CONCURRENT_SESSIONS = 3
 """Sessions whose seats are counted at the same time."""
@@ -40,7 +41,10 @@ CONCURRENT_REQUESTS = 4
 """People as whom Slurm is asked at the same time: each question makes slurmctld evaluate the cluster."""
 LATER = "Counted by hand, as an estimate, since there is more than a week until then."
 BY_HAND = "Counted by hand, as an estimate: "
-SERVED_FIRST = "Counted after the servers of course {course}, whose session is at the same time."
+ASKED_AS = (
+    "Whom Slurm would refuse was asked as {names} alone for sessions after the first; with --session it is asked as "
+    "everybody."
+)
 TOGETHER = (
     "Limits of Slurm's accounting that several jobs reach together (GrpTRES, GrpJobs, MaxTRESPerAccount, minutes) are "
     "not counted: Slurm can be asked for one job at a time."
@@ -88,30 +92,43 @@ class Rehearsal:
     async def reports(self, plans: Sequence[SessionPlan], *, until: float = math.inf) -> tuple[SessionReport, ...]:
         """The report of each session; Slurm is asked as everybody for the first, and as one person for the others.
 
-        Slurm is not asked about sessions that begin after ``until``, in seconds since the epoch.
+        Whom it refuses for the first, it is asked about for the others, too. It is not asked about sessions that begin
+        after ``until``, in seconds since the epoch.
         """
         turns = asyncio.Semaphore(CONCURRENT_SESSIONS)
 
-        async def report(plan: SessionPlan, *, everybody: bool) -> SessionReport:
+        async def report(plan: SessionPlan, as_users: Sequence[str]) -> tuple[SessionReport, Collection[str]]:
             if plan.session.start.timestamp() > until:
-                by_hand = estimated(plan, self.snapshots, LATER)
-                return report_of(plan, self.snapshots, by_hand, {}, shared_limits=self._limited(plan))
+                before = self._before(plan)
+                by_hand = estimated(plan, self.snapshots, LATER, before)
+                unknown, limited = _served_first(before), self._limited(plan)
+                return report_of(plan, self.snapshots, by_hand, {}, unknown=unknown, shared_limits=limited), ()
             async with turns:
-                return await self.report(plan, plan.asked_as if everybody else plan.asked_as[:1])
+                return await self._report(plan, as_users)
 
-        return tuple(await together(report(plan, everybody=plan is plans[0]) for plan in plans))
+        if not plans:
+            return ()
+        first, refused = await report(plans[0], plans[0].asked_as)
+        later = [
+            report(plan, [name for name in plan.asked_as if name in refused or name == plan.asked_as[0]])
+            for plan in plans[1:]
+        ]
+        return (first, *(of_later for of_later, _ in await together(later)))
 
     async def report(self, plan: SessionPlan, as_users: Sequence[str]) -> SessionReport:
         """The report of one session; Slurm is asked as these users whom it would refuse."""
+        return (await self._report(plan, as_users))[0]
+
+    async def _report(self, plan: SessionPlan, as_users: Sequence[str]) -> tuple[SessionReport, Collection[str]]:
+        """The same, with those whom Slurm would refuse."""
         if not plan.requests:
-            return report_of(plan, self.snapshots, None, {})
-        scripts, limited = self._scripts(plan), self._limited(plan)
+            return report_of(plan, self.snapshots, None, {}), ()
+        scripts, limited, before = self._scripts(plan), self._limited(plan), self._before(plan)
         unknown = [TOGETHER] if limited else []
         asking = asyncio.ensure_future(self._refusals(plan, scripts, as_users))
-        # the servers of a session that has begun are among the site's jobs
-        now = max(snapshot.taken_at for snapshot in self.snapshots.values())
-        before = _sharing(plan, [other for other in plan.served_before(self.others) if other.at > now])
-        unknown += [SERVED_FIRST.format(course=name) for name in dict.fromkeys(other.course for other in before)]
+        unknown += _served_first(before)
+        if 0 < len(as_users) < len(plan.asked_as):
+            unknown.append(ASKED_AS.format(names=some(as_users)))
         try:
             first = [(other, self._scripts(other)) for other in before]
             seats = await count_seats(plan, scripts, self.clusters, first=first)
@@ -122,7 +139,11 @@ class Rehearsal:
                 unknown.append(f"Whom Slurm would refuse is not known: {error}")
         finally:
             asking.cancel()
-        return report_of(plan, self.snapshots, seats, refused, unknown=unknown, shared_limits=limited)
+        return report_of(plan, self.snapshots, seats, refused, unknown=unknown, shared_limits=limited), refused
+
+    def _before(self, plan: SessionPlan) -> list[SessionPlan]:
+        """The sessions whose people are served before those of a plan, and who have no server yet."""
+        return _sharing(plan, [other for other in plan.served_before(self.others) if other.to_come])
 
     def _limited(self, plan: SessionPlan) -> bool:
         """Whether Slurm enforces limits of accounting where servers of a session start."""
@@ -218,6 +239,16 @@ def _refusal(error: GPUSpawnerError, on: str) -> str:
     return f"{on.strip()}: {error.message}" if on else error.message
 
 
+def _served_first(before: Sequence[SessionPlan]) -> list[str]:
+    """What a number of seats is to be read with that are counted after those of other sessions."""
+    sentences = []
+    for plan in before:
+        text = f"Counted after the servers of course {plan.course}, whose session is at the same time"
+        some_are_there = f": {people(plan.to_come)} of it {'has' if plan.to_come == 1 else 'have'} none yet"
+        sentences.append(f"{text}{some_are_there if plan.served else ''}.")
+    return list(dict.fromkeys(sentences))
+
+
 def _sharing(plan: SessionPlan, before: Sequence[SessionPlan]) -> list[SessionPlan]:
     """Those of the sessions ``before`` on which it depends what is left on the clusters of a plan."""
     clusters, sharing = set(plan.clusters), list[SessionPlan]()
@@ -272,7 +303,7 @@ async def count_seats(
     wanted, profiles, served = len(plan.people), _profiles(plan, scripts), dict[str, list[Request]]()
     try:
         for other, of_other in first:
-            filled = await filling.fill(served, _profiles(other, of_other), len(other.people))
+            filled = await filling.fill(served, _profiles(other, of_other), other.to_come)
             for name, requests in filled.requests.items():
                 served.setdefault(name, []).extend(requests)
         filled = await filling.fill(served, profiles, tries(wanted))
@@ -293,7 +324,7 @@ async def count_seats(
         ]
         helpful = [tried for tried in await together(smaller) if tried.fit > count.fit]
     except GPUSpawnerError as error:
-        return estimated(plan, snapshots, f"{BY_HAND}{error}")
+        return estimated(plan, snapshots, f"{BY_HAND}{error}", [other for other, _ in first])
     return replace(count, smaller=max(helpful, key=lambda tried: tried.fit, default=None))
 
 

@@ -72,7 +72,8 @@ async def test_a_session_is_planned_for_those_whom_the_hub_has_enrolled(tmp_path
     ada, deep = book.courses()
     inputs = await inputs_for("deep", book)
 
-    planned = (*plans(deep.file, inputs), *plans_beside(deep.sessions, [ada.file], inputs))
+    own = plans(deep.file, inputs)
+    planned = (*own, *plans_beside(own, [ada.file], inputs))
 
     assert [(plan.course, plan.people, dict(plan.excluded), plan.remarks) for plan in planned] == [
         ("deep", ("t1", "t2"), {}, ()),

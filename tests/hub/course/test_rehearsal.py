@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.check import SessionPlan, plan_of
+from jupyterhub_gpuspawner.courses.check import CourseInputs, SessionPlan, plan_of, plans, plans_beside
 from jupyterhub_gpuspawner.courses.course import ChosenProfile, CourseDate
+from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import fit_in_words
 from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
@@ -22,10 +23,14 @@ from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.slurm.twin.site import Site, gpu_cpus
+from tests.courses.test_course import DEEP_LEARNING, course
+from tests.snapshots import cluster, running
+from tests.snapshots import node as node_state
 from tests.standins.site_answers import NOW, job, node, partition, reservation, site
 
 K80 = "gpu:k80:4"
@@ -320,6 +325,141 @@ async def test_a_later_session_is_asked_about_as_one_person(tmp_path: Path) -> N
     client = Refusing({})
     await rehearsal(tmp_path, client).reports([plan(TWO, 3), plan(TWO, 3)])
     assert sorted(user for user, _ in client.requests) == ["t0", "t0", "t1", "t2"]
+
+
+async def test_whom_slurm_refuses_for_the_first_session_is_asked_about_for_the_others(tmp_path: Path) -> None:
+    """So that a session is as wrong without --session as with it; and a note says who was not asked about."""
+    sentence = "Slurm refused the job: the account does not exist."
+    client = Refusing({"t1": SubmitRejected(sentence, stderr="")})
+    first, second = await rehearsal(tmp_path, client).reports([plan(TWO, 3), plan(TWO, 3)])
+
+    assert sorted(user for user, _ in client.requests) == ["t0", "t0", "t1", "t1", "t2"]
+    assert [[problem.text for problem in report.problems] for report in (first, second)] == [[f"t1: {sentence}"]] * 2
+    assert [hint.text for hint in second.hints if hint not in first.hints] == [
+        "Whom Slurm would refuse was asked as t0, t1 alone for sessions after the first; with --session it is asked as "
+        "everybody."
+    ]
+
+
+LESSONS = {"date": "2026-11-18", "from": "11:00", "to": "13:00"}
+"""Since six minutes before NOW."""
+OF_COURSES = parse_profiles(
+    [
+        {
+            "display_name": "K80",
+            "slug": "k80",
+            "slurm": {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "1G", "time": "2:00:00"},
+        }
+    ]
+)
+
+
+def lessons(slug: str, roster: str, **changes: Any) -> CourseFile:
+    """A course that is on now, and tomorrow."""
+    values = {"sessions": [LESSONS, {**LESSONS, "date": "2026-11-19"}], "start_ahead": None, "zone": "UTC"}
+    return CourseFile(slug, course(DEEP_LEARNING, profile="k80", roster=roster, **{**values, **changes}))
+
+
+def of_person(job_id: str, user: str) -> ClusterJob:
+    """The job of a participant, of this hub."""
+    return running(
+        job_id, "g1", "gpu:k80:1", cpus=2, ends_in=None, user=user, partitions=("gpu",), tag=tag("hub", user, "")
+    )
+
+
+async def answer(
+    folder: Path, clock: float, *, session: str = "", jobs: tuple[ClusterJob, ...] = (), **other: Any
+) -> list[tuple[str, int, tuple[str, ...]]]:
+    """How many of course ``deep`` fit in each of its sessions, by hand, by a snapshot of this moment; and the hints."""
+    used = f"gpu:k80:{len(jobs)}" if jobs else ""
+    nodes = (node_state("g1", K80, used), node_state("g2", K80))
+    snapshots = {"": replace(cluster(*nodes, jobs=jobs), taken_at=clock)}
+    own, files = lessons("deep", "t[1-8]"), [lessons("ada", "a[1-3]", **other), lessons("deep", "t[1-8]")]
+    inputs = CourseInputs(OF_COURSES, snapshots)
+    since = datetime.fromtimestamp(clock, timezone.utc)
+    planned = plans(own, inputs, only=session, since=since)
+    asking = rehearsal(folder, Refusing({}))
+    of_cluster = replace(asking.clusters[""], snapshot=snapshots[""], limited=False)
+    asking = replace(asking, clusters={"": of_cluster}, others=plans_beside(planned, files, inputs))
+    return [
+        (
+            report.session.name,
+            report.fit,
+            tuple(hint.text for hint in report.hints if hint.text.startswith("Counted after")),
+        )
+        for report in await asking.reports(planned)
+    ]
+
+
+AFTER = "Counted after the servers of course ada, whose session is at the same time"
+BEGINS_AT = datetime(2026, 11, 18, 11, tzinfo=timezone.utc).timestamp()
+BESIDE: dict[str, tuple[float, tuple[ClusterJob, ...], dict[str, Any], int, str]] = {
+    "before both": (-3600, (), {}, 5, f"{AFTER}."),
+    "a moment before": (-0.001, (), {}, 5, f"{AFTER}."),
+    "as they begin": (0.0, (), {}, 5, f"{AFTER}."),
+    "both are on, and nobody of the other has a server": (600, (), {}, 5, f"{AFTER}."),
+    "some have one": (
+        600,
+        (of_person("1", "a1"), of_person("2", "a3")),
+        {},
+        5,
+        f"{AFTER}: 1 person of it has none yet.",
+    ),
+    "all have one": (600, tuple(of_person(str(number), f"a{number}") for number in (1, 2, 3)), {}, 5, ""),
+    "somebody else has one": (600, (of_person("1", "kim"),), {}, 4, f"{AFTER}."),
+    "the other begins later": (600, (), {"sessions": [{**LESSONS, "from": "12:00"}]}, 8, ""),
+    "the other is over": (3600, (), {"sessions": [{**LESSONS, "to": "11:30"}]}, 8, ""),
+}
+
+
+@pytest.mark.parametrize(("after", "jobs", "other", "fit", "hint"), BESIDE.values(), ids=BESIDE.keys())
+async def test_the_seats_of_a_course_at_the_same_time_are_kept_for_those_who_have_none_yet(
+    after: float, jobs: tuple[ClusterJob, ...], other: dict[str, Any], fit: int, hint: str, tmp_path: Path
+) -> None:
+    """Eight GPUs, three people of the other course: its session's beginning alone changes no answer."""
+    (now, fits, hints), *_ = await answer(tmp_path, BEGINS_AT + after, jobs=jobs, **other)
+    assert (now, fits, hints) == ("2026-11-18", fit, (hint,) if hint else ())
+
+
+async def test_a_check_gives_one_answer_whenever_it_is_made_and_with_one_session_or_all(tmp_path: Path) -> None:
+    """Nothing changes but the clock, which counts in fractions that a date does not have."""
+    clocks = [BEGINS_AT + 600 + number * 0.123456789 for number in range(40)]
+    together = [await answer(tmp_path, clock) for clock in clocks]
+    alone = [
+        [*await answer(tmp_path, clock, session="2026-11-18"), *await answer(tmp_path, clock, session="2026-11-19")]
+        for clock in clocks
+    ]
+    expected = [("2026-11-18", 5, (f"{AFTER}.",)), ("2026-11-19", 5, (f"{AFTER}.",))]
+
+    assert [*together, *alone] == [expected] * 80
+
+
+async def test_a_course_whose_servers_still_run_when_the_next_ones_are_started_is_beside_it(tmp_path: Path) -> None:
+    """Its session ends as the next begins, and that one's servers are started ahead; with one session or all."""
+    earlier = {"sessions": [{**LESSONS, "from": "9:00", "to": "11:00"}]}
+    files = [lessons("ada", "a[1-3]", **earlier), lessons("deep", "t[1-8]", start_ahead="10min")]
+    snapshot = replace(cluster(node_state("g1", K80), node_state("g2", K80)), taken_at=BEGINS_AT - 86400)
+    inputs = CourseInputs(OF_COURSES, {"": snapshot})
+    own = plans(files[1], inputs, only="2026-11-18")
+
+    assert [other.course for other in own[0].served_before(plans_beside(own, files, inputs))] == ["ada"]
+
+
+@pytest.mark.slurm
+@pytest.mark.usefixtures("needs_slurm")
+async def test_slurms_scheduler_gives_one_answer_beside_a_course_that_is_on(tmp_path: Path) -> None:
+    """At moments that no date has; nobody of the other course has a server yet."""
+    files = [lessons("ada", "a[1-3]"), lessons("deep", "t[1-8]")]
+    asking, fits = rehearsal(tmp_path, Refusing({})), list[tuple[int, bool]]()
+    for clock in (NOW, NOW + 0.123456789, NOW + 0.7654321):
+        inputs = CourseInputs(OF_COURSES, {"": replace(snapshot_of(TWO), taken_at=clock)})
+        (own,) = plans(files[1], inputs, only="2026-11-18")
+        of_cluster = replace(cluster_of(TWO), snapshot=inputs.snapshots[""])
+        others = plans_beside([own], files, inputs)
+        report = await replace(asking, clusters={"": of_cluster}, others=others).report(own, ())
+        fits.append((report.fit, report.seats is not None and not report.seats.estimate))
+
+    assert fits == [(5, True)] * 3
 
 
 async def test_where_nothing_can_be_run_as_the_people_a_note_says_so(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def stock(**more: Any) -> Any:
     return SimpleNamespace(**{"name": "", "user": ADA, "pending": None, "ready": False, "server": None, **more})
 
 
-def with_job(**chosen: str) -> HubSpawner:
+def with_job(**chosen: Any) -> HubSpawner:
     """A server that runs as a job of a profile."""
     profile = ChosenProfile("k80", "slurm", **chosen)
     spawner = Spawner(job=RUNNING, ready=True, server=SimpleNamespace(port=2000), chosen=profile)
