@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 # locked (flock(2)). The lock belongs to an open file that the server inherits, so it ends with the server, however
 # that ends. To claim a GPU is to lock one's own file and then to find no other user's file locked: of two servers that
 # try at the same time, at most one succeeds. Nobody can remove or replace another user's file, since the folder
-# belongs to root and is sticky; the most that a hostile user can do is to claim GPUs without using them.
+# belongs to root and is sticky; the most that a hostile user can do is to claim GPUs without using them. A file is its
+# owner's, whatever its name says: where others have made one with a user's uid in its name, that user's gets a random
+# ending.
 
 PREFIX = "gpuspawner-claim"
 TURN = 2.0
@@ -114,8 +116,14 @@ def _claim(
 
 
 def _lock(directory: int, file: str) -> int | None:
-    """Lock this user's file of a GPU; None if the GPU is claimed. Raises OSError if the file has another owner."""
-    own = f"{file}.{os.geteuid()}"
+    """Lock this user's file of a GPU; None if the GPU is claimed. Raises OSError if no file can be had."""
+    try:
+        return _lock_own(directory, file, _own_file(directory, file))
+    except OSError:  # another user's, or no file at all
+        return _lock_own(directory, file, f"{file}.{os.geteuid()}-{os.urandom(8).hex()}")
+
+
+def _lock_own(directory: int, file: str, own: str) -> int | None:
     descriptor = _make(own, os.O_CREAT, directory)
     try:
         if _is_ours(descriptor, own, directory) and not _is_claimed(directory, file, own):
@@ -125,6 +133,19 @@ def _lock(directory: int, file: str) -> int | None:
         raise
     os.close(descriptor)
     return None
+
+
+def _own_file(directory: int, file: str) -> str:
+    """The name of this user's file of a GPU: anybody can make one of that name, but not with this owner."""
+    uid = os.geteuid()
+    for name in sorted(os.listdir(directory)):
+        base, _, owner = name.rpartition(".")
+        if base == file and owner.partition("-")[0] == str(uid):
+            with suppress(OSError):
+                status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                if status.st_uid == uid and stat.S_ISREG(status.st_mode):
+                    return name
+    return f"{file}.{uid}"
 
 
 def _make(name: str, flags: int, directory: int) -> int:
@@ -167,7 +188,7 @@ def _overlap(one: str, other: str) -> bool:
 def _is_locked(directory: int, name: str, uid: str) -> bool:
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) or uid != str(status.st_uid):
+        if not stat.S_ISREG(status.st_mode) or uid.partition("-")[0] != str(status.st_uid):
             return False
         descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)
     except PermissionError:  # its owner's doing: _make creates it readable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -90,7 +91,7 @@ def folder(public_folder: Path) -> Iterator[Path]:
     path.chmod(0o1777)
     yield path
     for file in path.iterdir():
-        file.unlink()
+        file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
     path.rmdir()
 
 
@@ -165,15 +166,31 @@ def test_users_race(folder: Path, crowd: ExitStack, two_users: tuple[str, str]) 
 
 
 @pytest.mark.users
-def test_a_name_taken_by_another_user_costs_that_gpu_alone(folder: Path, two_users: tuple[str, str]) -> None:
-    """A lock file with our name but another owner is not used, and another GPU is claimed."""
-    squatted = folder / f"gpuspawner-claim.g1-GPU-0.{os.geteuid()}"
-    squatted.touch()
-    os.chown(squatted, pwd.getpwnam(two_users[0]).pw_uid, -1)
-    got = claim(str(folder), GPUS, first())
-    assert (got.gpus, got.claimed_elsewhere) == ((1,), (0,))
-    [problem] = got.problems
-    assert problem.startswith("The lock of g1-GPU-0 cannot be used: ")
+@pytest.mark.parametrize("kind", ["file", "locked file", "folder", "pipe", "link"])
+def test_names_taken_by_another_user_cost_no_gpu(
+    folder: Path, crowd: ExitStack, two_users: tuple[str, str], kind: str
+) -> None:
+    """What has our uid in its name belongs to whom it belongs; our claims are seen by all, and used again by us."""
+    ada, bob = two_users
+    uid, mallory = pwd.getpwnam(ada).pw_uid, pwd.getpwnam(bob).pw_uid
+    for gpu in GPUS.values():
+        squatted = folder / f"gpuspawner-claim.{gpu}.{uid}"
+        make = {"folder": squatted.mkdir, "pipe": lambda path=squatted: os.mkfifo(path)}
+        make.get(kind, lambda path=squatted: path.symlink_to("x") if kind == "link" else path.touch())()
+        os.chown(squatted, mallory, -1, follow_symlinks=False)
+        if kind == "locked file":
+            fcntl.flock(crowd.enter_context(squatted.open("w")), fcntl.LOCK_EX)
+    for _ in range(2):
+        [one] = claimers(crowd, folder, [ada], count=5)
+        assert one.gpus() == [0, 1, 2, 3, 4]
+        [two] = claimers(crowd, folder, [ada], count=5)
+        assert two.gpus() == [5, 6, 7]
+        assert claim(str(folder), GPUS, first(8)) == Claim((), tuple(range(8)))
+        one.end()
+        two.end()
+    assert len([path for path in folder.iterdir() if not path.is_symlink() and path.owner() == ada]) == 8 + 1 * (
+        (folder / "gpuspawner-claim.turn").owner() == ada
+    )
 
 
 @pytest.mark.users
@@ -212,12 +229,24 @@ def test_a_symbolic_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
     """A symbolic link in place of our lock file is not followed: its target is neither created nor changed."""
     target = tmp_path / "precious"
     (folder / f"gpuspawner-claim.g1-GPU-0.{os.geteuid()}").symlink_to(target)
+    assert claim(str(folder), GPUS, first()) == Claim((0,))
+    assert not target.exists()
+
+
+def test_a_folder_in_which_no_file_can_be_made_costs_the_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is named, with the system's word for it."""
+    opened = os.open
+
+    def refuse(path: str, flags: int, *mode: int, **where: Any) -> int:
+        if flags & os.O_CREAT and "g1-GPU-0" in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opened(path, flags, *mode, **where)
+
+    monkeypatch.setattr(os, "open", refuse)
+
     got = claim(str(folder), GPUS, first())
-    assert (got.gpus, got.problems, target.exists()) == (
-        (1,),
-        ("The lock of g1-GPU-0 cannot be used: Too many levels of symbolic links.",),
-        False,
-    )
+
+    assert (got.gpus, got.problems) == ((1,), ("The lock of g1-GPU-0 cannot be used: No space left on device.",))
 
 
 def test_what_is_no_claim_is_passed_over(folder: Path) -> None:
