@@ -1,8 +1,8 @@
 """Processes: work that may hang, in a child with a deadline; work beside the server; what this process becomes.
 
-A broken GPU can block its driver inside the kernel forever. A thread cannot be abandoned, and
-``subprocess.run(timeout=...)`` waits without limit for a child that it has killed. Here the parent kills the child at
-the deadline and continues without it.
+A broken GPU can block its driver inside the kernel forever. ``subprocess.run(timeout=...)`` waits without limit for a
+child that it has killed. Here the parent kills the child at the deadline and continues without it. A thread can be
+abandoned only by a process that ends by ``_exit``, as one beside the server does (:class:`DeadlineThread`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from typing import Any, NoReturn
+    from threading import Thread
+    from typing import Any, NoReturn, TypeVar
 
+    Result = TypeVar("Result")
     Say = Callable[..., None]
     """Sends one JSON object, made of its keyword arguments, from the child to the parent."""
 
@@ -146,6 +148,42 @@ def leave(work: Callable[[], object]) -> None:
             work()
     finally:
         os._exit(0)
+
+
+class DeadlineThread:
+    """Work that may hang, in a thread beside: its caller waits for a limited time, and for one thing at a time.
+
+    A driver that does not respond, or a resolver, blocks its thread; the process goes on without it. The thread does
+    not keep the process from ending (:func:`leave` ends it by ``_exit``). Unlike a signal's, its deadline ends nothing
+    else of the process.
+    """
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+
+    def ask(self, work: Callable[[], Result], seconds: float) -> Result:
+        """What ``work`` returns or raises; TimeoutError after ``seconds`` or while earlier work hangs."""
+        import threading
+
+        if self._thread is not None and self._thread.is_alive():
+            raise TimeoutError
+        results: list[Result] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+                errors.append(error)
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        self._thread.join(seconds)
+        if results:
+            return results[0]
+        if errors:
+            raise errors[0]
+        raise TimeoutError
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:

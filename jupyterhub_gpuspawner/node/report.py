@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import time
 from dataclasses import replace
@@ -293,6 +292,7 @@ class PortReporter:
         """``server``: its pid. ``is_reported``: the hub has the report already, without the port."""
         self.report, self.port, self.environ, self.server = report, port, environ, server
         self.is_reported = is_reported
+        self._sending = child.DeadlineThread()
         self._sockets: list[object] | None = None
         self._whose: tuple[float, PortOwner] | None = None
 
@@ -329,9 +329,10 @@ class PortReporter:
 
     def _deliver(self, pending: NodeReport) -> tuple[bool, bool]:
         """Send the report; returns whether another try may succeed, and whether the hub accepted it."""
-        signal.alarm(round(PATIENCE))  # looking up a name may take forever
-        failure, retry = attempt(pending, self.environ)
-        signal.alarm(0)
+        try:  # looking up a name may take forever
+            failure, retry = self._sending.ask(lambda: attempt(pending, self.environ), PATIENCE)
+        except TimeoutError:
+            return True, False
         return retry, failure is None
 
     def port_owner(self) -> PortOwner:

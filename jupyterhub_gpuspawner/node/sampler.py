@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import count_cpus
 from jupyterhub_gpuspawner.node import child, usage
+from jupyterhub_gpuspawner.node.child import DeadlineThread
 from jupyterhub_gpuspawner.node.folder import COMPANION
 from jupyterhub_gpuspawner.node.report import RefusedError, post
 from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
@@ -36,13 +37,12 @@ from jupyterhub_gpuspawner.words import cpus_used, gpu_memory_used, memory_used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any, TypeVar
+    from typing import Any
 
     from jupyterhub_gpuspawner.node.report import PortReporter
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
     Readings = tuple[tuple[GpuReading, ...], tuple[str, ...]]
-    Result = TypeVar("Result")
 
 
 DRIVER_PATIENCE = 10.0
@@ -57,39 +57,6 @@ _POLL = 2.0
 """Seconds between two looks whether the server lives, where the kernel has no pidfd (Linux before 5.3)."""
 _GONE = (404, 405)
 """The hub's status where it takes no summaries of this server."""
-
-
-class Aside:
-    """Work that may hang, in a thread beside: its caller waits for a limited time, and for one thing at a time.
-
-    A driver that does not respond, or a resolver, blocks its thread; the sampler goes on without it. The thread does
-    not keep the process from ending (:func:`~jupyterhub_gpuspawner.node.child.leave` ends it by ``_exit``).
-    """
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-
-    def ask(self, work: Callable[[], Result], seconds: float) -> Result:
-        """What ``work`` returns or raises; TimeoutError after ``seconds`` or while earlier work hangs."""
-        if self._thread is not None and self._thread.is_alive():
-            raise TimeoutError
-        results: list[Result] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                results.append(work())
-            except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
-                errors.append(error)
-
-        self._thread = threading.Thread(target=run, daemon=True)
-        self._thread.start()
-        self._thread.join(seconds)
-        if results:
-            return results[0]
-        if errors:
-            raise errors[0]
-        raise TimeoutError
 
 
 class UnwantedError(Exception):
@@ -146,7 +113,7 @@ def accompany(reporter: PortReporter, interval: float) -> None:
             for gpu in placement.gpus
         )[:LIST_LIMIT],
     )
-    sending, looking = Aside(), Looking(placement, environ, server)
+    sending, looking = DeadlineThread(), Looking(placement, environ, server)
     folder = os.path.join(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")), COMPANION)
 
     before: deque[Sample] = deque(maxlen=1)
@@ -219,7 +186,7 @@ class Looking:
         self._simulated = placement.simulated
         self._environ = environ
         self._server = server
-        self._aside = Aside()
+        self._driver_thread = DeadlineThread()
         self._driver: usage.Gpus | None = None
 
     def read_sample(self) -> Sample:
@@ -228,7 +195,7 @@ class Looking:
         problems: tuple[str, ...] = ()
         if self._gpus:
             try:
-                gpus, problems = self._aside.ask(self._read_gpus, DRIVER_PATIENCE)
+                gpus, problems = self._driver_thread.ask(self._read_gpus, DRIVER_PATIENCE)
             except TimeoutError:
                 problems = (
                     f"The use of the GPUs is unknown: the driver did not respond within {DRIVER_PATIENCE:g} s.",
@@ -250,11 +217,11 @@ class Looking:
         return self._driver.read()
 
 
-def _send(summary: UsageSummary, environ: Mapping[str, str], aside: Aside) -> bool:
+def _send(summary: UsageSummary, environ: Mapping[str, str], thread: DeadlineThread) -> bool:
     body = summary.dumps().encode()
     patience = LAST_PATIENCE if summary.final else HUB_PATIENCE
     try:
-        aside.ask(lambda: post(body, environ, to="usage", wait=not summary.final), patience)
+        thread.ask(lambda: post(body, environ, to="usage", wait=not summary.final), patience)
     except RefusedError as refused:
         if refused.status in _GONE:
             raise UnwantedError from refused

@@ -187,6 +187,37 @@ def test_what_cannot_be_sent_is_a_sentence(changes: dict[str, str], reason: str)
     assert "token" not in message
 
 
+BESIDE = """
+import os, socket, threading
+from jupyterhub_gpuspawner.node import child, report
+from jupyterhub_gpuspawner.wire.documents import NodeReport
+
+given_up, ask = threading.Event(), child.DeadlineThread.ask
+def watched(self, work, seconds):
+    try:
+        return ask(self, work, seconds)
+    except TimeoutError:
+        given_up.set()
+        raise
+child.DeadlineThread.ask = watched
+socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
+report.PATIENCE = 1.0
+environ = {"JUPYTERHUB_API_URL": "http://hub:8081/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
+reporter = report.PortReporter(NodeReport(0), 1, environ, os.getpid(), is_reported=False)
+threading.Thread(target=reporter.run, daemon=True).start()
+given_up.wait()
+print("samples", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_resolver_that_hangs_ends_the_try_and_not_the_process_that_samples() -> None:
+    """The report of the port is sent by a thread of it."""
+    done = subprocess.run([sys.executable, "-c", BESIDE], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "samples\n"), done.stderr
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A certificate authority and a certificate, created in the way the hub creates its internal ones."""
