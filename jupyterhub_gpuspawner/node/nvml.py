@@ -385,8 +385,10 @@ class Driver:
         _, _, pending, failed = self.call("nvmlDeviceGetRemappedRows", handle)[0] or (0, 0, 0, 0)
         if failed:
             return "A row of its memory could not be remapped."
-        if pending or self.call("nvmlDeviceGetRetiredPagesPendingStatus", handle)[0] == 1:
-            return "It has had uncorrectable memory errors, and needs a reset."
+        if pending:  # after correctable errors as well as after uncorrectable ones
+            return "A row of its memory is remapped once it is reset."
+        if self.call("nvmlDeviceGetRetiredPagesPendingStatus", handle)[0] == 1:
+            return "A page of its memory is retired once it is reset."
         mode = self.call("nvmlDeviceGetMigMode", handle)[0]
         if mode and mode[0] != mode[1]:
             return f"MIG is switched {'on' if mode[1] else 'off'} once it is reset."

@@ -209,8 +209,9 @@ def test_a_gpu_that_any_call_finds_lost_is_reported_once(ask_nvml: AskNvml) -> N
 
 
 FAULTS = {
-    "errors 0 1 0 0": "It has had uncorrectable memory errors, and needs a reset.",
-    "errors 0 0 0 1": "It has had uncorrectable memory errors, and needs a reset.",
+    "errors 0 1 0 0": "A row of its memory is remapped once it is reset.",
+    "errors 0 2 0 0": "A row of its memory is remapped once it is reset.",
+    "errors 0 0 0 1": "A page of its memory is retired once it is reset.",
     "errors 0 1 1 0": "A row of its memory could not be remapped.",
     "errors 0 0 0 0": "",
     "pending 0 1": "MIG is switched on once it is reset.",

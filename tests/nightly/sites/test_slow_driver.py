@@ -83,7 +83,8 @@ class Fault:
     """How many the server on this node asks for; it gets the first ones."""
 
 
-WORN = "It has had uncorrectable memory errors, and needs a reset."
+WORN = "A row of its memory is remapped once it is reset."
+RETIRED = "A page of its memory is retired once it is reset."
 LOST = "GPU 0 does not respond: GPU is lost."
 OF_LOST = (
     LOST,
@@ -118,9 +119,9 @@ FAULTS = {
     ),
     "worn": Fault(
         machine(GPUS, "errors 0 1 0 0", "errors 1 0 0 1", "errors 2 1 1 0", "errors 3 0 0 0"),
-        (f"GPU 0: {WORN}", f"GPU 1: {WORN}"),
-        health={WORN: (0, 1), "A row of its memory could not be remapped.": (2,)},
-        check=(f"GPU 0: {WORN}", f"GPU 1: {WORN}", "GPU 2: A row of its memory could not be remapped."),
+        (f"GPU 0: {WORN}", f"GPU 1: {RETIRED}"),
+        health={WORN: (0,), RETIRED: (1,), "A row of its memory could not be remapped.": (2,)},
+        check=(f"GPU 0: {WORN}", f"GPU 1: {RETIRED}", "GPU 2: A row of its memory could not be remapped."),
     ),
     "mig": Fault(machine(SLICES), use="The use of GPU 0 is unknown: nvmlDeviceGetHandleByUUID failed: Not Found."),
     "pending": Fault(

@@ -17,7 +17,8 @@
  *   gpm A                               GPU A has GPM
  *   guarded A                           the memory of the whole of GPU A, which has MIG, is not for this process
  *   pending A MODE                      GPU A's pending MIG mode, where it is not the current one
- *   errors A PENDING FAILED RETIRED     rows to be remapped, a remapping that failed, pages to be retired: 0 or 1
+ *   errors A PENDING FAILED RETIRED     rows to be remapped (2: only correctable errors so far), a remapping that
+ *                                       failed, pages to be retired: 0 or 1
  *   wait FUNCTION SECONDS               the call takes so long
  *   fail FUNCTION CODE GPU              the call returns CODE; "hang": it never returns. GPU -1: for all
  *   devices PREFIX                      a GPU of which this process may not open PREFIX with its minor number is not
@@ -471,9 +472,9 @@ EXPORT int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pendi
 EXPORT int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failure) {
     WHOLE(handle);
     if (!gpu->has_errors) return NOT_SUPPORTED;
-    *corrected = 0;
-    *uncorrected = gpu->errors[0] || gpu->errors[1];
-    *pending = gpu->errors[0];
+    *corrected = gpu->errors[0] == 2; /* of rows remapped so far */
+    *uncorrected = gpu->errors[0] == 1 || gpu->errors[1];
+    *pending = gpu->errors[0] != 0;
     *failure = gpu->errors[1];
     return OK;
 }
