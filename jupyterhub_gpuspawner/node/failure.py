@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
@@ -34,7 +35,11 @@ SEND_SECONDS = 10.0
 READ_SECONDS = 2.0
 """Seconds to read the end of the log."""
 WRITE_SECONDS = 2.0
-"""Seconds for a byte in each of the folders together; a file server that hangs takes longer."""
+"""Seconds for a byte in each of the folders together that a start waits for."""
+SILENT_SECONDS = 20.0
+"""Seconds after which a folder that takes no byte is silent; a file server that is only slow is done by then."""
+SILENT = ("home_silent", "log_silent", "tmp_silent")
+"""Faults of a folder that took no byte so far."""
 TAIL = 8192
 """Bytes of the log that are read."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -96,14 +101,30 @@ def last_of(text: str) -> str:
     return next((line for line in reversed(lines) if line and not others.match(line)), "")
 
 
-def faulty_folder(environ: Mapping[str, str], *, seconds: float = WRITE_SECONDS) -> tuple[StartFailure | None, str]:
+def report_if_silent(report: NodeReport, environ: Mapping[str, str], log: str) -> None:
+    """Report the server once more, with the fault, if a folder is still faulty after :data:`SILENT_SECONDS`.
+
+    In a process of its own: the server has started meanwhile. One that waits for its home then has its reason.
+    """
+    from jupyterhub_gpuspawner.node.report import fit, post_patiently, with_problems
+
+    failure, sentence = faulty_folder(environ, log, SILENT_SECONDS)
+    if failure is not None:
+        post_patiently(fit(replace(with_problems(report, [sentence]), failure=in_print(failure))), environ)
+
+
+def faulty_folder(
+    environ: Mapping[str, str], log: str, seconds: float | None = None
+) -> tuple[StartFailure | None, str]:
     """Write a byte to the user's home, the log's folder and that for temporary files, in a child process.
 
-    Returns the first fault, and a sentence with the system's word for it. The log's folder has no other fault than to
-    be full: slurmd has opened the log there, perhaps by a path that this job does not see. Raises OSError if no
-    process can be had.
+    Returns the first fault, and a sentence with the system's word for it. The log's folder (``log``, see
+    :func:`log_folder`) has no other fault than to be full: slurmd has opened the log there, perhaps by a path that this
+    job does not see. ``seconds`` are :data:`WRITE_SECONDS`, if there is no other number. Raises OSError if no process
+    can be had.
     """
-    folders = {"tmp": environ.get("TMPDIR") or "/tmp", "log": _log_folder(), "home": environ.get("HOME", "")}
+    seconds = WRITE_SECONDS if seconds is None else seconds
+    folders = {"tmp": environ.get("TMPDIR") or "/tmp", "log": log, "home": environ.get("HOME", "")}
     names = {path: name for name, path in folders.items() if path}  # of several names for one folder the last
 
     def write(say: Say) -> None:
@@ -145,7 +166,7 @@ def _fault_of_write(folder: str) -> int | None:
     return None
 
 
-def _log_folder() -> str:
+def log_folder() -> str:
     """The folder of the job's log; empty where standard error is no file with a name."""
     try:
         path = os.readlink("/proc/self/fd/2")

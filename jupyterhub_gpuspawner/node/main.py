@@ -53,9 +53,10 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     placing.problems.extend(problems)
     failure: StartFailure | None = None
     if plan.report:
-        well = (failure, "")
-        failure, problem = placing.attempt("Writing a byte", lambda: failures.faulty_folder(environ), well)
-        placing.problems.extend(filter(None, [problem]))
+        log, well = failures.log_folder(), (failure, "")
+        failure, problem = placing.attempt("Writing a byte", lambda: failures.faulty_folder(environ, log), well)
+        if failure is None or failure.fault not in failures.SILENT:  # a folder that is only slow is no problem
+            placing.problems.extend(filter(None, [problem]))
     document, topology = placing.attempt(  # observe, determine what was granted, choose, bind
         "Placing the server", placing.place, (PlacementDocument(node=placing.node), NodeTopology())
     )
@@ -99,8 +100,15 @@ def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology, failure: StartFailure | None) -> int:
     """Announce the server, and set its URL in the environment; returns its port, 0 if it has none."""
     nothing = not topology.gpus and not topology.numa_nodes
-    report = NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology), failure=failure)
+    slow = failure is not None and failure.fault in failures.SILENT
+    reported = None if slow else failure
+    report = NodeReport(
+        0, placing.with_problems(document), None if nothing else to_document(topology), failure=reported
+    )
     announced = announce(report, placing.plan, placing.environ)
+    if slow:
+        environ, log = folder.for_another_process(placing.environ), failures.log_folder()
+        child.leave(lambda: failures.report_if_silent(report, environ, log))
     placing.problems.extend(announced.problems)
     if announced.service_url:
         placing.environ["JUPYTERHUB_SERVICE_URL"] = announced.service_url

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.node.failure import faulty_folder, last_of
+from jupyterhub_gpuspawner.node.failure import faulty_folder, last_of, log_folder
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, PlacementDocument, StartFailure
 from tests.node.conftest import request_of
 from tests.standins.report_hub import ReportHub
@@ -267,7 +267,7 @@ def test_a_log_whose_folder_the_job_does_not_see_hides_no_other_fault(tmp_path: 
         shutil.rmtree(logs)
         os.dup2(log.fileno(), 2)
     try:
-        failure = faulty_folder({"HOME": str(tmp_path), "TMPDIR": missing})
+        failure = faulty_folder({"HOME": str(tmp_path), "TMPDIR": missing}, log_folder())
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
@@ -288,7 +288,7 @@ def test_a_folder_that_hangs_does_not_hang_the_start(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "open", hang)
 
-    assert faulty_folder({"HOME": str(tmp_path)}, seconds=0.5) == (
+    assert faulty_folder({"HOME": str(tmp_path)}, "", 0.5) == (
         StartFailure("home_silent", str(tmp_path)),
         f"A byte could not be written to {tmp_path} within 0.5 s.",
     )
@@ -296,7 +296,7 @@ def test_a_folder_that_hangs_does_not_hang_the_start(tmp_path: Path, monkeypatch
 
 def test_folders_that_can_be_written_are_no_fault_and_nothing_stays_in_them(tmp_path: Path) -> None:
     """Home and TMPDIR may be one."""
-    assert faulty_folder({"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}) == (None, "")
+    assert faulty_folder({"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}, "") == (None, "")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,10 +22,11 @@ import pytest
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, load
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, StartFailure
 from tests.node.conftest import StandinNvml, dies
 from tests.standins.nvml import describe
 from tests.standins.report_hub import ReportHub
+from tests.waiting import wait_until
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 SHOW = """
@@ -361,6 +362,44 @@ def test_a_log_that_takes_no_more_starts_the_server_all_the_same(archive: Path, 
         )
 
     assert (done.returncode, (tmp_path / "started").exists()) == (0, True)
+
+
+SLOW = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from jupyterhub_gpuspawner.node import failure, main
+pipe, failure.SILENT_SECONDS, end = sys.argv[2], float(sys.argv[3]), failure.report_if_silent
+failure.WRITE_SECONDS = 0.1
+def write(folder):
+    if folder == os.environ["HOME"]:
+        open(pipe).close()
+def watched(*arguments):
+    end(*arguments)
+    os.rename(pipe, pipe + ".end")
+failure._fault_of_write, failure.report_if_silent = write, watched
+main.main(sys.argv[4:])
+"""
+
+
+@pytest.mark.parametrize(("seconds", "fault"), [(300.0, None), (0.1, "home_silent")], ids=["slow", "silent"])
+def test_a_home_that_is_slow_is_not_silent(
+    archive: Path, hub: ReportHub, tmp_path: Path, seconds: float, fault: str | None
+) -> None:
+    """The server starts at once; only a home that still takes no byte later is reported. A pipe stands for the home."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = (SLOW, str(archive), str(pipe), str(seconds))
+    server_document(launch(archive, LaunchPlan(), hub.environ | {"HOME": str(tmp_path)}, code=code))
+    if fault is None:
+        pipe.open("w").close()  # waits for who writes
+
+    wait_until(Path(f"{pipe}.end").exists, "the end of the check")
+    first, *later = (parse_report(request.body) for request in hub.requests)
+    assert (first.failure, first.placement.problems) == (None, ())
+    assert [report.failure for report in later] == [StartFailure("home_silent", str(tmp_path))] * bool(fault)
+    assert [report.placement.problems for report in later] == [
+        (f"A byte could not be written to {tmp_path} within 0.1 s.",)
+    ] * bool(fault)
 
 
 def test_a_launch_without_a_report_asks_no_hub(archive: Path, hub: ReportHub) -> None:
