@@ -31,8 +31,13 @@ COMPANION = "lab"
 """The folder of the companion."""
 COMMANDS = "bin"
 """The folder of ``gpuspawner-run``."""
-_FUNCTION = "BASH_FUNC_gpuspawner-run%%"
-"""The variable in which bash exports and imports a function of this name."""
+_NOT_FOUND = "BASH_FUNC_command_not_found_handle%%"
+"""The variable in which bash exports and imports the function that it runs if it finds no command (bash(1)).
+
+A function called ``gpuspawner-run`` would do, but for bash in POSIX mode: that complains about such a name.
+"""
+_BASHRC = "/etc/bash.bashrc"
+"""What interactive bashes read on Debian, Ubuntu, SUSE and Arch, whose login shells begin with a PATH of their own."""
 CONTAINERS = ("apptainer", "singularity")
 """Commands that run a server in a container."""
 USUALLY_BOUND = ("/tmp", "/var/tmp", "/dev/shm")
@@ -98,7 +103,8 @@ def bring_run(environ: MutableMapping[str, str]) -> None:
     """Write ``gpuspawner-run`` beside the launcher, and add its folder to the PATH, as the last one; raises OSError.
 
     Only in a job, and where the launcher has a folder of its own. A login shell, as JupyterLab's terminals are, may set
-    its own PATH: bash gets the command as an exported function, too, and others have its full path in
+    its own PATH. So bash finds the command also if it is not there, and where an interactive one has its own handler of
+    that (Ubuntu's command-not-found) the prompt adds the folder again. Others have its full path in
     ``GPUSPAWNER_RUN``.
     """
     launcher, python = environ.get("GPUSPAWNER_LAUNCHER", ""), environ.get("GPUSPAWNER_PYTHON", "")
@@ -107,12 +113,15 @@ def bring_run(environ: MutableMapping[str, str]) -> None:
         return
     target = os.path.join(folder, COMMANDS)
     command = os.path.join(target, "gpuspawner-run")
-    quoted = ["'" + word.replace("'", "'\\''") + "'" for word in (python, launcher)]
-    words = f'{" -I ".join(quoted)} --run "$@"'
+    words = f'{shell_quoted(python)} -I {shell_quoted(launcher)} --run "$@"'
     paths = environ.get("PATH", os.defpath).split(os.pathsep)
     environ["PATH"] = os.pathsep.join([*[path for path in paths if path != target], target])
     environ["GPUSPAWNER_RUN"] = command
-    environ[_FUNCTION] = f"() {{ {words}; }}"
+    environ.setdefault(_NOT_FOUND, _HANDLE.format(words))
+    if os.path.exists(_BASHRC):
+        prompt = f"case :$PATH: in *:{shell_quoted(target)}:*) ;; *) PATH=$PATH:{shell_quoted(target)} ;; esac"
+        others = environ.get("PROMPT_COMMAND", "").split("\n")
+        environ["PROMPT_COMMAND"] = "\n".join([*(line for line in others if line and line != prompt), prompt])
     os.makedirs(target, mode=0o700, exist_ok=True)
     script = f"#!/bin/sh\nexec {words}\n".encode()
     with open(command, "wb") as file:
@@ -120,6 +129,18 @@ def bring_run(environ: MutableMapping[str, str]) -> None:
         os.fchmod(file.fileno(), 0o700)
     if not os.access(command, os.X_OK):
         _keep_in_memory(command, script)
+
+
+_HANDLE = """() {{
+    if [ "$1" = gpuspawner-run ]; then shift; {}; return; fi
+    command printf '%s: %s: command not found\\n' "${{0##*/}}" "$1" >&2
+    return 127
+}}"""
+
+
+def shell_quoted(word: str) -> str:
+    """``word`` for a POSIX shell; :mod:`shlex` would load :mod:`re`."""
+    return "'" + word.replace("'", "'\\''") + "'"
 
 
 def _keep_in_memory(command: str, script: bytes) -> None:

@@ -175,8 +175,14 @@ def test_names_taken_by_another_user_cost_no_gpu(
     uid, mallory = pwd.getpwnam(ada).pw_uid, pwd.getpwnam(bob).pw_uid
     for gpu in GPUS.values():
         squatted = folder / f"gpuspawner-claim.{gpu}.{uid}"
-        make = {"folder": squatted.mkdir, "pipe": lambda path=squatted: os.mkfifo(path)}
-        make.get(kind, lambda path=squatted: path.symlink_to("x") if kind == "link" else path.touch())()
+        if kind == "folder":
+            squatted.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(squatted)
+        elif kind == "link":
+            squatted.symlink_to("nowhere")
+        else:
+            squatted.touch()
         os.chown(squatted, mallory, -1, follow_symlinks=False)
         if kind == "locked file":
             fcntl.flock(crowd.enter_context(squatted.open("w")), fcntl.LOCK_EX)

@@ -104,18 +104,23 @@ def test_a_tmpdir_with_blanks_or_that_nothing_may_be_run_from_is_used(tmp_path: 
 
 
 RUN = """#!/bin/bash
-for shell in "bash -l" sh; do
-    $shell -c 'gpuspawner-run --help' | head -n 1
+for shell in "bash -l" "bash --posix" "bash --posix -l" sh; do
+    $shell -c 'gpuspawner-run --help' 2>&1 | head -n 1
 done > found
+mkdir login
+echo 'PATH=/usr/bin:/bin; command_not_found_handle() { echo "not found"; }' > login/.bash_profile
+HOME=$PWD/login bash -il <<< 'gpuspawner-run --help' 2>/dev/null | head -n 1 >> found
 "$GPUSPAWNER_RUN" --help | head -n 1 >> found
+bash --posix -c nosuch >> found 2>&1
 """
 
 
 @pytest.mark.parametrize("options", ["defaults", "noexec"])
 def test_gpuspawner_run_is_a_command_in_every_shell(tmp_path: Path, options: str) -> None:
-    """In a login shell, which sets its own PATH, in a notebook cell's sh, and by its full path.
+    """In a login shell, which sets its own PATH, in a notebook cell's sh, in POSIX mode, and by its full path.
 
-    Also where nothing may be executed in TMPDIR.
+    Also in a terminal that has its own word for what it does not find, and where nothing may be executed in TMPDIR. Of
+    a command that there is not, bash says that.
     """
     (tmp_path / "tmp").mkdir()
     server = tmp_path / "server"
@@ -126,7 +131,7 @@ def test_gpuspawner_run_is_a_command_in_every_shell(tmp_path: Path, options: str
 
     usage = "usage: gpuspawner-run [OPTIONS] -- COMMAND [ARGUMENT...]"
     assert (ran.code, ran.folder) == (0, str(tmp_path / "tmp")), ran.log
-    assert (tmp_path / "found").read_text().splitlines() == [usage] * 3, ran.log
+    assert (tmp_path / "found").read_text().splitlines() == [usage] * 6 + ["bash: nosuch: command not found"], ran.log
 
 
 LAST = "process"
