@@ -393,6 +393,17 @@ class PlacementRules(Frozen):
     claim: Annotated[int, whole(1, 1024)] | None = None
     """GPUs that the server claims on its node; for clusters where Slurm allocates none or servers share them."""
 
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _not_the_kubelets_strictest(cls, value: object) -> object:
+        if value == "single-numa-node":
+            raise BadValue(
+                "is the kubelet's: what Slurm has granted cannot be refused for being on several NUMA nodes. The "
+                "strictest policy here is 'restricted': the GPUs wait until cores beside them are free",
+                value,
+            )
+        return value
+
 
 # More time for a running server, as a profile allows it.
 

@@ -107,6 +107,16 @@ CAUSES: dict[str, tuple[Mapping[str, Any], Sequence[str], str, int, StartFailure
 }
 
 
+def test_a_line_of_the_setup_that_fails_ends_the_job_only_if_it_says_so(tmp_path: Path) -> None:
+    """As the guide says: a line such as ``cp -n`` may fail and do no harm."""
+    ended, reports, log = run(tmp_path, script({"setup": "ls /no/such/folder\nfalse"}, COMMAND, ""))
+    (tmp_path / "home").rmdir()
+    stopped, failed, _ = run(tmp_path, script({"setup": "ls /no/such/folder || exit 1"}, COMMAND, ""))
+
+    assert (ended, [report.failure for report in reports]) == (0, [None]), log
+    assert (stopped, [report.failure and report.failure.fault for report in failed]) == (1, ["setup"])
+
+
 @pytest.mark.parametrize(("environment", "command", "prologue", "code", "failure"), CAUSES.values(), ids=CAUSES.keys())
 def test_a_job_that_cannot_run_its_server_reports_the_step_that_failed(
     tmp_path: Path,

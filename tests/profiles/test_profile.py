@@ -147,6 +147,12 @@ def _with(**fields: object) -> dict[str, object]:
         ),
         (_with(placement={"policy": "strict"}), "profiles[1].placement.policy: 'strict' must be 'none', 'best-effort'"),
         (
+            _with(placement={"policy": "single-numa-node"}),
+            "profiles[1].placement.policy: 'single-numa-node' is the kubelet's: what Slurm has granted cannot be "
+            "refused for being on several NUMA nodes. The strictest policy here is 'restricted': the GPUs wait until "
+            "cores beside them are free",
+        ),
+        (
             _with(environment={"variables": {"A-B": 1}}),
             "profiles[1].environment.variables: 'A-B' is not a valid variable name",
         ),
