@@ -538,7 +538,10 @@ class ServerEnding:
             ending = self._ending(end_of_job(job.end), job)
             at = job.ends_at if job.ends_at is not None else time.time()
             over = job.end is End.TIME_LIMIT and planned is not None and at >= planned - BEFORE_SESSION_END_SECONDS
-            await self._explained(replace(ending, at=at, session_over=over))
+            kept = self.last = replace(ending, at=at, session_over=over)
+            explained = await self._explained(kept)
+            if self.last is kept:
+                self.last = explained
 
     async def keep_log_of_stop(self) -> None:
         """Keep the path of the log of a server that was stopped."""
@@ -565,12 +568,14 @@ class ServerEnding:
         return True
 
     async def _explained(self, ending: Ending) -> Ending:
-        """Keep ``ending``, and then with what Slurm and the log add to it within :data:`EXPLAIN_SECONDS`."""
-        self.last = with_failure(ending, self._report.failure)
+        """``ending`` with what the job has reported, and what Slurm and the log add within :data:`EXPLAIN_SECONDS`.
+
+        Nothing is kept of a start before its error is raised: the server may answer meanwhile.
+        """
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(EXPLAIN_SECONDS):
-                self.last = with_failure(await self._with_log(ending), self._report.failure)
-        return self.last
+                ending = await self._with_log(ending)
+        return with_failure(ending, self._report.failure)
 
     async def _with_log(self, ending: Ending) -> Ending:
         detail = await self._log.job()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -293,6 +294,64 @@ async def test_each_of_two_polls_that_see_the_same_end_finds_it_explained() -> N
     assert server.ending is not None
     assert server.ending.lines == "last line"
     await first
+
+
+class SlowLog(Log):
+    """A log that is read until the test lets it be."""
+
+    def __init__(self, watch: JobWatch) -> None:
+        super().__init__(watch)
+        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def job(self) -> Job | None:
+        self.asked.set()
+        await self.may_answer.wait()
+        return await super().job()
+
+
+FAILING: dict[str, Callable[[ServerEnding], Awaitable[Exception]]] = {
+    "takes too long": lambda ended: ended.took_too_long(Stage.ALLOCATED, 60.0),
+    "ends": lambda ended: ended.died(FAILED, stage=Stage.STARTING),
+    "does not answer": lambda ended: ended.unreachable("timeout", ""),
+}
+
+
+@pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING)
+async def test_nothing_is_kept_of_a_start_that_succeeds_while_its_failure_is_explained(
+    failing: Callable[[ServerEnding], Awaitable[Exception]],
+) -> None:
+    """The server answers in the seconds for which its log is read; what is kept later is how that server ended."""
+    server = Server()
+    log = SlowLog(server.watch)
+    server.ended = ServerEnding(server.watch, log, server.spawner.report)
+    explaining = asyncio.ensure_future(failing(server.ended))
+    await log.asked.wait()
+    meanwhile = server.ending
+    explaining.cancel()  # as the start does once its server answers
+    await asyncio.wait({explaining})
+    log.may_answer.set()
+    await server.ended.keep_job_end(replace(FAILED, ends_at=9.0))
+
+    assert meanwhile is None
+    assert server.ending is not None
+    assert server.ending.cause == end_of_job(End.FAILED)
+
+
+async def test_an_explanation_that_comes_late_changes_nothing_that_was_kept_since() -> None:
+    """Of a server that has ended: its user stops it, or starts the next one, while its log is read."""
+    server = Server()
+    log = SlowLog(server.watch)
+    server.ended = ServerEnding(server.watch, log, server.spawner.report)
+    explaining = asyncio.ensure_future(server.ended.keep_job_end(FAILED))
+    await log.asked.wait()
+    at_once = server.ending
+    server.ending = stopped = Ending(Cause(Kind.STOPPED_BY_USER))
+    log.may_answer.set()
+    await explaining
+
+    assert at_once is not None
+    assert at_once.cause == end_of_job(End.FAILED)
+    assert server.ending is stopped
 
 
 async def test_a_time_limit_is_named() -> None:
