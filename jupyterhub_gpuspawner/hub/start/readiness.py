@@ -59,6 +59,7 @@ class Readiness:
     life: Life
     request: JobRequest | None
     """What was requested; None in a hub without profiles, and after a restart."""
+    _comment_checked: bool = False
 
     async def wait(self) -> None:
         """Return once the server answers at the address and port of the report.
@@ -94,8 +95,10 @@ class Readiness:
 
     def _follow(self, status: Job | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""
-        if status is not None and self.job.submitted_as is not None:
-            check_comment(status, self.job.submitted_as, self.spawner.log)
+        submitted = self.job.submitted_as if self.attempt.restored_at is None else None
+        if status is not None and submitted is not None and not self._comment_checked:
+            self._comment_checked = True
+            check_comment(self.spawner.connection().client, status, submitted, self.spawner.log)
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
         if status is not None and status.phase is Phase.QUEUED:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Column, Connection, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
@@ -158,7 +158,7 @@ async def _job_of_unanswered(
     Raises ``failed`` where sbatch was answered, where it was the ``last`` one and has made none, and where it cannot be
     known whether a job is this start's.
     """
-    error, identifiable = failed.error, job.identity.name or "replaced" not in _LOGGED
+    error, identifiable = failed.error, job.identity.name or client not in REPLACING
     if not isinstance(error, SlurmUnavailable) or isinstance(error, CommandMissing):
         raise failed
     if failed.uncertain or not identifiable:
@@ -270,15 +270,21 @@ async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
             return
 
 
-_LOGGED: set[str] = set()
-"""The warnings that this process has logged."""
+REPLACING: WeakSet[SlurmClient] = WeakSet()
+"""The clusters that show another comment for the last job than the one with which it was submitted."""
 
 
-def check_comment(job: Job, submitted: JobIdentity, log: logging.Logger) -> None:
-    """Log, once, where the site has replaced the comment with which a job was submitted; ``job`` is Slurm's answer."""
-    if job.tag == submitted.tag or "replaced" in _LOGGED:
+def check_comment(client: SlurmClient, job: Job, submitted: JobIdentity, log: logging.Logger) -> None:
+    """Note whether the cluster keeps comments of jobs, by its first answer about a new one.
+
+    Logged where a cluster begins to replace them. A user can change the comment of a job later.
+    """
+    if job.tag == submitted.tag:
+        REPLACING.discard(client)
         return
-    _LOGGED.add("replaced")
+    if client in REPLACING:
+        return
+    REPLACING.add(client)
     if submitted.name and job.name == submitted.name:
         what = "Jobs are found again by their name instead."
     else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -221,15 +223,29 @@ async def test_of_two_jobs_of_one_start_the_first_ones_is_cancelled() -> None:
     assert slurm.cancelled == ["19"]
 
 
-async def test_without_a_mark_of_its_own_no_job_is_submitted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where something replaces comments, and the name has no mark, a first job would not be found."""
-    monkeypatch.setattr(submission, "_LOGGED", {"replaced"})
-    slurm = Slurm(SlurmUnavailable("sbatch got no answer."))
-    slurm.may_answer.set()
-    with pytest.raises(SlurmUnavailable):
-        await submission_task(slurm)
+async def test_without_a_mark_of_its_own_no_job_is_submitted_twice(caplog: pytest.LogCaptureFixture) -> None:
+    """On a cluster that replaces comments, where the name has no mark, a first job would not be found.
 
-    assert (slurm.submissions, slurm.silences) == (1, [])
+    What another cluster does counts for nothing, and neither does what this one did before its admin mended it.
+    """
+    shown = Job("11", Phase.QUEUED, user="ann", uid=1001, tag=TAG)
+    replaced = replace(shown, tag="project 7")
+    outcomes = []
+    clusters = [Slurm(SlurmUnavailable("sbatch got no answer.")) for _ in range(2)]
+    for job in (replaced, shown, replaced):
+        for _ in range(2):  # each new job is looked at
+            submission.check_comment(clusters[0], job, IDENTITY, logging.getLogger())  # type: ignore[arg-type]
+        for slurm in clusters:
+            slurm.submissions = 0
+            slurm.silences.clear()
+            slurm.may_answer.set()
+            with pytest.raises(SlurmUnavailable):
+                await submission_task(slurm)
+            outcomes.append((slurm.submissions, bool(slurm.silences)))
+
+    failed_at_once, was_kept = (1, False), (submission.SUBMISSIONS, True)
+    assert outcomes == [failed_at_once, was_kept, was_kept, was_kept, failed_at_once, was_kept]
+    assert sum("something replaces comments" in message for message in caplog.messages) == 2
 
 
 async def test_a_job_whose_owner_is_not_certain_is_not_taken_up() -> None:
