@@ -98,8 +98,8 @@ async def _pause(seconds: float, wake: asyncio.Event | None) -> None:
 # 5 ms at a time, and the event loop needs it for each of its turns.
 #
 # A full collection visits every object of the process and holds the event loop meanwhile: 0.2 seconds for the modules,
-# tables and handlers of a hub alone. Those live as long as the hub does, so they are set aside once, when it has
-# started (gc.freeze). What is made later is collected as before.
+# tables and handlers of a hub alone. Those live as long as the hub does, so they are set aside once (gc.freeze), before
+# the hub restores its servers: what is set aside and refers to itself, as spawners do, is never freed.
 
 
 SWITCH_SECONDS = 0.001
@@ -112,7 +112,7 @@ def set_aside() -> None:
     gc.freeze()
 
 
-def begin_garbage(app: JupyterHub) -> None:
-    """Have threads give way to the event loop, and set the objects of the hub aside once it has started."""
+def begin_garbage(app: JupyterHub) -> None:  # noqa: ARG001 - as each work of a hub that begins
+    """Have threads give way to the event loop, and set aside what the hub has loaded; it has no servers yet."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    every(app, 0, set_aside, "Setting the hub's objects aside from garbage collections")
+    set_aside()

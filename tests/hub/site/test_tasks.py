@@ -248,37 +248,46 @@ async def test_a_pause_ends_when_something_has_changed(app: Any) -> None:
 
 PROGRAM = """
 import asyncio, gc, json, sys
+from types import SimpleNamespace
 from jupyterhub.app import JupyterHub
-from jupyterhub_gpuspawner.hub.site import background
-from jupyterhub_gpuspawner.hub.site.background import begin_garbage
+from traitlets.config import Config
+from jupyterhub_gpuspawner.hub.registration import UPKEEP, when_configured
+from jupyterhub_gpuspawner.hub.site import background, metrics
+from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 
-at_start = gc.get_freeze_count()  # Python 3.12 has set some aside itself
+background._START_POLL_SECONDS = 0.01
+STORED = {"version": 2, "kind": "slurm", "profile": "light", "job_id": "7"}
+loaded = gc.get_freeze_count()  # Python 3.12 has set some aside itself
 
-def set_aside():
-    return gc.get_freeze_count() - at_start
+def restored():
+    spawner = GPUProfilesSpawner(user=SimpleNamespace(name="ada"), config=Config())
+    spawner.load_state(STORED)
+    return spawner
 
 async def hub():
-    background._START_POLL_SECONDS = 0.01
     app = JupyterHub()
     app.db = None
-    begin_garbage(app)
-    await asyncio.sleep(0.1)
-    counts = [set_aside()]
-    app.http_server = object()
-    while not set_aside():
-        await asyncio.sleep(0.01)
-    counts.append(set_aside())
-    print(json.dumps([*counts, len(gc.get_objects()), sys.getswitchinterval()]))
+    when_configured(app, *(work for work in UPKEEP if work is begin_garbage))
+    app.handlers = [()]  # JupyterHub restores its servers next, and listens then
+    servers = [restored() for _ in range(200)]
+    listening, app.http_server = asyncio.Event(), object()
+    every(app, 0, listening.set, "The test's own look")
+    await listening.wait()
+    aside, left, there = gc.get_freeze_count() - loaded, len(gc.get_objects()), len(metrics.SERVERS)
+    servers.clear()
+    gc.collect()
+    print(json.dumps([aside, left, there, len(metrics.SERVERS), sys.getswitchinterval()]))
 
 asyncio.run(hub())
 """
 
 
-def test_the_objects_of_a_hub_are_set_aside_when_it_listens() -> None:
-    """Not before, since the objects of its start would never be freed; then nearly all that there are."""
+def test_the_objects_of_a_hub_are_set_aside_and_its_restored_servers_are_not() -> None:
+    """Nearly all that it has loaded; of 200 servers that it restores next, each is freed when it has ended."""
     answer = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=True)
-    before, after, collected, switch_seconds = json.loads(answer.stdout)
+    aside, left, restored, kept, switch_seconds = json.loads(answer.stdout)
 
-    assert before == 0
-    assert after > 100 * collected
+    assert (restored, kept) == (200, 0)
+    assert aside > left
     assert switch_seconds == pytest.approx(0.001)  # a thread that reads a large answer gives way
