@@ -372,6 +372,7 @@ class SlurmSettings(SlurmSpawner):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._timeout_of_all = self.slurm_timeout  # as configured, whatever a profile, a group or a hook sets later
         own = {name for settings in self.clusters.values() for name in settings}
         self._of_all_clusters = {name: copy.deepcopy(getattr(self, name)) for name in own}
         for name, value in self.cluster_settings(self.first_cluster).items():
@@ -424,7 +425,7 @@ class SlurmSettings(SlurmSpawner):
             cluster=self.req_cluster,
             wrapper_dir=self.wrapper_dir,
             query_prefix=fixed_prefix(self.query_prefix, where="query_prefix"),
-            timeout=self.site_value("slurm_timeout"),
+            timeout=self.clusters.get(self.cluster, {}).get("slurm_timeout", self._timeout_of_all),
             limit=COMMANDS_AT_A_TIME,
         )
 

@@ -268,12 +268,18 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
                     hint=f"Set it in c.GPUSlurmSpawner.clusters, and slurm.cluster in the profile; or for all servers "
                     f"as c.GPUSlurmSpawner.{name}.",
                 )
+        if "clusters" in traits:
+            raise ConfigError(
+                "clusters is the same for all servers.",
+                where=where,
+                hint="Set it as c.GPUSlurmSpawner.clusters, and slurm.cluster in the profile.",
+            )
 
     def _set(self, settings: Mapping[str, Any], *, where: str) -> None:
         """Set what the profile sets, until the next choice; raises ConfigError, and then none of it is set."""
         for name, value in settings.items():
             before = getattr(self, name)
-            own = {**before, **value} if name == "environment" else value
+            own = {**before, **value} if name == "environment" and isinstance(value, Mapping) else value
             try:
                 setattr(self, name, copy.deepcopy(own))
             except TraitError as error:

@@ -11,7 +11,9 @@ from traitlets import TraitError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT
@@ -146,6 +148,86 @@ async def test_a_cluster_has_one_connection_with_its_own_time_out() -> None:
     assert own.client.installation.timeout == 30
     assert all(connection is own for connection in (spawner.connection(), other.connections()["cedar"]))
     assert other.connection().client.installation.timeout == DEFAULT_TIMEOUT
+
+
+REFUSED = {*CONNECTION, "clusters"} - {"req_cluster"}
+"""Settings that say where a cluster is, which no profile may set; ``req_cluster`` is read as ``slurm.cluster``."""
+VALUES: tuple[Any, ...] = (
+    *(
+        True,
+        False,
+        7,
+        7.5,
+        "preferred",
+        "restricted",
+        "bind",
+        "gpus",
+        "cedar",
+        "20000-20100",
+        "0:30:00",
+        "UNLIMITED",
+        "gpu:a100:2",
+        "--hold",
+        "7",
+    ),
+    *(["--hold"], ["7"], [7], {"gpu": "90min"}, {"elm": {}}, {"A": "b"}, {}, [], None, len),
+)
+"""One of them is valid for each setting."""
+
+
+def profile_with(name: str, value: Any) -> GPUProfilesSpawner:
+    """A spawner on the second of two clusters, each with its own time-out, by a profile with this setting."""
+    clusters = {"juniper": {"slurm_timeout": 20.0}, "cedar": {**CEDAR, "slurm_timeout": 30.0}}
+    spawner = spawner_of(clusters)
+    profile = PROFILES[0] | {"traits": {name: value}}
+    spawner.prepare(
+        resolve(
+            parse_profiles([profile]),
+            {"profile": "either", "gpu": "k80"},
+            username="ada",
+            groups=(),
+            server_name="",
+            now=datetime(2026, 11, 25, 10),
+            defaults=spawner.defaults(),
+        )
+    )
+    return spawner
+
+
+def set_by_a_profile(name: str) -> GPUProfilesSpawner | str:
+    """The spawner of a server whose profile has another value for a setting; the refusal, where it may have none."""
+    default, refusals = getattr(spawner_of(), name), list[str]()
+    for value in VALUES:
+        if value == default:
+            continue
+        try:
+            return profile_with(name, value)
+        except ConfigError as error:
+            refusals.append(str(error))
+    return next((text for text in refusals if "is the same for all" in text), refusals[0])
+
+
+@pytest.mark.parametrize("name", sorted(GPUSlurmSpawner.class_trait_names(config=True)))
+async def test_a_cluster_is_watched_once_whatever_a_profile_sets(name: str) -> None:
+    """By the connection that all servers there share, with the site's time-out there."""
+    shared = profile_with("req_nice", "7").connections()
+    spawner = set_by_a_profile(name)
+    if name in REFUSED:
+        assert f"{name} is the same for all servers" in str(spawner)
+        return
+
+    assert isinstance(spawner, GPUProfilesSpawner), spawner
+    assert spawner.connections() == shared
+    assert spawner.connection() is shared["cedar"]
+    assert [connection.client.installation.timeout for connection in shared.values()] == [20.0, 30.0]
+
+
+async def test_a_hook_or_a_group_makes_no_second_watcher_of_a_cluster() -> None:
+    """Their ``slurm_timeout`` says for how long this one server waits."""
+    plain, spawner = spawner_of(CLUSTERS), spawner_of(CLUSTERS)
+    spawner.slurm_timeout = 60.0
+
+    assert (spawner.connections(), spawner.connection()) == (plain.connections(), plain.connection())
 
 
 def test_a_profile_that_is_no_longer_valid_does_not_move_the_server(caplog: pytest.LogCaptureFixture) -> None:
