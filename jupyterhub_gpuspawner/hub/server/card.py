@@ -417,7 +417,7 @@ def server_card(server: Server, *, now: float | None = None, contact: str = word
     now = time.time() if now is None else now
     title, state = server_title(server), server.state
     if state is ServerState.STOPPING:
-        return ServerCard(server.name, title, state.value, words.STOPPING)
+        return ServerCard(server.name, title, state.value, words.STOPPING if server.job_id else words.BEING_STOPPED)
     if server.pending:
         facts = replace(server.start, silent=False) if server.start is not None else None
         if facts is None:

@@ -255,6 +255,30 @@ class ServerHandler(UserServerAPIHandler):
         if not chooses_freely(self, user_name):
             raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", FOR_OTHERS)
 
+    @needs_scope("delete:servers")
+    async def delete(self, user_name: str, server_name: str = "") -> None:
+        """Stop a server, or cancel its start; with `remove`, delete a named server.
+
+        JupyterHub gives a start a second to end, and answers 500 where it takes longer.
+        """
+        user: Any = self.find_user(user_name)
+        spawner = user.spawners.get(server_name) if user is not None else None
+        remove = bool((self.get_json_body() or {}).get("remove", False))
+        if spawner is not None and spawner.active and (self.allow_named_servers if server_name else not remove):
+
+            async def stop() -> bool:
+                await self.stop_single_user(user, server_name)
+                return True
+
+            await stop_server(spawner, None, stop)
+            if spawner.pending in ("spawn", "check"):  # it is stopped when that has ended
+                if remove:
+                    raise web.HTTPError(HTTPStatus.CONFLICT, "%s", words.STILL_STOPPING)
+                self.set_header("Content-Type", "text/plain")
+                self.set_status(HTTPStatus.ACCEPTED)
+                return
+        await super().delete(user_name, server_name)
+
     async def stop_single_user(self, user: Any, server_name: str = "") -> Any:
         """JupyterHub calls this once it has checked that the requester may stop the server."""
         note_stopper(user.spawners[server_name], stopper_of(self, user))

@@ -40,6 +40,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import in_background, retrieve_failure
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
+    ServerState,
     contact_of,
     ended_log,
     refresh_servers,
@@ -351,10 +352,17 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
 _CONTENT = {"spawn_pending.html": _pending, "not_running.html": _not_running}
 
 
+def _is_being_stopped(spawner: Any) -> bool:
+    """Whether its start was cancelled, which takes long to end; JupyterHub says that it is starting."""
+    return server_of(spawner, with_start=False).state is ServerState.STOPPING
+
+
 class _WithContent:
     """A mixin for JupyterHub's handlers: adds what our templates of these pages show."""
 
     def render_template(self, name: str, sync: bool = False, **spaces: Any) -> Any:
+        if name == "spawn_pending.html" and _is_being_stopped(spaces["spawner"]):
+            name = "stop_pending.html"
         if name in _CONTENT:  # JupyterHub never renders these synchronously
             return self._with_content(name, spaces)
         return super().render_template(name, sync, **spaces)  # type: ignore[misc]

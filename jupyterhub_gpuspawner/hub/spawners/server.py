@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from itertools import chain
 from typing import Any
+from weakref import WeakSet
 
 from jupyterhub import orm
 
@@ -22,9 +23,10 @@ from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, NotExtended,
 from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending, words_of
 from jupyterhub_gpuspawner.hub.job.log import Extent
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start, log_name
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
 from jupyterhub_gpuspawner.hub.report.server_report import Use, mean_use
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
@@ -66,7 +68,10 @@ class Server:
     display_name: str = ""
     """The name to show; empty for the default server."""
     pending: str | None = None
-    """``spawn``, ``stop`` or ``check``, as JupyterHub says it; None where nothing is under way."""
+    """``spawn``, ``stop`` or ``check``, as JupyterHub says it; None where nothing is under way.
+
+    A start that was cancelled, and takes long to end, is ``stop``.
+    """
     ready: bool = False
     """It runs, and has answered the hub."""
     profile: str = ""
@@ -195,7 +200,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         user=spawner.user.name if spawner.user else "",
         name=spawner.name,
         display_name=display_name(spawner),
-        pending=spawner.pending,
+        pending="stop" if spawner.pending == "spawn" and last_start(spawner) in _CANCELLED else spawner.pending,
         ready=spawner.ready,
         profile=chosen.profile if chosen is not None else "",
         admin_profile=chosen.base or chosen.profile if chosen is not None else "",
@@ -391,52 +396,79 @@ def _stored_ending(spawner: Any) -> Ending | None:
 # Stopping a server: the start that is cancelled first, and what the card says afterwards.
 
 PENDING_PATIENCE_SECONDS = 10.0
-"""Seconds after which the end of a cancelled start, or of a check, is no longer waited for."""
+"""Seconds that whoever stops a server waits for the end of its cancelled start, or of a check."""
 POLL_SECONDS = 0.05
 
 
-async def cancel_start(spawner: Any) -> None:
-    """Cancel a start that is pending, and wait for it to end.
+_PENDING_BEFORE_STOP = ("spawn", "check")
+"""What JupyterHub lets nobody stop; a check is that of a hub that was restarted."""
+_CANCELLED: WeakSet[asyncio.Future[Any]] = WeakSet()
+"""The starts that a stop has cancelled: each once, since a second cancellation would end what the first one cleans up.
 
-    The server must be stopped next if it is active then: JupyterHub leaves the job of a cancelled start as it is.
+``Task.cancelling()`` of Python 3.11 tells the same.
+"""
+
+
+async def end_start(spawner: Any) -> bool:
+    """Cancel a start that is pending, and wait for its end, or for that of a check; False where that takes long.
+
+    The server must be stopped next if it is active then: JupyterHub leaves the row and the job of a cancelled start as
+    they are.
     """
     start = last_start(spawner)
-    if start is not None:
-        start.cancel()
-    await _until_over(spawner, "spawn")
-
-
-async def _until_over(spawner: Any, pending: str) -> None:
-    """Wait until the spawner is no longer pending in this way, for at most :data:`PENDING_PATIENCE_SECONDS`."""
+    if spawner.pending == "spawn" and start is not None:
+        if start not in _CANCELLED:
+            _CANCELLED.add(start)
+            start.cancel()
+        await asyncio.wait({start}, timeout=PENDING_PATIENCE_SECONDS)
     for _ in range(round(PENDING_PATIENCE_SECONDS / POLL_SECONDS)):
-        if spawner.pending != pending:
-            return
+        if spawner.pending != "check":
+            break
         await asyncio.sleep(POLL_SECONDS)
+    return spawner.pending not in _PENDING_BEFORE_STOP
 
 
-async def stop_server(spawner: Any, record: Ending, stop: Callable[[], Awaitable[bool]]) -> bool:
+async def stop_server(spawner: Any, record: Ending | None, stop: Callable[[], Awaitable[bool]]) -> bool:
     """Stop a server that runs, or cancel its start with its job; False if it still runs afterwards.
 
-    From then on its card says what ``record`` says, where its spawner keeps an ending. A server that has ended by
-    itself keeps its own. ``stop`` stops what is active, through JupyterHub, and returns whether that was done.
+    It may still be stopping. Where its start takes long to end, it is stopped as soon as that has ended.
+
+    From now on its card says what ``record`` says, where its spawner keeps an ending; with None its card does not
+    change. A server that has ended by itself keeps its own. ``stop`` stops what is active, through JupyterHub, and
+    returns whether that was done.
     """
-    if spawner.pending == "spawn":
+    if spawner.pending == "spawn" and record is not None:
         keep_stop(spawner, record)
-        await cancel_start(spawner)
-    await _until_over(spawner, "check")  # by a hub that was restarted, which cleans up what has ended
-    # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
-    if spawner.ready and await spawner.poll_and_notify() is not None:
-        return True
+    if await end_start(spawner):
+        return await _stop_active(spawner, record, stop)
+    spawner.log.warning("The start of %s takes long to end; the server is stopped as soon as it has", log_name(spawner))
+    in_background(_stop_later(spawner, record, stop))
+    return True
+
+
+async def _stop_later(spawner: Any, record: Ending | None, stop: Callable[[], Awaitable[bool]]) -> None:
+    while not await end_start(spawner):  # noqa: ASYNC110 - JupyterHub has no event for it
+        await asyncio.sleep(POLL_SECONDS)
+    await _stop_active(spawner, record, stop)
+
+
+async def _stop_active(spawner: Any, record: Ending | None, stop: Callable[[], Awaitable[bool]]) -> bool:
+    """Stop a server of which no start is pending; True where it was not active, or is stopping already."""
+    # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died. It does so only for one
+    # that became ready; what a cancelled start leaves is stopped whether anything runs or not
+    if spawner.ready and is_polled(spawner):
+        await spawner.poll_and_notify()
     if not spawner.active or spawner.pending in ("spawn", "stop"):
         return True
     if spawner.pending:
         return False
-    keep_stop(spawner, record)
+    if record is not None:
+        keep_stop(spawner, record)
     stopped = False
     try:
         stopped = await stop()
     finally:
-        if not stopped:
+        if not stopped and record is not None:
             keep_stop(spawner, None)
     return stopped
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from jupyterhub_gpuspawner.hub.spawners import server as servers
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
+    ServerState,
     ended_log,
     job_ids_of,
     note_stopper,
@@ -291,19 +293,71 @@ def test_a_stop_knows_whether_the_server_ever_ran(server: Server, stage: Stage |
     assert stop_record(server, at=9.0) == Ending(Cause(Kind.STOPPED_BY_USER), at=9.0, job_id="12", stage=stage)
 
 
-@pytest.mark.parametrize("ends", [True, False], ids=["the check ends", "the check goes on"])
-async def test_a_stop_waits_for_the_check_of_a_restarted_hub(monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
-    """JupyterHub stops nothing meanwhile; where the check does not end in time, the stop has not been done."""
-    monkeypatch.setattr(servers, "PENDING_PATIENCE_SECONDS", 60.0 if ends else 0.0)
-    spawner = stock(pending="check", active=True)
-    pending: list[str | None] = []
+BY_THE_USER = Ending(Cause(Kind.STOPPED_BY_USER))
 
-    async def stop() -> bool:
-        pending.append(spawner.pending)
+
+class Stops:
+    """How often a server was stopped, and what was pending then."""
+
+    def __init__(self, spawner: Any) -> None:
+        self._spawner = spawner
+        self.pending: list[str | None] = []
+        self.done = asyncio.Event()
+
+    async def stop(self) -> bool:
+        self.pending.append(self._spawner.pending)
+        self.done.set()
         return True
 
-    stopping = asyncio.create_task(stop_server(spawner, Ending(Cause(Kind.STOPPED_BY_USER)), stop))
-    await asyncio.sleep(0)
-    spawner.pending = None if ends else "check"
 
-    assert (await stopping, pending) == ((True, [None]) if ends else (False, []))
+@pytest.mark.parametrize("patience", [60.0, 0.0], ids=["in time", "later than a request waits"])
+async def test_a_stop_waits_for_the_check_of_a_restarted_hub(monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
+    """JupyterHub stops nothing meanwhile. Where the check takes long, the answer does not wait for it."""
+    monkeypatch.setattr(servers, "PENDING_PATIENCE_SECONDS", patience)
+    spawner = stock(pending="check", active=True, _log_name="ada", log=logging.getLogger())
+    stops = Stops(spawner)
+    stopping = asyncio.create_task(stop_server(spawner, BY_THE_USER, stops.stop))
+    if not patience:
+        assert await stopping
+    else:
+        await asyncio.sleep(0)
+    meanwhile = list(stops.pending)
+    spawner.pending = None
+    await stops.done.wait()
+
+    assert (meanwhile, stops.pending, await stopping) == ([], [None], True)
+
+
+async def test_a_start_that_takes_long_to_end_is_cancelled_once_and_stops_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second cancellation would end what the first one has begun to clean up. A second click changes nothing."""
+    monkeypatch.setattr(servers, "PENDING_PATIENCE_SECONDS", 0.0)
+    cleaned_up, cancellations = asyncio.Event(), list[str]()
+
+    async def start() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancellations.append("first")
+            try:
+                await cleaned_up.wait()
+            except asyncio.CancelledError:
+                cancellations.append("second")
+            raise
+
+    starting = asyncio.create_task(start())
+    spawner = Spawner(pending="spawn", _spawn_future=starting)
+    starting.add_done_callback(lambda _: setattr(spawner, "pending", None))
+    await asyncio.sleep(0)
+    before, stops = server_of(spawner).state, Stops(spawner)
+    clicks = [await stop_server(spawner, BY_THE_USER, stops.stop) for _ in range(3)]
+    meanwhile, stopped = server_of(spawner).state, list(stops.pending)
+    spawner.server = SimpleNamespace(port=0)  # JupyterHub leaves its row
+    spawner.ready = True
+    cleaned_up.set()
+    await stops.done.wait()
+
+    assert (before, meanwhile) == (ServerState.STARTING, ServerState.STOPPING)
+    assert (clicks, stopped, stops.pending[:1], cancellations) == ([True] * 3, [], [None], ["first"])
+    assert spawner.ending == BY_THE_USER
