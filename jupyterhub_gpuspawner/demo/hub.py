@@ -21,6 +21,7 @@ from typing import Any
 import requests
 from typing_extensions import Self
 
+from jupyterhub_gpuspawner.demo.sign_in import LINK_PATH
 from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 
@@ -56,7 +57,13 @@ class HubProcess:
     prefix: Sequence[str] = ()
     """Words before the hub's command that run it as another user. They must exec the command."""
     token: str = field(default_factory=lambda: secrets.token_hex(16))
-    password: str = "demo"
+    password: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    people: Sequence[str] = ()
+    """The names that may sign in with the password; empty: any name."""
+    link_key: str = ""
+    """The key of :attr:`link`; empty: there is none."""
+    account: str = ""
+    """The account that servers run as, if it is not the hub's."""
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -64,6 +71,11 @@ class HubProcess:
         self._choose_ports()
         self.proxy_pid_file = self.folder / "proxy.pid"
         self.log = self.folder / "hub.log"
+
+    @property
+    def link(self) -> str:
+        """An address that signs in once."""
+        return f"{self.url}/hub{LINK_PATH}#{self.link_key}"
 
     def _choose_ports(self) -> None:
         free = free_ports(3)
@@ -149,12 +161,15 @@ class HubProcess:
         return {**inherited, **self._demo_variables(), "HOME": str(self.folder), "PATH": path, **self.environment}
 
     def _demo_variables(self) -> dict[str, str]:
-        """The environment variables that the demo's configuration reads."""
+        """The environment variables that the demo's configuration reads; the kernel shows them to its account alone."""
         return {
             "GPUSPAWNER_DEMO_FOLDER": str(self.folder),
             "GPUSPAWNER_DEMO_PORTS": ",".join(map(str, self.ports)),
             "GPUSPAWNER_DEMO_TOKEN": self.token,
             "GPUSPAWNER_DEMO_PASSWORD": self.password,
+            "GPUSPAWNER_DEMO_LINK_KEY": self.link_key,
+            "GPUSPAWNER_DEMO_PEOPLE": ",".join(self.people),
+            "GPUSPAWNER_DEMO_ACCOUNT": self.account,
             "GPUSPAWNER_DEMO_SINGLEUSER": str(SINGLEUSER),
         }
 
@@ -164,6 +179,7 @@ class HubProcess:
             **self._demo_variables(),
             "GPUSPAWNER_DEMO_TOKEN": "",
             "GPUSPAWNER_DEMO_PASSWORD": "",
+            "GPUSPAWNER_DEMO_LINK_KEY": "",
             **self.environment,
         }
         path = self.folder / "jupyterhub_config.py"

@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+from jupyterhub_gpuspawner.demo import sign_in
+from jupyterhub_gpuspawner.demo.account import command_prefix, give_to
+
 folder = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"])
 public_port, hub_port, proxy_port = os.environ["GPUSPAWNER_DEMO_PORTS"].split(",")
 
@@ -14,7 +17,7 @@ c.GPUProfilesSpawner.profiles_dir = str(folder / "profiles")
 c.GPUProfilesSpawner.profiles_dir_allows = ["local", "command"]  # a server on this machine, and an application
 
 courses = folder / "courses"
-courses.mkdir(exist_ok=True)
+courses.mkdir(mode=0o700, exist_ok=True)
 c.GPUProfilesSpawner.courses_dir = str(courses)
 
 # Everything below is specific to the demo: one machine, one account, no real authentication.
@@ -27,9 +30,14 @@ database.touch(mode=0o600)
 database.chmod(0o600)  # sqlite creates its other files with the same mode
 c.JupyterHub.db_url = os.environ.get("GPUSPAWNER_DEMO_DATABASE") or f"sqlite:///{database}"
 c.JupyterHub.cookie_secret_file = str(folder / "cookie_secret")
-c.JupyterHub.authenticator_class = "dummy"
-c.DummyAuthenticator.password = os.environ["GPUSPAWNER_DEMO_PASSWORD"]
-c.Authenticator.allow_all = True
+c.JupyterHub.authenticator_class = "jupyterhub_gpuspawner.demo.sign_in.DemoAuthenticator"
+c.DemoAuthenticator.password = os.environ["GPUSPAWNER_DEMO_PASSWORD"]
+if os.environ.get("GPUSPAWNER_DEMO_LINK_KEY"):
+    c.DemoAuthenticator.link_key = os.environ["GPUSPAWNER_DEMO_LINK_KEY"]
+    c.JupyterHub.template_paths = [str(Path(sign_in.__file__).with_name("templates"))]
+people = set(filter(None, os.environ.get("GPUSPAWNER_DEMO_PEOPLE", "").split(",")))
+c.Authenticator.allowed_users = people
+c.Authenticator.allow_all = not people
 c.Authenticator.admin_users = {"admin"}
 c.JupyterHub.allow_named_servers = True
 c.JupyterHub.cleanup_servers = True  # the demo's Slurm ends with the hub; a site sets it to False
@@ -43,30 +51,38 @@ c.JupyterHub.load_roles = [
 ]
 
 homes = folder / "homes"
+account = os.environ.get("GPUSPAWNER_DEMO_ACCOUNT", "")  # that servers run as; empty: the hub's
 c.Spawner.cmd = [os.environ["GPUSPAWNER_DEMO_SINGLEUSER"]]
-c.Spawner.args = ["--allow-root"] if os.getuid() == 0 else []
+c.Spawner.args = ["--allow-root"] if os.getuid() == 0 and not account else []
+if os.environ.get("GPUSPAWNER_DEMO_TMP"):
+    c.Spawner.environment = {"TMPDIR": os.environ["GPUSPAWNER_DEMO_TMP"]}  # it is removed with the demo
 c.Spawner.http_timeout = 120
-c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.exec_prefix = " ".join(command_prefix(account))
 c.GPUSlurmSpawner.req_homedir = str(homes / "{username}")
 c.GPUSlurmSpawner.hub_name = "demo"
 c.GPUSlurmSpawner.start_timeout = 600  # from Slurm's allocation on: waiting in the queue has no limit here
 c.GPUSlurmSpawner.topology_file = os.environ.get("GPUSPAWNER_DEMO_TOPOLOGY", "")
 c.GPUSlurmSpawner.slurm_bin_dir = os.environ.get("GPUSPAWNER_DEMO_SLURM", "")
-c.GPUProfilesSpawner.local_spawner_class = "jupyterhub.spawner.SimpleLocalProcessSpawner"
-c.SimpleLocalProcessSpawner.home_dir_template = str(homes / "{username}")
+c.GPUProfilesSpawner.local_spawner_class = "jupyterhub_gpuspawner.demo.account.LocalServer"
+c.LocalServer.account = account
+c.LocalServer.home_dir_template = str(homes / "{username}")
 
 
 def make_home(spawner):
     """Create the user's home folder: users of the demo have no accounts.
 
-    JupyterLab does not ask whether it may fetch Jupyter's news.
+    JupyterLab does not ask whether it may fetch Jupyter's news. A home that is there is left alone: its owner may have
+    put a link in the place of anything in it.
     """
     home = homes / spawner.user.name
+    if home.exists():
+        return
+    homes.mkdir(mode=0o711, parents=True, exist_ok=True)
+    home.mkdir(mode=0o700)
     settings = home / ".jupyter/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not settings.exists():
-        settings.parent.mkdir(parents=True, exist_ok=True)
-        settings.write_text('{"fetchNews": "false"}\n')
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"fetchNews": "false"}\n')
+    give_to(home, account)
 
 
 c.Spawner.pre_spawn_hook = make_home

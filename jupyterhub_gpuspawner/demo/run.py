@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
+import socket
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from jupyterhub_gpuspawner.demo.account import private_folder, servers_account, works
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
+from jupyterhub_gpuspawner.demo.sign_in import LINK_SECONDS, PEOPLE
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.node.folder import PROXY
@@ -88,15 +91,17 @@ def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
             f"{SINGLEUSER} is missing.", hint="Install JupyterLab in JupyterHub's environment: pip install jupyterlab"
         )
     with ExitStack() as stack:
+        account = servers_account()
+        own_folder = private_folder(folder, account)
         if folder is None:
-            folder = Path(tempfile.mkdtemp(prefix="gpuspawner-demo-"))
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        folder = folder.resolve()  # the hub changes its working folder
-        hub = demo_hub(stack, folder, port=0 if once else port)
+            stack.callback(shutil.rmtree, own_folder, ignore_errors=True)
+        if account:
+            _try_account(account, own_folder)
+        hub = demo_hub(stack, own_folder, account, port=0 if once else port)
         say("Starting the hub ...")
         stack.enter_context(hub)
         if once:
-            for placement in start_profiles(hub, ProfileFolder(folder / "profiles", RIGHTS)):
+            for placement in start_profiles(hub, ProfileFolder(own_folder / "profiles", RIGHTS)):
                 print(json.dumps(placement), flush=True)
             return
         say(_instructions(hub))
@@ -104,11 +109,10 @@ def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
         say("\nShutting everything down ...")
 
 
-def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
+def demo_hub(stack: ExitStack, folder: Path, account: str, *, port: int) -> HubProcess:
     """The demo's hub, not yet started, with a running private Slurm if Slurm is installed."""
-    folder.mkdir(parents=True, exist_ok=True)
     profiles = folder / "profiles"
-    profiles.mkdir(exist_ok=True)
+    profiles.mkdir(mode=0o700, exist_ok=True)
     shutil.copy(PROFILES / "hub.yaml", profiles)
     reason = missing()
     environment: dict[str, str] = {}
@@ -117,19 +121,38 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
         say("Starting a private Slurm with simulated nodes ...")
         slurm = stack.enter_context(PrivateSlurm(replace(DEMO_CLUSTER, limits_memory=True), folder / "slurm"))
         monitor = monitor_profile(slurm.topology_pattern)
-        if monitor is not None:
+        if monitor is not None and works(account, sys.executable, "-c", "import jupyterhub_gpuspawner.demo.monitor"):
             (profiles / "monitor.yaml").write_text(monitor)
         environment = {
             **slurm.environment,
             "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,
             "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,
+            "GPUSPAWNER_DEMO_TMP": str(slurm.layout.temporary),
         }
     else:
         say(f"Slurm is not available ({reason}); offering only the profile that runs on this machine.")
     courses = folder / "courses"
-    courses.mkdir(exist_ok=True)
+    courses.mkdir(mode=0o700, exist_ok=True)
     (courses / f"{SLUG}.yaml").write_text(course_file(datetime.now().astimezone(), with_slurm=reason is None))
-    return HubProcess(folder, environment=environment, port=port)
+    return HubProcess(
+        folder,
+        environment=environment,
+        port=port,
+        people=PEOPLE,
+        link_key=secrets.token_urlsafe(16),
+        account=account,
+    )
+
+
+def _try_account(account: str, folder: Path) -> None:
+    """Raise ConfigError if servers could not run as this account."""
+    hint = f"The demo's servers run as {account} if root starts it. Start it as an ordinary user"
+    if not works(account, "test", "-x", str(folder)):
+        raise ConfigError(f"{account} cannot enter {folder}.", hint=f"{hint}, or with another --folder.")
+    if not works(account, str(SINGLEUSER), "--version"):
+        raise ConfigError(
+            f"{account} cannot run {SINGLEUSER}.", hint=f"{hint}, or install the package where all users can read it."
+        )
 
 
 def start_profiles(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, object]]:
@@ -145,8 +168,15 @@ def _instructions(hub: HubProcess) -> str:
     command = shlex.quote(os.path.relpath(Path(sys.executable).with_name("gpuspawner")))
     config = shlex.quote(str(hub.write_configuration()))
     lines = [
-        f"Open {hub.url}",
-        f"Sign in with any user name and the password {hub.password}. The user admin is an administrator.",
+        f"This link signs you in as {PEOPLE[0]}, once, within {LINK_SECONDS // 60} minutes:",
+        f"  {hub.link}",
+        *tunnel(hub.url, os.environ),
+        "",
+        f"To sign in later, or as somebody else: {hub.url}, with the password",
+        f"  {hub.password}",
+        f"as {PEOPLE[0]} or {PEOPLE[1]}, or as admin, who is an administrator.",
+        "",
+        whose_servers(hub.account),
         "",
         f"Profiles: {hub.folder / 'profiles'} (files are read again when you change them)",
         f"Check the profiles: {command} check -f {config}",
@@ -160,6 +190,25 @@ def _instructions(hub: HubProcess) -> str:
         "Ctrl-C shuts everything down.",
     ]
     return "\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines)
+
+
+def tunnel(url: str, environment: Mapping[str, str]) -> list[str]:
+    """What to do where the browser is likely on another machine: in a session of ssh, or without a display."""
+    if "SSH_CONNECTION" not in environment and environment.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
+        return []
+    _, _, address = url.rpartition("/")
+    _, _, port = address.rpartition(":")
+    return [
+        "If your browser is on another machine, first run there:",
+        f"  ssh -L {port}:{address} {socket.gethostname()}",
+    ]
+
+
+def whose_servers(account: str) -> str:
+    """A sentence on whose rights servers have."""
+    if account:
+        return f"Servers run as {account}, since root has started the demo."
+    return "Servers run as you: whoever has the link or the password can do what you can do. Keep both to yourself."
 
 
 def _wait_for_signal(hub: HubProcess) -> None:

@@ -1,7 +1,9 @@
 """A private Slurm of simulated nodes on this host: real daemons, real jobs, device files for GPUs.
 
 It runs one slurmctld, one slurmd for each node, and a munged of its own. Root is not needed; with root, each job runs
-as its user. A Slurm that is installed on this host is not touched, and nothing is left behind.
+as its user. Without root slurmd runs every step as its own account, whoever asks for it: so no other account can reach
+the socket of munged then, and the daemons do nothing without its credentials. A Slurm that is installed on this host is
+not touched, and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -159,6 +161,11 @@ class Layout:
         return self.folder / "log"
 
     @property
+    def temporary(self) -> Path:
+        """A folder for what jobs would leave in /tmp when they are killed: a value for their TMPDIR."""
+        return self.folder / "tmp"
+
+    @property
     def devices(self) -> Path:
         """The folder with one subfolder of device files for each node."""
         return self.folder / "dev"
@@ -251,6 +258,8 @@ def _gres_lines(group: SimulatedGPUs, devices: Path) -> Iterator[str]:
         yield f"Name=gpu Type={group.type} {key}={','.join(str(devices / name) for name in files)}{cores}"
 
 
+_MODE = 0o755 if os.geteuid() == 0 else 0o700
+"""Of the folder: other users' jobs have to enter that of root."""
 MACHINES = Path(__file__).parent / "machines"
 COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "slurmctld", "slurmd", "squeue", "munged")
 SEARCH_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
@@ -301,11 +310,11 @@ class PrivateSlurm:
             self.folder.mkdir(parents=True)
         except FileExistsError:
             raise SlurmFailed(f"{self.folder} exists already.", hint="Choose a folder that does not.") from None
-        self.folder.chmod(0o755)
+        self.folder.chmod(_MODE)
         short = self.folder.resolve()
         if len(os.fsencode(short)) + BELOW_SPOOL > SOCKET_PATH_MAX:
             short = Path(tempfile.mkdtemp(prefix="gpuspawner-", dir="/tmp"))
-            short.chmod(0o755)
+            short.chmod(_MODE)
         ports = free_ports(1 + len(self.cluster.nodes))
         names = [node.name for node in self.cluster.nodes]
         self.layout = Layout(
@@ -390,8 +399,9 @@ class PrivateSlurm:
 
     def _write_files(self) -> None:
         layout = self.layout
-        for folder in (layout.logs, layout.folder / "state", layout.folder / "spool", self.folder / "topology"):
+        for folder in (layout.logs, layout.temporary, layout.folder / "state", layout.folder / "spool"):
             folder.mkdir()
+        (self.folder / "topology").mkdir()
         self.conf.write_text(slurm_conf(self.cluster, layout))
         (layout.folder / "gres.conf").write_text(gres_conf(self.cluster, layout))
         # no cgroups: without this line a newer slurmd creates some; 22.05 does not know the value
@@ -408,6 +418,7 @@ class PrivateSlurm:
                 (devices / name).symlink_to(os.devnull)
         for path in filter(lambda path: not path.is_symlink(), [*layout.folder.rglob("*"), *self.folder.rglob("*")]):
             path.chmod(0o755 if path.is_dir() else 0o644)  # whatever the umask is
+        layout.temporary.chmod(0o1777)
         # Anyone who can read munged's key can act as any user.
         key = layout.folder / "munge.key"
         key.touch(mode=0o600, exist_ok=False)
