@@ -4,6 +4,7 @@
 PROXY_VERSION=5.3.0 # of configurable-http-proxy
 NODE_OLDEST=20
 root=$PWD
+venv=.venv # the virtual environment that is made and filled
 log=
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -103,18 +104,18 @@ find_python() {
     echo "$second"
 }
 
-# virtual_environment: create .venv, or keep an existing one.
+# virtual_environment: create $venv, or keep an existing one.
 virtual_environment() {
     local python folder
-    new_enough .venv/bin/python && return
+    new_enough "$venv/bin/python" && return
     python=$(find_python) || exit 1
-    folder=$root/.venv
+    folder=$root/$venv
     if [ "$(id -u)" = 0 ] && ! open_to_all "$root"; then
-        folder=/var/tmp/jupyterhub-gpuspawner-$(printf %s "$root" | sha256sum | cut -c 1-12)
+        folder=/var/tmp/jupyterhub-gpuspawner-$(printf %s "$root" | sha256sum | cut -c 1-12)${venv#.venv}
         [ ! -e "$folder" ] || [ -O "$folder" ] || fail "$folder belongs to another user"
         say "Other users cannot enter $root, so the virtual environment goes to $folder"
-        rm -rf .venv
-        ln -s "$folder" .venv
+        rm -rf "$venv"
+        ln -s "$folder" "$venv"
     fi
     say "Creating a virtual environment with $python"
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null && can_be_root && have apt-get; then
@@ -132,12 +133,12 @@ virtual_environment() {
 
 # python_packages EXTRAS: install this package with these extras, or with none, editable.
 python_packages() {
-    local stamp=.venv/.installed-$1 state
-    state=$(cat pyproject.toml scripts/lib.sh | sha256sum; .venv/bin/python --version; pwd -P)
+    local stamp=$venv/.installed-$1 state
+    state=$(cat pyproject.toml scripts/lib.sh | sha256sum; "$venv/bin/python" --version; pwd -P)
     [ "$(cat "$stamp" 2>/dev/null)" = "$state" ] && return
-    .venv/bin/python -m pip --version >/dev/null 2>&1 || quietly .venv/bin/python -m ensurepip
+    "$venv/bin/python" -m pip --version >/dev/null 2>&1 || quietly "$venv/bin/python" -m ensurepip
     say "Installing Python packages (a minute or two)"
-    (umask 022 && quietly .venv/bin/python -m pip install --disable-pip-version-check --quiet -e ".${1:+[$1]}") ||
+    (umask 022 && quietly "$venv/bin/python" -m pip install --disable-pip-version-check --quiet -e ".${1:+[$1]}") ||
         fail "pip could not install the Python packages"
     printf '%s\n' "$state" >"$stamp"
 }
@@ -182,7 +183,7 @@ variant() {
                 install=("$folder/bin/python" -m uv pip install --quiet --compile-bytecode --python "$folder/bin/python" --resolution lowest-direct)
                 set --
             fi
-            quietly "${install[@]}" -e '.[test,docs]' "$@"
+            quietly "${install[@]}" -e '.[test]' "$@"
         ) || return 1
         printf '%s\n' "$state" >"$link/.installed"
     fi
@@ -233,7 +234,7 @@ debian_root() {
     if [ "$(cat "$folder/opt/gpuspawner/.installed" 2>/dev/null)" != "$state" ]; then
         say "Installing Python packages in it (a minute or two)"
         quietly in_root "$1" python3 -m venv --clear /opt/gpuspawner || return 1
-        quietly in_root "$1" /opt/gpuspawner/bin/python -m pip install --disable-pip-version-check --quiet -e '.[test,docs]' ||
+        quietly in_root "$1" /opt/gpuspawner/bin/python -m pip install --disable-pip-version-check --quiet -e '.[test]' ||
             return 1
         printf '%s\n' "$state" >"$folder/opt/gpuspawner/.installed"
     fi
