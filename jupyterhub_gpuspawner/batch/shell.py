@@ -23,41 +23,67 @@ gpuspawner_plan() { command printf '%s\\n' \\
 gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\\n' '
 @LAUNCHER@
 ' )
-# Use the first folder that can hold both. No here-documents: the shell would write them to TMPDIR
+# Use the first folder that can hold both. No here-documents: the shell would write them to TMPDIR. The name is known
+# before there is such a folder: who ends this shell meanwhile leaves none behind
+gpuspawner_name=$(
+    { set +eux; } 2>/dev/null
+    PATH=/usr/bin:/bin:${PATH:-}
+    gpuspawner_name=$(command uname -n) || exit 1
+    case $gpuspawner_name in *[!A-Za-z0-9._-]*) gpuspawner_name=node ;; esac
+    command mktemp -u "gpuspawner.$gpuspawner_name.XXXXXXXXXX"
+) || gpuspawner_name=
 gpuspawner_unpack() (
     { set +eux; } 2>/dev/null
     set +C
     umask 077
     PATH=/usr/bin:/bin:${PATH:-}
-    gpuspawner_name=$(command uname -n) || exit 1
-    case $gpuspawner_name in *[!A-Za-z0-9._-]*) gpuspawner_name=node ;; esac
-    gpuspawner_name=gpuspawner.$gpuspawner_name.XXXXXXXXXX
+    gpuspawner_folder=
+    trap '[ -z "$gpuspawner_folder" ] || command rm -rf -- "$gpuspawner_folder"; exit 143' TERM INT HUP PIPE
+    [ -n "$gpuspawner_name" ] || exit 1
     gpuspawner_last=
     for gpuspawner_try in "${TMPDIR:-/tmp}" /tmp /dev/shm "${HOME:-/nonexistent}"; do
         gpuspawner_try=$gpuspawner_try/$gpuspawner_name
         [ "$gpuspawner_try" != "$gpuspawner_last" ] || continue
         gpuspawner_last=$gpuspawner_try
+        gpuspawner_folder=$gpuspawner_try
         case $gpuspawner_try in
-            /*) gpuspawner_why=$(command mktemp -d "$gpuspawner_try" 2>&1) ;;
+            /*) gpuspawner_why=$(command mkdir -m 700 -- "$gpuspawner_try" 2>&1) ;;
             *) gpuspawner_why="not a full path"; false ;;
-        esac && gpuspawner_folder=$gpuspawner_why && gpuspawner_why=$(
-            { gpuspawner_plan > "$gpuspawner_folder/plan.json" &&
+        esac || gpuspawner_folder=
+        [ -n "$gpuspawner_folder" ] && gpuspawner_why=$(
+            { command printf '%s %s\\n' "$$" "${SLURM_JOB_ID:-}" > "$gpuspawner_folder/shell" &&
+                gpuspawner_plan > "$gpuspawner_folder/plan.json" &&
                 gpuspawner_launcher | command base64 -d > "$gpuspawner_folder/launch.pyz"; } 2>&1
         ) && command printf '%s\\n' "$gpuspawner_folder" && exit 0
         command printf 'gpuspawner: %s cannot be used for the launcher: %s\\n' \\
             "${gpuspawner_try%/*}" "${gpuspawner_why:-it cannot be written}" >&2
-        [ -z "${gpuspawner_folder:-}" ] || command rm -rf -- "$gpuspawner_folder"
+        [ -z "$gpuspawner_folder" ] || command rm -rf -- "$gpuspawner_folder"
         gpuspawner_folder=
     done
     exit 1
 )
+@REMOVE@trap @AT_EXIT@ EXIT
 GPUSPAWNER_FOLDER=$(gpuspawner_unpack) || GPUSPAWNER_FOLDER=
-trap @AT_EXIT@ EXIT
+gpuspawner_name=
 GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
 # --- gpuspawner: end of the launcher"""
 
-_REMOVE = 'PATH=/usr/bin:/bin:${PATH:-}; [ -z "$GPUSPAWNER_FOLDER" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"'
+_REMOVE = """\
+gpuspawner_remove() {
+    PATH=/usr/bin:/bin:${PATH:-}
+    if [ -n "${GPUSPAWNER_FOLDER:-}" ]; then
+        set -- "$GPUSPAWNER_FOLDER"
+    elif [ -n "${gpuspawner_name:-}" ]; then # it was being made
+        set -- "${TMPDIR:-/tmp}/$gpuspawner_name" "/tmp/$gpuspawner_name" "/dev/shm/$gpuspawner_name" \\
+            "${HOME:-/nonexistent}/$gpuspawner_name"
+    else
+        return 0
+    fi
+    # again, if a process that ends with the server wrote there meanwhile
+    command rm -rf -- "$@" || { command sleep 1; command rm -rf -- "$@"; } || :
+}
+"""
 
 _REPORT = """\
 # --- gpuspawner: if the job ends before its server has run, it reports why. The launcher is read from this script
@@ -76,12 +102,18 @@ gpuspawner_report() (
         case $? in 99 | 126 | 127) ;; *) break ;; esac
     done
 )
-gpuspawner_end() {
-    case $?:${gpuspawner_fault:-} in *: | 0:script | 129:* | 130:* | 143:*) ;; *) gpuspawner_report || : ;; esac
-    PATH=/usr/bin:/bin:${PATH:-}
-    [ -z "${GPUSPAWNER_FOLDER:-}" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"
+@REMOVE@gpuspawner_end() {
+    gpuspawner_status=$?
+    trap : TERM INT HUP # a signal ends the report, and not what follows it
+    case $gpuspawner_status:${gpuspawner_fault:-} in
+        *: | 0:script | 129:* | 130:* | 143:*) ;;
+        *) gpuspawner_report || : ;;
+    esac
+    gpuspawner_remove
 }
-trap gpuspawner_end EXIT"""
+trap gpuspawner_end EXIT
+# Other shells than bash do nothing at their end where a signal is their end
+[ -n "${BASH_VERSION:-}" ] || { trap 'exit 129' HUP; trap 'exit 130' INT; trap 'exit 143' TERM; }"""
 AT_EXIT = "gpuspawner_end"
 """The function of :func:`report_failure` that a script runs at its end."""
 _FROM_SCRIPT = """\
@@ -223,7 +255,7 @@ def report_failure() -> str:
     :mod:`~jupyterhub_gpuspawner.wire.bounds`; it is empty once nothing is to be reported. They precede all
     other lines: the profile's may end the job.
     """
-    return _REPORT.replace("@PYTHONS@", PYTHONS).replace("@BOOTSTRAP@", _FROM_SCRIPT)
+    return _REPORT.replace("@PYTHONS@", PYTHONS).replace("@BOOTSTRAP@", _FROM_SCRIPT).replace("@REMOVE@", _REMOVE)
 
 
 def _path(path: str) -> str:
@@ -250,10 +282,10 @@ def in_container(environment: Environment, command: Sequence[str], *, gpu: bool)
     return [*command[:outside], *inside]
 
 
-def unpack(launcher: bytes, plan: LaunchPlan, *, at_exit: str = _REMOVE) -> str:
+def unpack(launcher: bytes, plan: LaunchPlan, *, at_exit: str = "") -> str:
     """Lines that write launcher and plan to the first folder that can hold them, and remove them when the script ends.
 
-    ``at_exit``: what the script runs at its end.
+    ``at_exit``: what the script runs at its end, :data:`AT_EXIT`; empty: only the removal.
 
     TMPDIR, /tmp, /dev/shm and the user's home are tried in this order, by writing. The lines are POSIX shell, since a
     site's own script may be run by sh. The folder's name contains that of the node, so that no other node that shares
@@ -261,7 +293,8 @@ def unpack(launcher: bytes, plan: LaunchPlan, *, at_exit: str = _REMOVE) -> str:
     """
     text = base64.b64encode(launcher).decode("ascii")
     encoded = "\n".join(text[start : start + 120] for start in range(0, len(text), 120))
-    lines = _UNPACK.replace("@PLAN@", shlex.quote(plan.dumps())).replace("@AT_EXIT@", shlex.quote(at_exit))
+    lines = _UNPACK.replace("@PLAN@", shlex.quote(plan.dumps())).replace("@REMOVE@", "" if at_exit else _REMOVE)
+    lines = lines.replace("@AT_EXIT@", at_exit or "gpuspawner_remove")
     return lines.replace("@LAUNCHER@", encoded)
 
 

@@ -91,6 +91,8 @@ def render_template(
     notes: list[str] = []
     if re.search(rf"\bexec\b.*{re.escape(words)}", text):
         notes.append("exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.")
+    if any(_TRAP.match(line) and AT_EXIT not in line for line in lines):
+        notes.append(f"trap ... EXIT replaces the launcher's, which removes its folder: call {AT_EXIT} in yours, too.")
     first = next(at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     head = [repaired for line in lines[:first] for repaired in _repaired(line, tag, notes)]
     at = 1 if head and head[0].startswith("#!") else 0
@@ -104,6 +106,9 @@ def render_template(
     block += ["gpuspawner_fault=script"]
     shebang = [] if at else ["#!/bin/bash"]
     return Rendered("\n".join([*shebang, *head, *block, "", *lines[first:]]).rstrip("\n") + "\n", tuple(notes))
+
+
+_TRAP = re.compile(r"\s*trap\s+(?!-).*\s(EXIT|0)\b")
 
 
 def _filled(template: str, variables: Mapping[str, str]) -> str:

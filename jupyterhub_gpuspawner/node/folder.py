@@ -2,10 +2,11 @@
 
 The companion of JupyterLab is unpacked into it, and found by ``JUPYTER_PATH`` and ``JUPYTER_CONFIG_PATH``.
 
-The batch script creates the folder and removes it at its end. A job that is killed outright does not get that far. So
-every launch removes this user's folders of this node that no process has locked. The lock (flock(2)) belongs to an open
-file that the server inherits, and ends with the server. Nodes may share the parent folder (TMPDIR on NFS or Lustre),
-but see only their own locks of folders there; so the folder's name contains that of the node.
+The batch script creates the folder and removes it at its end. A job that is killed outright, as one that does not end
+within Slurm's ``KillWait``, does not get that far. So every launch removes this user's folders of this node that no
+process has locked, once they are ten minutes old and their script has ended, or else after a day. The lock (flock(2))
+belongs to an open file that the server inherits, and ends with the server. Nodes may share the parent folder (TMPDIR on
+NFS or Lustre), but see only their own locks of folders there; so the folder's name contains that of the node.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"gpuspawner\.(?P<node>[A-Za-z0-9._-]+)\.[A-Za-z0-9]{10}", re.ASCII)
 _FILES = (
-    *("launch.pyz", "plan.json", "port", "app.sock", "session.sock"),
+    *("launch.pyz", "plan.json", "port", "app.sock", "session.sock", "shell"),
     *("jupyterhub_ssl_keyfile.pem", "jupyterhub_ssl_certfile.pem", "jupyterhub_ssl_client_ca.pem"),
 )
 COMPANION = "lab"
@@ -44,8 +45,12 @@ USUALLY_BOUND = ("/tmp", "/var/tmp", "/dev/shm")
 """What Apptainer makes available in every container, beside the home."""
 _MEMBER = "lab.json"
 """In the archive: paths and texts of the companion's files (``lab``)."""
+_SHELL = "shell"
+"""The file with the pid of the batch script's shell and the job's id, between which is a blank."""
 _YOUNG = 86400.0
 """Seconds for which a new folder may be unlocked: a site's own script may copy data before the launcher runs."""
+_BRIEF = 600.0
+"""The same where the script's shell is gone; it may be in another PID namespace."""
 _SAFE = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -81,7 +86,8 @@ def _remove_if_left(folder: str) -> None:
         return
     try:
         status = os.fstat(descriptor)
-        if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _YOUNG:
+        young = _BRIEF if _is_abandoned(descriptor) else _YOUNG
+        if status.st_uid == os.geteuid() and time.time() - status.st_mtime > young:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             names = os.listdir(descriptor)
             for file in _FILES:
@@ -97,6 +103,16 @@ def _remove_if_left(folder: str) -> None:
         pass
     finally:
         os.close(descriptor)
+
+
+def _is_abandoned(descriptor: int) -> bool:
+    """Whether the shell that made this folder has ended; False if that is not known. Raises OSError."""
+    try:
+        with open(os.open(_SHELL, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor), "rb") as file:
+            words = file.read(64).decode("ascii", "replace").split()
+    except FileNotFoundError:
+        return False
+    return len(words) == 2 and words[0].isdigit() and not child.has_variable(int(words[0]), f"SLURM_JOB_ID={words[1]}")
 
 
 def bring_run(environ: MutableMapping[str, str]) -> None:

@@ -185,6 +185,23 @@ def test_exec_is_told_to_leave_a_folder_behind() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "noted"),
+    [
+        ("trap 'rm -rf /scratch/x' EXIT", True),
+        ("  trap clean_up 0 TERM", True),
+        ("trap 'gpuspawner_end; clean_up' EXIT", False),
+        ("trap clean_up TERM", False),
+        ("trap - EXIT", False),
+        ("# trap clean_up EXIT", False),
+    ],
+)
+def test_a_trap_of_the_sites_own_is_told_to_call_ours(line: str, noted: bool) -> None:
+    """A shell has one for its end."""
+    note = "trap ... EXIT replaces the launcher's, which removes its folder: call gpuspawner_end in yours, too."
+    assert _render(f"#!/bin/bash\n{line}\n{{cmd}}\n").notes == (note,) * noted
+
+
+@pytest.mark.parametrize(
     ("template", "message"),
     [
         (

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from base64 import b64encode
 from pathlib import Path
 
@@ -62,6 +63,38 @@ def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:
     ]
     assert left(tmp_path / "elsewhere") == ["launch.pyz", "plan.json"]
     assert left(tmp_path / "gpuspawner.g1.DDDDDDDDDD") == ["of the user's own"]
+
+
+@pytest.mark.parametrize(
+    ("age", "text", "stays"),
+    [
+        (700.0, "{gone} 7", False),
+        (500.0, "{gone} 7", True),
+        (700.0, "{alive} 7", True),
+        (700.0, "{alive} 8", False),
+        (700.0, "", True),
+        (700.0, "x y", True),
+        (700.0, None, True),
+        (100_000.0, "{alive} 7", False),
+    ],
+)
+def test_of_scripts_that_have_ended_folders_stay_ten_minutes(
+    tmp_path: Path, age: float, text: str | None, stays: bool
+) -> None:
+    """The file in it has the script's pid and job; the pid may be another process's by now."""
+    left_behind, own = make(tmp_path, "gpuspawner.g1.BBBBBBBBBB"), make(tmp_path, "gpuspawner.g1.AAAAAAAAAA", age=0)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={"SLURM_JOB_ID": "7", "PATH": os.defpath}) as script:
+        with subprocess.Popen(["true"]) as ended:
+            pass
+        if text is not None:
+            (left_behind / "shell").write_text(text.format(gone=ended.pid, alive=script.pid))
+        os.utime(left_behind, (time.time() - age,) * 2)
+
+        hold(own)
+
+        assert left_behind.exists() == stays
+        assert script.stdin is not None
+        script.stdin.close()
 
 
 def test_folders_of_other_nodes_stay(tmp_path: Path) -> None:

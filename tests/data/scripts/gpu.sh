@@ -43,12 +43,31 @@ main(sys.argv[2:])
         case $? in 99 | 126 | 127) ;; *) break ;; esac
     done
 )
-gpuspawner_end() {
-    case $?:${gpuspawner_fault:-} in *: | 0:script | 129:* | 130:* | 143:*) ;; *) gpuspawner_report || : ;; esac
+gpuspawner_remove() {
     PATH=/usr/bin:/bin:${PATH:-}
-    [ -z "${GPUSPAWNER_FOLDER:-}" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"
+    if [ -n "${GPUSPAWNER_FOLDER:-}" ]; then
+        set -- "$GPUSPAWNER_FOLDER"
+    elif [ -n "${gpuspawner_name:-}" ]; then # it was being made
+        set -- "${TMPDIR:-/tmp}/$gpuspawner_name" "/tmp/$gpuspawner_name" "/dev/shm/$gpuspawner_name" \
+            "${HOME:-/nonexistent}/$gpuspawner_name"
+    else
+        return 0
+    fi
+    # again, if a process that ends with the server wrote there meanwhile
+    command rm -rf -- "$@" || { command sleep 1; command rm -rf -- "$@"; } || :
+}
+gpuspawner_end() {
+    gpuspawner_status=$?
+    trap : TERM INT HUP # a signal ends the report, and not what follows it
+    case $gpuspawner_status:${gpuspawner_fault:-} in
+        *: | 0:script | 129:* | 130:* | 143:*) ;;
+        *) gpuspawner_report || : ;;
+    esac
+    gpuspawner_remove
 }
 trap gpuspawner_end EXIT
+# Other shells than bash do nothing at their end where a signal is their end
+[ -n "${BASH_VERSION:-}" ] || { trap 'exit 129' HUP; trap 'exit 130' INT; trap 'exit 143' TERM; }
 
 # Since Slurm 22.05, srun does not inherit --cpus-per-task from its job
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
@@ -60,36 +79,48 @@ gpuspawner_plan() { command printf '%s\n' \
 gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\n' '
 dGhlIGxhdW5jaGVyJ3MgemlwYXBw
 ' )
-# Use the first folder that can hold both. No here-documents: the shell would write them to TMPDIR
+# Use the first folder that can hold both. No here-documents: the shell would write them to TMPDIR. The name is known
+# before there is such a folder: who ends this shell meanwhile leaves none behind
+gpuspawner_name=$(
+    { set +eux; } 2>/dev/null
+    PATH=/usr/bin:/bin:${PATH:-}
+    gpuspawner_name=$(command uname -n) || exit 1
+    case $gpuspawner_name in *[!A-Za-z0-9._-]*) gpuspawner_name=node ;; esac
+    command mktemp -u "gpuspawner.$gpuspawner_name.XXXXXXXXXX"
+) || gpuspawner_name=
 gpuspawner_unpack() (
     { set +eux; } 2>/dev/null
     set +C
     umask 077
     PATH=/usr/bin:/bin:${PATH:-}
-    gpuspawner_name=$(command uname -n) || exit 1
-    case $gpuspawner_name in *[!A-Za-z0-9._-]*) gpuspawner_name=node ;; esac
-    gpuspawner_name=gpuspawner.$gpuspawner_name.XXXXXXXXXX
+    gpuspawner_folder=
+    trap '[ -z "$gpuspawner_folder" ] || command rm -rf -- "$gpuspawner_folder"; exit 143' TERM INT HUP PIPE
+    [ -n "$gpuspawner_name" ] || exit 1
     gpuspawner_last=
     for gpuspawner_try in "${TMPDIR:-/tmp}" /tmp /dev/shm "${HOME:-/nonexistent}"; do
         gpuspawner_try=$gpuspawner_try/$gpuspawner_name
         [ "$gpuspawner_try" != "$gpuspawner_last" ] || continue
         gpuspawner_last=$gpuspawner_try
+        gpuspawner_folder=$gpuspawner_try
         case $gpuspawner_try in
-            /*) gpuspawner_why=$(command mktemp -d "$gpuspawner_try" 2>&1) ;;
+            /*) gpuspawner_why=$(command mkdir -m 700 -- "$gpuspawner_try" 2>&1) ;;
             *) gpuspawner_why="not a full path"; false ;;
-        esac && gpuspawner_folder=$gpuspawner_why && gpuspawner_why=$(
-            { gpuspawner_plan > "$gpuspawner_folder/plan.json" &&
+        esac || gpuspawner_folder=
+        [ -n "$gpuspawner_folder" ] && gpuspawner_why=$(
+            { command printf '%s %s\n' "$$" "${SLURM_JOB_ID:-}" > "$gpuspawner_folder/shell" &&
+                gpuspawner_plan > "$gpuspawner_folder/plan.json" &&
                 gpuspawner_launcher | command base64 -d > "$gpuspawner_folder/launch.pyz"; } 2>&1
         ) && command printf '%s\n' "$gpuspawner_folder" && exit 0
         command printf 'gpuspawner: %s cannot be used for the launcher: %s\n' \
             "${gpuspawner_try%/*}" "${gpuspawner_why:-it cannot be written}" >&2
-        [ -z "${gpuspawner_folder:-}" ] || command rm -rf -- "$gpuspawner_folder"
+        [ -z "$gpuspawner_folder" ] || command rm -rf -- "$gpuspawner_folder"
         gpuspawner_folder=
     done
     exit 1
 )
-GPUSPAWNER_FOLDER=$(gpuspawner_unpack) || GPUSPAWNER_FOLDER=
 trap gpuspawner_end EXIT
+GPUSPAWNER_FOLDER=$(gpuspawner_unpack) || GPUSPAWNER_FOLDER=
+gpuspawner_name=
 GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
 # --- gpuspawner: end of the launcher
