@@ -113,10 +113,7 @@ def availability(
     ]
     best = _dated(min(by_partition, key=_rank), snapshot)
     age = now - snapshot.taken_at
-    if age > STALE and best.chance is not Chance.NEVER:
-        unknown = _unknown(f"Slurm has not responded for {duration(age)}")
-        return replace(best, chance=unknown.chance, sentence=unknown.sentence, estimate=UNKNOWN)
-    return best
+    return _not_known(best, age) if age > STALE and best.chance is not Chance.NEVER else best
 
 
 def beyond(expected: float | None, limit: float | None, *, now: float) -> str:
@@ -136,6 +133,18 @@ def within(answer: Availability, limit: float | None, *, now: float) -> Availabi
 
 def _dated(answer: Availability, snapshot: ClusterSnapshot) -> Availability:
     return replace(answer, taken_at=snapshot.taken_at)
+
+
+def no_longer_now(answer: Availability, *, now: float) -> Availability:
+    """``answer`` of a cluster that does not respond: what was free by its snapshot may be taken by now."""
+    if answer.chance is not Chance.NOW or answer.taken_at is None:
+        return answer
+    return _not_known(answer, now - answer.taken_at)
+
+
+def _not_known(answer: Availability, age: float) -> Availability:
+    unknown = _unknown(f"Slurm has not responded for {duration(age)}")
+    return replace(answer, chance=unknown.chance, sentence=unknown.sentence, estimate=UNKNOWN)
 
 
 def _unknown(why: str) -> Availability:

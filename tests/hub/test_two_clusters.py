@@ -25,7 +25,7 @@ from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, LIGHT, NO_SPAWN_WAIT, scrap
 from tests.fixtures.login_node import login_node, missing
 from tests.fixtures.slurm import advance, hanging, next_number
 from tests.hub.servers import alive, in_the_end, job_id, start, state, stored
-from tests.hub.visitor import Visitor
+from tests.hub.visitor import Page, Visitor
 from tests.standins.course_hub import about_noon
 from tests.waiting import wait_until
 
@@ -197,9 +197,22 @@ def active(hub: HubProcess, user: str) -> dict[str, Any]:
     return servers
 
 
+def starts_now(form: Page) -> dict[str, bool]:
+    """Whether the form says of each cluster's light profile that it starts now."""
+    cards = {
+        str(card.select("input[type=radio]")[0]["value"]): card for card in form.soup.select(".gpuspawner-profile")
+    }
+    return {
+        slug: bool(card.select(".gpuspawner-availability.gpuspawner-now"))
+        for slug, card in cards.items()
+        if slug.endswith("-light")
+    }
+
+
 def test_a_silent_cluster_keeps_its_servers_and_the_other_starts_and_stops(two: Two) -> None:
     """A start on the silent one is kept, and goes on when it answers."""
     hub, (ann, bea) = two.hub, two.people.values()
+    reader = Visitor(hub, bea)
     number = spawn_both(two)
     with hanging(two.cedar):
         before = unanswered(hub)
@@ -207,10 +220,14 @@ def test_a_silent_cluster_keeps_its_servers_and_the_other_starts_and_stops(two: 
         wait_until(lambda: unanswered(hub) >= before + UNANSWERED, hub.log_end, seconds=60)
         hub.spawn(ann, {"profile": "juniper-light"}, server="meanwhile")
         hub.end(ann, "meanwhile")
+        forms = [reader.look(f"/hub/spawn/{bea}/other") for _ in range(2)]  # the second is a reload
         ready = {(user, name): server["ready"] for user in (ann, bea) for name, server in active(hub, user).items()}
 
     silent = [line.split()[3] for line in hub.log.read_text().splitlines() if "Slurm is not responding" in line]
     assert set(silent) == {"JupyterHub.cedar"}
+    for form in forms:
+        assert starts_now(form) == {"juniper-light": True, "cedar-light": False}
+        assert "Slurm on cedar is not responding" in form.text
     assert ready == {(ann, ""): True, (bea, ""): True, (bea, "later"): False}
     assert f"The start of {bea}:later is kept until Slurm answers" in hub.log.read_text()
     hub.wait(bea, "later", ready=True)

@@ -391,7 +391,8 @@ class ProfilesHandler(OfUser):
         snapshots = await site.snapshots()
         statuses = await statuses_of(spawner, offered, site, snapshots)
         oldest = min(filter(None, snapshots.values()), key=lambda snapshot: snapshot.taken_at, default=None)
-        self.write(asdict(profiles_document(statuses, oldest, silence=silence_of(site, snapshots), now=time.time())))
+        now = time.time()
+        self.write(asdict(profiles_document(statuses, oldest, silence=silence_of(site, snapshots, now), now=now)))
 
 
 class TrialHandler(OfUser):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -14,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, within
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, no_longer_now, within
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of, model_of_type
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of, preempted
@@ -132,6 +133,10 @@ def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
     return FilledIn(str(options.get("profile", "")), values, note=note)
 
 
+ANSWERED_SECONDS = 30.0
+"""Age of a cluster's snapshot up to which it says what starts now; a page has it asked again at half of that."""
+
+
 class Site(NamedTuple):
     """What is known of the site for the profiles of one user; all empty where no profile uses Slurm."""
 
@@ -142,18 +147,33 @@ class Site(NamedTuple):
     """The account that owns the user's jobs on each cluster."""
     queue_limit: int | None = None
 
-    @property
-    def silent(self) -> tuple[str, ...]:
-        """The names of the clusters whose Slurm is not responding."""
-        return tuple(name for name, connection in self.connections.items() if connection.silent)
+    def silent(
+        self, snapshots: Mapping[str, ClusterSnapshot | None], now: float, *, max_age: float = ANSWERED_SECONDS
+    ) -> tuple[str, ...]:
+        """The names of the clusters that do not respond, or whose snapshot is older: they were asked for these.
+
+        A question counts as late after some seconds; until then only the snapshot's age says that none has come.
+        """
+        return tuple(
+            name
+            for name, snapshot in snapshots.items()
+            if snapshot is None or now - snapshot.taken_at > max_age or self.connections[name].silent
+        )
 
     async def snapshots(self, *, patience: float = 2.0, first: float = 2.0) -> dict[str, ClusterSnapshot | None]:
         """The last snapshot of each cluster, once each was asked: ``patience`` seconds at most.
 
-        A cluster of which nothing is known yet is waited for ``first`` seconds.
+        A cluster of which nothing is known that could be shown as it is now is waited for ``first`` seconds, unless it
+        is known not to respond.
         """
-        clusters = [connection.cluster for connection in self.connections.values()]
-        answers = (view.recent(patience=patience if view.latest is not None else first) for view in clusters)
+        now = time.time()
+
+        def seconds(connection: Connection) -> float:
+            latest = connection.cluster.latest
+            shown = latest is not None and (now - latest.taken_at <= ANSWERED_SECONDS or connection.silent)
+            return patience if shown else first
+
+        answers = (connection.cluster.recent(patience=seconds(connection)) for connection in self.connections.values())
         return dict(zip(self.connections, await asyncio.gather(*answers), strict=True))
 
 
@@ -167,13 +187,10 @@ class Silence:
     """The earliest of these times; None where there was no answer yet."""
 
 
-def silence_of(site: Site, snapshots: Mapping[str, ClusterSnapshot | None]) -> Silence | None:
-    """Which clusters do not respond by their connections, or have not responded yet; None if all do."""
-    answers = {
-        name: snapshot.taken_at if snapshot is not None else None
-        for name, snapshot in snapshots.items()
-        if snapshot is None or name in site.silent
-    }
+def silence_of(site: Site, snapshots: Mapping[str, ClusterSnapshot | None], now: float) -> Silence | None:
+    """Which clusters do not respond, or have not responded yet; None if all do."""
+    taken = {name: snapshot.taken_at if snapshot is not None else None for name, snapshot in snapshots.items()}
+    answers = {name: taken[name] for name in site.silent(snapshots, now)}
     if not answers:
         return None
     as_of = min((at for at in answers.values() if at is not None), default=None)
@@ -200,14 +217,21 @@ async def statuses_of(
     site: Site,
     snapshots: Mapping[str, ClusterSnapshot | None],
     choice: Mapping[str, object] = MappingProxyType({}),
+    *,
+    max_age: float = ANSWERED_SECONDS,
 ) -> tuple[ProfileStatus, ...]:
-    """The status of each of these profiles for the spawner's user now; see :func:`profile_statuses`."""
+    """The status of each of these profiles for the spawner's user now; see :func:`profile_statuses`.
+
+    By a snapshot of more than ``max_age`` seconds nothing starts now.
+    """
+    silent = site.silent(snapshots, time.time(), max_age=max_age)
     clusters = {
         name: ClusterNow(
             snapshot,
             owner=site.owners[name],
             unix_groups=await allowed_groups(snapshot, site.owners[name]),
             past=LEARNED[name].asked,
+            responds=name not in silent,
         )
         for name, snapshot in snapshots.items()
     }
@@ -636,10 +660,12 @@ class ClusterNow:
     """Whether that account is in a group, as far as the hub's machine knows."""
     past: Mapping[str, PastWaits] = field(default_factory=dict)
     """Past waits by partition."""
+    responds: bool = True
+    """Its Slurm answers; else nothing is said to start now."""
 
     def availability(self, resources: Resources, username: str, *, now: float) -> Availability:
         """Whether a job that this user requests would start."""
-        return availability(
+        answer = availability(
             resources,
             self.snapshot,
             now=now,
@@ -648,6 +674,7 @@ class ClusterNow:
             groups=self.unix_groups,
             past=self.past,
         )
+        return answer if self.responds else no_longer_now(answer, now=now)
 
 
 def on_cluster(answer: Availability, name: str, clusters: Collection[str]) -> Availability:

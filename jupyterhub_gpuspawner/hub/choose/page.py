@@ -95,7 +95,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
     return form_html(
         profile_offers,
         now=time.time(),
-        silence=silence_of(site, snapshots),
+        silence=silence_of(site, snapshots, time.time()),
         faults=[str(error) for error in spawner.profile_errors()] if for_admin else (),
         doubts=[doubt for profile in offered for doubt in doubts_of(profile)] if for_admin else (),
     )

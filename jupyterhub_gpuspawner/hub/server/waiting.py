@@ -89,9 +89,7 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
     if fresh:
         await site.snapshots()
     latest = {name: connection.cluster.latest for name, connection in site.connections.items()}
-    oldest = time.time() - MAX_AGE
-    recent = {name: view if view is not None and view.taken_at >= oldest else None for name, view in latest.items()}
-    statuses = await statuses_of(spawner, offered, site, recent)
+    statuses = await statuses_of(spawner, offered, site, latest, max_age=MAX_AGE)
     return tuple(
         Alternative(
             status.profile.slug, status.profile.display_name, what_a_job_gets(status.resources, status.snapshot)

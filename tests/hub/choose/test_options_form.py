@@ -345,7 +345,53 @@ def test_a_cluster_that_is_silent_is_named_where_there_are_several(
     """With the time of its own last answer; the only cluster of a hub has no name."""
     connections: Any = {name: SimpleNamespace(silent=is_silent) for name, is_silent in silent.items()}
 
-    assert silence_of(Site(connections), snapshots) == silence
+    assert silence_of(Site(connections), snapshots, CLUSTER.taken_at) == silence
+
+
+AGES: dict[str, tuple[bool, float, bool]] = {
+    "it has just answered": (False, 0.0, True),
+    "as long ago as a page lets it be": (False, 30.0, True),
+    "its answer is older, and the next one is not late yet": (False, 31.0, False),
+    "its answer is from yesterday": (False, 86400.0, False),
+    "it is known not to respond": (True, 4.0, False),
+}
+
+
+@pytest.mark.parametrize(("silent", "age", "responds"), AGES.values(), ids=AGES)
+def test_nothing_starts_now_by_an_answer_that_is_older_than_a_page_lets_it_be(
+    silent: bool, age: float, responds: bool
+) -> None:
+    """Neither on the cluster nor by a choice of an option; the other cluster is as ever, and the notice names one."""
+    connections: Any = {"juniper": SimpleNamespace(silent=False), "cedar": SimpleNamespace(silent=silent)}
+    now = CLUSTER.taken_at + age
+    site, snapshots = Site(connections), {"juniper": replace(CLUSTER, taken_at=now), "cedar": CLUSTER}
+    clusters = {
+        name: ClusterNow(snapshot, responds=name not in site.silent(snapshots, now))
+        for name, snapshot in snapshots.items()
+    }
+    options = {"gpus": {"display_name": "GPUs", "choices": {"one": {"display_name": "1", "slurm": {"gpus": 1}}}}}
+    profiles = parse_profiles(
+        [
+            {
+                "display_name": name,
+                "slug": name,
+                "slurm": {"cluster": name, "partition": "gpu", "gpus": 1},
+                "profile_options": options,
+            }
+            for name in clusters
+        ]
+    )
+    defaults = {name: Resources() for name in clusters}
+    moment = datetime.fromtimestamp(now).astimezone()
+    statuses = profile_statuses(profiles, username="ann", groups=(), clusters=clusters, now=moment, defaults=defaults)
+    chances = {status.profile.slug: {status.availability, *status.choices["gpus"].values()} for status in statuses}
+    silence = silence_of(site, snapshots, now)
+
+    assert {name: {answer.chance for answer in answers if answer} for name, answers in chances.items()} == {
+        "juniper": {Chance.NOW},
+        "cedar": {Chance.NOW if responds else Chance.UNKNOWN},
+    }
+    assert silence == (None if responds else Silence({"cedar": CLUSTER.taken_at}, CLUSTER.taken_at))
 
 
 def test_profiles_of_another_cluster_are_judged_while_one_is_silent() -> None:

@@ -226,7 +226,7 @@ function choose(form) {
   }
 
   /** Update the availability when the reader comes back to the page; all readers share one query of Slurm. */
-  async function renew(after = 30000) {
+  async function renew(after = 15000) {
     if (document.visibilityState !== "visible" || performance.now() - told < after) return;
     const begun = performance.now();
     const answer = await fetch(`${base}api/gpuspawner/profiles/${ofUser}`, { headers });
@@ -289,7 +289,7 @@ function choose(form) {
   // older than the hub would have it: its question to Slurm is under way, and answered by then, or late
   const oldest = Math.max(...[...form.querySelectorAll("[data-age]")].map((each) => Number(each.dataset.age)), 0);
   if (oldest > words.fresh && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);
-  setInterval(() => renew().catch(() => {}), 60000); // without an answer the ages keep growing
+  setInterval(() => renew().catch(() => {}), 20000); // before the hub itself would no longer say that something starts now
   document.addEventListener("visibilitychange", () => renew().catch(() => {}));
   const fault = document.getElementById("gpuspawner-fault");
   const chosen = form.querySelector(":checked[name=profile]")?.closest(".gpuspawner-profile");
