@@ -14,7 +14,7 @@ from typing import Any
 
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler, UserServerAPIHandler
 from jupyterhub.handlers.base import UserUrlHandler
-from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
+from jupyterhub.handlers.pages import HomeHandler, ProxyErrorHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
 from jupyterhub_gpuspawner.hub import times, words
@@ -41,6 +41,7 @@ from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report
 from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
+from jupyterhub_gpuspawner.hub.server.no_answer import NoAnswerPage, ProxyErrorPage
 from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, server_of
@@ -79,6 +80,7 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/course/([^/]+)/check", CourseCheckPage),
     (r"/gpuspawner/course/([^/]+)/people", CoursePeoplePage),
     (r"/gpuspawner/course/([^/]+)/events", CourseEvents),
+    (r"/gpuspawner/no-answer", NoAnswerPage),
     *server_routes("/gpuspawner/log", LogPage),
     *server_routes("/gpuspawner/stop", StopPage),
     *server_routes("/gpuspawner/extend", ExtendPage),
@@ -93,6 +95,7 @@ REPLACED: dict[type, type] = {
     SpawnHandler: ChoosePage,
     SpawnPendingHandler: WaitingPage,
     UserUrlHandler: NotRunningPage,
+    ProxyErrorHandler: ProxyErrorPage,
     SpawnProgressAPIHandler: ProgressStream,
     UserServerAPIHandler: ServerHandler,
 }

@@ -233,6 +233,25 @@ NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.
 
 NO_ESTIMATE = "Slurm has no estimate yet."
 
+THIS_SERVER = "This server"
+NO_ANSWER = "{title} does not answer"
+NO_ANSWER_YET_KNOWN = "The hub knows more of it: whether it runs, and what Slurm says of its node."
+NO_ANSWER_OF_RUNNING = (
+    "Its job is running. It may be very busy, or cut off from the hub for a moment: try again. If this lasts, stop it "
+    "and start it anew; files that are saved stay."
+)
+NO_ANSWER_SLURM_SILENT = (
+    "Slurm is not responding at the moment either, so the hub does not know whether it runs. Try again in a few "
+    "minutes."
+)
+NODE_IS_OUT = "Slurm says that its node {node} is out of service{reason}."
+NODE_IS_OUT_ADVICE = (
+    "This was not caused by you. If the node comes back soon, the server goes on; else Slurm ends its job, and you can "
+    "start a new one on another node. What was not saved may be lost."
+)
+WHAT_HAPPENED = "What happened?"
+TRY_AGAIN = "Try again"
+
 STOP_HEADING = "Your server is stopping"
 STOP_HEADING_NAMED = "Server {name} is stopping"
 STOP_WHY = "Slurm is ending the job and releasing its GPUs. This takes a few seconds; then you can start a new server."

@@ -291,6 +291,11 @@ class JobWatcher:
         watched = self._jobs.get((job_id, identity))
         return watched.status if watched is not None else None
 
+    @property
+    def age(self) -> float | None:
+        """Seconds since Slurm last answered; None before its first answer."""
+        return None if self.last_answer is None else self._clock() - self.last_answer
+
     def ask_soon(self) -> None:
         """Send the next query after the short interval, or at once where that is over; not while Slurm is silent."""
         self._changed_at = self._clock()

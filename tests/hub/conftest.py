@@ -36,6 +36,8 @@ from jupyterhub_gpuspawner.hub.site import slurm_settings
 slurm_settings.COMMANDS_AT_A_TIME = 40
 from jupyterhub_gpuspawner.hub import upkeep
 upkeep.CONFIRMED_AFTER = 1.0
+from jupyterhub_gpuspawner.hub.job import watch
+watch.RUNNING_SECONDS = 0.0  # each page that says that a server runs has Slurm asked
 from jupyterhub_gpuspawner.slurm import snapshot_reader, watcher
 snapshot_reader._MAX_AGE = 0.0  # seconds for which the address of a node is kept
 watcher.ACTIVE_INTERVAL = 0.5

@@ -24,6 +24,9 @@ from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import Watch
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
+RUNNING_SECONDS = 10.0
+"""Age in seconds of Slurm's last answer from which a page that says that a server runs has Slurm asked anew."""
+ANSWER_POLL_SECONDS = 0.05
 NOTIFY_RETRY_SECONDS = 4.0
 """Seconds until the hub tries again to note that a server has ended, while its database is away."""
 QUEUE_SECONDS = 60.0
@@ -174,6 +177,22 @@ class JobWatch:
         watch = self.watch()
         watch.hurry(2)  # an answer from before may still be under way
         return await watch.update()
+
+    async def update_running(self, patience: float) -> None:
+        """For a page that says that the server runs: have Slurm asked where its last answer is old.
+
+        One question serves all jobs, and there is one in :data:`RUNNING_SECONDS` at most, however many pages are read.
+        Returns after ``patience`` seconds at most.
+        """
+        watcher, watch = self.spawner.connection().watcher, self.watch()
+        answered = watcher.last_answer
+        if watcher.age is not None and watcher.age < RUNNING_SECONDS:
+            return
+        watch.hurry(1)
+        with suppress(asyncio.TimeoutError):
+            async with timeout(patience):
+                while watcher.last_answer == answered:  # noqa: ASYNC110 - an answer without a change wakes nobody
+                    await asyncio.sleep(ANSWER_POLL_SECONDS)
 
     # --- position in the queue --------------------------------------------------------------------
 

@@ -130,8 +130,9 @@ class Server:
         if self.pending:
             queued = self.job is not None and self.job.phase is Phase.QUEUED and self.placement is None
             return ServerState.WAITING if queued else ServerState.STARTING
-        if self.ready:
-            return ServerState.RUNNING
+        if self.ready:  # JupyterHub has not noted the end of a job that has ended a moment ago
+            is_over = self.job is not None and self.job.phase is Phase.ENDED
+            return ServerState.STOPPING if is_over else ServerState.RUNNING
         if self.ending is None:
             return ServerState.FAILED if self.failure is not None else ServerState.STOPPED
         if self.ending.stopped:
@@ -283,17 +284,17 @@ MORE_TIME_SECONDS = 2.0
 
 
 async def refresh_servers(spawners: Iterable[Any]) -> None:
-    """Update the queue for those that wait in it, and :attr:`Server.more_time` of those that run, for a page.
+    """Update the queue for those that wait in it, and whether those that run still do and may be extended, for a page.
 
     Takes :data:`MORE_TIME_SECONDS` at most. Without it a page shows what another one has asked for.
     """
     active = [(job_spawner(spawner), spawner.ready) for spawner in spawners if spawner.active]
+    with_jobs = [(ours, ready) for ours, ready in active if ours is not None and ours.job_id]
+    running = [ours for ours, ready in with_jobs if ready]
     await asyncio.gather(
-        *(
-            ours.extension.refresh(MORE_TIME_SECONDS) if ready else ours.watch.update_queue(PAGE_PATIENCE_SECONDS)
-            for ours, ready in active
-            if ours is not None
-        )
+        *(ours.extension.refresh(MORE_TIME_SECONDS) for ours in running),
+        *(ours.watch.update_running(PAGE_PATIENCE_SECONDS) for ours in running),
+        *(ours.watch.update_queue(PAGE_PATIENCE_SECONDS) for ours, ready in with_jobs if not ready),
     )
 
 

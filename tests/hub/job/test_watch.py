@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity
@@ -188,3 +190,32 @@ async def test_an_id_that_is_no_number_is_dropped(server: Server, caplog: pytest
 
     assert (watch.job_id, watch.to_state()) == ("", {})
     assert "'7; rm -rf /' of (no user) is not a number" in caplog.text
+
+
+@pytest.mark.parametrize(("age", "questions"), [(0.0, 0), (9.0, 0), (10.0, 1), (24.0, 1)])
+async def test_pages_have_slurm_asked_once_where_its_last_answer_is_old(
+    server: Server, watched: JobWatch, age: float, questions: int
+) -> None:
+    """However many pages are read: a node that goes down is not told half a minute late."""
+    server.shows("RUNNING")
+    await server.clock.pass_(3.0)
+    answered = server.watcher.last_answer
+    server.clock.now += age - (server.watcher.age or 0.0)
+    asked = len(server.slurm.queries)
+    pages = [asyncio.ensure_future(watched.update_running(20.0)) for _ in range(50)]
+    await server.clock.pass_(3.0)
+    await asyncio.wait(pages)
+
+    assert len(server.slurm.queries) - asked == questions
+    assert (server.watcher.last_answer != answered) == bool(questions)
+
+
+async def test_a_page_does_not_wait_for_a_slurm_that_does_not_answer(server: Server, watched: JobWatch) -> None:
+    """It comes with what was known before."""
+    server.shows("RUNNING")
+    await server.clock.pass_(3.0)
+    server.clock.now += 20.0
+    server.slurm.fault = SlurmUnavailable("squeue got no answer.")
+    await watched.update_running(0.0)
+
+    assert watched.status is not None

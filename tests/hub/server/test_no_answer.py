@@ -1,0 +1,177 @@
+"""A server that does not answer: what the proxy's error page leads to, and who may read it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.server import no_answer
+from jupyterhub_gpuspawner.hub.server.no_answer import of_a_server, what_is_known
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
+from tests.fixtures.hubs import STAND_IN, offer
+from tests.hub.servers import state
+from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
+
+WELL = (words.NO_ANSWER_OF_RUNNING,)
+RUNS = Job("7", Phase.RUNNING, state="RUNNING", nodes="g1")
+KNOWN: dict[str, tuple[Job | None, bool, tuple[str, ...], str, tuple[str, ...]]] = {
+    "its node is well": (RUNS, False, ("ALLOCATED",), "", WELL),
+    "its node is drained, and goes on": (RUNS, False, ("MIXED", "DRAIN"), "kernel update", WELL),
+    "its node is down": (
+        RUNS,
+        False,
+        ("DOWN",),
+        "fan broken [root@1772442000]",
+        (words.NODE_IS_OUT.format(node="g1", reason=" (fan broken)"), words.NODE_IS_OUT_ADVICE),
+    ),
+    "its node is drained and down": (
+        RUNS,
+        False,
+        ("DOWN", "DRAIN"),
+        "",
+        (words.NODE_IS_OUT.format(node="g1", reason=""), words.NODE_IS_OUT_ADVICE),
+    ),
+    **{
+        f"its node is {word}": (
+            RUNS,
+            False,
+            ("MIXED", word),
+            "",
+            (words.NODE_IS_OUT.format(node="g1", reason=""), words.NODE_IS_OUT_ADVICE),
+        )
+        for word in ("NOT_RESPONDING", "FAIL", "FAILING", "POWERED_DOWN")
+    },
+    "Slurm does not answer either": (RUNS, True, ("DOWN",), "", (words.NO_ANSWER_SLURM_SILENT,)),
+    "its job is suspended": (
+        Job("7", Phase.RUNNING, state="SUSPENDED", nodes="g1"),
+        False,
+        ("ALLOCATED",),
+        "",
+        (words.SUSPENDED,),
+    ),
+    "Slurm has not told of its job yet": (None, False, ("DOWN",), "", WELL),
+}
+
+
+@pytest.mark.parametrize(("job", "silent", "states", "reason", "sentences"), KNOWN.values(), ids=KNOWN)
+async def test_what_slurm_says_of_job_and_node_is_told(
+    job: Job | None,
+    silent: bool,
+    states: tuple[str, ...],
+    reason: str,
+    sentences: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In words for its user; where nothing is wrong by Slurm, too."""
+    snapshot = ClusterSnapshot(nodes=(NodeState("g1", states=frozenset(states), reason=reason),))
+
+    async def recent(_age: float, _patience: float) -> Any:
+        return snapshot
+
+    ours: Any = SimpleNamespace(
+        job_id="7",
+        watch=SimpleNamespace(silent=silent, status=job),
+        connection=lambda: SimpleNamespace(cluster=SimpleNamespace(recent=recent)),
+    )
+    monkeypatch.setattr(no_answer, "job_spawner", lambda spawner: spawner)
+
+    assert await what_is_known(ours) == sentences
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"),
+    [
+        ("/user/ann/lab", True),
+        ("/user/ann/lab/tree?token=1", True),
+        ("//user.example.org/user/ann", False),
+        ("https://example.org/user/ann", False),
+        ("/hub/home", False),
+        ("javascript:alert(1)", False),
+        ("", False),
+    ],
+)
+def test_only_an_address_of_a_server_is_led_back_to(address: str, inside: bool) -> None:
+    """The address comes from whoever asks for the page."""
+    assert of_a_server(address, "/") is inside
+
+
+DEAD = f"""
+- display_name: Dies alone
+  slug: dies
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: [bash, -c, "{sys.executable} {STAND_IN} & echo $! >PID; sleep 300"]
+"""
+
+
+@pytest.mark.oldest
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_server_that_does_not_answer_has_a_page_of_what_is_known(light_hub: HubProcess, tmp_path: Path) -> None:
+    """Its user reads it after the proxy's page, which says nothing of it; nobody else does."""
+    pid = tmp_path / "pid"
+    offer(light_hub, "dies", DEAD.replace("PID", str(pid)))
+    nora, eric = Visitor(light_hub, "nora"), Visitor(light_hub, "eric")
+    wait_until(
+        lambda: "dies" in {p["slug"] for p in light_hub.api("GET", "/gpuspawner/profiles/nora").json()["profiles"]},
+        light_hub.log_end,
+    )
+    light_hub.spawn("nora", {"profile": "dies"}, server="lab")
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    address = "/user/nora/lab/tree"
+    pages = [nora.look(address), nora.look(address)]
+    anonymous = requests.get(f"{light_hub.url}{address}", timeout=30)
+    link = str(pages[0].soup.select("#gpuspawner-known")[0]["href"])
+    known, stranger = nora.look(link), eric.look(link)
+    again = [str(anchor["href"]) for anchor in known.soup.select(".gpuspawner-actions a")]
+    elsewhere = [nora.look(f"/hub/gpuspawner/no-answer?url={url}").status for url in ("//a.org/user/nora", "/user/no/")]
+    light_hub.end("nora", "lab")
+    over = nora.session.get(f"{light_hub.url}{link}", allow_redirects=False, timeout=30)
+
+    assert [page.status for page in pages] == [503, 503]
+    assert "This server does not answer" in pages[0].text
+    assert "Dies alone" not in anonymous.text
+    assert words.NO_ANSWER_OF_RUNNING not in anonymous.text
+    assert known.status == 200
+    assert "does not answer" in known.text
+    assert words.NO_ANSWER_OF_RUNNING in known.text
+    assert again == [address, "/hub/gpuspawner/stop/nora/lab", "/hub/home"]
+    assert (stranger.status, elsewhere) == (404, [404, 404])
+    page = "/hub/spawn-pending/nora/lab?next=%2Fuser%2Fnora%2Flab%2Ftree"
+    assert (over.status_code, over.headers["Location"]) == (303, page)
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_card_does_not_say_running_once_slurm_has_said_that_the_node_is_down(
+    light_hub: HubProcess, slurm_cluster: PrivateSlurm
+) -> None:
+    """The first look at the page after that, without a wait for the hub's own look at its jobs."""
+    olga = Visitor(light_hub, "olga")
+    job = light_hub.spawn("olga", {"profile": "light"})["job_id"]
+    name = slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%N")
+    before = olga.look("/hub/home").text
+    slurm_cluster.run("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=fan")
+    try:
+        told = state(slurm_cluster, job)
+        after = olga.look("/hub/home").soup.select(".gpuspawner-server .gpuspawner-state")
+    finally:
+        with suppress(SlurmFailed):  # its slurmd has brought it back (ReturnToService)
+            slurm_cluster.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+    light_hub.wait("olga", ready=False)
+
+    assert ("running" in before, told) == (True, "NODE_FAIL")
+    assert "running" not in [part.text for part in after]
+    assert "The node of the job failed" in olga.look("/hub/home").text
