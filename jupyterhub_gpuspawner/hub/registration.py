@@ -13,6 +13,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * sets the objects of the started hub aside from garbage collections (:mod:`.site.background`);
 * starts the search for jobs without a server (:mod:`.upkeep`) and for servers that the hub does not
   watch;
+* goes on with starts that Slurm had not taken when the hub ended (:mod:`.kept`);
 * looks each minute for servers that do not use their GPUs (:mod:`.idle_watch`);
 * keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.course.ahead`);
 * keeps what servers report of their nodes (:mod:`.cluster.fleet`);
@@ -51,6 +52,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     stock_template_paths,
     this_hub,
 )
+from jupyterhub_gpuspawner.hub.kept import begin_kept_starts
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import foreign_encoding, refused_names
@@ -73,6 +75,7 @@ UPKEEP = (
     begin_garbage,
     begin_reconciliation,
     begin_unfinished,
+    begin_kept_starts,
     begin_courses,
     begin_events,
     begin_sessions,

@@ -200,6 +200,10 @@ _STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
         "The hub was restarted while {your} server was being started. Job {job_id}, which had been submitted for it, "
         "has been cancelled. Please start {your} server again."
     ),
+    ("hub_restarted", Stage.SUBMITTED): Words(
+        "The hub was restarted while {your} server was kept for later, and the start was given up.",
+        "Please start {your} server again.",
+    ),
     ("database", None): Words(
         "The hub's database did not respond while {your} server was being started.", "Please start it again."
     ),

@@ -523,6 +523,17 @@ class StoredState:
             self._log.error("The state of %s could not be stored in the hub's database", self._server)
 
     @property
+    def is_deleted(self) -> bool:
+        """Whether the spawner's row is gone: its server or user was deleted. Raises SQLAlchemyError."""
+        row = self._spawner.orm_spawner
+        identity = inspect(row).identity if row is not None else None
+        if identity is None:
+            return False
+        session = self.session
+        query = select(orm.Spawner.id).where(orm.Spawner.id == identity[0])
+        return session is None or session.execute(query).first() is None
+
+    @property
     def session(self) -> Session | None:
         """The session of the hub's database; None for a spawner without a row."""
         return session_of(self._spawner.orm_spawner)

@@ -21,7 +21,7 @@ from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, de
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, CourseProfile
-from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
@@ -41,6 +41,7 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     refuse_strangers,
 )
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.attempt import stored_kept_start
 from jupyterhub_gpuspawner.hub.start.build import JobSettings
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
@@ -197,10 +198,6 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Return the faults in files of profiles, whose last good versions are offered, and those in all courses."""
         return (*self.source.errors(), *course_faults(self))
 
-    def groups_of_user(self) -> frozenset[str]:
-        """Return the names of the JupyterHub groups of this server's user."""
-        return frozenset(group.name for group in self.user.groups)
-
     def resolve(self, user_options: Mapping[str, object]) -> JobRequest:
         """Return the job request for these user options; raises RequestError or ConfigError."""
         offered = self.offered()
@@ -221,6 +218,20 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         session = course.session if course.is_open else None
         ends_at = session.end.timestamp() if session is not None else None
         return replace(request, course=course.course, base=course.base, rank=course.rank, session_ends_at=ends_at)
+
+    async def ask_right_again(self) -> None:
+        """Have the request be what the user may start now; raises RequestError where that is nothing any more.
+
+        Settings stay as they are, since a hook of the site's may have changed them after the profile.
+        """
+        await super().ask_right_again()
+        await self.refresh_profiles()
+        request = self.resolve(self.user_options)
+        if request.profile.kind != "slurm" or (request.resources.cluster or "") != self.cluster:
+            raise RequestError(
+                "The profile was changed while the start was kept for later.", field="profile", hint="Start again."
+            )
+        self.request = request
 
     def prepare(self, request: JobRequest) -> None:
         """Make this the spawner of ``request``; raises ConfigError, and RequestError for what others may not choose."""
@@ -477,7 +488,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     def get_state(self) -> dict[str, Any]:
         """Return profile, job and report; if nothing runs, only how the last server ended."""
         if self.chosen is None:
-            return endings.ending_state(self.ending)
+            kept = self.kept_start()
+            return endings.ending_state(self.ending) | (kept.to_state() if kept is not None else {})
         profile = {name: value for name, value in asdict(self.chosen).items() if value}
         state: dict[str, Any] = {"version": STATE_VERSION, **profile}
         if self.child_spawner is None:
@@ -494,7 +506,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
         Reads what an earlier version wrote, where the job's facts are those of a child, and what wrapspawner wrote.
         """
-        self.ending = endings.stored_ending(state)
+        self.ending, self.kept = endings.stored_ending(state), stored_kept_start(state)
         server = state.get("child", state.get("child_state"))
         kind = str(state.get("kind", "slurm" if "job_id" in (server or state) else "local"))
         if kind == "slurm":

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,7 +22,13 @@ from traitlets import TraitError, default
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.cluster.availability import Availability, availability
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    GPUSpawnerError,
+    RequestError,
+    SlurmUnavailable,
+    SubmitRejected,
+)
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension import Extension
@@ -32,14 +39,29 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerU
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, allowed_groups, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Connection
-from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, StoredState, fault, takes_changes
+from jupyterhub_gpuspawner.hub.site.database import (
+    TO_POLL,
+    TO_START,
+    TO_STOP,
+    StoredState,
+    fault,
+    takes_changes,
+    written,
+)
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.hooks import SiteHooks
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start import build, submission
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt, stored_attempt
+from jupyterhub_gpuspawner.hub.start.attempt import (
+    Attempt,
+    KeptStart,
+    Moment,
+    new_attempt,
+    stored_attempt,
+    stored_kept_start,
+)
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, keep_without_answer, resume
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
@@ -83,6 +105,10 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         self.job_log = JobLog(self.watch)
         self.explained = endings.ServerEnding(self.watch, self.job_log, self.report)
         self.attempt = Attempt()
+        self.kept: KeptStart | None = None
+        """The start that a hub before this one has kept, until another one begins or it is given up."""
+        self._groups: frozenset[str] = frozenset()
+        """The user's groups when the overrides of groups were applied."""
         self._ended_job = ""
         """The id of the last job whose end was noticed."""
         self._before_overrides: dict[str, Any] = {}  # the values of settings that a group's overrides have changed
@@ -161,7 +187,12 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         for name, value in self._before_overrides.items():
             setattr(self, name, value)
         self._before_overrides.clear()
+        self._groups = self.groups_of_user()
         await super().apply_group_overrides()  # type: ignore[misc]
+
+    def groups_of_user(self) -> frozenset[str]:
+        """The names of the JupyterHub groups of this server's user."""
+        return frozenset(group.name for group in self.user.groups)
 
     def _apply_overrides(self, spawner_override: dict[str, Any]) -> None:
         """Apply the overrides of a user's group; raises HTTPError for a value that is not valid."""
@@ -345,7 +376,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         try:
             compat.checked_server_name(self.name)
             try:
-                async with timeout(self.start_timeout):
+                async with timeout(self.attempt.left(Moment.now())):
                     await self._submit()
             except asyncio.TimeoutError:
                 if self.attempt.unanswered is not None:
@@ -374,7 +405,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             hub_mark(compat.cookie_secret(self)),
             start_timeout=self.start_timeout,
             queue_timeout=queue_limit(limit, self.site_queue_limit),
+            kept=self.kept,
         )
+        self.kept = None
         self.life.begin(
             self.attempt.start_id,
             username=self._username,
@@ -390,14 +423,21 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         # without their jobs, the hub could not tell whether they run
         if self.exec_prefix.strip() and await self.connection().shows_jobs.recent(VISIBILITY_SECONDS) is False:
             raise ConfigError("Slurm does not show the hub the jobs of its users (PrivateData=jobs).", hint=SHOW_JOBS)
+        if self.attempt.submissions:
+            await self._end_submissions()
         account = await self._account_when_slurm_answers()
         self.attempt.certificates = await asyncio.to_thread(build.certificate_variables, self.cert_paths)
         # recorded before sbatch, so that a job that loses its server is known as this hub's
         session = self.row.session
         if session is not None and not await submission.StartRecords(session).add(self.attempt.start_id, start):
             raise self._keep(endings.database_away())
+        if self.attempt.is_kept:
+            await self.ask_right_again()
         await self._keep_promise()
         job = self.batch_job(account)  # it is made of rows, which are read anew after another task's rollback
+        self.attempt.submissions, self.attempt.submitted_on = (job.identity,), self.cluster
+        if self.attempt.is_kept and session is not None and not await written(session, self.row.store, TO_START):
+            raise self._keep(endings.database_away())  # a hub that is restarted would not look for this job
         for note in job.notes:
             self.log.warning("Batch script of %s: %s", self._log_name, note)
         job_id = await submission.submit(
@@ -407,6 +447,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             environment=self.job_environment(account),
             cancel=self.cancellation(self._username, job.identity, trusted_until=None),
             on_silence=self._keep_for_later,
+            renewed=partial(self._renewed_job, account),
             cluster=self.cluster,
         )
         self.attempt.unanswered = None
@@ -418,6 +459,29 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         self.log.info("Submitted %s as job %s", self._log_name, self._log_job)
         if DEADLINE in job.script:
             in_background(self._read_deadline(job_id, self.attempt))
+
+    async def _renewed_job(self, account: Account) -> build.BatchJob:
+        """The job as its user may have it now; raises RequestError where they may not."""
+        await self.ask_right_again()
+        return self.batch_job(account)
+
+    async def ask_right_again(self) -> None:
+        """Raise RequestError where the user may not start this server any more: its start was kept for a while."""
+        await takes_changes(self.orm_spawner, TO_START)  # the rights are read from the database
+        if self.row.is_deleted:
+            raise RequestError("The server was deleted while its start was kept for later.")
+        if self._before_overrides and not self._groups <= self.groups_of_user():
+            raise RequestError(
+                "The groups of its user have changed while the start was kept for later, and with them what it gets.",
+                hint="Start again.",
+            )
+
+    async def _end_submissions(self) -> None:
+        """Have no job of the attempts before a restart of the hub run beside the one that is submitted now."""
+        with self.on_cluster(self.attempt.submitted_on):
+            client = self.connection().client
+            cancel = {job: self.cancellation(self._username, job) for job in self.attempt.submissions}
+        await submission.without_jobs(client, cancel, self._keep_for_later, cluster=self.attempt.submitted_on)
 
     async def _account_when_slurm_answers(self) -> Account:
         """The job's account. Waits for Slurm, if that is known to be silent, or is needed to look the account up."""
@@ -444,6 +508,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
             self.log.warning(
                 "The start of %s is kept until Slurm answers, for %.0f s at most: %s", self._log_name, seconds, error
             )
+            self.attempt.unanswered = error
+            self.row.store_soon()  # a hub that is restarted goes on with it
         self.attempt.unanswered = error
         self.watch.notify()
 
@@ -632,12 +698,23 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSe
         """The facts of job, start and report; where nothing runs, how the last server ended."""
         states = (part.to_state() for part in (self.watch, self.report, self.extension, self.life))
         state = dict(item for state in states for item in state.items())
+        kept = self.kept_start()
+        if kept is not None:
+            state |= kept.to_state()
         if self.cluster and self.job_id:
             state["cluster"] = {"name": self.cluster, **{name: getattr(self, name) for name in CONNECTION}}
         return state | (self.attempt.to_state() if self.job_id else endings.ending_state(self.ending))
 
+    def kept_start(self) -> KeptStart | None:
+        """What is stored of a start that Slurm has not taken, for a hub that is restarted; None where there is none."""
+        if self.job_id or not self.attempt.is_kept:
+            return self.kept
+        attempt = self.attempt
+        return KeptStart(attempt.since, attempt.start_timeout, attempt.submitted_on, attempt.submissions)
+
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""
+        self.kept = stored_kept_start(state)
         self._username = self.user.name if self.user else ""
         self._load_cluster(state.get("cluster"))
         self.watch.load(state)

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Estimate, Kind
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start.wait import Wait
 from jupyterhub_gpuspawner.records.record import Stage
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_identity
 from jupyterhub_gpuspawner.slurm.reason import reason_name
 
 _SETTLING_REASONS = frozenset({"", "None", "Priority", "SchedDefer"})
@@ -90,6 +90,48 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+@dataclass(frozen=True)
+class KeptStart:
+    """A start that Slurm has not taken, since it does not answer: what a hub that is restarted has to know of it."""
+
+    since: Moment
+    """When it was asked for."""
+    start_timeout: float
+    """Seconds for which it is kept."""
+    cluster: str = ""
+    """The name of its cluster; empty in a hub that names none."""
+    submissions: tuple[JobIdentity, ...] = ()
+    """The jobs that an sbatch without an answer may have made."""
+
+    def left(self, now: Moment) -> float:
+        """Seconds until it is given up."""
+        return max(self.start_timeout - self.since.elapsed(now), 0.0)
+
+    def to_state(self) -> dict[str, Any]:
+        """Its part of the spawner's state."""
+        jobs = [identity.to_json() for identity in self.submissions]
+        fields = {"since": self.since.to_json(), "timeout": self.start_timeout, "cluster": self.cluster, "jobs": jobs}
+        return {KEPT: fields}
+
+
+KEPT = "kept_start"
+"""The name of a :class:`KeptStart` in the spawner's state."""
+
+
+def stored_kept_start(state: Mapping[str, Any]) -> KeptStart | None:
+    """The start that a hub before this one has kept; None where there is none, or where it cannot be read."""
+    document = state.get(KEPT)
+    if not isinstance(document, dict):
+        return None
+    since, seconds, jobs = parse_moment(document.get("since")), document.get("timeout"), document.get("jobs")
+    if since is None or not isinstance(jobs, list) or not isinstance(seconds, (int, float)):
+        return None
+    identities = [parse_identity(job) for job in jobs]
+    known = tuple(identity for identity in identities if identity is not None)
+    # a job that cannot be told from others could be a second one of the server
+    return KeptStart(since, seconds, str(document.get("cluster") or ""), known) if len(known) == len(jobs) else None
+
+
 @dataclass
 class Attempt:
     """One attempt; without arguments, that of a server that is not being started."""
@@ -122,7 +164,11 @@ class Attempt:
     reasons: dict[str, None] = field(default_factory=dict)
     """Slurm's reasons why the job was pending, in the order in which they were met."""
     unanswered: SlurmUnavailable | None = field(default=None, compare=False)
-    """Why Slurm has not taken its job, which the hub keeps until Slurm answers. A restarted hub does not know of it."""
+    """Why Slurm has not taken its job, which the hub keeps until Slurm answers."""
+    submissions: tuple[JobIdentity, ...] = ()
+    """The jobs that an sbatch without an answer may have made, also that of an attempt before a restart of the hub."""
+    submitted_on: str = ""
+    """The name of the cluster of these jobs; empty in a hub that names none."""
     wait: Wait = field(default_factory=Wait, compare=False)
     """What was said of its start; a restarted hub begins anew."""
     at_click: Estimate = field(default=UNKNOWN, compare=False)
@@ -222,9 +268,17 @@ class Attempt:
         return min((at for at in (limit_at, self.latest) if at is not None), default=None)
 
     @property
+    def is_kept(self) -> bool:
+        """Slurm did not answer when its job was to be submitted, in this process or before a restart of the hub."""
+        return self.stage is Stage.SUBMITTED and (self.unanswered is not None or self.restored_at is not None)
+
+    @property
     def kept_until(self) -> float | None:
         """When it is given up if Slurm does not answer before, in seconds since the epoch; None where Slurm answers."""
-        return None if self.unanswered is None else self.since.wall + self.start_timeout
+        if self.unanswered is None:
+            return None
+        least = self.restored_at.wall + AFTER_RESTART if self.restored_at is not None else 0.0
+        return max(self.since.wall + self.start_timeout, least)
 
     # --- the spawner's state --------------------------------------------------------------------
 
@@ -241,10 +295,15 @@ class Attempt:
         return state | ({"latest_start": self.latest} if self.latest is not None else {})
 
 
-def new_attempt(mark: str, *, start_timeout: float, queue_timeout: float | None) -> Attempt:
-    """An attempt that begins now, of the hub with this mark."""
+def new_attempt(
+    mark: str, *, start_timeout: float, queue_timeout: float | None, kept: KeptStart | None = None
+) -> Attempt:
+    """An attempt that begins now, of the hub with this mark; with ``kept`` it goes on with that start.
+
+    It is given up when that would have been, unless that time is over.
+    """
     now = Moment.now()
-    return Attempt(
+    attempt = Attempt(
         start_id=f"{mark}-{secrets.token_hex(8)}",
         stage=Stage.SUBMITTED,
         since=now.ago(),
@@ -252,6 +311,11 @@ def new_attempt(mark: str, *, start_timeout: float, queue_timeout: float | None)
         queue_timeout=queue_timeout,
         reached={Stage.SUBMITTED: now.wall},
     )
+    if kept is not None:
+        attempt.restored_at, attempt.submissions, attempt.submitted_on = now.ago(), kept.submissions, kept.cluster
+        if kept.left(now):
+            attempt.since, attempt.start_timeout = kept.since, kept.start_timeout
+    return attempt
 
 
 def stored_attempt(state: Mapping[str, Any], now: Moment, *, start_timeout: float) -> Attempt:

@@ -74,11 +74,14 @@ async def submit(
     environment: Mapping[str, str],
     cancel: Cancel,
     on_silence: Callable[[SlurmUnavailable], None],
+    renewed: Callable[[], Awaitable[BatchJob]],
     cluster: str = "",
 ) -> str:
     """Submit ``job`` and return its id; ``on_silence`` is called with the error of an sbatch that got no answer.
 
-    ``cluster`` is the name of its cluster, for metrics.
+    Once Slurm answers again, and before each further sbatch, ``renewed`` returns the same job as it is to be made then.
+    The start fails with what that raises, such as RequestError where its user may not have it any more; a job that is
+    there is cancelled. ``cluster`` is the name of its cluster.
 
     It waits until Slurm answers: the caller limits that time. Raises what :meth:`SlurmClient.submit` raises, and
     SlurmUnavailable only where nobody could say later whose a job is that this sbatch made.
@@ -89,6 +92,13 @@ async def submit(
     """
     SUBMITTING.add(job.tag)
     for attempt in range(1, SUBMISSIONS + 1):
+        if attempt > 1:
+            try:
+                job = await renewed()
+            except BaseException:
+                work = _search(client, job, cancel, SEARCHES, cluster)
+                in_background(_looking_after(SUBMITTING, job.tag, work))
+                raise
         submission = asyncio.ensure_future(_submitted(client, job, prefix, environment))
         try:
             job_id = await asyncio.shield(submission)
@@ -105,6 +115,13 @@ async def submit(
                     _looking_after(SUBMITTING, job.tag, _search(client, job, cancel, failed.searches, cluster))
                 )
                 raise (failed.error if error is failed else error) from failed.error.__cause__
+            if job_id:
+                try:
+                    await renewed()  # its user may have lost the right while Slurm did not answer
+                except BaseException:
+                    in_background(cancel_surely(job_id, cancel, cluster=cluster))
+                    SUBMITTING.discard(job.tag)
+                    raise
         if job_id:
             break
     if attempt > 1:
@@ -191,6 +208,38 @@ def _own(job: BatchJob, jobs: Mapping[str, Job], failed: _Failed) -> str:
     if jobs:
         raise failed
     return ""
+
+
+async def without_jobs(
+    client: SlurmClient,
+    cancel: Mapping[JobIdentity, Cancel],
+    on_silence: Callable[[SlurmUnavailable], None],
+    *,
+    cluster: str = "",
+) -> None:
+    """Return once Slurm's answers say that none of these jobs is there; one that is there is cancelled first.
+
+    For starts of which a restart of the hub has lost the job's id, if there is a job: its server has a token that the
+    hub no longer knows. Waits until Slurm answers: the caller limits that time. Raises ConfigError where Slurm
+    refuses.
+    """
+    answers, found = 0, set[str]()
+    while answers < ANSWERS:
+        try:
+            async with _QUESTIONS.setdefault(client, asyncio.Lock()):
+                jobs = {job_id: own for own in cancel for job_id in await client.jobs_of_start(own)}
+            for job_id, identity in jobs.items():
+                if job_id not in found:
+                    found.add(job_id)
+                    get_logger().warning("Job %s (%s) has lost its start: cancelling it", job_id, identity.tag)
+                    metrics.lost_job("orphan", cluster=cluster)
+                await cancel[identity](job_id)
+        except SlurmUnavailable as error:
+            on_silence(error)
+        else:
+            answers = 0 if jobs else answers + 1
+        if answers < ANSWERS:
+            await asyncio.sleep(ANSWER_SECONDS)
 
 
 async def _looking_after(under_way: set[Key], key: Key, work: Awaitable[None]) -> None:

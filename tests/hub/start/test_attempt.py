@@ -15,13 +15,15 @@ from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
 from jupyterhub_gpuspawner.hub.start.attempt import (
     AFTER_RESTART,
     Attempt,
+    KeptStart,
     Moment,
     new_attempt,
     parse_moment,
     stored_attempt,
+    stored_kept_start,
 )
 from jupyterhub_gpuspawner.records.record import Stage
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 
 NOW = Moment(1_000_000.0, 5_000.0, "this")
 
@@ -272,3 +274,62 @@ def test_a_job_for_which_everything_was_free_settles_for_a_moment(
 ) -> None:
     """Slurm's backfill may need half a minute for it; until then it does not wait in line."""
     assert attempt.settles(job, planned, NOW.wall + after) is settles
+
+
+# --- starts that Slurm has not taken ---
+
+KEPT = KeptStart(NOW, 600.0, "cedar", (JobIdentity("ann", 1001, "jupyterhub-gpuspawner/demo/ann/#1"),))
+JOBS = [identity.to_json() for identity in KEPT.submissions]
+DAMAGED: dict[str, Any] = {
+    "nothing": None,
+    "a text": "kept",
+    "without a time": {"timeout": 600.0, "jobs": JOBS},
+    "without a limit": {"since": [7], "jobs": JOBS},
+    "a limit that is a text": {"since": [7], "timeout": "soon", "jobs": JOBS},
+    "without its jobs": {"since": [7], "timeout": 600.0},
+    "a job that could be any": {"since": [7], "timeout": 600.0, "jobs": [*JOBS, "12"]},
+}
+
+
+def test_the_next_hub_reads_the_same_kept_start() -> None:
+    """When it was asked for, for how long it is kept, and which jobs there may be of it."""
+    assert stored_kept_start(json.loads(json.dumps(KEPT.to_state()))) == KEPT
+
+
+@pytest.mark.parametrize("document", DAMAGED.values(), ids=DAMAGED)
+def test_a_kept_start_that_cannot_be_read_does_not_go_on(document: Any) -> None:
+    """It could be a second job for one server."""
+    assert stored_kept_start({"kept_start": document}) is None
+
+
+@pytest.mark.parametrize(("passed", "left"), [(0.0, 600.0), (590.0, 10.0), (600.0, 0.0), (86400.0, 0.0)])
+def test_a_kept_start_is_given_up_when_it_was_said(passed: float, left: float) -> None:
+    """A restart of the hub does not give it more time."""
+    assert KEPT.left(later(passed)) == left
+
+
+def test_an_attempt_that_goes_on_with_a_kept_start_has_what_is_left_of_its_time() -> None:
+    """At least half a minute; and it looks for the jobs that the first one may have made."""
+    now = Moment.now()
+    attempts = [
+        new_attempt("mark", start_timeout=900.0, queue_timeout=None, kept=replace(KEPT, since=now.ago(seconds)))
+        for seconds in (100.0, 590.0, 700.0)
+    ]
+    left = [attempt.left(Moment.now()) or 0.0 for attempt in attempts]
+
+    assert [attempt.submissions for attempt in attempts] == [KEPT.submissions] * 3
+    assert [attempt.submitted_on for attempt in attempts] == ["cedar"] * 3
+    assert [attempt.is_kept for attempt in attempts] == [True] * 3
+    assert 450 < left[0] <= 500
+    assert AFTER_RESTART - 20 < left[1] <= AFTER_RESTART
+    assert 850 < left[2] <= 900  # its time was over, and somebody has asked for it anew
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_only_a_start_whose_job_is_not_submitted_is_kept(stage: Stage) -> None:
+    """What follows the submission has its job's id."""
+    attempt = new_attempt("mark", start_timeout=900.0, queue_timeout=None, kept=KEPT)
+    attempt.stage = stage
+
+    assert attempt.is_kept is (stage is Stage.SUBMITTED)
+    assert not new_attempt("mark", start_timeout=900.0, queue_timeout=None).is_kept

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
+    RequestError,
     SlurmOutputError,
     SlurmUnavailable,
     SubmitRejected,
@@ -53,6 +54,15 @@ class Slurm:
         self.cancelled: list[str] = []
         self.silences: list[SlurmUnavailable] = []
         self.submissions = 0
+        self.right: Exception | None = None
+        """Why the user may not have the job any more."""
+        self.asked = 0
+
+    async def renewed(self) -> BatchJob:
+        self.asked += 1
+        if self.right is not None:
+            raise self.right
+        return JOB
 
     async def submit(self, _script: str, **_settings: object) -> str:
         self.submissions += 1
@@ -81,6 +91,7 @@ def submission_task(slurm: Slurm) -> asyncio.Task[str]:
         environment={},
         cancel=slurm.cancel,
         on_silence=slurm.silences.append,
+        renewed=slurm.renewed,
     )
     return asyncio.create_task(submission)
 
@@ -179,6 +190,90 @@ async def test_the_submission_is_made_again_once_it_is_certain_that_there_is_no_
 
     assert slurm.cancelled == []
     assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
+
+
+LOST = RequestError("It is reserved for the group vision.", field="profile")
+
+
+async def test_who_has_lost_the_right_meanwhile_gets_no_second_sbatch() -> None:
+    """It is asked once Slurm has said that the first one has made no job; a job that shows up late is cancelled."""
+    slurm = Slurm(SlurmUnavailable("sbatch got no answer."), silent=3)
+    slurm.right = LOST
+    slurm.may_answer.set()
+    with pytest.raises(RequestError):
+        await submission_task(slurm)
+    slurm.queue = {"19": Job("19", Phase.QUEUED, user="ann", uid=1001, tag=TAG)}
+    await settle()
+
+    assert (slurm.submissions, slurm.asked, slurm.cancelled) == (1, 1, ["19"])
+    assert set() == submission.SUBMITTING
+    assert set() == submission.CANCELLING
+
+
+async def test_who_has_lost_the_right_meanwhile_gets_no_job_that_an_unanswered_sbatch_has_made() -> None:
+    """Slurm shows the job when it answers again: it is cancelled."""
+    slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="13", silent=3)
+    slurm.right = LOST
+    slurm.may_answer.set()
+    with pytest.raises(RequestError):
+        await submission_task(slurm)
+    await settle()
+
+    assert (slurm.submissions, slurm.asked, slurm.cancelled) == (1, 1, ["13"])
+    assert set() == submission.SUBMITTING
+    assert set() == submission.CANCELLING
+
+
+async def test_a_start_that_slurm_takes_at_once_asks_nothing_again() -> None:
+    """The right was checked a moment ago."""
+    slurm = Slurm("12")
+    slurm.may_answer.set()
+
+    assert (await submission_task(slurm), slurm.asked) == ("12", 0)
+
+
+class Earlier:
+    """A Slurm with jobs of starts before a restart of the hub, which end when they are cancelled."""
+
+    def __init__(self, *answers: dict[str, Job] | Exception) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+        self.cancelled: list[str] = []
+        self.silences: list[SlurmUnavailable] = []
+
+    async def jobs_of_start(self, identity: JobIdentity) -> dict[str, Job]:
+        assert identity == IDENTITY
+        self.asked += 1
+        answer = self.answers.pop(0) if self.answers else {}
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def cancel(self, job_id: str) -> None:
+        self.cancelled.append(job_id)
+
+
+THERE = {"13": Job("13", Phase.RUNNING, user="ann", uid=1001, tag=TAG)}
+SILENCE = SlurmUnavailable("squeue got no answer.")
+EARLIER: dict[str, tuple[list[dict[str, Job] | Exception], int, list[str], int]] = {
+    "there is none": ([], 3, [], 0),
+    "there is one": ([THERE], 4, ["13"], 0),
+    "it takes its time to end": ([THERE, THERE], 5, ["13", "13"], 0),
+    "it shows up late, as from a slurmctld that goes on": ([{}, {}, THERE], 6, ["13"], 0),
+    "Slurm is silent for a while": ([SILENCE, SILENCE, THERE], 6, ["13"], 2),
+    "Slurm is silent between the answers": ([{}, {}, SILENCE], 4, [], 1),
+}
+
+
+@pytest.mark.parametrize(("answers", "asked", "cancelled", "silences"), EARLIER.values(), ids=EARLIER)
+async def test_a_job_of_a_start_before_a_restart_has_gone_before_the_next_one_is_submitted(
+    answers: list[dict[str, Job] | Exception], asked: int, cancelled: list[str], silences: int
+) -> None:
+    """Slurm has to say so three times in a row; each of its silences is told."""
+    slurm = Earlier(*answers)
+    await submission.without_jobs(slurm, {IDENTITY: slurm.cancel}, slurm.silences.append)  # type: ignore[arg-type]
+
+    assert (slurm.asked, slurm.cancelled, len(slurm.silences)) == (asked, cancelled, silences)
 
 
 @pytest.mark.parametrize(

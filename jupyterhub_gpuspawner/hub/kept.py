@@ -1,0 +1,152 @@
+"""Goes on with the starts that Slurm had not taken when the hub ended.
+
+While Slurm does not answer, the hub keeps a start (:mod:`.start.submission`), and tells people that they can close the
+page. What a hub that is restarted has to know of it is in the server's state. JupyterHub cleans the server up, which
+has no job, and then it is asked for once more over JupyterHub's REST API, as its user: hooks, limits and rights apply
+as for a click, and JupyterHub makes what it made for the first start, such as the server's token.
+
+The new start cancels a job that the last sbatch may have made, before it submits its own
+(:func:`.submission.without_jobs`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from jupyterhub import orm
+from jupyterhub.app import JupyterHub
+from jupyterhub.utils import make_ssl_context
+from sqlalchemy import Text, type_coerce
+from sqlalchemy.orm import Session
+from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, log_name
+from jupyterhub_gpuspawner.hub.site.background import every
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.attempt import KEPT, Moment
+from jupyterhub_gpuspawner.records.record import Stage, start_failed
+
+AT_ONCE = 10
+"""Requests at the same time."""
+TIME_LIMIT = 120.0
+"""Seconds for one request; JupyterHub answers when a server is ready, or after ``slow_spawn_timeout``."""
+POLL_SECONDS = 0.2
+BUSY_SECONDS = 10.0
+"""Seconds until a start is asked for again that a limit of the hub's refuses, where JupyterHub does not say when."""
+
+
+def servers_with_kept_starts(db: Session) -> list[tuple[str, str]]:
+    """User and name of each server whose state has a start that was kept; raises SQLAlchemyError."""
+    query = (
+        db.query(orm.User.name, orm.Spawner.name)
+        .join(orm.Spawner, orm.Spawner.user_id == orm.User.id)
+        .filter(type_coerce(orm.Spawner.state, Text).contains(f'"{KEPT}"', autoescape=True))
+    )
+    return [(user, server) for user, server in query]
+
+
+class KeptStarts:
+    """The starts that a hub before this one has kept."""
+
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+        self._client = SimpleAsyncHTTPClient(force_instance=True, max_clients=AT_ONCE)
+
+    async def go_on(self) -> None:
+        """Ask for each server once more; a start that cannot go on is given up, and its page says so.
+
+        Raises the first exception, once all others are done; called again, it goes on with those that are left.
+        """
+        servers = servers_with_kept_starts(self._app.db)
+        results = await asyncio.gather(*(self._go_on(*server) for server in servers), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _go_on(self, user_name: str, server_name: str) -> None:
+        asked = False
+        while True:
+            spawner = await self._spawner(user_name, server_name)
+            if spawner is None or spawner.kept is None:  # its start has begun, or the server was deleted
+                return
+            if spawner.active:  # a hook of the site's, which comes before that, may take its time, and may refuse it
+                await asyncio.sleep(POLL_SECONDS)
+            elif asked or spawner.ending is not None or not self._may_go_on(spawner):
+                give_up(spawner)
+                return
+            else:
+                get_logger().info("The start of %s was kept when the hub ended: going on with it", log_name(spawner))
+                answer = await self._ask(spawner.user, server_name)
+                asked = answer.code != HTTPStatus.TOO_MANY_REQUESTS
+                if not asked:
+                    seconds = answer.headers.get("Retry-After", "")
+                    await asyncio.sleep(float(seconds) if seconds.isdigit() else BUSY_SECONDS)
+
+    def _may_go_on(self, spawner: GPUSlurmSpawner) -> bool:
+        """Whether there is time left, and JupyterHub has not stopped it since its user is blocked."""
+        blocked = spawner.user.name in self._app.authenticator.blocked_users
+        return spawner.kept is not None and spawner.kept.left(Moment.now()) > 0 and not blocked
+
+    async def _spawner(self, user_name: str, server_name: str) -> Any:
+        """The server's spawner, once JupyterHub has checked it and cleaned it up; None where there is none of ours."""
+        while True:
+            orm_user = orm.User.find(self._app.db, user_name)
+            if orm_user is None or server_name not in orm_user.orm_spawners:
+                return None
+            spawner = self._app.users[orm_user].spawners[server_name]
+            if spawner.pending not in ("check", "stop"):
+                return spawner if isinstance(spawner, GPUSlurmSpawner) else None
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _ask(self, user: Any, server_name: str) -> HTTPResponse:
+        """Start the server with its last options, as its user."""
+        app, db = self._app, self._app.db
+        token = user.new_api_token(
+            note="Goes on with a start that was kept",
+            expires_in=int(2 * TIME_LIMIT),
+            scopes=[f"{START_SERVERS}!user={user.name}"],
+        )
+        path = f"servers/{quote(server_name, safe='')}" if server_name else "server"
+        request = HTTPRequest(
+            f"{app.hub.api_url}/users/{quote(user.name, safe='@')}/{path}",
+            method="POST",
+            headers={"Authorization": f"token {token}", "Content-Type": "application/json"},
+            body="",
+            request_timeout=TIME_LIMIT,
+            ssl_options=make_ssl_context(app.internal_ssl_key, app.internal_ssl_cert, app.internal_ssl_ca)
+            if app.internal_ssl
+            else None,
+        )
+        try:
+            return await self._client.fetch(request, raise_error=False)
+        except (OSError, HTTPError):  # raise_error=False is for answers only, not for a time-out
+            return HTTPResponse(request, HTTPStatus.TOO_MANY_REQUESTS)
+        finally:
+            row = orm.APIToken.find(db, token)
+            if row is not None:
+                db.delete(row)
+                db.commit()
+
+
+def give_up(spawner: GPUSlurmSpawner) -> None:
+    """Have the page of a start that does not go on say so; raises SQLAlchemyError."""
+    get_logger().warning("The start of %s, which was kept when the hub ended, is given up", log_name(spawner))
+    spawner.kept = None
+    # a start that was refused has its reason, which JupyterHub forgets with the next look at the form
+    why = server_of(spawner, with_start=False).ending
+    spawner.ending = why or Ending(start_failed("hub_restarted"), at=time.time(), stage=Stage.SUBMITTED)
+    spawner.row.store()
+
+
+def begin_kept_starts(app: JupyterHub) -> None:
+    """Go on with them once the hub has started."""
+    if starts_slurm_jobs(app.spawner_class):
+        every(app, 0, KeptStarts(app).go_on, "Going on with starts that were kept")
