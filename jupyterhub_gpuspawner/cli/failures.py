@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
 from jupyterhub_gpuspawner.hub.records.last_server import BEFORE_SECONDS, LastServer, last_server
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, is_readable
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.records.failures import FailingNode, Failures, failing_nodes, failures_of
+from jupyterhub_gpuspawner.records.failures import FailingNode, Failures, failing_nodes, failures_of, never_started
 from jupyterhub_gpuspawner.records.record import SessionRecord, on_clusters
 from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.site.configuration import load_site
@@ -208,7 +208,7 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
     """List starts that failed by cluster, cause and profile, with their nodes, and what mends each cause.
 
     Below them are the nodes on which the last starts failed, those of several people, with the command that drains
-    them. The records of sessions are read; the hub need not run. `gpuspawner why USER` shows one of the starts.
+    them; starts of profiles that have not worked elsewhere are not counted against a node. The records of sessions are read; the hub need not run. `gpuspawner why USER` shows one of the starts.
     """
     commands = _commands(config)
     first = next(iter(commands), "")
@@ -218,6 +218,7 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
         recent = on_clusters(store.sessions(since=min(since, time.time() - BEFORE_SECONDS)), first)
     groups = failures_of(records, commands)
     nodes = [node for node in failing_nodes(recent, commands) if node.latest_at >= since]
+    never = never_started(recent)
     failed = sum(len(group.records) for group in groups)
     if as_json:
         click.echo(
@@ -236,7 +237,8 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
         return
     click.echo(f"{failed} of {counted(len(records), 'start')} failed since {parse_time(since):%Y-%m-%d %H:%M}.")
     for group in groups:
-        for line in _group_lines(group, _on(commands, group.cluster)):
+        untried = (group.cluster, group.profile) in never
+        for line in _group_lines(group, _on(commands, group.cluster), untried=untried):
             click.echo(printable(line))
     for node in nodes:
         for line in _node_lines(node, _on(commands, node.cluster)):
@@ -245,7 +247,7 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
         click.echo("\n`gpuspawner why USER` shows one of them, with the end of its log.")
 
 
-def _group_lines(group: Failures, on: str) -> Iterator[str]:
+def _group_lines(group: Failures, on: str, *, untried: bool) -> Iterator[str]:
     shown = group.explanation
     yield ""
     yield f"{len(group.records)} x {shown.sentence} [{group.fault}]"
@@ -255,6 +257,8 @@ def _group_lines(group: Failures, on: str) -> Iterator[str]:
     yield _line("profile", f"{group.profile or 'not known'}{on}")
     yield _line("nodes", nodes)
     yield _line("people", f"{some(group.people)}; the last one at {parse_time(group.latest_at):%H:%M}")
+    if untried:
+        yield _line("perhaps", "the profile: no server of it has started yet")
     yield _line("to do", shown.fix)
 
 
@@ -264,6 +268,8 @@ def _node_lines(node: FailingNode, on: str) -> Iterator[str]:
     yield _line("drain it", node.drain)
     yield _line("afterwards", node.resume)
     yield _line("or exclude", f"{node.exclude} in the profile")
+    if node.doubt:
+        yield _line("but first", node.doubt)
 
 
 def _group_document(group: Failures) -> dict[str, Any]:

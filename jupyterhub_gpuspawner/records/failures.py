@@ -72,6 +72,8 @@ class FailingNode:
     """Those starts, oldest first."""
     slurm: str = COMMAND
     """How a command of Slurm's is typed for this cluster."""
+    worked_at: float | None = None
+    """When one of their profiles last started a server, in seconds since the epoch; None if that is not known."""
 
     @property
     def people(self) -> tuple[str, ...]:
@@ -82,6 +84,13 @@ class FailingNode:
     def latest_at(self) -> float:
         """When the last of them failed, in seconds since the epoch."""
         return outcome_at(self.records[-1])
+
+    @property
+    def doubt(self) -> str:
+        """What to look at before the node is drained; empty where its profiles have started servers meanwhile."""
+        if self.worked_at is None or self.worked_at >= outcome_at(self.records[0]):
+            return ""
+        return "No server of these profiles has started since: if they were changed, it may be the profiles."
 
     def to_json(self) -> dict[str, Any]:
         """As in the documents of `gpuspawner failures` and of the map."""
@@ -135,40 +144,60 @@ def failing_nodes(
 ) -> list[FailingNode]:
     """The nodes on which the last starts failed, at least :data:`IN_A_ROW` of :data:`AT_LEAST_PEOPLE` people, by name.
 
-    A start counts against its node if the records have a start of its profile that succeeded, on whatever node of the
-    cluster: else the profile may be wrong. Without one it counts where servers of several profiles failed in a row, on
-    this node alone. ``commands`` as for :func:`failures_of`.
+    A start counts against its node only if its profile has started a server on the cluster, and that since the first of
+    these starts where it fails on other nodes, too: else it may be the profile. ``commands`` as for
+    :func:`failures_of`.
     """
     by_cluster: dict[str, list[SessionRecord]] = defaultdict(list)
     for record in records:
         if record.node and (record.ready_at is not None or record.start_failed):
             by_cluster[record.cluster].append(record)
     return [
-        FailingNode(cluster, node, failed, commands.get(cluster, COMMAND))
+        FailingNode(cluster, node, failed, commands.get(cluster, COMMAND), worked_at)
         for cluster, of_cluster in sorted(by_cluster.items())
-        for node, failed in _failed_in_a_row(of_cluster)
+        for node, failed, worked_at in _failed_in_a_row(of_cluster)
     ]
 
 
-def _failed_in_a_row(records: Sequence[SessionRecord]) -> Iterator[tuple[str, tuple[SessionRecord, ...]]]:
-    """The nodes at fault on one cluster by the outcomes of its starts, each with those that say so."""
-    works, failed_on = set[str](), defaultdict[str, set[str]](set)
-    by_node: dict[str, list[SessionRecord]] = defaultdict(list)
+def never_started(records: Iterable[SessionRecord]) -> set[tuple[str, str]]:
+    """The profiles, as cluster and slug, of which starts failed and no server has ever started."""
+    failed, started = set[tuple[str, str]](), set[tuple[str, str]]()
     for record in records:
+        if record.ready_at is not None:
+            started.add((record.cluster, record.profile))
+        elif record.start_failed and record.cause is not None and record.cause.fault not in OF_PEOPLE:
+            failed.add((record.cluster, record.profile))
+    return {(cluster, profile) for cluster, profile in failed - started if profile}
+
+
+def _failed_in_a_row(records: Sequence[SessionRecord]) -> Iterator[tuple[str, tuple[SessionRecord, ...], float]]:
+    """The nodes at fault on one cluster, each with the starts that say so, and when one of their profiles last worked.
+
+    ``records`` are those of starts whose outcome is known.
+    """
+    worked_at: dict[str, float] = {}
+    latest: dict[tuple[str, str], SessionRecord] = {}
+    by_node: dict[str, list[SessionRecord]] = defaultdict(list)
+    for record in sorted(records, key=outcome_at):
         by_node[record.node].append(record)
-        if record.start_failed:
-            failed_on[record.profile].add(record.node)
-        else:
-            works.add(record.profile)
+        latest[record.profile, record.node] = record
+        if not record.start_failed:
+            worked_at[record.profile] = outcome_at(record)
+    fails_on = Counter(profile for (profile, _), record in latest.items() if record.start_failed)
     for node, of_node in sorted(by_node.items()):
-        latest_first = sorted(of_node, key=outcome_at, reverse=True)
-        in_a_row = takewhile(lambda record: record.start_failed, latest_first)
+        in_a_row = [*takewhile(lambda record: record.start_failed, reversed(of_node))][::-1]
         failed = [record for record in in_a_row if record.cause and record.cause.fault not in OF_PEOPLE]
-        alone = {record.profile for record in failed if failed_on[record.profile] == {node}}
-        blamed = works | (alone if len(alone) > 1 else set())
-        failed = [record for record in failed if record.profile in blamed][::-1]
+        first: dict[str, float] = {}
+        for record in failed:
+            first.setdefault(record.profile, outcome_at(record))
+        blamed = {
+            profile
+            for profile, at in first.items()
+            if profile in worked_at and (fails_on[profile] == 1 or worked_at[profile] >= at)
+        }
+        failed = [record for record in failed if record.profile in blamed]
         if len(failed) >= IN_A_ROW and len(people_of(failed)) >= AT_LEAST_PEOPLE:
-            yield node, tuple(failed)
+            yield node, tuple(failed), max(worked_at[profile] for profile in blamed)
 
 
 def outcome_at(record: SessionRecord) -> float:

@@ -179,6 +179,19 @@ def test_failures_are_listed_by_cause_with_the_node_that_several_people_met(conf
     assert json.loads(run(config, "failures", "--since", "2026-01-01", "--json").stdout)["starts"] == 6
 
 
+def test_a_profile_that_has_never_started_a_server_may_be_what_is_wrong(config: Path) -> None:
+    """Three people, three broken profiles, the node that Slurm fills first: the node is not named."""
+    with closing(SessionStore(config.parent / "sessions.sqlite")) as store:
+        for number, fault in enumerate(("conda", "server", "home")):
+            user = f"new{number}"
+            for event in failed(user, user, fault, "c1", job_id=str(50 + number)):
+                store.take(replace(event, profile=f"new-{number}"))
+    text = run(config, "failures").stdout
+
+    perhaps = "  perhaps    the profile: no server of it has started yet\n"
+    assert (text.count(perhaps), "node c1" in text, "node g1" in text) == (3, False, True)
+
+
 def test_a_hub_of_several_clusters_says_on_which(config: Path) -> None:
     """Nodes, jobs and profiles of the same names; what mends a cause is typed for its cluster."""
     with config.open("a") as file:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.records.failures import failing_nodes, failures_of
+from jupyterhub_gpuspawner.records.failures import failing_nodes, failures_of, never_started
 from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord
 from tests.records.a_session import NOON
 
@@ -52,11 +52,61 @@ ROWS = {
     "one that succeeded since": ([WORKS, *THREE, start(4, "ada", "g1")], []),
     "homes that are full": ([WORKS, *(start(at, f"u{at}", "g1", "home_full") for at in (1, 2, 3))], []),
     "of a profile that works nowhere": (THREE, []),
-    "of several profiles that fail there alone": ([*THREE[:2], start(3, "ada", "g1", "python", "other")], ["g1"]),
+    "of several profiles that fail there alone, and have never worked": (
+        [*THREE[:2], start(3, "ada", "g1", "python", "other")],
+        [],
+    ),
     "of several profiles that fail everywhere": (
         [
             *(start(at, f"u{at}", node, "module", f"p{at % 2}") for node in ("g1", "g2") for at in (1, 2, 3)),
         ],
+        [],
+    ),
+    "the first day of a hub: three broken profiles, on the first node that Slurm fills": (
+        [start(at, f"u{at}", "c1", fault, fault) for at, fault in enumerate(("module", "conda", "server"))],
+        [],
+    ),
+    "the same, while a fourth profile works there and elsewhere": (
+        [
+            *(start(at, f"u{at}", "c1", fault, fault) for at, fault in enumerate(("module", "conda", "server"))),
+            start(4, "eve", "c2", profile="good"),
+        ],
+        [],
+    ),
+    "a node that is broken, while its siblings work": (
+        [*(start(at, f"u{at}", f"g{at % 3}", "launcher" if at % 3 == 1 else "") for at in range(12))],
+        ["g1"],
+    ),
+    "two nodes that are broken, while a third works": (
+        [*(start(at, f"u{at}", f"g{at % 3}", "launcher" if at % 3 else "") for at in range(12))],
+        ["g1", "g2"],
+    ),
+    "a broken partition: all its nodes fail what worked before": (
+        [WORKS, *(start(at, f"u{at}", f"g{at % 2 + 1}", "launcher") for at in range(1, 9))],
+        [],
+    ),
+    "a profile that was broken by a change, on the second and third node it meets": (
+        [
+            start(0, "eve", "g1"),
+            start(1, "eve", "g2"),
+            *(start(at, f"u{at}", f"g{at % 2 + 1}", "module") for at in range(2, 8)),
+        ],
+        [],
+    ),
+    "a file that one node lacks, for one of two profiles": (
+        [
+            *(start(at, f"u{at}", "g1", "server") for at in (1, 3, 5)),
+            *(start(at, f"u{at}", "g2") for at in (2, 4)),
+            *(start(at, f"u{at}", "g3", profile="other") for at in (6, 7)),
+        ],
+        ["g1"],
+    ),
+    "one person's broken home, on each node": (
+        [WORKS, *(start(at, "ada", node, "server") for node in ("g1", "g2") for at in (1, 2, 3))],
+        [],
+    ),
+    "the same, and one start of somebody else that failed for a profile that works nowhere": (
+        [WORKS, *(start(at, "ada", "g1", "server") for at in (1, 2, 3)), start(4, "ben", "g1", "module", "new")],
         [],
     ),
 }
@@ -68,6 +118,29 @@ def test_a_node_is_at_fault_where_the_starts_of_several_people_failed_in_a_row(
 ) -> None:
     """Until one of them succeeds, and unless the profile or its people are."""
     assert [failing.node for failing in failing_nodes(records)] == nodes
+
+
+def test_before_a_node_is_drained_its_profiles_are_looked_at_unless_they_have_worked_since() -> None:
+    """One that was changed fails on the node alone that Slurm fills first."""
+    since = start(2, "eve", "g9")
+
+    assert [node.doubt for records in ([WORKS, *THREE], [since, *THREE]) for node in failing_nodes(records)] == [
+        "No server of these profiles has started since: if they were changed, it may be the profiles.",
+        "",
+    ]
+
+
+def test_a_profile_of_which_no_server_has_ever_started_is_known() -> None:
+    """By cluster; what its users did wrong says nothing of it."""
+    records = [
+        WORKS,
+        *THREE,
+        start(4, "ada", "g1", "module", "new"),
+        start(5, "ada", "g1", "home_full", "untried"),
+        replace(start(6, "ada", "g1", "module"), cluster="cedar"),
+    ]
+
+    assert never_started(records) == {("", "new"), ("cedar", "gpu")}
 
 
 def test_a_node_of_that_name_on_another_cluster_has_nothing_to_do_with_it() -> None:

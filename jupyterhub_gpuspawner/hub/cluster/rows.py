@@ -354,7 +354,8 @@ def _row(node: MapNode, in_words: JobsInWords, failing: FailingNode | None) -> R
 
 
 def _failing(node: FailingNode) -> str:
-    return words.FAILING.format(starts=len(node.records), people=people(len(node.people)))
+    text = words.FAILING.format(starts=len(node.records), people=people(len(node.people)))
+    return f"{text} {node.doubt}".rstrip()
 
 
 def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:
