@@ -208,7 +208,8 @@ def failures(*, since: float, course: str, profile: str, as_json: bool, database
     """List starts that failed by cluster, cause and profile, with their nodes, and what mends each cause.
 
     Below them are the nodes on which the last starts failed, those of several people, with the command that drains
-    them; starts of profiles that have not worked elsewhere are not counted against a node. The records of sessions are read; the hub need not run. `gpuspawner why USER` shows one of the starts.
+    them; a start of a profile that works nowhere does not count against its node. The records of sessions are read; the
+    hub need not run. `gpuspawner why USER` shows one of the starts.
     """
     commands = _commands(config)
     first = next(iter(commands), "")

@@ -60,17 +60,29 @@ COOKIE_ATTRIBUTES = ("expires", "max-age", "secure", "httponly", "samesite", "pa
 """What an application decides of its cookies; which addresses get them is decided here."""
 VOUCHED = re.compile(
     r"""
-    .*_.*  # WSGI applications read Remote_User as Remote-User
-    | (x-)?remote(-.*)?
-    | x-(user|username|email|groups?|authenticated|auth-request|webauth|original-user)(-.*)?
-    | x-(authentik|goog|ms-client|pomerium|rstudio|vouch)-.*
-    | x-(amzn-oidc-.*|proxycontextpath)
-    | (x-)?(ssl-client|client-cert|cf-access|tailscale-user)(-.*)?
-    | x-forwarded-(?!(for|host|port|proto|scheme|server|ssl)$).*
+    (?! (sec-.* | (x-)?user-agent) $ )  # Sec-Fetch-User is the browser's, X-User-Agent that of gRPC's
+    (
+        .*_.*  # WSGI applications read Remote_User as Remote-User
+        | .*( user | mail | log-?in | logname | principal | identit | credential | account | consumer | impersonat
+            | authenticated | claim | entitle | assertion | webauth | whoami | certificate | kerberos | krb5
+            | saml | shib | eppn | oidc | jwt | mellon ).*
+        | (.*-)?( remote | auth-request | uid | dn | cert | groups? | roles? | subject | sso | idp | person )(-.*)?
+        | x-auth-(?!token$).*
+        | x-token-.*
+        | (x-)?(authentik|authelia|goog|ms-client|pomerium|rstudio|shiny|vouch|iap|iv|sm|oam)-.*
+        | (x-)?(ssl|tls|client-verify|cf-access|tailscale|teleport)(-.*)?
+        | x-(original-name|username|proxycontextpath)
+        | x-forwarded-(?!(for|host|port|proto|scheme|server|ssl)$).*
+    )
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""Names of headers that applications believe because a proxy sets them; a visitor's own are not passed on."""
+"""Names of headers that applications believe because a proxy sets them; a visitor's own are not passed on.
+
+There is no standard for them, and each proxy has its own names, so it is what a name speaks of that counts: users, the
+ways to sign in, groups and certificates. A list of what may pass would be safer, but the scripts of applications send
+headers that only they know (``HX-Request``, ``X-Grpc-Web``, ``Tus-Resumable``).
+"""
 
 
 def from_elsewhere(method: str | None, headers: httputil.HTTPHeaders) -> bool:

@@ -116,17 +116,155 @@ def test_an_application_gets_nothing_of_the_sign_in(sent: dict[str, str], passed
     assert dict(headers) == sent
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("Remote-User", "Remote_User", "remote-email", "Remote-Groups", "X-Remote-User", "X_FORWARDED_FOR"),
-        *("X-Forwarded-User", "X-Forwarded-Preferred-Username", "X-Forwarded-Prefix", "X-ProxyContextPath"),
-        *("X-Webauth-User", "X-Auth-Request-User", "X-Rstudio-Username", "X-User", "X-Goog-Authenticated-User-Email"),
-    ],
+PROXIES = {
+    "Apache and nginx": ("Remote-User", "Remote_User", "REMOTE_USER", "X-Remote-User", "X_FORWARDED_FOR", "Proxy-User"),
+    "TLS certificates": (
+        *("X-SSL-Client-S-DN", "X-SSL-Cert", "SSL_CLIENT_S_DN", "Ssl-Client-Verify", "X-Client-Cert", "X-Client-DN"),
+        *(
+            "X-Forwarded-Tls-Client-Cert-Info",
+            "X-Forwarded-Client-Cert",
+            "Client-Cert",
+            "X-Client-Verify",
+            "X-TLS-Client-DN",
+        ),
+    ),
+    "Authelia": ("Remote-Email", "Remote-Groups", "Remote-Name"),
+    "oauth2-proxy": (
+        *("X-Forwarded-User", "X-Forwarded-Preferred-Username", "X-Forwarded-Access-Token", "X-Forwarded-Groups"),
+        *("X-Auth-Request-User", "X-Auth-Request-Email", "X-Auth-Request-Access-Token"),
+    ),
+    "Keycloak's gatekeeper": ("X-Auth-Username", "X-Auth-Subject", "X-Auth-Userid", "X-Auth-Roles", "X-Auth-Expiresin"),
+    "mod_auth_openidc and mod_auth_mellon": ("OIDC_CLAIM_sub", "OIDC-CLAIM-sub", "MELLON-uid", "Mellon-mail", "X-Mail"),
+    "Shibboleth": ("Shib-Session-ID", "eppn", "Persistent-Id-Saml", "X-EPPN", "Entitlement"),
+    "Kerberos": ("X-Krb5-Principal", "X-Kerberos-Name"),
+    "SiteMinder, WebSEAL and Oracle": (
+        "SM-User",
+        "SMUSER",
+        "sm-userdn",
+        "iv-user",
+        "iv-groups",
+        "iv-creds",
+        "OAM-Remote-User",
+    ),
+    "clouds": (
+        *("X-Goog-Authenticated-User-Email", "X-Goog-IAP-JWT-Assertion", "X-MS-Client-Principal-Name"),
+        *(
+            "X-Amzn-Oidc-Identity",
+            "Cf-Access-Authenticated-User-Email",
+            "Cf-Access-Jwt-Assertion",
+            "Tailscale-User-Login",
+        ),
+    ),
+    "gateways": (
+        *(
+            "X-Consumer-Username",
+            "X-Consumer-ID",
+            "X-Credential-Identifier",
+            "X-Authenticated-Userid",
+            "Impersonate-User",
+        ),
+        *(
+            "X-Pomerium-Claim-Email",
+            "X-Vouch-User",
+            "X-Vouch-IdP-Claims-Groups",
+            "X-authentik-uid",
+            "Teleport-Jwt-Assertion",
+        ),
+    ),
+    "applications": (
+        *("X-Webauth-User", "X-Webauth-Role", "X-Rstudio-Username", "X-Rstudio-Anything", "Shiny-Server-Credentials"),
+        *(
+            "X-Shiny-User",
+            "X-Shiny-Groups",
+            "X-Token-User-Name",
+            "X-Token-User-Email",
+            "X-Token-Subject",
+            "X-Streamlit-User",
+        ),
+        *("RStudio-Connect-Credentials", "Posit-Connect-User-Session-Token", "X-Hasura-User-Id", "X-Hasura-Role"),
+        *("X-ProxyContextPath", "X-Forwarded-Prefix", "X-Original-User"),
+    ),
+    "names that say it": (
+        *(
+            "X-User",
+            "User",
+            "X-UserName",
+            "X-Login",
+            "X-Log-In",
+            "X-Email",
+            "E-Mail",
+            "X-UID",
+            "X-Account",
+            "X-Principal",
+        ),
+        *("X-Identity", "X-Groups", "X-Group", "X-Role", "X-Subject", "X-SSO-Name", "X-IdP", "X-Person", "WhoAmI"),
+    ),
+}
+"""By who sets them, for whom."""
+OWN = (
+    *(
+        "User-Agent",
+        "X-User-Agent",
+        "Sec-Fetch-User",
+        "Sec-Fetch-Site",
+        "Sec-WebSocket-Protocol",
+        "Accept",
+        "Accept-Language",
+    ),
+    *(
+        "Content-Type",
+        "Content-Length",
+        "Content-Encoding",
+        "Range",
+        "If-None-Match",
+        "If-Modified-Since",
+        "Cache-Control",
+    ),
+    *(
+        "Origin",
+        "Host",
+        "Connection",
+        "Upgrade",
+        "Upgrade-Insecure-Requests",
+        "Last-Event-ID",
+        "Authorization",
+        "Prefer",
+    ),
+    *(
+        "Access-Control-Request-Headers",
+        "X-Requested-With",
+        "X-CSRFToken",
+        "X-CSRF-Token",
+        "X-XSRF-TOKEN",
+        "X-Xsrftoken",
+    ),
+    *("X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Real-IP", "X-Request-ID"),
+    *("X-Auth-Token", "X-Api-Key", "X-Grpc-Web", "Grpc-Timeout", "HX-Request", "HX-Current-URL", "Tus-Resumable"),
+    *(
+        "Upload-Offset",
+        "X-File-Name",
+        "X-RS-Session",
+        "X-Session-Id",
+        "Mcp-Session-Id",
+        "Depth",
+        "Destination",
+        "Traceparent",
+    ),
 )
-def test_no_visitor_names_the_user_of_an_application(name: str) -> None:
+"""What browsers, the hub's proxy, and the scripts of applications send."""
+
+
+@pytest.mark.parametrize("names", PROXIES.values(), ids=PROXIES)
+def test_no_visitor_names_the_user_of_an_application(names: tuple[str, ...]) -> None:
     """Applications believe these headers because a proxy sets them, and read ``_`` in a name as ``-``."""
-    assert dict(for_application(HTTPHeaders({name: "root"}), frozenset())) == {}
+    spelled = [spelling for name in names for spelling in (name, name.lower(), name.upper(), name.replace("-", "_"))]
+
+    assert [name for name in spelled if dict(for_application(HTTPHeaders({name: "root"}), frozenset()))] == []
+
+
+def test_what_browsers_and_scripts_send_is_passed_on() -> None:
+    """Also what no list has."""
+    assert [name for name in OWN if not dict(for_application(HTTPHeaders({name: "1"}), frozenset()))] == []
 
 
 @pytest.mark.parametrize(
