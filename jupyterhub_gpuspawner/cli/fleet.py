@@ -141,7 +141,7 @@ def listing(health: FleetHealth) -> list[str]:
     for node in health.nodes:
         shape = str(node.shape) or "GPUs"
         siblings = f"{node.siblings} sibling{'s' * (node.siblings != 1)}"
-        state = "DIFFERS" if node.ill else "ok     "
+        state = "DIFFERS" if node.ill else "perhaps" if node.perhaps_ill else "ok     "
         simulated = ", simulated" if node.simulated else ""
         lines.append(f"{state} {node.node}: {shape}, {siblings}, {node.seen}{simulated}")
         texts = [*map(str, (*node.differences, *node.contradictions)), *node.doubts, f"grants: {node.grants}"]

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from itertools import combinations
+from typing import NamedTuple
 
 from typing_extensions import Self
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.fleet.gres_conf import socket_of, sockets
-from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, gpu_count
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, gpu_count, several
 from jupyterhub_gpuspawner.units import Gres, parse_gres
 from jupyterhub_gpuspawner.words import day, some
 
@@ -52,7 +53,7 @@ class Kind(str, Enum):
     LINKS = "links", "link"
     """The link between two GPUs."""
     WIDTH = "pcie-width", "PCIe lanes"
-    """PCIe lanes in use."""
+    """PCIe lanes in use, where they are fewer than the siblings' and the GPU was not idle."""
     GENERATION = "pcie-generation", "PCIe generation"
     """The highest PCIe generation of GPU and slot."""
     MODEL = "model", "model"
@@ -84,9 +85,15 @@ class Difference:
     """How many siblings have the expected value, at least."""
     since: float | None = None
     """For a GPU that is gone: when it was last seen, in seconds since the epoch."""
+    sure: bool = True
+    """Several people's jobs have reported it, and what the siblings have."""
 
     def __str__(self) -> str:
-        """``0000:b3:00.0: PCIe lanes 8; 3 siblings have 16``."""
+        """``0000:b3:00.0: PCIe lanes 8; 3 siblings have 16``; what one person reports alone is said to be that."""
+        return self._words if self.sure else f"{self._words} (by one person's jobs alone)"
+
+    @property
+    def _words(self) -> str:
         if self.kind is Kind.GONE:
             at = "" if self.since is None else f", last seen on {day(datetime.fromtimestamp(self.since).astimezone())}"
             return f"{', '.join(self.subjects)}: this GPU is missing ({self.seen or 'model not known'}{at})"
@@ -136,27 +143,33 @@ def differences(records: Sequence[NodeRecord]) -> Mapping[str, tuple[Difference,
         nics = sorted({nic for record in group for nic in record.topology.nics})
         memory = _nominal_memory(group)
         facts = {record.node: dict(_facts(record, nics, memory)) for record in group}
-        usual = _usual(list(facts.values()))
+        usual = _usual([(facts[record.node], record.people) for record in group])
         for record in group:
             gone = tuple(_gone(record))
-            unlike = [fact for fact in _unlike(facts[record.node], usual) if not (gone and fact.kind is Kind.GPUS)]
-            result[record.node] = (*gone, *_faults(record), *unlike)
+            unlike = _unlike(record, facts[record.node], usual)
+            result[record.node] = (
+                *gone,
+                *_faults(record),
+                *(fact for fact in unlike if not (gone and fact.kind is Kind.GPUS)),
+            )
     return result
 
 
 def _faults(record: NodeRecord) -> Iterator[Difference]:
     """The faults of the node's GPUs, each with all GPUs that have it, also where there are no siblings."""
-    gpus: dict[str, list[str]] = defaultdict(list)
-    for gpu in (record.topology.gpus[position] for position in record.present):
-        if gpu.fault and (name := gpu.pci or gpu.uuid) not in gpus[gpu.fault]:
-            gpus[gpu.fault].append(name)
-    yield from (Difference(Kind.FAULT, tuple(subjects), seen=fault) for fault, subjects in gpus.items() if subjects)
+    gpus: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for position in record.present:
+        gpu, sure = record.topology.gpus[position], several(record.sightings[position].people)
+        if gpu.fault and (name := gpu.pci or gpu.uuid) not in gpus[gpu.fault, sure]:
+            gpus[gpu.fault, sure].append(name)
+    for (fault, sure), subjects in gpus.items():
+        yield from (Difference(Kind.FAULT, tuple(subjects), seen=fault, sure=sure) for _ in subjects[:1])
 
 
 def _gone(record: NodeRecord) -> Iterator[Difference]:
     for position in record.gone:
-        gpu = record.topology.gpus[position]
-        yield Difference(Kind.GONE, (gpu.pci or gpu.uuid,), seen=gpu.name, since=record.seen[position])
+        gpu, sure = record.topology.gpus[position], several(record.people)
+        yield Difference(Kind.GONE, (gpu.pci or gpu.uuid,), seen=gpu.name, since=record.seen[position], sure=sure)
 
 
 def _nominal_memory(group: Sequence[NodeRecord]) -> Mapping[int, int]:
@@ -219,31 +232,57 @@ def _facts_of_links(record: NodeRecord) -> Iterator[Fact]:
         yield from (((Kind.NICS, f"{nic} - {bus_id}"), row[n]) for n, bus_id in pci.items() if row[n] != "?")
 
 
-def _usual(nodes: Sequence[Facts]) -> dict[tuple[Kind, str], tuple[str, int]]:
-    """The value on which most nodes agree, and how many do, for each fact that has one."""
+class _Usual(NamedTuple):
+    """A value on which most nodes of a group agree."""
+
+    value: str
+    nodes: int
+    people: set[str]
+    """Whose jobs have reported it."""
+
+
+def _usual(nodes: Sequence[tuple[Facts, Sequence[str]]]) -> dict[tuple[Kind, str], _Usual]:
+    """The value on which most nodes agree, for each fact that has one; ``nodes`` have their facts and people."""
     counts: dict[tuple[Kind, str], Counter[str]] = defaultdict(Counter)
-    for facts in nodes:
+    people: dict[tuple[tuple[Kind, str], str], set[str]] = defaultdict(set)
+    for facts, reporters in nodes:
         for key, value in facts.items():
             counts[key][value] += 1
+            people[key, value] |= {*reporters}
     usual = {}
     for key, values in counts.items():
         value, count = values.most_common(1)[0]
         if count >= 2 and 2 * count > values.total():
-            usual[key] = (value, count)
+            usual[key] = _Usual(value, count, people[key, value])
     return usual
 
 
-def _unlike(facts: Facts, usual: Mapping[tuple[Kind, str], tuple[str, int]]) -> Iterator[Difference]:
+def _unlike(record: NodeRecord, facts: Facts, usual: Mapping[tuple[Kind, str], _Usual]) -> Iterator[Difference]:
     """The facts that are not the usual ones; those of one kind with the same values are one difference."""
-    grouped: dict[tuple[Kind, str, str], list[tuple[str, int]]] = defaultdict(list)
+    people = {gpu.pci: seen.people for gpu, seen in zip(record.topology.gpus, record.sightings, strict=True)}
+    narrow = set(_with_few_lanes(record))
+    grouped: dict[tuple[Kind, str, str, bool], list[tuple[str, int]]] = defaultdict(list)
     for (kind, subject), value in facts.items():
-        expected, count = usual.get((kind, subject), (value, 0))
-        if value != expected:
-            grouped[kind, value, expected].append((subject, count))
+        others = usual.get((kind, subject))
+        if others is None or value == others.value:
+            continue
+        if kind is Kind.WIDTH and (subject not in narrow or int(value) > int(others.value)):
+            continue
+        of_gpus = [people[pci] for pci in subject.split(" - ") if pci in people] or [record.people]
+        sure = several(others.people) and all(map(several, of_gpus))
+        grouped[kind, value, others.value, sure].append((subject, others.nodes))
     order = list(Kind)
-    for (kind, value, expected), counts in sorted(grouped.items(), key=lambda item: order.index(item[0][0])):
-        subjects = tuple(subject for subject, _ in counts if subject)
-        yield Difference(kind, subjects, seen=value, expected=expected, agreeing=min(count for _, count in counts))
+    for (kind, value, expected, sure), counts in sorted(grouped.items(), key=lambda item: order.index(item[0][0])):
+        subjects, agreeing = tuple(subject for subject, _ in counts if subject), min(count for _, count in counts)
+        yield Difference(kind, subjects, seen=value, expected=expected, agreeing=agreeing, sure=sure)
+
+
+def _with_few_lanes(record: NodeRecord) -> Iterator[str]:
+    """Bus ids of the GPUs that are known to have no more lanes than were in use: they were not idle each time."""
+    for gpu, seen in zip(record.topology.gpus, record.sightings, strict=True):
+        whole = None not in (gpu.pcie_width, gpu.pcie_max_width) and gpu.pcie_width == gpu.pcie_max_width
+        if whole or seen.never_wider:
+            yield gpu.pci
 
 
 _MIG = re.compile(r"\d+g\.\d+gb")

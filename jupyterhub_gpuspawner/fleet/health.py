@@ -22,12 +22,13 @@ from jupyterhub_gpuspawner.fleet.differences import (
     shape_of,
 )
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf, socket_of, sockets
-from jupyterhub_gpuspawner.fleet.node_record import SEVERAL, NodeRecord, gpu_count
+from jupyterhub_gpuspawner.fleet.node_record import SEVERAL, NodeRecord, gpu_count, several
 from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.units import Gres, parse_gres
 from jupyterhub_gpuspawner.words import counted
 
+ONE_PERSON = "One person's jobs alone have reported this; it counts once somebody else's report the same."
 PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
 LINKS_BENEFIT = "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'"
 """What was measured; see the page "What gres.conf is worth"."""
@@ -160,6 +161,10 @@ class NodeHealth:
     """How many jobs in a row have reported this, and nothing that contradicts it."""
     doubting: int = 0
     """How many jobs in a row have reported otherwise since; too few to be believed."""
+    several_people: bool = True
+    """The jobs that have reported this are those of several people."""
+    people_needed: int = 1
+    """Of how many people the jobs must be that report otherwise, for these to be believed."""
     simulated: bool = False
     differences: tuple[Difference, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
@@ -169,8 +174,13 @@ class NodeHealth:
 
     @property
     def ill(self) -> bool:
-        """Whether it differs from its siblings, or from Slurm's configuration."""
-        return bool(self.differences or self.contradictions)
+        """Whether it differs from its siblings, or from Slurm's configuration, by the jobs of several people."""
+        return any(fact.sure for fact in self.differences) or bool(self.contradictions and self.several_people)
+
+    @property
+    def perhaps_ill(self) -> bool:
+        """Whether that is so by the jobs of one person alone."""
+        return not self.ill and bool(self.differences or self.contradictions)
 
     @property
     def seen(self) -> str:
@@ -185,7 +195,10 @@ class NodeHealth:
         if self.doubting:
             jobs = "1 job has" if self.doubting == 1 else f"{self.doubting:,} jobs have"
             needed = min(self.agreeing, SEVERAL)
-            texts.append(f"{jobs} reported otherwise since, which counts once {needed} in a row do.")
+            of_people = f", of {self.people_needed} people" if self.people_needed > 1 else ""
+            texts.append(f"{jobs} reported otherwise since, which counts once {needed} in a row do{of_people}.")
+        if self.contradictions and not self.several_people:
+            texts.append(ONE_PERSON)
         return texts if self.complete else [*texts, PARTIAL]
 
     @property
@@ -202,7 +215,7 @@ class NodeHealth:
 
 @dataclass(frozen=True)
 class FleetHealth:
-    """All nodes of which anything is known: those that are ill first, then by name."""
+    """All nodes of which anything is known: those that are ill first, then those that perhaps are, then by name."""
 
     nodes: tuple[NodeHealth, ...] = ()
     slurm_asked: bool = True
@@ -241,6 +254,8 @@ def health(
                 complete=record.complete,
                 agreeing=record.agreeing,
                 doubting=record.doubt.agreeing if record.doubt is not None else 0,
+                several_people=several(record.people),
+                people_needed=record.people_for_doubt,
                 simulated=record.topology.simulated,
                 differences=unlike[record.node],
                 contradictions=tuple(contradictions(record, gres)),
@@ -248,5 +263,5 @@ def health(
                 grants=summarize(by_node[record.node]),
             )
         )
-    nodes.sort(key=lambda node: (not node.ill, node.node))
+    nodes.sort(key=lambda node: (not node.ill, not node.perhaps_ill, node.node))
     return FleetHealth(tuple(nodes), slurm is not None, summarize(grants))

@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.placement.topology import (
     NETWORK,
+    NO_NVML,
     TEXT_LIMIT,
     Gpu,
     NodeTopology,
@@ -56,16 +57,11 @@ def observe(
     if failed:
         return best.with_problem(f"Reading the hardware failed while {doing}: {failed}")
     if not finished:
-        slow = (
-            _without_driver(best, f"The driver did not answer within {deadline:g} s.") if doing == ASKING_NVML else best
-        )
-        return slow.with_problem(f"Reading the hardware timed out after {deadline:g} s while {doing}.")
+        # a driver that is slow is no fault of the GPUs: without persistence mode it starts anew for each program
+        return best.with_problem(f"Reading the hardware timed out after {deadline:g} s while {doing}.")
     if doing != "done":
         return best.with_problem(f"Reading the hardware ended unexpectedly while {doing}.")
     return best
-
-
-ASKING_NVML = "asking NVML"
 
 
 def _without_driver(topology: NodeTopology, fault: str) -> NodeTopology:
@@ -98,7 +94,7 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, 
     say(doing="reading sysfs")
     topology = read(root)
     in_report(topology)
-    say(doing=ASKING_NVML)
+    say(doing="asking NVML")
     from jupyterhub_gpuspawner.node import nvml
 
     try:
@@ -106,8 +102,8 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, 
         in_report(topology)
     except nvml.UnavailableError as error:
         if topology.gpus:
-            problems.append(f"NVML is not available: {error}")
-            topology = _without_driver(topology, f"NVML is not available: {error}")
+            problems.append(f"{NO_NVML}: {error}")
+            topology = _without_driver(topology, f"{NO_NVML}: {error}")
             in_report(topology)
     if network:
         say(doing="reading the network cards")

@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+from jupyterhub_gpuspawner.placement.topology import (
+    MIG_OFF,
+    MIG_ON,
+    PAGE_TO_RETIRE,
+    ROW_NOT_REMAPPED,
+    ROW_TO_REMAP,
+    Gpu,
+    NodeTopology,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -384,14 +392,14 @@ class Driver:
             return self.lost[index]
         _, _, pending, failed = self.call("nvmlDeviceGetRemappedRows", handle)[0] or (0, 0, 0, 0)
         if failed:
-            return "A row of its memory could not be remapped."
+            return ROW_NOT_REMAPPED
         if pending:  # after correctable errors as well as after uncorrectable ones
-            return "A row of its memory is remapped once it is reset."
+            return ROW_TO_REMAP
         if self.call("nvmlDeviceGetRetiredPagesPendingStatus", handle)[0] == 1:
-            return "A page of its memory is retired once it is reset."
+            return PAGE_TO_RETIRE
         mode = self.call("nvmlDeviceGetMigMode", handle)[0]
         if mode and mode[0] != mode[1]:
-            return f"MIG is switched {'on' if mode[1] else 'off'} once it is reset."
+            return MIG_ON if mode[1] else MIG_OFF
         return ""
 
     def in_use(self) -> dict[str, str]:

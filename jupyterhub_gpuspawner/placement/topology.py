@@ -35,6 +35,17 @@ TEXT_LIMIT = 500
 LIST_LIMIT = 64
 """Longest list in a placement."""
 
+GPU_LOST = "GPU is lost"
+"""As NVML says it."""
+ROW_NOT_REMAPPED = "A row of its memory could not be remapped."
+ROW_TO_REMAP = "A row of its memory is remapped once it is reset."
+PAGE_TO_RETIRE = "A page of its memory is retired once it is reset."
+MIG_ON, MIG_OFF = "MIG is switched on once it is reset.", "MIG is switched off once it is reset."
+NO_NVML = "NVML is not available"
+"""What follows says why."""
+FAULTS = (GPU_LOST, ROW_NOT_REMAPPED, ROW_TO_REMAP, PAGE_TO_RETIRE, MIG_ON, MIG_OFF, NO_NVML)
+"""What can be wrong with a GPU, as far as it has words of ours; another fault is in the driver's words."""
+
 
 @dataclass(frozen=True)
 class Gpu:

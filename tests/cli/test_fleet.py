@@ -14,6 +14,7 @@ from sqlalchemy import create_engine
 
 from jupyterhub_gpuspawner.fleet.gres_conf import LINKS_NOTE
 from jupyterhub_gpuspawner.fleet.health import Grant
+from jupyterhub_gpuspawner.fleet.node_record import IDLE_VIEWS
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.records.keeper import records_file
 from jupyterhub_gpuspawner.placement.topology import load
@@ -39,7 +40,8 @@ def config(tmp_path: Path) -> Path:
         store = FleetStore(with_tables(engine))
         for name in ("g2", "g3"):
             store.add(view(name, topology(name)), lambda _: None)
-        store.add(view("g1", with_gpu(topology("g1"), 0, pcie_width=8), gres="gpu:v100:4"), lambda _: None)
+        for _ in range(IDLE_VIEWS):
+            store.add(view("g1", with_gpu(topology("g1"), 0, pcie_width=8), gres="gpu:v100:4"), lambda _: None)
         store.add(view("g4", only(topology("g4"), 0), gres="gpu:a100:4"), lambda _: Grant("7", "g4", DAY, 1))
     file = tmp_path / "jupyterhub_config.py"
     file.write_text(
@@ -55,7 +57,7 @@ def test_nodes_that_differ_come_first(gpuspawner: Call, config: Path) -> None:
 
     assert (result.exit_code, result.stderr.startswith(NO_SLURM)) == (0, True)
     assert result.stdout.splitlines() == [
-        "DIFFERS g1: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen, by 1 job",
+        "DIFFERS g1: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen, by 10 jobs that agree",
         "        0000:07:00.0: PCIe lanes 8; 2 siblings have 16",
         "        gres.conf names no Cores=, though the GPUs are on sockets 0-1",
         "        grants: no jobs with GPUs yet",
@@ -88,6 +90,7 @@ def test_the_same_as_json(gpuspawner: Call, config: Path) -> None:
             "expected": "16",
             "agreeing": 2,
             "since": None,
+            "sure": True,
         }
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, merged
+from jupyterhub_gpuspawner.fleet.node_record import IDLE_VIEWS, NodeRecord, View, merged
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
 ADDRESSES = ("0000:07:00.0", "0000:0a:00.0", "0000:85:00.0", "0000:88:00.0")
@@ -63,6 +63,14 @@ def view(
 def record(node: str, job_topology: NodeTopology | None = None, **changes: Any) -> NodeRecord:
     """The record of a node after one view of it."""
     return merged(None, view(node, topology(node) if job_topology is None else job_topology, **changes))
+
+
+def seen_often(node: str, job_topology: NodeTopology, **changes: Any) -> NodeRecord:
+    """The record of a node after so many views of it that it cannot have been idle in all of them."""
+    node_record = record(node, job_topology, **changes)
+    for _ in range(1, IDLE_VIEWS):
+        node_record = merged(node_record, view(node, job_topology, **changes))
+    return node_record
 
 
 def with_gpu(whole: NodeTopology, position: int, **changes: Any) -> NodeTopology:

@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.fleet.health import Grant, health
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
 from jupyterhub_gpuspawner.placement.topology import NumaNode
 from jupyterhub_gpuspawner.units import parse_gres
-from tests.fleet.nodes import DAY, only, record, topology, with_gpu
+from tests.fleet.nodes import DAY, only, record, seen_often, topology, with_gpu
 
 WHOLE = topology("g1")
 NPS2 = replace(WHOLE, numa_nodes=tuple(NumaNode(n, (2 * n, 2 * n + 1)) for n in range(4)))
@@ -70,7 +70,7 @@ def test_slurms_configuration_against_what_was_seen(
 
 def test_the_health_of_a_fleet_in_words() -> None:
     """The node that differs comes first, with what the lines of gres.conf would gain."""
-    records = [record("g2"), record("g3"), record("g1", with_gpu(WHOLE, 0, pcie_width=8), gres="gpu:v100:4")]
+    records = [record("g2"), record("g3"), seen_often("g1", with_gpu(WHOLE, 0, pcie_width=8), gres="gpu:v100:4")]
     records = [replace(node_record, gres="gpu:v100:4") for node_record in records[:2]] + records[2:]
     grants = [
         Grant("2", "g1", DAY, 2, aligned=False, across=True, loss=86.0),
@@ -80,7 +80,7 @@ def test_the_health_of_a_fleet_in_words() -> None:
 
     one, two, three = fleet_health.nodes
     assert [(node.node, node.ill, node.siblings, node.seen) for node in fleet_health.nodes] == [
-        ("g1", True, 2, "4 of 4 GPUs seen, by 1 job"),
+        ("g1", True, 2, "4 of 4 GPUs seen, by 10 jobs that agree"),
         ("g2", False, 2, "4 of 4 GPUs seen, by 1 job"),
         ("g3", False, 2, "4 of 4 GPUs seen, by 1 job"),
     ]

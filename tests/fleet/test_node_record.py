@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.fleet.differences import differences
-from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, merged, record_from
+from jupyterhub_gpuspawner.fleet.health import health
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, Sightings, View, forgotten, merged, record_from
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 from tests.fleet.nodes import ADDRESSES, DAY, only, record, topology, view, with_gpu, with_link
 
@@ -183,7 +184,8 @@ FORGED: dict[str, NodeTopology] = {
     "a job that is not confined sees one GPU": replace(only(WHOLE, 0), devices=()),
     "the CPUs of the sockets are swapped": replace(WHOLE, packages=((4, 5, 6, 7), (0, 1, 2, 3)), numa_nodes=()),
     "a GPU is on the other NUMA node": with_gpu(WHOLE, 0, numa_node=1),
-    "a GPU has fewer lanes while it is idle": with_gpu(WHOLE, 0, pcie_width=8),
+    "a GPU is lost": with_gpu(WHOLE, 0, fault="GPU is lost"),
+    "a GPU is another model": with_gpu(WHOLE, 0, name="Buy a new GPU"),
     "a link is slower": with_link(WHOLE, 0, 1, "SYS"),
 }
 
@@ -213,31 +215,122 @@ def test_several_views_in_a_row_overrule_any_number_of_others(jobs: int, needed:
     assert missing == [0] * (needed - 1) + [1] * (4 - needed)
 
 
-def test_lanes_that_idle_gpus_lower_now_and_then_are_no_alarm() -> None:
-    """One reading in a hundred, in 200 reports of a node with three siblings."""
-    chance = random.Random(52)
-    siblings = [record(name, topology(name)) for name in ("g2", "g3", "g4")]
-    node_record, alarms = record_after(2), 0
-    for number in range(200):
-        idle = [position for position in range(4) if chance.random() < 0.01]
-        job_topology = WHOLE
-        for position in idle:
-            job_topology = with_gpu(job_topology, position, pcie_width=8)
-        node_record = merged(node_record, view("g1", job_topology, at=(10 + number) * DAY))
-        alarms += bool(differences([node_record, *siblings])["g1"])
+IDLE: dict[str, tuple[float, bool, int | None]] = {
+    "one view in a hundred": (0.01, False, 16),
+    "one in twenty": (0.05, False, 16),
+    "one in five": (0.2, False, 16),
+    "one in twenty, and each job sees its own GPU alone": (0.05, True, 16),
+    "one in twenty, of GPUs that do not say how many lanes they have": (0.05, False, None),
+}
 
-    assert alarms == 0
+
+@pytest.mark.parametrize(("idle", "confined", "lanes"), IDLE.values(), ids=IDLE)
+def test_lanes_that_idle_gpus_lower_are_no_alarm_and_lost_ones_are_found(
+    idle: float, confined: bool, lanes: int | None
+) -> None:
+    """Four nodes from their first reports on, 60 of each and more by five people, with each of six seeds.
+
+    In the second half, GPU 2 of g1 has lost half its lanes.
+    """
+    alarms: list[tuple[int, set[str]]] = []
+    found: list[tuple[int, set[str]]] = []
+    reports = 960 if confined else 240
+    for seed in (1, 2, 3, 5, 8, 52):
+        chance = random.Random(seed)
+        records: dict[str, NodeRecord | None] = dict.fromkeys(("g1", "g2", "g3", "g4"))
+        for number in range(reports):
+            name = f"g{number % 4 + 1}"
+            job_topology = topology(name)
+            for position in range(4):
+                lost = name == "g1" and position == 2 and 2 * number >= reports
+                width = 4 if chance.random() < idle else 8 if lost else 16
+                job_topology = with_gpu(job_topology, position, pcie_width=width, pcie_max_width=lanes)
+            if confined:
+                job_topology = only(job_topology, chance.randrange(4))
+            seen = replace(view(name, job_topology, at=number * DAY), user=f"user{chance.randrange(5)}")
+            records[name] = merged(records[name], seen)
+            told = {str(fact) for facts in differences([*filter(None, records.values())]).values() for fact in facts}
+            (alarms if 2 * number < reports else found).append((seed, told))
+
+    siblings = {(seed, fact) for seed, told in found for fact in told}
+    assert [(seed, told) for seed, told in alarms if told] == []
+    assert siblings == {(seed, "0000:85:00.0: PCIe lanes 8; 3 siblings have 16") for seed in (1, 2, 3, 5, 8, 52)}
 
 
 def test_a_lasting_fault_is_found_where_each_job_sees_its_own_gpu_alone() -> None:
-    """The jobs of the other GPUs do not settle the doubt: the third job of the GPU that lost its lanes confirms it."""
-    node_record, ill, widths = record_after(5), with_gpu(WHOLE, 0, pcie_width=8), []
+    """The jobs of the other GPUs do not settle the doubt: the third job of the GPU that is lost confirms it."""
+    node_record, ill, faults = record_after(5), with_gpu(WHOLE, 0, fault="GPU is lost"), []
     for number in range(12):
         node_record = merged(node_record, view("g1", only(ill, number % 4), at=(10 + number) * DAY))
         if number % 4 == 0:
-            widths.append(next(gpu.pcie_width for gpu in node_record.topology.gpus if gpu.pci == ADDRESSES[0]))
+            faults.append(next(gpu.fault for gpu in node_record.topology.gpus if gpu.pci == ADDRESSES[0]))
 
-    assert widths == [WHOLE.gpus[0].pcie_width, WHOLE.gpus[0].pcie_width, 8]
+    assert faults == ["", "", "GPU is lost"]
+
+
+def of(people: str, job_topology: NodeTopology, *, each: int = 1) -> list[tuple[str, NodeTopology]]:
+    """Reports of these people, one after the other, each with so many jobs."""
+    return [(user, job_topology) for _ in range(each) for user in people]
+
+
+LIE = with_gpu(WHOLE, 0, fault="GPU is lost", numa_node=1, name="A better GPU", pcie_width=1)
+SLOW = replace(
+    WHOLE, gpus=tuple(replace(gpu, memory_mib=None) for gpu in WHOLE.gpus), links=(), driver="", source="sysfs"
+)
+ATTACKS: dict[str, tuple[list[tuple[str, NodeTopology]], str]] = {
+    "twenty jobs of one person, after twenty of another": (of("a", WHOLE, each=20) + of("x", LIE, each=20), "well"),
+    "one of ten honest people begins to lie": (of("abcdefghij", WHOLE) + of("j", LIE, each=20), "well"),
+    "twenty jobs of one person, after those of ten": (of("abcdefghij", WHOLE) + of("x", LIE, each=20), "well"),
+    "twenty jobs of two people, after those of ten": (of("abcdefghij", WHOLE) + of("xy", LIE, each=10), "well"),
+    "two people, after two others": (of("ab", WHOLE, each=5) + of("xy", LIE, each=5), "well"),
+    "one person, with somebody else's jobs between": ((of("x", LIE) + of("a", WHOLE)) * 10, "perhaps"),
+    "the same, with those of several people": ((of("x", LIE) + of("abc", WHOLE)) * 5, "well"),
+    "the first job of a node, and no other": (of("x", LIE), "perhaps"),
+    "twenty jobs of one person on a node that is new": (of("x", LIE, each=20), "perhaps"),
+    "the first job of a node, and honest ones after it": (of("x", LIE) + of("abc", WHOLE), "well"),
+    "one person who reports GPU 0, while others see only the others": (
+        of("x", only(LIE, 0), each=5) + of("abc", only(WHOLE, 1, 2, 3), each=5),
+        "perhaps",
+    ),
+    "a driver that is slower than the deadline, for everybody": (of("abc", SLOW, each=5), "well"),
+    "the same on a node that is known": (of("abc", WHOLE) + of("abc", SLOW, each=5), "well"),
+    "three people, after many: it is so": (of("abcdefghij", WHOLE) + of("cde", LIE), "ill"),
+    "both people of a small site, after earlier reports": (
+        of("ab", WHOLE, each=9) + of("ab", LIE, each=2),
+        "ill",
+    ),
+    "two people, on a node that is new": (of("ab", LIE), "ill"),
+    "a repair, which three people report": (of("abcdef", LIE) + of("abc", WHOLE), "well"),
+    "a slow driver does not mend what is broken": (of("abc", LIE) + of("abc", SLOW, each=5), "ill"),
+}
+
+
+@pytest.mark.parametrize(("reports", "state"), ATTACKS.values(), ids=ATTACKS)
+def test_no_person_alone_decides_what_is_known_of_a_node(reports: list[tuple[str, NodeTopology]], state: str) -> None:
+    """Neither by many jobs nor by being the first; what several people report is found, and so is a repair."""
+    node_record = None
+    for number, (user, job_topology) in enumerate(reports):
+        node_record = merged(node_record, replace(view("g1", job_topology, at=number * DAY), user=user))
+        node_record = record_from(json.loads(json.dumps(node_record.to_json())))
+    assert node_record is not None
+    siblings = [record("g2"), record("g3")]
+    node = next(node for node in health([node_record, *siblings], []).nodes if node.node == "g1")
+
+    assert ("ill" if node.ill else "perhaps" if node.differences else "well") == state
+    assert [
+        str(fact) for fact in node.differences if not fact.sure and "by one person's jobs alone" not in str(fact)
+    ] == []
+
+
+def test_a_person_does_not_make_a_node_ill_by_what_they_report_of_its_siblings() -> None:
+    """Three nodes on which nobody else has been, against one that several people know."""
+    honest = None
+    for user in "abc":
+        honest = merged(honest, replace(view("g1", WHOLE), user=user))
+    assert honest is not None
+    forged = [merged(None, replace(view(name, LIE), user="x")) for name in ("g2", "g3", "g4")]
+
+    assert [node.node for node in health([honest, *forged], []).nodes if node.ill] == []
 
 
 def test_a_gpu_that_a_confined_job_has_is_not_missing() -> None:
@@ -252,6 +345,7 @@ def test_a_gpu_that_a_confined_job_has_is_not_missing() -> None:
 def test_a_record_of_an_earlier_version_is_read() -> None:
     """It does not say how many agreed: one did."""
     document = record("g1").to_json()
-    del document["agreeing"], document["doubt"]
+    del document["agreeing"], document["doubt"], document["people"], document["sightings"]
 
-    assert record_from(document) == record("g1")
+    unknown = tuple(Sightings() for _ in WHOLE.gpus)
+    assert record_from(document) == replace(record("g1"), sightings=unknown)

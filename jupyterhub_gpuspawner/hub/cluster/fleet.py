@@ -39,6 +39,7 @@ from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, gpu_count, merged, record_from
+from jupyterhub_gpuspawner.fleet.reported import plausible
 from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, connected, in_batches
 from jupyterhub_gpuspawner.hub.site.slurm_settings import NODE_RETENTION_DAYS
@@ -274,7 +275,7 @@ def report_of(server: Server, snapshot: ClusterSnapshot | None) -> Report | None
     if placement is None or not placement.node or server.topology is None:
         return None
     try:
-        topology = from_document(server.topology)
+        topology = plausible(from_document(server.topology))
     except ValueError:
         return None
     state = snapshot.node_by_name.get(placement.node) if snapshot is not None else None
@@ -290,6 +291,7 @@ def report_of(server: Server, snapshot: ClusterSnapshot | None) -> Report | None
         topology=topology,
         granted=granted,
         gres="" if state is None else ",".join(map(_with_sockets, state.gres)),
+        user=server.user,
     )
     complete = not late and job is not None and placement.node in job.nodes and held == len(placement.gpus)
     busy = _busy(state) if state is not None and complete else None

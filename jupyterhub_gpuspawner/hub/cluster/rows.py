@@ -437,13 +437,19 @@ def _health_row(node: NodeHealth, now: float) -> HealthRow:
     return HealthRow(
         name=node.node,
         ill=node.ill,
-        state=words.DIFFERS if node.ill else words.ALIKE if number else words.ALONE,
+        state=_state(node),
         has=", ".join(filter(None, has)),
         seen=f"{node.seen}; {last_report}",
         findings=tuple(sentence(str(fault)) for fault in (*node.differences, *node.contradictions)),
         hints=(*node.doubts, *filter(None, (node.gains,))),
         grants=sentence(str(node.grants)),
     )
+
+
+def _state(node: NodeHealth) -> str:
+    if node.ill or node.perhaps_ill:
+        return words.DIFFERS if node.ill else words.PERHAPS
+    return words.ALIKE if node.siblings else words.ALONE
 
 
 def health_section(health: FleetHealth, now: float) -> dict[str, Any]:

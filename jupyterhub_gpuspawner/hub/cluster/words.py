@@ -74,6 +74,7 @@ HEALTH_INTRO = (
 NO_REPORTS = "No server has reported from a node with GPUs yet."
 AS_REPORTED = "Slurm is not responding; its configuration is that of the last reports."
 DIFFERS = "differs"
+PERHAPS = "perhaps differs"
 ALIKE = "as its siblings"
 ALONE = "no siblings"
 GRANTS = "Grants"

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.units import parse_gres
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
-from tests.fleet.nodes import GRES, only, topology
+from tests.fleet.nodes import GRES, only, topology, with_gpu
 
 WHOLE = topology("g1")
 
@@ -129,3 +129,11 @@ def test_the_configuration_is_kept_as_slurm_prints_it() -> None:
 def test_a_server_that_says_nothing_of_its_node(silent_server: Server) -> None:
     """There is nothing to keep."""
     assert report_of(silent_server, None) is None
+
+
+def test_a_report_is_that_of_the_servers_user_in_our_words() -> None:
+    """Whose it is comes from the hub, not from the node; what is wrong with a GPU is not told in the node's words."""
+    report = report_of(server(0, job_topology=with_gpu(WHOLE, 0, fault="Buy a new GPU at http://evil.example")), None)
+
+    assert report is not None
+    assert (report.view.user, report.view.topology.gpus[0].fault) == ("ada", "The driver reports a fault of it.")

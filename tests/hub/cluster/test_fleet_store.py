@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet import node_record
 from jupyterhub_gpuspawner.fleet.health import Grant
-from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, merged
 from jupyterhub_gpuspawner.hub.cluster import fleet as subject
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore, StoredFleet, forget_in_database, read_database
 from tests.fixtures.databases import disposed, new_database, with_tables
@@ -49,7 +49,8 @@ def test_views_are_merged_by_node_and_grants_added(engine: Engine, url: str) -> 
     store.add(view("g1", WHOLE), lambda _: GRANT)
     store.add(view("g2", topology("g2")), lambda _: None)
 
-    assert read_database(url) == StoredFleet((replace(record("g1"), agreeing=2), record("g2")), (GRANT,))
+    both = merged(record("g1", only(WHOLE, 0, 1)), view("g1", WHOLE))
+    assert read_database(url) == StoredFleet((both, record("g2")), (GRANT,))
     assert (store.granted("7"), store.granted("8")) == (True, False)
 
 

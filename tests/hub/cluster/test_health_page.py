@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bs4 import BeautifulSoup
 from jinja2 import Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, Grant, health
+from jupyterhub_gpuspawner.fleet.node_record import merged
 from jupyterhub_gpuspawner.hub.cluster.rows import HealthRow, health_section
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
-from tests.fleet.nodes import DAY, record, topology, with_gpu
+from tests.fleet.nodes import DAY, record, seen_often, topology, view, with_gpu
 
 EVIL = "<script>alert(1)</script>"
 
@@ -23,7 +26,7 @@ def rendered(health: FleetHealth) -> BeautifulSoup:
 
 def test_the_rows_of_a_fleet() -> None:
     """The node that differs first, each with its findings, its grants and what is not known."""
-    nodes = [record("g2"), record("g3"), record("g1", with_gpu(topology("g1"), 0, pcie_width=8))]
+    nodes = [record("g2"), record("g3"), seen_often("g1", with_gpu(topology("g1"), 0, pcie_width=8))]
     rows = health_section(health(nodes, [Grant("7", "g2", DAY, 1, aligned=True)]), 3 * DAY)["rows"]
 
     assert rows[:2] == (
@@ -32,7 +35,7 @@ def test_the_rows_of_a_fleet() -> None:
             ill=True,
             state="differs",
             has="4 \N{MULTIPLICATION SIGN} v100, 2 siblings",
-            seen="4 of 4 GPUs seen, by 1 job; last report 2 days ago",
+            seen="4 of 4 GPUs seen, by 10 jobs that agree; last report 2 days ago",
             findings=("0000:07:00.0: PCIe lanes 8; 2 siblings have 16.",),
             hints=(),
             grants="No jobs with GPUs yet.",
@@ -48,6 +51,22 @@ def test_the_rows_of_a_fleet() -> None:
             grants="1 job: none could have been placed better, as far as is known.",
         ),
     )
+
+
+def test_what_one_person_reports_alone_is_said_to_be_that() -> None:
+    """The node comes after those that differ by the jobs of several people, and is not counted with them."""
+    lost = with_gpu(topology("g1"), 0, fault="GPU is lost")
+    node = merged(None, replace(view("g1", lost), user="ada"))
+    section = health_section(health([record("g2"), record("g3"), node], []), 3 * DAY)
+
+    row = section["rows"][0]
+    assert (row.name, row.ill, row.state, row.findings) == (
+        "g1",
+        False,
+        "perhaps differs",
+        ("0000:07:00.0: GPU is lost (by one person's jobs alone).",),
+    )
+    assert section["summary"] == "3 nodes known; none differs or contradicts Slurm's configuration"
 
 
 def test_texts_of_a_node_are_escaped() -> None:
