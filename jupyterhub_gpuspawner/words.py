@@ -1,7 +1,12 @@
-"""Durations, memory, counts and clauses in words, as pages and messages show them. Pure, standard library only."""
+"""Durations, memory, counts and clauses in words, as pages and messages show them. Pure, standard library only.
+
+What is promised is rounded down: time and memory are never less than the words say. A range is rounded outwards by its
+owner (:meth:`~jupyterhub_gpuspawner.cluster.estimate.Estimate.words`). What was measured is rounded to the nearest.
+"""
 
 from __future__ import annotations
 
+from math import floor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,18 +15,22 @@ if TYPE_CHECKING:
 
 
 def duration(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``1 h 30 min``, ``36 h``, ``2 days 12 h``: rounded to the smaller unit shown.
+    """``45 s``, ``12 min``, ``1 h 30 min``, ``36 h``, ``2 days 12 h``: rounded down to the smaller unit shown.
 
-    A negative duration counts as zero; seconds must be finite.
+    A negative duration counts as zero; seconds must be finite. The pages' scripts and JupyterLab's say the same, in
+    ``times.js`` and ``companion.js``.
     """
-    whole = max(0, round(seconds))
+    whole = max(0, floor(seconds + INEXACT))
     if whole < 60:
         return f"{whole} s"
-    hours, minutes = divmod(round(whole / 60), 60)
+    hours, minutes = divmod(whole // 60, 60)
     if hours < 48:
         return _joined((hours, "h"), (minutes, "min"))
-    days, left = divmod(round(whole / 3600), 24)
-    return _joined((days, "days"), (left, "h"))
+    return _joined((hours // 24, "days"), (hours % 24, "h"))
+
+
+INEXACT = 0.001
+"""Seconds that differences of times in floating point may lack."""
 
 
 def in_unit(seconds: int, unit: str) -> str:
@@ -51,7 +60,7 @@ def gpu_gigabytes(mib: int | None) -> int | None:
         return None
     gib = mib / 1024
     size = next((size for size in GPU_SIZES if gib <= size), None)
-    return size if size is not None and gib >= 0.89 * size else round(gib)
+    return size if size is not None and gib >= 0.89 * size else nearest(gib)
 
 
 def gpu_memory(mib: int | None) -> str:
@@ -75,18 +84,21 @@ def gpu_memory_used(*gpus: tuple[int | None, int | None]) -> str:
         size = size + gigabytes if gigabytes and size >= 0 else -1
     if not gpus:
         return ""
-    amount = f"{used:.0f}" if used >= 10 or not used else f"{used:.1f}"
+    amount = f"{nearest(used)}" if used >= 10 or not used else f"{nearest(10 * used) / 10:.1f}"
     return f"{amount} of {size} GB" if size > 0 else f"{amount} GB"
 
 
 def memory(mib: int | None) -> str:
-    """``512 MiB``, ``9.5 GiB``, ``64 GiB``; empty where the amount is not known."""
+    """``512 MiB``, ``9.5 GiB``, ``15.5 GiB``, ``64 GiB``; empty where the amount is not known.
+
+    Rounded down to a tenth of a GiB, from ten GiB to a half.
+    """
     if mib is None:
         return ""
     if mib < 1024:
         return f"{mib} MiB"
-    gib = mib / 1024
-    return f"{gib:.1f}".removesuffix(".0") + " GiB" if mib < 10240 else f"{gib:.0f} GiB"
+    parts = 10 if mib < 10240 else 2
+    return f"{mib * parts // 1024 / parts:.1f}".removesuffix(".0") + " GiB"
 
 
 def memory_used(used_mib: int | None, whole_mib: int | None) -> str:
@@ -95,15 +107,24 @@ def memory_used(used_mib: int | None, whole_mib: int | None) -> str:
         return ""
     if whole_mib is not None and whole_mib < 1024:
         return f"{used_mib} of {memory(whole_mib)}"
-    used = f"{used_mib / 1024:.0f}" if used_mib >= 10240 else f"{used_mib / 1024:.1f}"
+    if not whole_mib and used_mib < 1024:
+        return memory(used_mib)
+    gib = used_mib / 1024
+    used = f"{nearest(gib)}" if gib >= 10 else f"{nearest(10 * gib) / 10:.1f}"
     return f"{used} of {memory(whole_mib)}" if whole_mib else f"{used} GiB"
+
+
+def nearest(value: float) -> int:
+    """The nearest whole number; of two the larger one, as ``Math.round`` has it."""
+    return floor(value + 0.5)
 
 
 def cpus_used(cores: float | None, number: int) -> str:
     """``0.5 of 4 CPUs``, ``0.5 cores``; empty where it is not known."""
     if cores is None:
         return ""
-    return f"{cores:.1f} of {counted(number, 'CPU')}" if number else f"{cores:.1f} cores"
+    used = f"{nearest(10 * cores) / 10:.1f}"
+    return f"{used} of {counted(number, 'CPU')}" if number else f"{used} cores"
 
 
 def day(when: date) -> str:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import subprocess
+from math import floor
+from pathlib import Path
+
 import pytest
 
+import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.words import cpus, duration, gpu_memory, gpu_memory_used, in_unit, memory
 
 
@@ -13,23 +21,69 @@ from jupyterhub_gpuspawner.words import cpus, duration, gpu_memory, gpu_memory_u
         (-5, "0 s"),
         (0, "0 s"),
         (45, "45 s"),
-        (59.7, "1 min"),
+        (59.7, "59 s"),
+        (59.9999, "1 min"),
         (60, "1 min"),
+        (150, "2 min"),
+        (210, "3 min"),
         (720, "12 min"),
-        (3599, "1 h"),
+        (3599, "59 min"),
         (3600, "1 h"),
         (5400, "1 h 30 min"),
         (24 * 3600, "24 h"),
         (36.5 * 3600, "36 h 30 min"),
-        (48 * 3600 - 1, "2 days"),
+        (48 * 3600 - 1, "47 h 59 min"),
+        (48.5 * 3600, "2 days"),
+        (51.5 * 3600, "2 days 3 h"),
         (60 * 3600, "2 days 12 h"),
+        (71.5 * 3600, "2 days 23 h"),
         (72 * 3600, "3 days"),
-        (72 * 3600 - 1, "3 days"),
+        (72.5 * 3600, "3 days"),
     ],
 )
 def test_duration(seconds: float, words: str) -> None:
-    """At most two units, the smaller one rounded."""
+    """At most two units, the smaller one rounded down: no more is promised than there is."""
     assert duration(seconds) == words
+
+
+PACKAGE = Path(jupyterhub_gpuspawner.__file__).parent
+SCRIPTS = ("hub/web/static/times.js", "singleuser/companion.js")
+TIMES = (
+    *range(24 * 3600),
+    *range(24 * 3600, 10 * 24 * 3600, 60),
+    *(second + part for second in range(0, 4 * 3600, 7) for part in (0.25, 0.5, 0.75, 0.999, 0.9999)),
+    *(hour * 3600 - 1 for hour in range(1, 240)),
+    *(-90, -0.4),
+)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_say_durations_as_the_hub_does(script: str) -> None:
+    """A page does not change its words when its script arrives: each second of a day, each minute of ten."""
+    found = re.search(r"^( *)(?:export )?(function duration\(.*?^\1}$)", (PACKAGE / script).read_text(), re.M | re.S)
+    assert found is not None
+    program = f"{found[2]}\nconsole.log(JSON.stringify(JSON.parse(require('fs').readFileSync(0)).map(duration)))"
+    answer = subprocess.run(
+        ["node", "-e", program], input=json.dumps(TIMES), capture_output=True, text=True, check=True
+    )
+
+    said = dict(zip(TIMES, json.loads(answer.stdout), strict=True))
+    assert {time: words for time, words in said.items() if duration(time) != words} == {}
+
+
+UNITS = {"s": 1, "min": 60, "h": 3600, "days": 86400}
+
+
+def test_a_duration_is_never_more_than_there_is_nor_as_much_less_as_the_unit_shown() -> None:
+    """Of two durations the words of the longer one are never less."""
+    pairs = {time: duration(time).split(" ") for time in TIMES if time >= 0}
+    promised = {
+        time: sum(int(n) * UNITS[unit] for n, unit in zip(w[::2], w[1::2], strict=True)) for time, w in pairs.items()
+    }
+    shown = {time: 1 if time < 59.999 else 60 if time < 48 * 3600 - 0.001 else 3600 for time in promised}
+
+    assert [time for time, length in promised.items() if not 0 <= time + 0.001 - length < shown[time]] == []
 
 
 @pytest.mark.parametrize(
@@ -40,13 +94,29 @@ def test_duration(seconds: float, words: str) -> None:
         (512, "512 MiB"),
         (1024, "1 GiB"),
         (9728, "9.5 GiB"),
+        (10239, "9.9 GiB"),
+        (10752, "10.5 GiB"),
         (11441, "11 GiB"),
+        (12800, "12.5 GiB"),
+        (15872, "15.5 GiB"),
+        (16383, "15.5 GiB"),
+        (30208, "29.5 GiB"),
         (65536, "64 GiB"),
     ],
 )
 def test_memory(mib: int | None, words: str) -> None:
-    """MiB below one GiB, one decimal below ten."""
+    """MiB below one GiB, tenths below ten, then halves: never more than there is."""
     assert memory(mib) == words
+
+
+def test_memory_is_never_more_than_there_is() -> None:
+    """And each half of a GiB, as an option may be graded, has words of its own."""
+    amounts = list(range(1024, 200 * 1024, 13))
+    promised = [float(memory(mib).removesuffix(" GiB")) * 1024 for mib in amounts]
+    halves = [memory(512 * n) for n in range(2, 2000)]
+
+    assert [mib for mib, gib in zip(amounts, promised, strict=True) if not 0 <= floor(mib - gib) < 512] == []
+    assert len(set(halves)) == len(halves)
 
 
 @pytest.mark.parametrize(

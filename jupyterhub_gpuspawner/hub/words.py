@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.hub.times import parse_time, silence
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
-from jupyterhub_gpuspawner.words import duration, memory, people
+from jupyterhub_gpuspawner.words import duration, memory_used, nearest, people
 
 HEADING = "Your servers"
 LINK_UNUSED = "This link asks for {wanted}. Nothing was started: {server} is {state}."
@@ -160,7 +160,7 @@ def time_left(seconds: float) -> str:
     """``2 h 30 min``, ``14 min``, ``less than a minute``: in full minutes, rounded down."""
     if seconds <= 0:
         return NO_TIME
-    return LESS if seconds < 60 else duration(seconds // 60 * 60)
+    return LESS if seconds < 60 else duration(seconds)
 
 
 WAITING = "Waiting in line"
@@ -332,14 +332,14 @@ def what_was_used(*, ran: float, gpus: int, mean_use: float | None, memory_max_m
     if gpus and mean_use is not None:
         facts.append(f"{'its GPUs were' if gpus > 1 else 'its GPU was'} used {percent(mean_use)} on average")
     if memory_max_mib:
-        facts.append(f"at most {memory(memory_max_mib)} of memory was in use")
+        facts.append(f"at most {memory_used(memory_max_mib, None)} of memory was in use")
     last = "in its last hour " if facts and ran > 3600 else ""
     return "; ".join(filter(None, [f"It ran for {duration(ran)}", last + ", and ".join(facts)])) + "."
 
 
 def percent(value: float | None) -> str:
     """``83 %``, with a space that does not break."""
-    return UNKNOWN if value is None else f"{value:.0f}\N{NO-BREAK SPACE}%"
+    return UNKNOWN if value is None else f"{nearest(value)}\N{NO-BREAK SPACE}%"
 
 
 def processes(number: int | None) -> str:
@@ -351,7 +351,7 @@ def chart_description(mean: float | None, most: float | None) -> str:
     """A chart in words."""
     if mean is None or most is None:
         return f"{USE_UNKNOWN}."
-    return f"used {mean:.0f} % on average, at most {most:.0f} %."
+    return f"used {nearest(mean)} % on average, at most {nearest(most)} %."
 
 
 KEEP_IDLE = "Keep"
@@ -389,8 +389,8 @@ def idle_in_words(*, gpus: int, idle_for: float, most: float, held_mib: int) -> 
     if not gpus:
         return f"it had not been used for {duration(idle_for)} (at most {most:.2f} cores)"
     whose = "its GPUs had" if gpus > 1 else "its GPU had"
-    held = f", {memory(held_mib)} of GPU memory held" if held_mib >= 1024 else ""
-    return f"{whose} not been used for {duration(idle_for)} (at most {most:.0f} %{held})"
+    held = f", {memory_used(held_mib, None)} of GPU memory held" if held_mib >= 1024 else ""
+    return f"{whose} not been used for {duration(idle_for)} (at most {nearest(most)} %{held})"
 
 
 LOG_PATH = "Full log on the cluster"

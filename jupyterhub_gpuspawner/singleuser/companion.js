@@ -49,15 +49,14 @@
 
   // --- words ---------------------------------------------------------------------------------
 
-  /** "45 s", "12 min", "1 h 30 min", "2 days 12 h": as the hub says durations. */
+  /** "45 s", "12 min", "1 h 30 min", "2 days 12 h": rounded down, as the hub says durations. */
   function duration(seconds) {
-    const whole = Math.max(0, Math.round(seconds));
+    const whole = Math.max(0, Math.floor(seconds + 0.001));
     if (whole < 60) return `${whole} s`;
-    const minutes = Math.round(whole / 60);
-    const hours = Math.round(whole / 3600);
+    const [minutes, hours] = [Math.floor(whole / 60), Math.floor(whole / 3600)];
     const parts =
-      minutes < 48 * 60
-        ? [[Math.floor(minutes / 60), "h"], [minutes % 60, "min"]]
+      hours < 48
+        ? [[hours, "h"], [minutes % 60, "min"]]
         : [[Math.floor(hours / 24), "days"], [hours % 24, "h"]];
     return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
   }

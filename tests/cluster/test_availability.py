@@ -72,7 +72,7 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ({"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0"}, ("now", "starts now, 3 of 4 K80 free", "")),
     (
         {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0", "time": 3 * HOUR},
-        ("never", "3 h is more than the 2 h left in reservation ml-hpc-0", "slurm.time"),
+        ("never", "3 h is more than the 1 h 59 min left in reservation ml-hpc-0", "slurm.time"),
     ),
     (
         {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-2"},
@@ -102,7 +102,7 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
         {"partition": "gpu", "memory": 1000000},
         (
             "never",
-            "977 GiB of memory is more than the 500 GiB of a node",
+            "976.5 GiB of memory is more than the 500 GiB of a node",
             "slurm.memory",
         ),
     ),
@@ -721,7 +721,7 @@ def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str,
             DefaultMemory(per_node_mib=99999),
             {},
             {},
-            "98 GiB of memory is more than the 64 GiB of a node",
+            "97.5 GiB of memory is more than the 64 GiB of a node",
         ),
         (DefaultMemory(per_cpu_mib=4096), {}, {"exclusive": True}, full("10 min")),
         (

@@ -38,7 +38,7 @@ def rows_of(*records: SessionRecord) -> list[list[str]]:
 def test_sessions_are_summed_up() -> None:
     """Waits, GPU-hours, alignment, links, causes and faults."""
     assert rows_of(RECORD, OTHER, REFUSED) == [
-        ["two-k80", "45 s", "30 s", "2 min", "2"],
+        ["two-k80", "45 s", "30 s", "1 min", "2"],
         ["two-k80", "2.3", "0.1", "25 %", "2.0"],
         ["Tesla K80", "2", "1", "0", "1"],
         ["PIX", "1"],
@@ -47,7 +47,7 @@ def test_sessions_are_summed_up() -> None:
         ["Start failed", "1", "33 %"],
         ["Time limit", "1", "33 %"],
         ["queue_timeout", "1"],
-        ["12:00, 1 start: median 45 s, 9 of 10 45 s. 13:00, 1 start: median 2 min, 9 of 10 2 min."],
+        ["12:00, 1 start: median 45 s, 9 of 10 45 s. 13:00, 1 start: median 1 min, 9 of 10 1 min."],
     ]
 
 

@@ -25,7 +25,7 @@ function course(page) {
   function tick() {
     for (const left of page.querySelectorAll("[data-ends]")) {
       const span = Date.parse(left.dataset.ends) - now();
-      const text = span <= 0 ? say.over : span < MINUTE ? say.less : duration(Math.floor(span / MINUTE) * 60);
+      const text = span <= 0 ? say.over : span < MINUTE ? say.less : duration(span / 1000);
       const shown = left.querySelector("[data-left]");
       if (shown.textContent !== text) shown.textContent = text;
     }

@@ -31,7 +31,7 @@ function servers(place) {
   function span(left) {
     if (left <= 0) return say.over;
     if (left < minute) return say.less;
-    return duration(Math.floor(left / minute) * 60);
+    return duration(left / 1000);
   }
 
   function tick(spoken) {
