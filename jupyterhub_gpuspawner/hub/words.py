@@ -141,7 +141,10 @@ def title(name: str, display_name: str, profile: str = "") -> str:
     """A card's heading: ``K80``, ``K80 (server lab)``, ``My server``, ``Server lab``."""
     if profile:
         return f"{profile} (server {display_name})" if name else profile
-    return f"Server {display_name}" if name else "My server"
+    return f"Server {display_name}" if name else MY_SERVER
+
+
+MY_SERVER = "My server"
 
 
 def job_in(job_id: str, partition: str, cluster: str) -> str:

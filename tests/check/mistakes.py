@@ -175,9 +175,9 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "more memory than a node has": Mistake(
         one('"partition": "batch", "memory": "4G"', SIZES),
-        "WRONG profile g: profile_options.size.choices.l.slurm.memory: 99 GiB of memory is more than the 62 GiB of a "
+        "WRONG profile g: profile_options.size.choices.l.slurm.memory: 99 GiB of memory is more than the 62.5 GiB of a "
         "node. Request no more than that. [memory-too-much]",
-        "99 GiB of memory is more than the 62 GiB of a node",
+        "99 GiB of memory is more than the 62.5 GiB of a node",
         chosen={"size": "l"},
     ),
     "more cores than the partition allows": Mistake(
@@ -259,9 +259,9 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "more time than is left of a reservation": Mistake(
         one('"partition": "gpu", "time": "9:00:00", "reservation": "ml-hpc-0"'),
-        "WRONG profile g: slurm.time: 9 h is more than the 2 h left in reservation ml-hpc-0. Request no more than "
-        "that. [time-too-long]",
-        "9 h is more than the 2 h left in reservation ml-hpc-0",
+        "WRONG profile g: slurm.time: 9 h is more than the 1 h 59 min left in reservation ml-hpc-0. Request no more "
+        "than that. [time-too-long]",
+        "9 h is more than the 1 h 59 min left in reservation ml-hpc-0",
     ),
     "a reservation of another day": Mistake(
         one(

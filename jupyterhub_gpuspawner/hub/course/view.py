@@ -128,7 +128,7 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
     facts, job = participant.server.start, participant.server.job
     if facts is None:
         return
-    progress = document(facts, now=now)
+    progress = document(facts, now=now, own=False)
     if participant.state is State.STARTING:
         current = next(stage for stage in progress["stages"] if stage["state"] == "current")
         node = facts.placement.node if facts.placement is not None else job.batch_host if job is not None else ""

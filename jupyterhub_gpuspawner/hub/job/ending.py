@@ -209,7 +209,7 @@ _STARTS_IN_WORDS: Mapping[tuple[str, Stage | None], Words] = {
     ),
     ("database", Stage.READY): Words(
         "The hub's database failed while {your} server was being started or stopped, and the server is gone.",
-        "Please start your server again.",
+        "Please start it again.",
     ),
     (SubmitRejected.reason, None): Words(advice=_REFUSED),
     (SlurmUnavailable.reason, None): Words(advice=_TRY_LATER),

@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, dis
 from jupyterhub_gpuspawner.hub.server.stop import as_query, form_url, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of, server_title, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
+from jupyterhub_gpuspawner.hub.words_of_another import words_for
 
 # The name of a new server, as its user has typed it on the home page.
 
@@ -98,6 +99,7 @@ class DeletePage(BaseHandler):
         title = words.title(spawner.name, display_name(spawner))
         html = await self.render_template(
             "delete.html",
+            spoken=words_for(own=user is self.current_user),
             title=title_for(self, user, title),
             active=spawner.active,
         )

@@ -40,6 +40,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 )
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
+from jupyterhub_gpuspawner.hub.words_of_another import words_for
 from jupyterhub_gpuspawner.records.record import Kind
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.words import duration
@@ -66,7 +67,7 @@ class StopPage(BaseHandler):
         by = self.current_user.name if user is not self.current_user else ""
         if not await stop_as(self, user, server_name, by=by):
             self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
-            await self._show(user, server_of(spawner), fault=words.NOT_STOPPED)
+            await self._show(user, server_of(spawner), fault=words_for(own=not by).NOT_STOPPED)
             return
         back, link = self.get_body_argument("back", ""), self.get_body_argument("link", "")
         there = f"{self.hub.base_url}home"
@@ -81,10 +82,12 @@ class StopPage(BaseHandler):
         self.redirect(there, status=HTTPStatus.SEE_OTHER)
 
     async def _show(self, user: Any, server: Server, *, fault: str = "") -> None:
-        placement = server.placement
+        placement, own = server.placement, user is self.current_user
         since = parse_time(placement.started_at) if placement is not None and placement.started_at else None
         html = await self.render_template(
             "stop.html",
+            own=own,
+            spoken=words_for(own=own),
             fault=fault,
             server=server,
             link=self.get_argument("link", ""),

@@ -30,11 +30,16 @@ from tornado.httputil import url_concat
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
 from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import forget_rights, last_start, log_name, set_last_start
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
+    came_with_token,
+    forget_rights,
+    last_start,
+    log_name,
+    set_last_start,
+)
 from jupyterhub_gpuspawner.hub.server.stop import as_query, parse_choice_query, pending_url, stop_as
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, retrieve_failure
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
@@ -50,10 +55,13 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_profiles,
 )
 from jupyterhub_gpuspawner.hub.start.progress import document, waits_in_queue
+from jupyterhub_gpuspawner.hub.start.progress import event as progress_event
 from jupyterhub_gpuspawner.hub.web.handlers import server_named
+from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.records.record import start_failed
+from jupyterhub_gpuspawner.slurm.reason import Words
 
 # The profiles that would start now, for a user whose server waits in the queue.
 #
@@ -248,9 +256,10 @@ class LogPage(BaseHandler):
             self.finish(f"{text}\n" if text else "")
             return
         path, lines = await server_log(spawner, OF_PAGE)
+        title = server_title(server_of(spawner, with_start=False))
         html = await self.render_template(
             "log.html",
-            title=server_title(server_of(spawner, with_start=False)),
+            title=title_of_another(title) if user is not self.current_user else title,
             owner=user.name if user is not self.current_user else "",
             path=path,
             lines=lines,
@@ -306,7 +315,7 @@ def _profile_name(spawner: Any, slug: str) -> str:
     return slug if with_profiles(spawner) is not None else ""
 
 
-async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
+async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str], *, own: bool) -> dict[str, Any]:
     spawner = spaces["spawner"]
     await refresh_servers([spawner])
     server = server_of(spawner)
@@ -318,16 +327,16 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[
     slug = server.profile or str(spawner.user_options.get("profile", ""))
     profile = _offered_profile(spawner, slug)
     return {
-        "told": document(server.start, now=time.time()) if server.start is not None else None,
+        "told": document(server.start, now=time.time(), own=own) if server.start is not None else None,
         "profile": _profile_name(spawner, slug),
         "application": bool(server.app or (profile is not None and profile.app is not None)),
         "instead": instead[:AT_MOST],
         "next": query.get(_NEXT, ""),
-        "switch_note": words.NOT_FREE if NOT_FREE in query and server.waits_in_line else "",
+        "switch_note": words_for(own=own).NOT_FREE if NOT_FREE in query and server.waits_in_line else "",
     }
 
 
-async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
+async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str], *, own: bool) -> dict[str, Any]:
     spawner = spaces["user"].spawners[spaces["server_name"]]
     failure = spaces.get("exception")
     server = server_of(spawner, with_start=False)
@@ -338,7 +347,7 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     abandoned = parse_choice_query(query.get(GAVE_UP, ""))
     return {
         "ending": ending,
-        "shown": words_of(ending, contact=contact_of(spawner)) if ending is not None else None,
+        "shown": _shown(ending, spawner, own=own) if ending is not None else None,
         "profile": server.profile_name if ending is not None else "",
         "again_url": same_choice(spaces["spawn_url"], abandoned or spawner.user_options),
         "given_up": _profile_name(spawner, abandoned.get("profile", "")) if abandoned else "",
@@ -347,7 +356,21 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     }
 
 
+def _shown(ending: Ending, spawner: Any, *, own: bool) -> Words:
+    """What is said of an ending to the server's user, or to somebody else, who reads what the user is told."""
+    if own:
+        return words_of(ending, contact=contact_of(spawner))
+    shown = words_of(ending, contact=CONTACT, to_user=False)
+
+    def told(text: str) -> str:
+        return TOLD.format(owner=spawner.user.name, advice=text) if text else ""
+
+    sentence = told(shown.sentence) if ending.quoted.sentence else shown.sentence
+    return replace(shown, sentence=sentence, advice=told(shown.advice))
+
+
 _CONTENT = {"spawn_pending.html": _pending, "not_running.html": _not_running}
+_PAGES = {*_CONTENT, "stop_pending.html"}
 
 
 def _is_being_stopped(spawner: Any) -> bool:
@@ -361,7 +384,7 @@ class _WithContent:
     def render_template(self, name: str, sync: bool = False, **spaces: Any) -> Any:
         if name == "spawn_pending.html" and _is_being_stopped(spaces["spawner"]):
             name = "stop_pending.html"
-        if name in _CONTENT:  # JupyterHub never renders these synchronously
+        if name in _PAGES:  # JupyterHub never renders these synchronously
             return self._with_content(name, spaces)
         return super().render_template(name, sync, **spaces)  # type: ignore[misc]
 
@@ -371,12 +394,12 @@ class _WithContent:
             for name in (*_OURS, _NEXT)
             if name in self.request.query_arguments  # type: ignore[attr-defined]
         }
-        content = await _CONTENT[name](spaces, query)
+        own = spaces.get("user", self.current_user) is self.current_user  # type: ignore[attr-defined]
+        content = await _CONTENT[name](spaces, query, own=own) if name in _CONTENT else {}
         if content.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
             content["ending"] = replace(content["ending"], log="", lines="", line="")
-            contact = contact_of(spaces["user"].spawners[spaces["server_name"]])
-            content["shown"] = words_of(content["ending"], contact=contact)
-        return await super().render_template(name, **{**spaces, **content})  # type: ignore[misc]
+            content["shown"] = _shown(content["ending"], spaces["user"].spawners[spaces["server_name"]], own=own)
+        return await super().render_template(name, **{**spaces, **content, "spoken": words_for(own=own)})  # type: ignore[misc]
 
     def _may_read_log(self, user: Any, server_name: str) -> bool:
         allowed = self.get_scope_filter(LOG_SCOPE)  # type: ignore[attr-defined]
@@ -410,4 +433,18 @@ class ProgressStream(SpawnProgressAPIHandler):
     async def send_event(self, event: dict[str, Any]) -> None:
         """Send an event; the rights of the request have been checked, and the stream may last for hours."""
         forget_rights(self)
-        await super().send_event(event)
+        await super().send_event(self._for_reader(event))
+
+    def _for_reader(self, event: dict[str, Any]) -> dict[str, Any]:
+        """The event as it is said to the server's user, or on a page to somebody else; a program gets the user's."""
+        user_name, *name = self.path_args
+        user: Any = self.find_user(user_name)
+        if user is None or user is self.current_user or came_with_token(self):
+            return event
+        if event.get("failed"):
+            return {"progress": event.get("progress", 100), "failed": True, "message": words_for(own=False).FAILED}
+        start = server_of(user.spawners["".join(name)]).start if "gpuspawner" in event else None
+        if start is None:
+            return event
+        told = progress_event(start, now=time.time(), own=False)
+        return {**event, **{key: value for key, value in told.items() if key in event}}

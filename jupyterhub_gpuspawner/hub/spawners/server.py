@@ -31,6 +31,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.times import parse_time
+from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 from jupyterhub_gpuspawner.records.promises import Promise
 from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -163,7 +164,9 @@ class Server:
         if self.ending is None:
             return NO_WORDS
         title = words.title(self.name, self.display_name, self.ending.profile or self.profile_name)
-        return words_of(self.ending, title=title, contact=contact, to_user=to_user)
+        return words_of(
+            self.ending, title=title if to_user else title_of_another(title), contact=contact, to_user=to_user
+        )
 
     @property
     def reachable(self) -> bool:

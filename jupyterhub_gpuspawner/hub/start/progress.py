@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.hub.start.wait import expected_start, planned_start
+from jupyterhub_gpuspawner.hub.words_of_another import of_its_user, words_for
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
@@ -174,12 +175,12 @@ def waits_in_queue(facts: StartFacts) -> bool:
     return facts.waits and facts.job is not None and facts.job.reason not in _NOT_YET_QUEUED
 
 
-def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
+def event(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, Any]:
     """An event of JupyterHub's progress stream; ``gpuspawner`` holds the facts for our page (:func:`document`)."""
-    percent, text = _percent_and_sentence(facts)
+    percent, text = _percent_and_sentence(facts, words_for(own=own))
     of_job = facts.job is not None or facts.placement is not None or facts.silent
     message = words.ABOUT_JOB.format(job_id=facts.job_id, text=text) if facts.job_id and of_job else text
-    return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now)}
+    return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now, own=own)}
 
 
 async def events(facts: Callable[[], StartFacts], watch: JobWatch) -> AsyncIterator[dict[str, Any]]:
@@ -201,27 +202,27 @@ async def events(facts: Callable[[], StartFacts], watch: JobWatch) -> AsyncItera
                 await changed.wait()
 
 
-def _percent_and_sentence(facts: StartFacts) -> tuple[int, str]:
-    """Percentage and sentence, without the job's id."""
+def _percent_and_sentence(facts: StartFacts, say: Any) -> tuple[int, str]:
+    """Percentage and sentence, without the job's id, in the words for their reader."""
     job_id, job = facts.job_id, facts.job
     if not job_id:
-        return 5, words.ASKING if facts.kept_until is None else words.FOR_LATER
+        return 5, say.ASKING if facts.kept_until is None else say.FOR_LATER
     if facts.placement is not None:
         return 85, f"{placement_sentence(facts.placement)} {words.SERVER_STARTING}"
     percent = _PERCENT.get(job.phase, 20) if job is not None else 10
     if facts.silent:
-        return percent, words.SILENT
+        return percent, say.SILENT
     if job is None:
         return percent, words.SUBMITTED_AS.format(job_id=job_id)
     text = job_words(job, matching=facts.matching).sentence
     if facts.settling:
-        text = words.SETTLING
+        text = say.SETTLING
     elif facts.boot_seconds is not None:
-        text = words.BOOTING.format(node=job.batch_host, time=duration(facts.boot_seconds))
+        text = say.BOOTING.format(node=job.batch_host, time=duration(facts.boot_seconds))
     return percent, text
 
 
-def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
+def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, Any]:
     """The facts as JSON: times in ISO 8601, None if unknown; a sentence has ``{time}`` where the page puts a time.
 
     ``headline`` and ``sentence`` say how far the start is, ``job`` names the job and its partition. ``reason`` is why
@@ -230,25 +231,29 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     condition, and ``change`` why it is another time than before. Where place and time say all there is, ``sentence`` is
     empty, and ``why`` has the reason, for those who want to know. ``notes`` are the sentences above the stages: page
     and script show whatever is there. While Slurm is ``silent`` everything is as of ``answered_at``, and ``answered``
-    says so.
+    says so. Unless it is for the server's ``own`` user, nothing is said to the user.
     """
+    say = words_for(own=own)
     job, estimate = facts.job, facts.estimate(now)
     expects = job is not None and facts.waits and not never_clears(job.reason)
     position = facts.queue_position if expects else None
     partition = job.partition if job is not None else ""
-    text = _percent_and_sentence(replace(facts, silent=False))[1]
-    place = words.people_ahead(position.people, position.position) if position is not None else ""
+    text = _percent_and_sentence(replace(facts, silent=False), say)[1]
+    place = say.people_ahead(position.people, position.position) if position is not None else ""
     is_usual = bool(place) and job is not None and reason_name(job.reason) in _USUAL
     about_job = NO_WORDS
     if job is not None and not facts.settling:
         about_job = job_words(job, matching=facts.matching, contact=facts.contact)
-    hint = about_job.advice if facts.placement is None else ""
+    hint = about_job.advice if facts.placement is None and own else ""
     change = facts.change.words if facts.change is not None and facts.waits else ""
-    queue_note = "" if not expects else words.KEPT if facts.queued_until is None else words.KEPT_UNTIL
+    if not own:
+        about_job = replace(about_job, sentence=of_its_user(about_job.sentence))
+        change, text = of_its_user(change), of_its_user(text)
+    queue_note = "" if not expects else say.KEPT if facts.queued_until is None else say.KEPT_UNTIL
     until = utc(facts.queued_until) if expects else None
     unless = words.UNLESS if estimate.is_conditional(now) else ""
     if facts.kept_until is not None:
-        queue_note, until = words.FOR_LATER_UNTIL, utc(facts.kept_until)
+        queue_note, until = say.FOR_LATER_UNTIL, utc(facts.kept_until)
     # name, sentence, and what stands for {time} in it
     notes = (("unless", unless, None), ("change", change, None), ("kept", queue_note, until), ("hint", hint, None))
     return {
@@ -273,7 +278,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "notes": [{"name": name, "text": note, "at": at} for name, note, at in notes if note],
         "silent": facts.silent,
         "answered_at": utc(facts.answered_at) if facts.silent else None,
-        "answered": (words.NO_ANSWER_YET if facts.answered_at is None else words.LAST_ANSWER) if facts.silent else "",
+        "answered": (say.NO_ANSWER_YET if facts.answered_at is None else say.LAST_ANSWER) if facts.silent else "",
     }
 
 

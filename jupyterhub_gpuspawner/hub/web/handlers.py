@@ -21,6 +21,7 @@ from tornado import web
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
+from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 
 _CALLERS = 1000
 """Callers remembered; beyond that, those with their full allowance are forgotten."""
@@ -116,7 +117,9 @@ def server_routes(path: str, handler: type, *, end: str = "") -> list[tuple[str,
 
 def title_for(handler: BaseHandler, user: Any, title: str) -> str:
     """The title of a user's server, with the user's name for anybody else."""
-    return title if user is handler.current_user else words.OF_USER.format(title=title, owner=user.name)
+    if user is handler.current_user:
+        return title
+    return words.OF_USER.format(title=title_of_another(title), owner=user.name)
 
 
 _SERVER_SCOPE = "access:servers!server="

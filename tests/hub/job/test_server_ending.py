@@ -757,3 +757,17 @@ def test_a_failure_has_words_for_every_place_where_the_hub_shows_it() -> None:
     )
     assert ending_of(failure) == ending
     assert ending_of(TimeoutError()) is None
+
+
+OF_STARTS = (*FAULTS, "hook", "timeout", "queue_timeout", "unreachable", "hub_restarted", "database", "no such fault")
+
+
+@pytest.mark.parametrize("fault", OF_STARTS)
+@pytest.mark.parametrize("job", [None, FAILED, RUNNING], ids=["no job", "it ended", "it runs"])
+def test_somebody_else_does_not_read_of_their_own_server(fault: str, job: Job | None) -> None:
+    """Whatever kept a start from succeeding, at whatever stage: an administrator is not the user's administrator."""
+    endings = [Ending(start_failed(fault), job_id="7", job=job, stage=stage, subject="it") for stage in (None, *Stage)]
+    said = [words_of(ending, contact="the administrator", to_user=False) for ending in endings]
+
+    texts = [text for words in said for text in (words.sentence, words.advice)]
+    assert [text for text in texts if re.search("[Yy]our (?:server|administrator)", text)] == []

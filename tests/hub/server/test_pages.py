@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import offer
+from tests.hub.servers import job_id, start
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -112,3 +118,77 @@ def test_a_participant_sees_no_map(light_hub: HubProcess) -> None:
 
     assert [lou.look(f"/hub/{path}").status for path in paths] == [403, 403, 403]
     assert lou.look("/hub/home").soup.select('a[href$="/gpuspawner/cluster"]') == []
+
+
+SLOW = """
+- display_name: Held
+  slug: held
+  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00", extra: ["--hold"]}
+- display_name: Starts for long
+  slug: starts
+  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}
+  environment: {setup: sleep 600}
+  command: [/bin/true]
+- display_name: No such module
+  slug: broken
+  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}
+  environment: {modules: [no-such-module]}
+  command: [/bin/true]
+"""
+STATES = {"held": "queued", "starts": "starting", "light": "running", "broken": "failed", "": "stopped"}
+"""Of the server of a user, by the profile that they start."""
+PAGES = ("/hub/spawn-pending/{user}", "/hub/user/{user}/", "/hub/gpuspawner/log/{user}", "/hub/gpuspawner/stop/{user}")
+MORE = ("/hub/gpuspawner/extend/{user}", "/hub/gpuspawner/delete/{user}/lab", "/hub/gpuspawner/cluster")
+TO_ITS_USER = re.compile(r"\b(?!You will be notified|Your browser)(?:[Yy]ours?|[Yy]ou|My)\b[^.]*")
+
+
+def said_to(visitor: Visitor, user: str) -> Mapping[str, list[str]]:
+    """What the pages of a user's server say to its user, in words and for the scripts; what it is told is not."""
+    found = {}
+    for path in (*PAGES, *MORE):
+        soup = visitor.look(path.format(user=user)).soup
+        scripts = [part.get_text() for part in soup.select("main script[type='application/json']")]
+        told = [*soup.select("main")] or [soup]
+        text = " ".join(" ".join(part.get_text(" ") for part in told).split())
+        sentences = TO_ITS_USER.findall(" ".join([re.sub(r"What \S+ is told: .*", "", text), *scripts]))
+        if sentences:
+            found[path] = sentences
+    return found
+
+
+def test_an_administrator_is_not_spoken_to_as_the_servers_user(
+    light_hub: HubProcess, slurm_cluster: PrivateSlurm
+) -> None:
+    """On each page, in each state of the server; its progress neither. Its user is."""
+    offer(light_hub, "slow", SLOW)
+    admin = Visitor(light_hub, "admin")
+    wrong, own = {}, {}
+    for profile, state in STATES.items():
+        user = f"wp-{state}"
+        visitor = Visitor(light_hub, user)
+        start(light_hub, user, profile or "light")
+        if state in ("running", "stopped"):
+            light_hub.wait(user, ready=True)
+        elif state == "failed":
+            light_hub.wait(user, ready=False)
+        elif state == "starting":
+            job = job_id(light_hub, user)
+            wait_until(partial(slurm_cluster.run, "squeue", "-h", "-t", "R", "-j", job, "-o", "%i"))
+        if state == "stopped":
+            light_hub.end(user)
+        wrong[state] = said_to(admin, user)
+        own[state] = TO_ITS_USER.findall(visitor.pending().text)
+        if state in ("queued", "starting"):
+            wrong[f"progress, {state}"] = {"": TO_ITS_USER.findall(json.dumps(first_event(admin, user)))}
+        if state != "failed":
+            light_hub.end(user)
+
+    assert {state: found for state, found in wrong.items() if any(found.values())} == {}
+    assert {state for state, sentences in own.items() if sentences} >= {"queued", "starting", "failed", "stopped"}
+
+
+def first_event(visitor: Visitor, user: str) -> object:
+    """The first event of the progress of a user's server that a page gets."""
+    url = f"{visitor.hub.url}/hub/api/users/{user}/server/progress"
+    with visitor.session.get(url, headers=visitor.headers, stream=True, timeout=60) as answer:
+        return next(json.loads(line[6:]) for line in answer.iter_lines(chunk_size=1) if line.startswith(b"data: "))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -343,3 +345,17 @@ def test_times_and_people_in_words() -> None:
         "1 person ahead of you",
         "3 people ahead of you",
     ]
+
+
+@pytest.mark.parametrize("facts", [row[0] for row in SENTENCES.values()], ids=SENTENCES)
+@pytest.mark.parametrize("silent", [False, True])
+def test_nobody_else_is_told_of_their_server(facts: StartFacts, silent: bool) -> None:
+    """An administrator reads of the server, and of its user; nothing speaks to them as to its user."""
+    position = QueuePosition(2, 3, "gpu", 1)
+    asked = replace(facts, silent=silent, queue_position=position, answered_at=NOON, contact="your administrator")
+    change = replace(asked, change=Change(True, ChangeCause.LEFT_QUEUE, ("bob",)))
+    told = json.dumps(
+        [event(facts, now=NOON, own=False) for facts in (asked, change, replace(asked, queued_until=NOON))]
+    )
+
+    assert re.findall(r"\b[Yy]ou(?:rs?)?\b[^.]*", told) == []
