@@ -46,7 +46,7 @@ def page() -> str:
         table(("Column", "Type", "Meaning"), list(_columns())),
         "## Export\n",
         "The columns of an exported table.\n",
-        table(("Column", "Type", "Meaning"), [(code(column.name), column.kind, column.meaning) for column in COLUMNS]),
+        table(("Column", "Type", "Meaning"), [(code(c.name), c.kind, c.description) for c in COLUMNS]),
     ]
     return "\n".join(parts)
 

@@ -138,7 +138,8 @@ def export(
 ) -> None:
     """Export sessions that have ended, with pseudonyms, as a table with datapackage.json.
 
-    Parquet needs the extra `records`. Names of servers and ids of jobs are not exported. The export is personal data.
+    Parquet needs the extra `records`. Names of servers and ids of jobs are not exported. The export is personal data:
+    whoever can read Slurm's accounting finds whose the rows are.
     """
     path = file_of(config, database)
     with closing(_open(config, path)) as store:

@@ -8,6 +8,9 @@ without course and cause, at last without all of it. Rows that are still rare ar
 Users are pseudonyms: HMAC-SHA256 of course and name with a key that stays at the site. A user has another pseudonym in
 each course, since who is in which courses is known from class lists. With the same key it is the same in every export.
 Without the key, names cannot be tried out. Whoever has the key can: it is as confidential as the names.
+
+None of this hides anybody from those who may read Slurm's accounting: what was measured of a session, in two digits
+each, is together that of one job, and sacct names its user. An export says so (:data:`TO_SACCT`).
 """
 
 from __future__ import annotations
@@ -42,10 +45,19 @@ class Column:
     meaning: str
     beside: str = ""
     """A trait that the column would tell of: it is published only where that is."""
+    measured: bool = False
+    """It is written with two significant digits."""
+
+    @property
+    def description(self) -> str:
+        """Its meaning, and how exact it is."""
+        return f"{self.meaning.removesuffix('.')}, with two significant digits." if self.measured else self.meaning
 
 
-TWO_DIGITS = ", with two significant digits."
-"""What the meaning of a measurement ends in. To the second, Slurm's accounting tells whose session it was."""
+TO_SACCT = (
+    "Whoever can read Slurm's accounting (sacct) finds most rows in it by what was measured, and so whose they are: to "
+    "them the pseudonyms are names."
+)
 COLUMNS: tuple[Column, ...] = (
     Column("user", "string", "Pseudonym of the user in this course: the same in every export with the same key."),
     Column("begun", "string", "When the server was asked for, UTC: to the minute, hour, day or month."),
@@ -58,11 +70,11 @@ COLUMNS: tuple[Column, ...] = (
     Column("gpus", "integer", "Number of GPUs or MIG devices that were granted."),
     Column("cause", "string", "Why the session ended."),
     Column("fault", "string", "Class of the error of a start that failed.", "cause"),
-    Column("wait_seconds", "integer", f"Seconds from the request until the server answered{TWO_DIGITS}"),
-    Column("queue_seconds", "integer", f"Seconds of it in Slurm's queue{TWO_DIGITS}"),
-    Column("start_seconds", "integer", f"Seconds from the job's start to the launcher's report{TWO_DIGITS}"),
-    Column("ready_seconds", "integer", f"Seconds from the report until the server answered{TWO_DIGITS}"),
-    Column("run_seconds", "integer", f"Seconds for which the server ran{TWO_DIGITS}"),
+    Column("wait_seconds", "integer", "Seconds from the request until the server answered.", measured=True),
+    Column("queue_seconds", "integer", "Seconds of it in Slurm's queue.", measured=True),
+    Column("start_seconds", "integer", "Seconds from the job's start to the launcher's report.", measured=True),
+    Column("ready_seconds", "integer", "Seconds from the report until the server answered.", measured=True),
+    Column("run_seconds", "integer", "Seconds for which the server ran.", measured=True),
     Column("reasons", "string", "Slurm's reasons why the job was pending, separated by semicolons.", "profile"),
     Column("asked_gpus", "integer", "GPUs requested for each node.", "profile"),
     Column("asked_cpus", "integer", "CPUs requested for each node.", "profile"),
@@ -75,14 +87,15 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "gpu_seconds_held",
         "integer",
-        f"Number of GPUs times the seconds for which the job had them{TWO_DIGITS}",
+        "Number of GPUs times the seconds for which the job had them.",
         "gpus",
+        measured=True,
     ),
-    Column("gpu_seconds_measured", "integer", f"GPU-seconds of which the utilisation is known{TWO_DIGITS}", "gpus"),
-    Column("gpu_seconds_busy", "integer", f"Utilisation times seconds, summed over the GPUs{TWO_DIGITS}", "gpus"),
-    Column("gpu_memory_max_mib", "integer", f"Largest memory used of one GPU, in MiB{TWO_DIGITS}", "gpu_model"),
-    Column("memory_max_mib", "integer", f"Largest memory used by the job on the server's node, in MiB{TWO_DIGITS}"),
-    Column("joules", "integer", f"Energy of the GPUs, in joules{TWO_DIGITS}", "gpu_model"),
+    Column("gpu_seconds_measured", "integer", "GPU-seconds of which the utilisation is known.", "gpus", measured=True),
+    Column("gpu_seconds_busy", "integer", "Utilisation times seconds, summed over the GPUs.", "gpus", measured=True),
+    Column("gpu_memory_max_mib", "integer", "Largest memory used of one GPU, in MiB.", "gpu_model", measured=True),
+    Column("memory_max_mib", "integer", "Largest memory used by the job on the server's node, in MiB.", measured=True),
+    Column("joules", "integer", "Energy of the GPUs, in joules.", "gpu_model", measured=True),
     Column("simulated", "boolean", "Whether the GPUs were simulated."),
 )
 
@@ -110,7 +123,7 @@ def _row(record: SessionRecord, step: Step, key: bytes) -> list[Value]:
 def _rounded(value: Value, column: Column) -> Value:
     if column.kind != "integer" or not isinstance(value, (int, float)):
         return value
-    return int(float(f"{round(value):.1e}")) if column.meaning.endswith(TWO_DIGITS) else round(value)
+    return int(float(f"{round(value):.1e}")) if column.measured else round(value)
 
 
 FORMATS = {"minute": "%Y-%m-%dT%H:%MZ", "hour": "%Y-%m-%dT%HZ", "day": "%Y-%m-%d", "month": "%Y-%m", "": ""}
@@ -262,8 +275,8 @@ def _about(group: int) -> str:
         "One row for each session of a server: how long it waited, what it asked for and got, how it was placed, what "
         "it used, and why it ended. Users are pseudonyms, one for each course; what was measured has two significant "
         "digits. Each published combination of time, profile, course, hardware, node and cause is that of at least "
-        f"{group} people; rarer ones are coarser, or left out. This is personal data: a list of who was there when, or "
-        "Slurm's accounting, may tell whose the rows of a pseudonym are."
+        f"{group} people; rarer ones are coarser, or left out. This is personal data. {TO_SACCT} A list of who "
+        "was there when may tell it, too."
     )
 
 
@@ -281,7 +294,9 @@ def _data_package(table: Path, *, kind: str, group: int, created: str) -> dict[s
         "bytes": len(content),
         "hash": f"sha256:{hashlib.sha256(content).hexdigest()}",
         "schema": {
-            "fields": [{"name": column.name, "type": column.kind, "description": column.meaning} for column in COLUMNS],
+            "fields": [
+                {"name": column.name, "type": column.kind, "description": column.description} for column in COLUMNS
+            ],
             "missingValues": [""],
         },
     }
@@ -317,7 +332,7 @@ def _write_parquet(path: Path, rows: Sequence[Sequence[Value]]) -> None:
 
     types = {"string": pa.string(), "integer": pa.int64(), "boolean": pa.bool_()}
     schema = pa.schema(
-        [pa.field(column.name, types[column.kind], metadata={"description": column.meaning}) for column in COLUMNS]
+        [pa.field(column.name, types[column.kind], metadata={"description": column.description}) for column in COLUMNS]
     )
     columns = list(zip(*rows, strict=True)) or [() for _ in COLUMNS]
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]

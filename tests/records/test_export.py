@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.records.export import (
     COLUMNS,
     CSV,
     PARQUET,
+    TO_SACCT,
     coarsened,
     export,
     pseudonym,
@@ -96,7 +97,9 @@ def test_a_parquet_table_has_the_same_rows_as_csv(tmp_path: Path) -> None:
     export(records, tmp_path, kind=PARQUET, key=KEY, group=5, created=CREATED)
     table = parquet.read_table(tmp_path / "sessions.parquet")
 
-    assert [field.metadata[b"description"].decode() for field in table.schema] == [column.meaning for column in COLUMNS]
+    assert [field.metadata[b"description"].decode() for field in table.schema] == [
+        column.description for column in COLUMNS
+    ]
     assert [
         {name: "" if value is None else str(value) for name, value in row.items()}
         | {name: str(row[name]).lower() for name in ("aligned", "simulated")}
@@ -236,7 +239,7 @@ def test_a_session_is_not_found_by_its_seconds(tmp_path: Path) -> None:
     records = [
         replace(RECORD, session=str(n), username=f"person-{n}", ended_at=RECORD.begun_at + 5400 + n) for n in range(40)
     ]
-    measured = [column.name for column in COLUMNS if column.meaning.endswith("with two significant digits.")]
+    measured = [column.name for column in COLUMNS if column.measured]
     rows = exported(tmp_path, records)
 
     assert {len(row[name].rstrip("0")) for row in rows for name in measured} <= {0, 1, 2}
@@ -249,3 +252,22 @@ def test_a_text_is_no_formula_of_a_spreadsheet(name: str, tmp_path: Path) -> Non
     records = [replace(RECORD, session=str(n), username=f"person-{n}", gpu_model=name) for n in range(6)]
 
     assert {row["gpu_model"] for row in exported(tmp_path, records)} == {f"'{name}"}
+
+
+def test_an_export_says_that_slurms_accounting_tells_the_names(tmp_path: Path) -> None:
+    """Which it does: the two digits of each measurement are together those of one session."""
+    chance = random.Random(7)
+    records = [
+        replace(
+            record,
+            ready_at=record.begun_at + chance.randrange(10, 600),
+            ended_at=record.begun_at + chance.randrange(600, 40_000),
+            memory_max_mib=chance.randrange(500, 60_000),
+        )
+        for record in many()
+    ]
+    rows = exported(tmp_path, records)
+    found = Counter((row["wait_seconds"], row["run_seconds"], row["memory_max_mib"]) for row in rows)
+
+    assert 2 * sum(number == 1 for number in found.values()) > len(rows)
+    assert TO_SACCT in str(Package(str(tmp_path / "datapackage.json")).description)
