@@ -46,6 +46,8 @@ class Reason(str, Enum):
     """It has no time limit."""
     USED = "used"
     """It has been extended as often as its profile allows."""
+    STAFF_USED = "staff used"
+    """Instructors have extended it by as much as they may."""
     RESERVATION = "reservation"
     """Its reservation ends."""
     PARTITION = "partition"
@@ -68,6 +70,8 @@ _REFUSALS = {
     Reason.NOT_RUNNING: "Only a running server can be extended.",
     Reason.NO_LIMIT: "This server has no time limit.",
     Reason.USED: "This server cannot be extended again.",
+    Reason.STAFF_USED: "Instructors have extended this server by 24 h already, and that is the most. An administrator "
+    "can extend it further.",
     Reason.RESERVATION: "No more time: reservation {name} ends then.",
     Reason.PARTITION: "No more time: this is the longest time that partition {name} allows.",
     Reason.MAINTENANCE: "No more time: maintenance of the node begins then.",
@@ -253,6 +257,9 @@ RIGHTS = 600.0
 """Seconds for which it is not asked again whether the hub's account is a Slurm operator."""
 USUAL = 3600
 """Seconds by which staff extend a server where neither they nor its profile say."""
+STAFF_AT_MOST = 86400
+"""Seconds by which all staff together extend one server, from start to end. Else two people who teach each other could
+keep what they have for as long as the partition allows; it is as much as a profile allows its users at once."""
 
 
 class NotExtended(RequestError):
@@ -294,6 +301,7 @@ class Extension:
         self._state = state
         self._name = name
         self._used = 0
+        self._by_staff = 0  # seconds
         self._stored: Extend | None = None
         self._turn = asyncio.Lock()
 
@@ -329,23 +337,28 @@ class Extension:
 
     # --- extending ------------------------------------------------------------------------------
 
-    async def extend(self, minutes: int | None = None, *, by: str = "") -> Extended:
+    async def extend(self, minutes: int | None = None, *, by: str = "", unlimited: bool = False) -> Extended:
         """Extend the server by so many minutes, or by what its profile says, or by less where a bound comes first.
 
         ``by`` names an instructor or administrator who does it for the user: it does not count as one of the profile's
-        ``times`` and may be any number of minutes. Raises NotExtended with its reason, RequestError for a number of
+        ``times``, but is at most :data:`STAFF_AT_MOST` for the server in all, whoever they are and however often they
+        ask; not for an administrator (``unlimited``). Raises NotExtended with its reason, RequestError for a number of
         minutes that is not allowed, ConfigError if the hub is not permitted to, SlurmUnavailable.
         """
         async with self._turn:
-            return await self._extend(self._wanted(minutes, by), by)
+            return await self._extend(self._wanted(minutes, by, unlimited=unlimited), by, unlimited=unlimited)
 
-    def _wanted(self, minutes: int | None, by: str) -> int:
+    def _wanted(self, minutes: int | None, by: str, *, unlimited: bool) -> int:
         """Seconds to add; raises RequestError."""
         rule = self.rule
         if minutes is not None and not 1 <= minutes <= MINUTES_AT_MOST:
             raise RequestError(f"Choose from 1 to {MINUTES_AT_MOST} minutes.", field="minutes")
         if by:
-            return minutes * MINUTE if minutes is not None else rule.by if rule is not None else USUAL
+            seconds = minutes * MINUTE if minutes is not None else rule.by if rule is not None else USUAL
+            left = seconds if unlimited else STAFF_AT_MOST - self._by_staff
+            if left < MINUTE:
+                raise NotExtended(Reason.STAFF_USED)
+            return min(seconds, left)
         if rule is None:
             raise RequestError("Servers of this profile cannot be extended.", field="profile")
         if self._used >= rule.times:
@@ -354,7 +367,7 @@ class Extension:
             raise RequestError(f"Choose at most {rule.by // MINUTE} minutes.", field="minutes")
         return minutes * MINUTE if minutes is not None else rule.by
 
-    async def _extend(self, wanted: int, by: str) -> Extended:
+    async def _extend(self, wanted: int, by: str, *, unlimited: bool) -> Extended:
         server, job_id = self._server, self._job.job_id
         connection = server.connection()
         await self._read_rights(server.slurm_timeout)
@@ -369,11 +382,21 @@ class Extension:
         bounded = self._bounded(status, wanted)
         if not bounded.possible or bounded.ends_at is None:
             raise NotExtended(bounded.reason or Reason.UNKNOWN, bounded.name)
-        await self._raise_limit(job_id, bounded)
-        done = self.last = Extended(bounded.seconds, time.time(), by)
+        used, by_staff = self._used, self._by_staff
         if not by:
             self._used += 1
-        self._state.store_soon()
+        elif not unlimited:
+            self._by_staff += bounded.seconds
+        self._state.store_soon()  # before it is done: a hub that is killed meanwhile must not forget it
+        try:
+            await self._raise_limit(job_id, bounded)
+        except GPUSpawnerError as error:
+            # Slurm may do all the same what it does not answer: that counts, where many may ask
+            self._used = used
+            self._by_staff = self._by_staff if isinstance(error, SlurmUnavailable) else by_staff
+            self._state.store_soon()
+            raise
+        done = self.last = Extended(bounded.seconds, time.time(), by)
         server.log.info(
             "Job %s of %s was extended by %d min%s",
             *(job_id, self._name, bounded.seconds // MINUTE, f" by {by}" if by else ""),
@@ -435,24 +458,28 @@ class Extension:
     # --- the spawner's state ----------------------------------------------------------------------
 
     def to_state(self) -> dict[str, Any]:
-        """What the profile allowed and how much of it was used; empty without a job, or without ``extend``."""
-        rule = self.rule
-        if rule is None or not self._job.job_id:
+        """What the profile allowed, how much of it was used, and what staff have added; empty without a job."""
+        if not self._job.job_id:
             return {}
-        return {"extension": {"by": rule.by, "times": rule.times, "used": self._used}}
+        rule = self.rule
+        of_user = {"by": rule.by, "times": rule.times, "used": self._used} if rule is not None else {}
+        document = {**of_user, **({"by_staff": self._by_staff} if self._by_staff else {})}
+        return {"extension": document} if document else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Read what :meth:`to_state` wrote; anything else allows nothing."""
         document = state.get("extension")
         if not isinstance(document, dict):
             return
+        by_staff = document.get("by_staff", 0)
+        self._by_staff = by_staff if isinstance(by_staff, int) and by_staff >= 0 else STAFF_AT_MOST
         by, times, used = (document.get(name) for name in ("by", "times", "used"))
         if isinstance(by, int) and isinstance(times, int) and isinstance(used, int) and min(by, times, used) >= 0:
             self._stored, self._used = Extend.model_construct(by=by, times=times), used
 
     def forget(self) -> None:
         """The server has ended."""
-        self._stored, self._used, self.last = None, 0, None
+        self._stored, self._used, self._by_staff, self.last = None, 0, 0, None
 
 
 def not_permitted(fault: GPUSpawnerError | None = None) -> ConfigError:

@@ -65,6 +65,14 @@ def staff_for(handler: BaseHandler, spawner: Spawner) -> str:
     return ""
 
 
+def extends_without_limit(handler: BaseHandler) -> bool:
+    """Whether what staff may add to one server holds not for whoever sends the request.
+
+    They are administrators, and those who may start and stop everybody's servers.
+    """
+    return is_admin(handler.parsed_scopes) or handler.parsed_scopes.get("servers") is Scope.ALL
+
+
 def _beyond_this_server(filters: Any, spawner: Spawner) -> bool:
     """Whether a scope with these filters covers the server together with others of its user's."""
     if filters is None or filters is Scope.ALL:
@@ -106,7 +114,8 @@ class MoreTimeHandler(_RunningServerHandler):
     """More time for a running server; for whoever may start and stop it, and for the server's own token.
 
     A request of an administrator, of who teaches the server's course, or of who has the scope `servers` for more than
-    this server does not count as one of the extensions that its profile allows.
+    this server does not count as one of the extensions that its profile allows. All of these together, without
+    administrators and those who have that scope for everybody, extend one server by 24 h at most.
     """
 
     @permitted
@@ -124,7 +133,8 @@ class MoreTimeHandler(_RunningServerHandler):
         """
         spawner = self.spawner_of(user_name, server_name)
         try:
-            done = await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
+            by, unlimited = staff_for(self, spawner), extends_without_limit(self)
+            done = await extend_server(spawner, self._minutes(), by=by, unlimited=unlimited)
         except GPUSpawnerError as error:
             self.refuse(error)
             return

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.idle import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, is_admin, posted_options
-from jupyterhub_gpuspawner.hub.server.api import staff_for, teaches_user
+from jupyterhub_gpuspawner.hub.server.api import extends_without_limit, staff_for, teaches_user
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, is_taught_course
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -194,7 +194,8 @@ class ExtendPage(BaseHandler):
         """303 to the home page, or to this page for somebody else's server; this page with the reason if refused."""
         user, spawner = server_named(self, user_name, server_name)
         try:
-            await extend_server(spawner, self._minutes(), by=staff_for(self, spawner))
+            by, unlimited = staff_for(self, spawner), extends_without_limit(self)
+            await extend_server(spawner, self._minutes(), by=by, unlimited=unlimited)
         except GPUSpawnerError as error:
             if not isinstance(error, RequestError):
                 self.log.error("%s is not extended: %s", self.request.path, error)

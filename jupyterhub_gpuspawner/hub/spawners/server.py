@@ -301,12 +301,12 @@ async def refresh_servers(spawners: Iterable[Any]) -> None:
     )
 
 
-async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "") -> Extended:
+async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "", unlimited: bool = False) -> Extended:
     """Give a running server more time; see :meth:`Extension.extend`. Raises NotExtended where nothing runs, too."""
     ours = job_spawner(spawner)
     if ours is None or not spawner.ready:
         raise NotExtended(Reason.NOT_RUNNING)
-    return await ours.extension.extend(minutes, by=by)
+    return await ours.extension.extend(minutes, by=by, unlimited=unlimited)
 
 
 def keep_server(spawner: Any, *, by: str = "") -> IdleServer:

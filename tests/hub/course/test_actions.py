@@ -144,8 +144,9 @@ class Extension:
 
     last: Extended | None = None
 
-    async def extend(self, minutes: int | None, *, by: str) -> Extended:
-        """An hour."""
+    async def extend(self, minutes: int | None, *, by: str, unlimited: bool) -> Extended:
+        """An hour; whoever teaches has no right to any."""
+        assert not unlimited
         self.last = Extended(60 * (minutes or 60), 0.0, by)
         return self.last
 
@@ -194,13 +195,13 @@ class SlowExtension(Extension):
         self.calls = 0
         self.answers = asyncio.Event()
 
-    async def extend(self, minutes: int | None, *, by: str) -> Extended:
+    async def extend(self, minutes: int | None, *, by: str, unlimited: bool) -> Extended:
         """An hour, later; or a refusal."""
         self.calls += 1
         await self.answers.wait()
         if by == "nobody":
             raise NotExtended(Reason.NOT_RUNNING)
-        return await super().extend(minutes, by=by)
+        return await super().extend(minutes, by=by, unlimited=unlimited)
 
 
 async def test_who_extends_many_servers_waits_for_some_seconds_only(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.extension import Extension, MoreTime, Reason, more_time
+from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.extension import Extension, MoreTime, NotExtended, Reason, more_time
+from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
 from tests.snapshots import NOW, cluster, node, running, waiting
@@ -145,7 +147,7 @@ class StandInCluster:
 
     async def recent(self, _max_age: float, _patience: float) -> None:
         """Read the cluster again."""
-        self.latest = replace(site(), taken_at=time.time())
+        self.latest = replace(site(max_time=None), taken_at=time.time())
 
     def outdate(self) -> None:
         """The next question is answered by Slurm."""
@@ -168,17 +170,15 @@ class StandInClient:
         return True
 
 
-async def test_a_server_that_has_only_just_started_is_extended() -> None:
-    """In the last snapshot, which is new enough otherwise, its job is still pending and has no node."""
+def extension(client: StandInClient, *, rule: Extend | None = None, stored: list[Any] | None = None) -> Extension:
+    """The extension of a server whose job runs; what it stores is added to ``stored``."""
 
     async def nothing() -> None:
         pass
 
-    now = time.time()
-    client = StandInClient(replace(JOB, starts_at=now - 1, ends_at=now + 600))
     connection = SimpleNamespace(cluster=StandInCluster(), client=client, operator=SimpleNamespace(latest=True))
     server: Any = SimpleNamespace(
-        request=None,
+        request=SimpleNamespace(profile=SimpleNamespace(extend=rule)),
         slurm_timeout=10.0,
         extend_prefix="sudo",
         extend_when_others_wait=False,
@@ -186,8 +186,105 @@ async def test_a_server_that_has_only_just_started_is_extended() -> None:
         log=logging.getLogger(__name__),
     )
     job: Any = SimpleNamespace(job_id="1", status=None, is_own=lambda _status: True, update=nothing)
-    state: Any = SimpleNamespace(store_soon=lambda: None)
+    states = stored if stored is not None else []
+    state: Any = SimpleNamespace(store_soon=lambda: states.append(of_server.to_state()))
+    of_server = Extension(server, job, state, name="ada")
+    return of_server
 
-    extended = await Extension(server, job, state, name="ada").extend(5, by="tea")
+
+def running_job() -> Job:
+    """A job that ends in ten minutes."""
+    now = time.time()
+    return replace(JOB, starts_at=now - 1, ends_at=now + 600)
+
+
+async def test_a_server_that_has_only_just_started_is_extended() -> None:
+    """In the last snapshot, which is new enough otherwise, its job is still pending and has no node."""
+    client = StandInClient(running_job())
+    extended = await extension(client).extend(5, by="tea")
 
     assert (extended.seconds, extended.by, client.minutes) == (300, "tea", [5])
+
+
+TWICE = Extend(by="2h", times=2)
+DAY = 24 * 60
+ASKED: dict[str, tuple[list[tuple[str, int, bool]], list[int]]] = {
+    "one instructor, again and again": ([("carl", 720, False)] * 4, [720, 720]),
+    "two who teach each other": ([("carl", 500, False), ("dora", 500, False)] * 2, [500, 500, 440]),
+    "the last is cut": ([("carl", 1439, False), ("dora", 60, False), ("carl", 1, False)], [1439, 1]),
+    "the user has their own": (
+        [("carl", DAY, False), ("", 120, False), ("", 120, False), ("", 1, False), ("dora", 1, False)],
+        [DAY, 120, 120],
+    ),
+    "what the user had is not the instructors'": ([("", 120, False), ("carl", DAY, False)], [120, DAY]),
+    "an administrator is free": ([("root", DAY, True)] * 3, [DAY] * 3),
+    "and leaves the instructors theirs": (
+        [("root", DAY, True), ("carl", DAY, False), ("carl", 1, False), ("root", 1, True)],
+        [DAY, DAY, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["one hub", "a hub that is restarted each time"])
+@pytest.mark.parametrize("rule", [TWICE, None], ids=["a profile with extend", "a profile without"])
+@pytest.mark.parametrize(("asked", "given"), ASKED.values(), ids=ASKED.keys())
+async def test_instructors_together_extend_one_server_by_a_day(
+    asked: list[tuple[str, int, bool]], given: list[int], rule: Extend | None, restarted: bool
+) -> None:
+    """Whoever asks, however often, and whatever its user may: by (minutes, for an administrator without limit)."""
+    client, stored = StandInClient(running_job()), list[Any]()
+    of_server, refused = extension(client, rule=rule, stored=stored), 0
+    for by, minutes, unlimited in asked:
+        try:
+            await of_server.extend(minutes, by=by, unlimited=unlimited)
+        except RequestError:
+            refused += 1
+        if restarted:
+            of_server = extension(client, rule=rule, stored=stored)
+            of_server.load(stored[-1] if stored else {})
+
+    expected = given if rule is not None else [minutes for minutes in given if minutes != 120]
+    assert (client.minutes, refused) == (expected, len(asked) - len(expected))
+
+
+async def test_what_instructors_have_added_is_on_record_before_slurm_is_asked() -> None:
+    """A hub that is killed meanwhile does not forget it; what Slurm refuses is taken back, and silence is not."""
+
+    class Client(StandInClient):
+        """Fails."""
+
+        async def extend(self, _job_id: str, minutes: int, **_prefix: object) -> bool:
+            """Ask Slurm."""
+            self.minutes.append(minutes)
+            seen.append(stored[-1])
+            if minutes == 3:
+                raise SlurmUnavailable("No answer.")
+            return minutes != 2
+
+    seen, stored = list[Any](), list[Any]()
+    of_server = extension(Client(running_job()), stored=stored)
+    outcomes = list[str]()
+    for minutes in (1, 2, 3):
+        try:
+            await of_server.extend(minutes, by="carl")
+        except (NotExtended, SlurmUnavailable) as error:
+            outcomes.append(type(error).__name__)
+
+    assert [state["extension"]["by_staff"] for state in seen] == [60, 180, 240]
+    assert (outcomes, of_server.to_state()) == (["NotExtended", "SlurmUnavailable"], {"extension": {"by_staff": 240}})
+
+
+@pytest.mark.parametrize("by_staff", ["1", None, -1, 1.5, 86400])
+async def test_a_state_that_is_no_number_of_seconds_leaves_instructors_nothing(by_staff: object) -> None:
+    """Nor does one that says that all is used."""
+    client = StandInClient(running_job())
+    of_server = extension(client)
+    of_server.load({"extension": {"by_staff": by_staff}})
+
+    with pytest.raises(NotExtended) as raised:
+        await of_server.extend(1, by="carl")
+    assert (str(raised.value), client.minutes) == (
+        "Instructors have extended this server by 24 h already, and that is the most. An administrator can extend it "
+        "further.",
+        [],
+    )
