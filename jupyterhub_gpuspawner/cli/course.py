@@ -48,6 +48,8 @@ def course() -> None:
 def check(*, name: str | None, session: str, past: bool, as_json: bool, config: Path) -> None:
     """Count the seats of each session of course NAME, and list what would go wrong; without NAME, of every course.
 
+    Slurm is asked as each participant whether it would take their job: each question takes one of its job numbers.
+
     Exit code 0: everybody fits in each session; 1: not, or the course's file is wrong; 3: Slurm does not answer.
     """
     if session and name is None:
@@ -104,7 +106,8 @@ def rehearse(
     whether home folder, environment, materials, GPU and the ways to the hub are in order; a table at the end has the
     causes. It says first what it costs, and asks. Like `check --submit` it submits as the hub does.
 
-    Without --real, Slurm is asked as if each of them started a server as soon as the session's may be started.
+    Without --real, Slurm is asked as if each of them started a server as soon as the session's may be started. Each
+    question takes one of Slurm's job numbers.
     One question knows nothing of the others, so without --only the last line says how many fit together, as `check`
     counts them. Exit code 0: each one would start with the session, and all fit together; 1: not.
     """
@@ -325,6 +328,11 @@ def report(*, name: str, only: tuple[str, ...], address: str) -> None:
     rows = [("USER", "STATE", "START", "NODE", "LAST ACTIVE", "FAULT")]
     for person in participants:
         if not only or person["user"] in only:
-            active = person["last_activity"] or "never"
+            active = _local(person["last_activity"]) if person["last_activity"] else "never"
             rows.append((person["user"], person["state"], person["stage"], person["node"], active, person["fault"]))
     click.echo(table(rows))
+
+
+def _local(moment: str) -> str:
+    """A time of a document as people read it, in the zone of this machine."""
+    return f"{datetime.fromisoformat(moment).astimezone():%Y-%m-%d %H:%M}"

@@ -320,7 +320,8 @@ def _plan_of_profile(
     missing = [name for name in names if name in inputs.without_account.get(cluster, ())]
     if elsewhere := [name for name in missing if name not in inputs.without_any_account]:
         problems.append(Problem("people", f"No account or home folder{on}: {some(elsewhere)}."))
-    planned = plan_of(course_date, request, inputs.snapshots[cluster], names, opens=opens.timestamp(), on=on)
+    of = f" of profile {base}" if len(profiles_of(course, course_date)) > 1 else ""
+    planned = plan_of(course_date, request, inputs.snapshots[cluster], names, opens=opens.timestamp(), on=on, of=of)
     excluded |= dict.fromkeys(missing, f"has no account or home folder{on or ' on this machine'}.")
     begun = opens_at(course, course_date).timestamp() <= inputs.taken_at
     served = planned.served if begun else frozenset()
@@ -335,10 +336,12 @@ def plan_of(
     *,
     opens: float,
     on: str = "",
+    of: str = "",
 ) -> SessionPlan:
     """The plan of a session in which each of these people makes this request; ``snapshot`` is of its cluster.
 
-    ``opens``: when the first servers are started, in seconds since the epoch; ``on`` is of :attr:`SessionPlan.on`.
+    ``opens``: when the first servers are started, in seconds since the epoch; ``on`` is of :attr:`SessionPlan.on`, and
+    ``of`` such as `` of profile k80`` where a session has several.
     """
     resources, plan = request.resources, SessionPlan(session, tuple(names))
     start, end, name = session.start.timestamp(), session.end.timestamp(), request.resources.reservation_name
@@ -366,7 +369,7 @@ def plan_of(
         return _with(plan, [*problems, Problem("unknown", text)])
     length = max(length_of(resources, snapshot.partition_by_name[partition]) for partition in offered)
     lowered = resources.time is not None  # for whoever starts later, as course_profile does
-    problems += _of_time(None if lowered else own, length, start=start, opens=opens, end=end)
+    problems += _of_time(None if lowered else own, length, start=start, opens=opens, end=end, of=f"{of}{on}")
     begins = own.start if own is not None and own.start is not None else opens
     own_jobs = _own_jobs(snapshot, names, name, offered)
     return SessionPlan(
@@ -647,22 +650,25 @@ def _not_admitted(own: Reservation, people: Sequence[str]) -> list[str]:
     return [name for name in people if name not in admitted or name in denied]
 
 
-def _of_time(own: Reservation | None, length: float, *, start: float, opens: float, end: float) -> Iterator[Problem]:
+def _of_time(
+    own: Reservation | None, length: float, *, start: float, opens: float, end: float, of: str
+) -> Iterator[Problem]:
     """A job starts only if its time limit ends within the reservation (slurm.conf(5); the flag FLEX lifts that)."""
     session = end - start
     if length < end - max(start, opens) - 2 * MARGIN:
         yield Problem(
-            "time", f"Servers end after {duration(length)}, before the session does, which takes {duration(session)}."
+            "time",
+            f"Servers{of} end after {duration(length)}, before the session does, which takes {duration(session)}.",
         )
     elif opens + length < end - 2 * MARGIN:
         early = duration(end - opens - length)
-        yield Problem("time", f"Servers that are started ahead end {early} before the session does.")
+        yield Problem("time", f"Servers{of} that are started ahead end {early} before the session does.")
     if own is None or own.end is None or "FLEX" in own.flags or own.flags & _SOME_DAYS:
         return
     if own.end - length < end:
         margin = own.end - length - start
         yield Problem(
             "time",
-            f"Servers that are started more than {duration(margin)} after the session begins do not run: they request "
-            f"{duration(length)}, and reservation {own.name} ends before that.",
+            f"Servers{of} that are started more than {duration(margin)} after the session begins do not run: they "
+            f"request {duration(length)}, and reservation {own.name} ends before that.",
         )

@@ -42,7 +42,7 @@ from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.cluster.fleet import begin_fleet
 from jupyterhub_gpuspawner.hub.course.ahead import begin_courses
-from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, is_no_deletion
+from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, define_scope, is_no_deletion
 from jupyterhub_gpuspawner.hub.events.life import begin_events
 from jupyterhub_gpuspawner.hub.idle_watch import begin_idle
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
@@ -186,6 +186,7 @@ def register() -> None:
     app = this_hub()
     if app is not None and not app.handlers and record(app):
         GPUProfilesSpawner.default_form = staticmethod(render_form)
+        define_scope()
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         # the tables before they are used, and the slugs before the folder is read, which the check does

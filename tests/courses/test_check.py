@@ -530,6 +530,25 @@ def test_the_report_says_how_many_get_each_profile() -> None:
     assert texts(report_of(two_profiles(cluster(*NODES)), {}, None, {})) == ["There is no reservation ml."]
 
 
+def test_a_fault_of_one_of_several_profiles_names_it() -> None:
+    """Of one alone, there is no other that could be meant."""
+    profiles = parse_profiles(
+        [
+            {"display_name": slug, "slug": slug, "slurm": {"partition": "gpu", "gpus": 1, "cpus": 1, "time": time}}
+            for slug, time in (("long", "8:00:00"), ("short", "1:00:00"))
+        ]
+    )
+
+    def remarks(*chosen: str) -> list[str]:
+        changes = {"sessions": [DAY], "zone": "UTC", "roster": "t[1-8]", "profile": list(chosen), "start_ahead": None}
+        file = CourseFile("deep", course(DEEP_LEARNING, **changes))
+        (plan,) = plans(file, CourseInputs(profiles, {"": replace(snapshot(), taken_at=START - DAYS)}))
+        return [remark.text for remark in plan.remarks]
+
+    late = "end after 1 h, before the session does, which takes 8 h."
+    assert (remarks("short"), remarks("long", "short")) == ([f"Servers {late}"], [f"Servers of profile short {late}"])
+
+
 def test_the_report_names_the_profile_that_would_have_to_request_less() -> None:
     """And what becomes of people whom Slurm refuses the last of the profiles."""
     plan, smaller = two_profiles(snapshot()), Smaller("cpus-per-task", 1, 8, rank=0)

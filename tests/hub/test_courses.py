@@ -16,7 +16,6 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS
 from tests.fixtures.hubs import LIGHT, start_hub
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until_equal
@@ -164,11 +163,15 @@ ATTACKS: Mapping[str, tuple[str, str, str, Any, int]] = {
     "a participant": ("bob", "POST", "/gpuspawner/courses/deep/stop", None, 404),
     "a participant who reads": ("bob", "GET", "/gpuspawner/courses/deep", None, 404),
     "an instructor who starts for others": ("ada", "POST", "/users/dora/server", None, 404),
-    "an instructor who chooses what runs": ("ada", "POST", "/users/bob/server", {"profile": "light", "cpus": 2}, 403),
-    "an instructor who names a server": ("ada", "POST", "/users/bob/servers/x", {"profile": "light"}, 403),
-    "an instructor who repeats what a participant chose": ("carl", "POST", "/users/dora/server", None, 400),
-    "an instructor who stores a choice": ("ada", "PATCH", "/users/bob/server", {"user_options": {"cpus": 2}}, 403),
-    "an instructor who stores a server": ("ada", "PUT", "/users/bob/servers/x", {"user_options": {"cpus": 2}}, 403),
+    "an instructor who chooses what runs": ("ada", "POST", "/users/bob/server", {"profile": "light", "cpus": 2}, 404),
+    "an instructor who names a server": ("ada", "POST", "/users/bob/servers/x", {"profile": "light"}, 404),
+    "an instructor who repeats what a participant chose": ("carl", "POST", "/users/dora/server", None, 404),
+    "an instructor who starts past the course": ("ada", "POST", "/users/bob/server", {"profile": "course-deep"}, 404),
+    "an instructor who stops past the course": ("ada", "DELETE", "/users/bob/server", None, 404),
+    "an instructor who stops a named server": ("ada", "DELETE", "/users/bob/servers/x", None, 404),
+    "an instructor who extends past the course": ("ada", "POST", "/gpuspawner/servers/bob/extend", None, 404),
+    "an instructor who stores a choice": ("ada", "PATCH", "/users/bob/server", {"user_options": {"cpus": 2}}, 404),
+    "an instructor who stores a server": ("ada", "PUT", "/users/bob/servers/x", {"user_options": {"cpus": 2}}, 404),
     "an instructor who chooses for others": ("ada", "POST", "/users/dora/server", {"profile": "light"}, 404),
     "an instructor who wants a participant's token": ("ada", "POST", "/users/bob/tokens", {}, 403),
     "an instructor who enlarges the group": ("ada", "POST", "/groups/course-deep/users", {"users": ["dora"]}, 403),
@@ -196,13 +199,32 @@ def test_an_instructor_has_no_way_into_a_server_nor_to_the_admins_page(hub: HubP
     assert ours == sorted(
         f"{scope}!group=course-deep"
         for scope in (
-            *("delete:servers", "list:users", "read:servers", "read:users:activity", "read:users:name"),
-            START_SERVERS,
+            "custom:gpuspawner:teach",
+            "list:users",
+            "read:servers",
+            "read:users:activity",
+            "read:users:name",
         )
     )
     assert [
         scope for scope in scopes if "!user=ada" not in scope and "!server" not in scope and scope not in ours
     ] == []
+
+
+def test_an_instructor_has_no_right_to_a_participants_server_that_is_not_of_the_course(hub: HubProcess) -> None:
+    """Neither on the course's page nor past it; eve may have been added to the course for that."""
+    token = token_of(hub, "ada")
+    hub.spawn("eve", {"profile": "light"})
+    extend = hub.api("POST", "/gpuspawner/servers/eve/extend", {"minutes": 5}, token=token)
+    stopped = hub.api("DELETE", "/users/eve/server", token=token)
+    ada = Visitor(hub, "ada")
+    page = ada.session.post(f"{hub.url}/hub/gpuspawner/stop/eve", data={"_xsrf": ada._xsrf}, timeout=60)
+    course = [act(hub, "deep", action, token, only=["eve"]) for action in ("stop", "extend", "start")]
+
+    assert (extend.status_code, stopped.status_code, page.status_code) == (404, 404, 404)
+    assert course == [{"eve": "unchanged"}, {"eve": "unchanged"}, {"eve": "refused"}]
+    assert (people(hub, "deep", token)["eve"], (hub.server("eve") or {}).get("ready")) == ("elsewhere", True)
+    hub.end("eve")
 
 
 def test_hostile_course_files_harm_no_other_course(hub: HubProcess) -> None:

@@ -212,7 +212,10 @@ class CoursesHandler(OfCourses):
     """The courses that the caller teaches."""
 
     async def get(self) -> None:
-        """The courses document, version 1. Needs the scopes `list:users` and `read:servers` for a course's group."""
+        """The courses document, version 1. Needs the scopes `list:users` and `read:servers` for a course's group.
+
+        `custom:gpuspawner:teach` for the group is enough, too.
+        """
         self.require_credentials()
         courses = await courses_taught(self, READING)
         book = course_book(self.settings)
@@ -226,7 +229,10 @@ class CourseHandler(OfCourses):
     """A course with its people."""
 
     async def get(self, course_name: str) -> None:
-        """The course document, version 1. Needs the scopes `list:users` and `read:servers` for the course's group."""
+        """The course document, version 1. Needs the scopes `list:users` and `read:servers` for the course's group.
+
+        `custom:gpuspawner:teach` for the group is enough, too.
+        """
         course = await self.course(course_name, READING)
         participants = self.actions.participants(course)
         document = course_document(
@@ -261,7 +267,9 @@ class CourseActionHandler(OfCourses):
     """Start or stop the servers of a course's people, show them a message, or give their servers more time."""
 
     async def post(self, course_name: str, action: str) -> None:
-        """The outcomes document, version 1; 400 names the field. Needs the scopes of the course's instructors.
+        """The outcomes document, version 1; 400 names the field. It is about the course's servers alone.
+
+        Needs `custom:gpuspawner:teach` for the course's group, or JupyterHub's scopes for all servers of its people.
 
         The body is a JSON object: `only`, a list of user names, or of servers as `USER/SERVER`, which are refused where
         the participant has another server now (default: everybody in the course); for `start` also

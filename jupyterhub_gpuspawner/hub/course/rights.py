@@ -1,7 +1,9 @@
 """The rights of instructors: for each course a JupyterHub group of its people and a role of its instructors.
 
-The role's scopes are filtered by the group, so JupyterHub itself checks every request. Group and role carry a mark;
-those of the same name without it belong to somebody else and are not touched.
+The role's scopes are filtered by the group, so JupyterHub itself checks every request. They let instructors see the
+people and their servers, and use the pages and the REST API of courses, which act on the course's servers alone: no
+scope of JupyterHub's for servers knows which of a person's they are. Group and role carry a mark; those of the same
+name without it belong to somebody else and are not touched.
 
 JupyterHub deletes roles that are not in its configuration whenever it starts; they are made again when the hub has
 started. An authenticator with ``manage_groups`` or ``manage_roles`` sets the groups and roles of a user anew at each
@@ -20,7 +22,7 @@ from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.roles import create_role, delete_role, grant_role, strip_role
-from jupyterhub.scopes import has_scope
+from jupyterhub.scopes import define_custom_scopes, has_scope
 from sqlalchemy import delete, event, insert, select
 from sqlalchemy.orm import Session
 from tornado import web
@@ -57,7 +59,7 @@ class GPUCourses(Configurable):
         config=True,
         help="""Whether instructors may add people to their course on its page, within `people` and `groups`: somebody
         whom the hub knows already, or whom the authenticator's `allowed_users` or `allow_all` let in. Instructors can
-        start and stop the servers of everybody on their course.""",
+        start and stop the course's server of everybody on their course, and no other one.""",
     )
     every = Seconds(
         1.0,
@@ -97,10 +99,20 @@ _OWN = "Instructors of a course (made by jupyterhub-gpuspawner)"
 """The description of a role that was made here."""
 
 
+TEACH = "custom:gpuspawner:teach"
+"""The scope of instructors, filtered by a course's group: to start, stop and extend the servers of that course, and to
+show messages. Neither starting nor stopping a server of JupyterHub's own scopes is among theirs."""
+
+
+def define_scope() -> None:
+    """Let JupyterHub know :data:`TEACH`, before it reads roles and tokens."""
+    define_custom_scopes({TEACH: {"description": "Start, stop and extend the servers of courses."}})
+
+
 def instructor_scopes(group: str) -> list[str]:
-    """What instructors may do with the users in this group: see them and their servers, start and stop these."""
-    of_group = ("list:users", "read:users:name", "read:users:activity", "read:servers", START_SERVERS, "delete:servers")
-    return [f"{scope}!group={group}" for scope in dict.fromkeys(of_group)]
+    """What instructors may do with the users in this group: see them and their servers, and teach."""
+    of_group = ("list:users", "read:users:name", "read:users:activity", "read:servers", TEACH)
+    return [f"{scope}!group={group}" for scope in of_group]
 
 
 READING = ("list:users", "read:servers")
@@ -109,11 +121,15 @@ STOPPING = ("list:users", "delete:servers")
 
 
 def teaches(parsed_scopes: Mapping[str, Any], slug: str, scopes: Sequence[str] = (*STARTING, *STOPPING)) -> bool:
-    """Whether a request with ``parsed_scopes`` has these for a course's people: by default all of its instructors.
+    """Whether a request with ``parsed_scopes`` may teach a course, or has these for all servers of its people.
 
-    This holds for its instructors, and for administrators; a token needs the scopes, too.
+    The former holds for its instructors, the latter for administrators; a token needs the scopes, too.
     """
-    return all(has_scope(f"{scope}!group={group_name(slug)}", parsed_scopes) for scope in scopes)
+
+    def of_group(scope: str) -> bool:
+        return bool(has_scope(f"{scope}!group={group_name(slug)}", parsed_scopes))
+
+    return of_group(TEACH) or all(map(of_group, scopes))
 
 
 async def courses_taught(handler: BaseHandler, scopes: Sequence[str] = (*STARTING, *STOPPING)) -> tuple[HubCourse, ...]:

@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.course.additions import (
     user_names,
 )
 from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, HubPeople, ServersCourse, course_of_server
-from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, people_of_hub, update_rights
+from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, define_scope, people_of_hub, update_rights
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 from tests.fixtures.databases import hub_session
 
@@ -42,6 +42,7 @@ sessions: [{date: 2999-03-04, from: 9:00, to: 17:00}]
 @pytest.fixture
 def session() -> Iterator[Session]:
     """A hub's database with the default roles."""
+    define_scope()
     with hub_session() as session:
         for role in roles.get_default_roles():
             roles.create_role(session, role)

@@ -188,7 +188,7 @@ def extension(client: StandInClient, *, rule: Extend | None = None, stored: list
     job: Any = SimpleNamespace(job_id="1", status=None, is_own=lambda _status: True, update=nothing)
     states = stored if stored is not None else []
     state: Any = SimpleNamespace(store_soon=lambda: states.append(of_server.to_state()))
-    of_server = Extension(server, job, state, name="ada")
+    of_server: Extension = Extension(server, job, state, name="ada")
     return of_server
 
 
