@@ -315,7 +315,7 @@ def positions_of(indices: SlurmIndices, topology: NodeTopology) -> dict[SlurmInd
     if all(index in by_number for index in indices):
         return {index: by_number[index] for index in indices}
     if len(indices) == len(topology.gpus):
-        return {index: n for n, index in enumerate(sorted(indices))}
+        return {index: sorted(indices).index(index) for index in indices}
     return None
 
 

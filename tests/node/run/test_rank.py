@@ -202,6 +202,17 @@ def test_gpus_that_slurm_gave_to_each_task_stay_with_it() -> None:
     ]
 
 
+def test_gpus_that_slurm_gave_to_each_task_are_found_in_a_device_cgroup() -> None:
+    """To Slurm the job's GPUs are 5 and 7, the first beside the second socket; to the driver, and to CUDA, 0 and 1."""
+    gpus = tuple(replace(K80.gpus[n], index=index) for index, n in enumerate((3, 1)))
+    links = tuple(tuple(K80.link(a, b) for b in (3, 1)) for a in (3, 1))
+    node = replace(K80, gpus=gpus, links=links, nics=(), nic_links=(), nic_numa=(), source="nvml+sysfs")
+
+    tasks = step(node, 2, "5,7", "0-1,12-13", CUDA_VISIBLE_DEVICES="{}")
+
+    assert parts_of(tasks) == ["0 on 12-13", "1 on 0-1"]
+
+
 def test_mig_devices_are_divided_by_their_uuids() -> None:
     """MIG devices have no number; each task gets the UUIDs of its own."""
     parts = MIG.gpus[2:]
