@@ -171,6 +171,7 @@ def test_what_a_killed_job_leaves_goes_with_the_next_start_there(folder: Path) -
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 def test_stops_at_random_moments_leave_nothing(folder: Path) -> None:
     """Three hundred starts, stopped within the first two seconds, most of them while the script begins."""
     seed = random.randrange(2**32)
