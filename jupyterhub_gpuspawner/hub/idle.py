@@ -9,7 +9,6 @@ last summary and not to the present, so that work of the last minutes, of which 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
@@ -287,10 +286,9 @@ class IdleTimes:
         """Delete rows older than :data:`RETENTION_SECONDS`."""
         delete_older(self._session, _TABLE.c.seen, RETENTION_SECONDS)
 
-    def to_take_up(self, now: float | None = None) -> list[IdleTime]:
-        """Those that a hub that was restarted goes on with."""
-        at = time.time() if now is None else now
-        wanted = select(_TABLE).where(_TABLE.c.over.is_(False), _TABLE.c.seen > at - RESTORED_SECONDS)
+    def to_take_up(self) -> list[IdleTime]:
+        """Those that are not over as far as the table says, the oldest first."""
+        wanted = select(_TABLE).where(_TABLE.c.over.is_(False)).order_by(_TABLE.c.id)
         return [_time(row) for row in self._session.execute(wanted).mappings()]
 
     def keeps(self) -> dict[tuple[str, str, str], int]:

@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
 from jupyterhub_gpuspawner.hub.idle import (
+    RESTORED_SECONDS,
     ROW_AFTER,
     SERVERS,
     IdleServer,
@@ -106,6 +107,8 @@ class IdleWatch:
         self._times = IdleTimes(app.db)
         self._stored: dict[tuple[str, str, str], IdleTime] | None = None
         """Idle times of before the hub's restart, which have not been taken up yet."""
+        self._over: list[IdleTime] = []
+        """Those that are over, and open in the database: nothing else knows of them."""
         self._keeps: dict[tuple[str, str, str], int] = {}
         self._stopping: set[tuple[str, str]] = set()
 
@@ -114,39 +117,51 @@ class IdleWatch:
         now = time.time() if now is None else now
         if self._stored is None:
             self._keeps = self._times.keeps()
-            self._stored = {(row.user, row.server, row.job_id): row for row in self._times.to_take_up(now)}
+            self._stored = {(row.user, row.server, row.job_id): row for row in self._times.to_take_up()}
+        if self._stored:
+            jobs = set(self._jobs())  # others ended while the hub was down
+            left = [key for key, row in self._stored.items() if key not in jobs or row.seen <= now - RESTORED_SECONDS]
+            self._over.extend(self._stored.pop(key) for key in left)
         rules = self._rules()
         activity = self._activity() if rules.ask_for_activity else {}
         looked, due = set(), []
-        rows: list[tuple[tuple[str, str] | None, IdleTime]] = []
+        rows: dict[tuple[str, str], IdleTime] = {}
         for spawner, server in self._running():
             key = (server.user, server.name)
             before = idle_server(*key, server.job_id) or self._first(server)
             idle = _looked_at(before, server, rules, activity, now)
             if before.row is not None and idle.row is None:
-                rows.append((None, replace(before.row, over=True)))
+                self._over.append(before.row)
             row = _row(server, idle)
             if row is not None and row != idle.row:
-                rows.append((key, row))
+                rows[key] = row
             _log(spawner, before, idle, row)
             SERVERS[key] = idle
             looked.add(key)
             if idle.verdict.state is State.DUE and idle.rule.action is IdleAction.STOP:
                 due.append((key, spawner))
-        rows += ((None, row) for row in _of_those_gone(looked | self._being_stopped(), now))
+        self._over.extend(_of_those_gone(looked | self._being_stopped(), now))
         self._write(rows)
         for key, spawner in due:
             if key not in self._stopping:
                 self._stopping.add(key)
                 in_background(self._stop(key, spawner))
 
-    def _write(self, rows: list[tuple[tuple[str, str] | None, IdleTime]]) -> None:
-        """Write rows, with the keys of the servers that they are of; None for those that are over."""
-        if not rows:
+    def _write(self, rows: Mapping[tuple[str, str], IdleTime]) -> None:
+        """Write the rows of servers, and close those that are over; what fails is written with the next pass."""
+        if not rows and not self._over:
             return
-        for (key, _), written in zip(rows, self._times.write(row for _, row in rows), strict=True):
-            if key is not None:
-                SERVERS[key] = replace(SERVERS[key], row=written)
+        written = self._times.write([*rows.values(), *(replace(row, over=True) for row in self._over)])
+        self._over.clear()
+        for key, row in zip(rows, written):  # noqa: B905 - those that are over follow
+            SERVERS[key] = replace(SERVERS[key], row=row)
+
+    def _jobs(self) -> Iterator[tuple[str, str, str]]:
+        """The user, the server's name and the job's id of each server with a job."""
+        for user in self._app.users.values():
+            for spawner in list(user.spawners.values()):
+                if has_job(spawner):
+                    yield user.name, spawner.name, server_of(spawner, with_start=False).job_id
 
     def _running(self) -> Iterator[tuple[Any, Server]]:
         for user in self._app.users.values():
@@ -233,12 +248,13 @@ class IdleWatch:
         except Exception:  # noqa: BLE001 - the next pass tries again
             get_logger().exception("The idle server of %s could not be stopped", log_name(spawner))
             return
-        if idle.row is not None:
-            try:
-                self._times.write([replace(idle.row, seen=now, stopped=True, over=True)])
-            except SQLAlchemyError as error:
-                get_logger().warning("That %s was stopped is not recorded: %s", log_name(spawner), fault(error))
         SERVERS.pop(key, None)
+        if idle.row is not None:
+            self._over.append(replace(idle.row, seen=now, stopped=True))
+            try:
+                self._write({})
+            except SQLAlchemyError as error:
+                get_logger().warning("That %s was stopped is not recorded yet: %s", log_name(spawner), fault(error))
 
 
 def idle_record(server: Server, idle: IdleServer, *, at: float) -> Ending:
@@ -297,7 +313,7 @@ def _of_those_gone(looked: Collection[tuple[str, str]], now: float) -> Iterator[
         gone = SERVERS.pop(key)
         if gone.row is not None:
             idle = gone.verdict.state in (State.IDLE, State.WARNED, State.DUE)
-            yield replace(gone.row, seen=now if idle else gone.row.seen, over=True)
+            yield replace(gone.row, seen=now if idle else gone.row.seen)
 
 
 def _log(spawner: Any, before: IdleServer, after: IdleServer, row: IdleTime | None) -> None:

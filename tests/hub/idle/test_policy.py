@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from jupyterhub import orm
-from sqlalchemy import event
+from sqlalchemy import event, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
@@ -19,6 +21,8 @@ from benchmarks.idle_table import CURVES, Outcome, replay
 from jupyterhub_gpuspawner.hub.idle import (
     SERVERS,
     IdleServer,
+    IdleTime,
+    IdleTimes,
     NotKept,
     Span,
     State,
@@ -39,6 +43,7 @@ from jupyterhub_gpuspawner.records.record import Cause, Kind
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 from tests.fixtures.databases import hub_session
+from tests.fixtures.postgres import about_sqlite
 from tests.standins.hub_spawner import HubSpawner
 
 ROOT = Path(__file__).parents[3]
@@ -165,6 +170,10 @@ class Server(HubSpawner):
         )
         self.uses.append(Use(START + 60 * minute, UsageSummary("12", 300.0, 10, 30.0, gpus=gpus)))
 
+    def used_at(self, minute: int) -> None:
+        gpus = tuple(GpuUse(gpu.index, gpu.uuid, None, 80.0, 80.0, 90.0, 10, 40960, 400) for gpu in PLACEMENT.gpus)
+        self.uses.append(Use(START + 60 * minute, UsageSummary("12", 300.0, 10, 30.0, gpus=gpus)))
+
 
 @pytest.fixture
 def session() -> Iterator[Session]:
@@ -284,6 +293,43 @@ def test_a_server_that_has_ended_is_forgotten_and_its_row_is_closed(session: Ses
 
     (row,) = due_since(session.connection(), 0.0)
     assert (SERVERS, row.over, row.seen) == ({}, True, START + 3700)
+
+
+@about_sqlite
+@pytest.mark.parametrize("end", ["it has ended", "it is used again"])
+def test_a_row_that_could_not_be_closed_is_closed_with_the_next_pass(session: Session, end: str) -> None:
+    """The database takes no changes just when a time without use is over, which only the row still says."""
+    server = Server("ada")
+    watch = hub(session, server)
+    run_watch(watch, server, 5, 60)
+    if end == "it has ended":
+        server.ready = False
+    else:
+        server.used_at(65)
+    session.execute(text("PRAGMA query_only = ON"))
+    with pytest.raises(OperationalError):
+        watch.run_once(START + 3901)
+    session.execute(text("PRAGMA query_only = OFF"))
+    watch.run_once(START + 3961)
+
+    assert [row.over for row in due_since(session.connection(), 0.0)] == [True]
+    assert IdleTimes(session).to_take_up() == []
+
+
+LEFT_OPEN = {
+    "its server ended while the hub was down": ("11", START + 3000),
+    "nothing was heard of its server for hours": ("12", START - 7000),
+}
+
+
+@pytest.mark.parametrize(("job", "seen"), LEFT_OPEN.values(), ids=LEFT_OPEN)
+def test_a_row_that_a_hub_has_left_open_is_closed_by_the_next_hub(session: Session, job: str, seen: float) -> None:
+    """Where no server goes on with it."""
+    left = IdleTime("ada", "", "k80", job, 2, START - 9000, seen, due_at=START - 8000)
+    (left,) = IdleTimes(session).write([left])
+    hub(session, Server("ada")).run_once(START + 3600)
+
+    assert due_since(session.connection(), 0.0) == [replace(left, over=True)]
 
 
 def test_a_server_whose_stop_has_failed_was_kept_as_often_as_before(session: Session) -> None:

@@ -74,7 +74,7 @@ def contents(session: Session) -> list[object]:
         latest_actions(session, "deep"),
         Messages(session).shown(now=NOW),
         read_slugs(session),
-        IdleTimes(session).to_take_up(NOW),
+        IdleTimes(session).to_take_up(),
         ([record.node for record in fleet.records], fleet.grants),
     ]
 
