@@ -56,13 +56,9 @@ from jupyterhub_gpuspawner.hub.kept import begin_kept_starts
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import foreign_encoding, refused_names
-from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
-from jupyterhub_gpuspawner.hub.site.database import (
-    OUTAGE_SECONDS,
-    bring_up_to_date,
-    exposed_database,
-    register_descriptions,
-)
+from jupyterhub_gpuspawner.hub.site.background import begin_garbage
+from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, exposed_database
+from jupyterhub_gpuspawner.hub.site.outage import register_outage
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -194,6 +190,4 @@ def register() -> None:
         register_check(app)
         register_spawn_limit(app)
         app.log.addFilter(is_no_deletion)
-        outage = register_descriptions(app)
-        when_configured(app, *UPKEEP)
-        when_configured(app, lambda app: every(app, OUTAGE_SECONDS, outage.retry, "The look at the database"))
+        when_configured(app, *UPKEEP, register_outage(app))

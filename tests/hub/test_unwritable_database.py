@@ -25,11 +25,10 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.nightly]
 CONFIG = """
 c.JupyterHub.db_url = "sqlite:///hub.sqlite"
 c.JupyterHub.db_kwargs = {"connect_args": {"timeout": 0.1}}
-from jupyterhub_gpuspawner.hub import registration
-from jupyterhub_gpuspawner.hub.site import database as outages
-registration.OUTAGE_SECONDS, outages.OUTAGE_LINE_SECONDS = 0.5, 600.0
+from jupyterhub_gpuspawner.hub.site import outage
+outage.RETRY_SECONDS, outage.LINE_SECONDS = 0.5, 600.0
 """
-"""The look at the database that fails is twice a second, not every minute, and a second line is not due."""
+"""The look at the database that fails is twice a second, and a second line is not due."""
 TAKES_NONE = "The hub's database takes no changes"
 
 

@@ -41,7 +41,7 @@ from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, gpu_count, merged, record_from
 from jupyterhub_gpuspawner.fleet.reported import plausible
 from jupyterhub_gpuspawner.hub.site.background import every
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, connected, in_batches
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, connected, in_batches, is_in_memory
 from jupyterhub_gpuspawner.hub.site.slurm_settings import NODE_RETENTION_DAYS
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document
@@ -90,8 +90,7 @@ class FleetStore:
 
     async def call(self, work: Callable[[], T]) -> T:
         """Call one of the methods below without blocking the hub's loop; raises what it raises."""
-        url = self._engine.url
-        if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        if is_in_memory(self._engine.url):
             return work()
         return await asyncio.to_thread(work)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import stat
 import time
@@ -35,20 +36,16 @@ from sqlalchemy import (
     Table,
     create_engine,
     delete,
-    event,
     insert,
     inspect,
     literal,
     select,
     update,
 )
-from sqlalchemy.engine import Engine, ExceptionContext, make_url
+from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
-    InterfaceError,
-    InternalError,
-    OperationalError,
     PendingRollbackError,
     SQLAlchemyError,
 )
@@ -63,8 +60,11 @@ from jupyterhub_gpuspawner.slurm.reason import Words
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries; the last one is repeated."""
-TO_START, TO_POLL, TO_STOP = 60.0, 20.0, 600.0
-"""Seconds to wait for the database when a server has started, has ended, or is stopped."""
+TO_START, TO_POLL, TO_STOP = 60.0, 20.0, math.inf
+"""Seconds to wait for the database when a server has started, has ended, or is stopped.
+
+A stop waits as long as it takes: JupyterHub has no way back from one that it could not write down.
+"""
 UNAVAILABLE = Words(
     "The hub's database did not respond, or takes no changes, so nothing was done.",
     "Try again in a few minutes; if it lasts, tell an administrator. Servers that run go on.",
@@ -75,9 +75,6 @@ SECONDS = Float(53)
 
 MySQL and MariaDB give a ``FLOAT`` without precision four bytes, which is two minutes off for a time of today.
 """
-OUTAGE_SECONDS = 60.0
-"""Seconds between two lines about a database that takes no changes."""
-OUTAGE_LINE_SECONDS = 0.9 * OUTAGE_SECONDS
 _BATCH_SIZE = 200
 Name = TypeVar("Name", str, int)
 NOT_CACHED: Mapping[str, Any] = {"compiled_cache": None}
@@ -182,63 +179,6 @@ async def takes_changes(orm_spawner: Any, patience: float) -> bool:
     return session is None or await written(session, write, patience)
 
 
-def describe_errors(engine: Engine, failing: Callable[[SQLAlchemyError], None]) -> None:
-    """Give every error of this database a message for users, in place of the driver's, which names files and hosts.
-
-    JupyterHub writes to the database before it calls a spawner, and shows ``jupyterhub_message`` of whatever a login or
-    a start raises. ``failing`` gets the errors because of which all changes fail.
-    """
-    # raised by the session itself, after the error of which the event below tells
-    PendingRollbackError.jupyterhub_message = AWAY_MESSAGE  # type: ignore[attr-defined]
-
-    @event.listens_for(engine, "handle_error")
-    def describe(context: ExceptionContext) -> None:
-        error = context.sqlalchemy_exception
-        if error is not None:
-            vars(error)["jupyterhub_message"] = AWAY_MESSAGE
-        if isinstance(error, (OperationalError, InterfaceError, InternalError)):
-            failing(error)
-
-
-class Outage:
-    """A time in which the hub's database takes no changes: one line in the log each minute, whoever met the errors."""
-
-    def __init__(self, app: JupyterHub) -> None:
-        self._app = app
-        self._logged_at: float | None = None
-        """By the monotonic clock; None while the database works, as far as is known."""
-
-    def failing(self, error: SQLAlchemyError) -> None:
-        """Take note of an error."""
-        now = time.monotonic()
-        if self._logged_at is not None and now - self._logged_at < OUTAGE_LINE_SECONDS:
-            return
-        self._logged_at = now
-        get_logger().error(
-            "The hub's database takes no changes, so nobody can sign in, and no server starts or stops: %s. %s Servers "
-            "that run go on.",
-            fault(error),
-            write_fix(self._app.db_url),
-        )
-
-    def retry(self) -> None:
-        """Write to a database that failed; its error is met like all others."""
-        if self._logged_at is None:
-            return
-        with suppress(SQLAlchemyError):
-            with transaction(self._app.db):
-                self._app.db.execute(update(_SCHEMA).values(version=_SCHEMA.c.version))
-            self._logged_at = None
-            get_logger().warning("The hub's database takes changes again")
-
-
-def register_descriptions(app: JupyterHub) -> Outage:
-    """Describe the errors of this hub's database as soon as it is opened."""
-    outage = Outage(app)
-    app.observe(lambda change: describe_errors(change.new.kw["bind"], outage.failing), "session_factory")
-    return outage
-
-
 def write_fix(db_url: str) -> str:
     """What an admin can do about a database that takes no changes."""
     url = make_url(full_url(db_url))
@@ -287,6 +227,11 @@ def full_url(db_url: str) -> str:
     return db_url if "://" in db_url else f"sqlite:///{db_url}"
 
 
+def is_in_memory(url: URL) -> bool:
+    """Whether the database ends with its one connection, which the hub's process has."""
+    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+
+
 def is_readable(path: Path) -> bool:
     """Whether there is this file; raises ConfigError if this account may not read it, or may not enter its folder."""
     try:
@@ -314,15 +259,15 @@ def open_database(db_url: str, db_kwargs: Mapping[str, Any]) -> Engine:
         engine = create_engine(url, **(configured_value(db_kwargs) or {}))
     except (ArgumentError, ImportError, TypeError) as error:  # TypeError: an unknown name in db_kwargs
         raise ConfigError(str(error), where=where) from error
-    if url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:"):
-        if url.database in (None, "", ":memory:"):
-            raise ConfigError("the database is in the hub's memory, where no command can read it.", where=where)
-        if not is_readable(Path(url.database)):
-            raise ConfigError(
-                f"there is no database {Path(url.database).absolute()}.",
-                where=where,
-                hint="Run the command in the hub's working directory, once the hub has been started.",
-            )
+    if is_in_memory(url):
+        raise ConfigError("the database is in the hub's memory, where no command can read it.", where=where)
+    database = url.database or ""
+    if url.get_backend_name() == "sqlite" and not database.startswith("file:") and not is_readable(Path(database)):
+        raise ConfigError(
+            f"there is no database {Path(database).absolute()}.",
+            where=where,
+            hint="Run the command in the hub's working directory, once the hub has been started.",
+        )
     return engine
 
 
@@ -385,7 +330,7 @@ def exposed_database(db_url: str) -> str:
 TABLES = MetaData()
 """The tables as this version of the package uses them."""
 
-_SCHEMA = Table("gpuspawner_schema", MetaData(), Column("version", Integer, primary_key=True, autoincrement=False))
+SCHEMA = Table("gpuspawner_schema", MetaData(), Column("version", Integer, primary_key=True, autoincrement=False))
 """One row; a database of before this table has no row, and the tables of version 1, as far as they were used."""
 
 
@@ -446,15 +391,15 @@ def upgrade(session: Session, steps: Sequence[tuple[str, Callable[[Operations], 
             if inspect(connection).has_table(table):  # others are made as they are now
                 step(op)
         TABLES.create_all(connection)
-        _SCHEMA.create(connection, checkfirst=True)
-        connection.execute(delete(_SCHEMA))
-        connection.execute(insert(_SCHEMA).values(version=newest))
+        SCHEMA.create(connection, checkfirst=True)
+        connection.execute(delete(SCHEMA))
+        connection.execute(insert(SCHEMA).values(version=newest))
 
 
 def _version(connection: Connection) -> int:
-    if not inspect(connection).has_table(_SCHEMA.name):
+    if not inspect(connection).has_table(SCHEMA.name):
         return 1
-    return connection.execute(select(_SCHEMA.c.version)).scalar() or 1
+    return connection.execute(select(SCHEMA.c.version)).scalar() or 1
 
 
 def bring_up_to_date(app: JupyterHub) -> None:
@@ -519,8 +464,7 @@ class StoredState:
             in_background(self._store_later(session))
 
     async def _store_later(self, session: Session) -> None:
-        if not await written(session, self.store, TO_STOP):
-            self._log.error("The state of %s could not be stored in the hub's database", self._server)
+        await written(session, self.store, TO_STOP)
 
     @property
     def is_deleted(self) -> bool:

@@ -11,14 +11,11 @@ from typing import Any
 
 import pytest
 from jupyterhub import orm
-from jupyterhub.app import JupyterHub
-from sqlalchemy import event, select, text, update
+from sqlalchemy import event, select, text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import InvalidRequestError, OperationalError
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub import jupyterhub_compat
-from jupyterhub_gpuspawner.hub.job.ending import ending_of, words_of
 from jupyterhub_gpuspawner.hub.site import background, database
 from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.database import (
@@ -31,7 +28,6 @@ from jupyterhub_gpuspawner.hub.site.database import (
 )
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import Reconciliation
-from jupyterhub_gpuspawner.records.record import start_failed
 
 
 class Database:
@@ -148,72 +144,6 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "The check for jobs without a server failed and is repeated: (sqlite3.OperationalError) database is locked"
     ]
-
-
-async def test_a_database_that_takes_no_changes_is_one_line_for_all_errors(
-    hub_database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It says what to look at; the next line is about the first change that works again."""
-    app: Any = SimpleNamespace(db=hub_database.session, db_url=str(hub_database.file))
-    outage = database.Outage(app)
-    database.describe_errors(app.db.get_bind(), outage.failing)
-    database.upgrade(app.db)
-    caplog.clear()
-    hub_database.lock()
-    for _ in range(3):
-        with pytest.raises(OperationalError), database.transaction(app.db):
-            app.db.execute(update(orm.Spawner).values(name="changed"))
-        outage.retry()
-    hub_database.unlock()
-    outage.retry()
-    outage.retry()
-
-    folder = hub_database.file.parent
-    assert caplog.messages == [
-        "The hub's database takes no changes, so nobody can sign in, and no server starts or stops: "
-        f"(sqlite3.OperationalError) database is locked. Look at {hub_database.file} and its folder: owner and mode, "
-        f"`df {folder}`, and a mount that is read-only. Servers that run go on.",
-        "The hub's database takes changes again",
-    ]
-
-
-def test_an_outage_that_lasts_is_told_again_each_minute(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Ten errors in a second each, for three minutes: four lines."""
-    clock = SimpleNamespace(now=7000.0)
-    monkeypatch.setattr(database, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    outage = database.Outage(SimpleNamespace(db_url="sqlite:////srv/hub.sqlite"))
-    log_times: list[float] = []
-    for clock.now in range(7000, 7181):
-        for _ in range(10):
-            outage.failing(OperationalError("", {}, Exception("database is locked")))
-        if len(caplog.records) > len(log_times):
-            log_times.append(clock.now)
-
-    assert (log_times, len(caplog.records)) == ([7000, 7054, 7108, 7162], 4)
-
-
-async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_path: Path) -> None:
-    """Not the driver's message, which names a file or a host; here another connection has locked the database."""
-    app = JupyterHub()
-    database.register_descriptions(app)
-    app.session_factory = orm.new_session_factory(f"sqlite:///{tmp_path / 'hub.sqlite'}", connect_args={"timeout": 0})
-    other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    session = app.session_factory()
-
-    session.add(orm.User(name="ann"))
-    with pytest.raises(OperationalError) as raised:
-        session.commit()
-
-    assert jupyterhub_compat.first_line(raised.value) == database.AWAY_MESSAGE
-    ending = ending_of(raised.value)
-    assert ending is not None
-    assert (ending.cause, words_of(ending)) == (start_failed("database"), database.UNAVAILABLE)
-    other.close()
-    session.close()
-    session.get_bind().dispose()
 
 
 def test_a_time_of_today_is_exact_in_every_database() -> None:
