@@ -58,6 +58,7 @@ from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import foreign_encoding, refused_names
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage
 from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, exposed_database
+from jupyterhub_gpuspawner.hub.site.log_lines import show_all_text
 from jupyterhub_gpuspawner.hub.site.outage import register_outage
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
@@ -68,6 +69,7 @@ from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, 
 SETTINGS_CLASSES = (GPUCourses, GPUSessions)
 """The classes of settings that each hub makes one object of, beside its spawners."""
 UPKEEP = (
+    show_all_text,
     begin_garbage,
     begin_reconciliation,
     begin_unfinished,
