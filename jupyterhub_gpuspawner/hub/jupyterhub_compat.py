@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
 from http import HTTPStatus
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -434,6 +435,12 @@ def event_log(app: JupyterHub) -> EventLogger:
 # Whether the hub of this process has been set up with this package, as :mod:`.registration` records it.
 
 _HUBS: WeakSet[JupyterHub] = WeakSet()
+
+
+def listening_sockets(app: JupyterHub) -> list[socket]:
+    """The sockets on which a hub that has started accepts connections; tornado has no public name for them."""
+    sockets: dict[int, socket] = app.http_server._sockets if app.http_server is not None else {}
+    return [each for each in sockets.values() if each.fileno() >= 0]
 
 
 def this_hub() -> JupyterHub | None:

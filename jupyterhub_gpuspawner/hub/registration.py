@@ -59,6 +59,7 @@ from jupyterhub_gpuspawner.hub.site.account import foreign_encoding, refused_nam
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage
 from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, exposed_database
 from jupyterhub_gpuspawner.hub.site.log_lines import show_all_text
+from jupyterhub_gpuspawner.hub.site.open_files import begin_open_files
 from jupyterhub_gpuspawner.hub.site.outage import register_outage
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
@@ -70,6 +71,7 @@ SETTINGS_CLASSES = (GPUCourses, GPUSessions)
 """The classes of settings that each hub makes one object of, beside its spawners."""
 UPKEEP = (
     show_all_text,
+    begin_open_files,
     begin_garbage,
     begin_reconciliation,
     begin_unfinished,

@@ -13,6 +13,7 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -26,6 +27,7 @@ from jupyterhub.spawner import Spawner
 from jupyterhub.utils import AnyTimeoutError
 from tornado import web
 from tornado.httputil import url_concat
+from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
@@ -56,7 +58,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 )
 from jupyterhub_gpuspawner.hub.start.progress import document, waits_in_queue
 from jupyterhub_gpuspawner.hub.start.progress import event as progress_event
-from jupyterhub_gpuspawner.hub.web.handlers import server_named
+from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, server_named
 from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -427,11 +429,28 @@ class NotRunningPage(_WithContent, UserUrlHandler):
     """``/hub/user/...``: the page of a server that is not running."""
 
 
+STREAMS = OpenStreams(12)
+"""The streams that each reader has open about the servers of one user; each holds a file of the hub's."""
+
+
 class ProgressStream(SpawnProgressAPIHandler):
-    """``/hub/api/users/.../progress``: JupyterHub's own handler."""
+    """``/hub/api/users/.../progress``: JupyterHub's own handler, whose streams are counted."""
+
+    _over: asyncio.Future[None]
+
+    async def get(self, user_name: str, *server_name: str) -> None:
+        """The events of a start; beyond :data:`STREAMS` the reader's oldest stream ends with its next event."""
+        reader: Any = self.current_user
+        with STREAMS.one((getattr(reader, "kind", ""), getattr(reader, "name", ""), user_name)) as self._over:
+            await super().get(user_name, *server_name)
 
     async def send_event(self, event: dict[str, Any]) -> None:
         """Send an event; the rights of the request have been checked, and the stream may last for hours."""
+        if self._over.done():
+            with suppress(StreamClosedError):
+                self.write("event: elsewhere\ndata: {}\n\n")
+                await self.flush()
+            raise web.Finish
         forget_rights(self)
         await super().send_event(self._for_reader(event))
 

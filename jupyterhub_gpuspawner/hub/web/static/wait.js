@@ -159,6 +159,13 @@ function waitForServer(page) {
     if (!over) setTimeout(lookAgain, 2000);
   };
 
+  // too many tabs: this one looks again in half a minute
+  events.addEventListener("elsewhere", () => {
+    events.close();
+    clearTimeout(patience);
+    if (!over) setTimeout(lookAgain, 30_000);
+  });
+
   /** From here on another page says what happens. */
   function leave() {
     over = true;
