@@ -1,6 +1,7 @@
 """The hub of docker/compose.yaml: config/jupyterhub_config.py with its SITE lines set for the containers."""
 
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -19,7 +20,11 @@ c.GPUSlurmSpawner.exec_prefix = "runuser -u {username} --"  # in the container t
 c.GPUSlurmSpawner.wrapper_dir = ""
 c.Spawner.cmd = [str(Path(sys.prefix) / "bin" / "jupyterhub-singleuser")]
 
-# Accounts of the image, with one shared password, for trying it out on one machine.
+# Accounts of the image, with one shared password, for trying it out on one machine. Every account of the machine can
+# open the hub's page.
+password = os.environ["HUB_PASSWORD"] or secrets.token_urlsafe(16)
+if not os.environ["HUB_PASSWORD"]:
+    print(f"The password of {os.environ['HUB_USERS']}: {password}", flush=True)
 c.JupyterHub.authenticator_class = "dummy"
-c.DummyAuthenticator.password = os.environ["HUB_PASSWORD"]
+c.DummyAuthenticator.password = password
 c.Authenticator.allowed_users = set(os.environ["HUB_USERS"].split())

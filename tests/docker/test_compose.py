@@ -23,7 +23,7 @@ SLURM, HUB = COMPOSE["services"]["slurm"], COMPOSE["services"]["hub"]
 
 
 def test_only_this_machine_reaches_the_hub() -> None:
-    """The demo's password is public, so the port is published on 127.0.0.1 only."""
+    """All users have one password, so the port is published on 127.0.0.1 only."""
     assert [port.rpartition(":")[0] for port in SLURM["ports"]] == ["127.0.0.1:8000"]
     assert "ports" not in HUB
 
@@ -33,7 +33,7 @@ def hub(two_users: tuple[str, str], public_folder: Path, tmp_path: Path, needs_s
     """Both services; the hub's configuration has a token and free ports after it."""
     run = public_folder / "run"
     environment = {
-        key: value.replace("/run/gpuspawner", str(run)).replace("${HUB_PASSWORD:-demo}", "demo")
+        key: value.replace("/run/gpuspawner", str(run)).replace("${HUB_PASSWORD:-}", "")
         for key, value in HUB["environment"].items()
     }
     environment |= {"HUB_USERS": " ".join(two_users), "PATH": os.environ["PATH"]}
@@ -63,6 +63,7 @@ def hub(two_users: tuple[str, str], public_folder: Path, tmp_path: Path, needs_s
                 hub.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
             try:
                 wait_until(hub.answers, f"the hub answers: {hub.log}")
+                (hub.password,) = re.findall(r"^The password of \w+ \w+: (\S{20,})$", hub.log.read_text(), re.MULTILINE)
                 yield hub
             finally:
                 hub.stop()
