@@ -207,3 +207,29 @@ def test_nothing_is_left_at_its_end(demo: Demo) -> None:
 
     assert (demo.process.returncode, [process for process in processes if process.is_running()]) == (0, [])
     assert not folder.exists()
+
+
+def test_the_slurm_of_an_ordinary_user_runs_nothing_for_others(
+    needs_slurm: None, two_users: tuple[str, str], public_folder: Path
+) -> None:
+    """Its slurmd can become nobody else: a step that another account asks for would run as that user."""
+    own, other = two_users
+    if not works(own, sys.executable, "-c", "import jupyterhub_gpuspawner.demo.slurm_cluster"):
+        pytest.skip(f"{own} cannot read this clone")
+    (public_folder / own).chmod(0o755)
+    folder = public_folder / own / "slurm"
+    command = [sys.executable, "-m", "jupyterhub_gpuspawner.demo.slurm_cluster", str(folder)]
+
+    def step(account: str) -> str:
+        words = [*command_prefix(account), "timeout", "10", "srun", "id", "-un"]
+        environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+        done = subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    with subprocess.Popen([*command_prefix(own), *command], cwd="/", stdout=subprocess.PIPE, text=True) as slurm:
+        try:
+            assert slurm.stdout is not None
+            assert "Slurm is running" in slurm.stdout.readline()
+            assert (step(own), step(other)) == (own, "")
+        finally:
+            slurm.terminate()
