@@ -49,15 +49,16 @@ PROFILES = (("--gres=gpu:a100:1", "--cpus-per-task=4", "--mem=16G"), ("--gres=gp
 def site_of(size: Size) -> Site:
     """Nodes of eight GPUs, with one job of one GPU after the other on each."""
     nodes = [node(f"g{number}", "gpu:a100:8(S:0-1)", cores=32, memory=512000) for number in range(size.nodes)]
-    jobs = "".join(
-        job(
+    jobs = tuple(
+        held
+        for number in range(size.jobs)
+        for held in job(
             number + 1,
             f"g{number % size.nodes}",
             f"{4 * (number // size.nodes)}-{4 * (number // size.nodes) + 3}",
             f"gpu:a100:1(IDX:{number // size.nodes})",
             ends_in=3600 + 60 * (number % 1000),
         )
-        for number in range(size.jobs)
     )
     return site(nodes, [partition("gpu", f"g[0-{size.nodes - 1}]")], jobs=jobs)
 

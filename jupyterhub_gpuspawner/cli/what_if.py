@@ -84,7 +84,7 @@ def what_if(
         slurm = site.spawner("nobody", cluster=name).connection().client.installation
         today = await read_site(slurm)
         if empty:
-            today = replace(today, jobs="")
+            today = replace(today, jobs=())
         then = _changed(today, parameters, add_nodes, lines)
         sites, at = (today,) if then is today else (today, then), time.time()
         answers = await asyncio.gather(*(what_runs(state, requests, at=at, slurm=slurm) for state in sites))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -126,6 +127,8 @@ CLUSTER = Question(
     ),
 )
 """About every job that is pending or holds nodes."""
+HELD = Question((*CLUSTER.slurms, "OverSubscribe"), (*CLUSTER.owners, "Licenses"))
+"""The same, and what else a job keeps from others."""
 
 
 def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, Job]:
@@ -188,6 +191,23 @@ def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJ
         return row
 
     return Table.of(ClusterJob, CLUSTER.jobs(text, mark, job, notice))
+
+
+def parse_held(text: str, mark: str, notice: Notice = ignored) -> Iterator[tuple[ClusterJob, str, tuple[Gres, ...]]]:
+    """The jobs of an answer to :data:`HELD`, each with ``OverSubscribe`` and its licences, which are read like gres.
+
+    That of a remote server, ``matlab@flex``, is ``matlab_flex``. Licences that are not understood are none.
+    """
+    trusted = len(CLUSTER.slurms)
+
+    def job(texts: list[str]) -> tuple[ClusterJob, str, tuple[Gres, ...]]:
+        row, _ = _cluster_job([*texts[:trusted], *texts[trusted + 1 : -1]])
+        licenses: tuple[Gres, ...] = ()
+        with suppress(SlurmOutputError):
+            licenses = gres("Licenses", re.sub("[@/]", "_", present(texts[-1])))
+        return row, texts[trusted], licenses
+
+    return HELD.jobs(text, mark, job, notice)
 
 
 def _cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:

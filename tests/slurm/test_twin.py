@@ -151,7 +151,7 @@ async def test_jobs_hold_what_they_have_whatever_their_partition_says_now(slurm:
         ],
         jobs=job(1, "g1", "0-19", partition="down")
         + job(5, "g5", "0-15", partition="part")
-        + "".join(job(number, f"g{number}", "0-19", partition="few") for number in (2, 3, 4)),
+        + tuple(held for number in (2, 3, 4) for held in job(number, f"g{number}", "0-19", partition="few")),
     )
     four, small = "-c 4; --mem=10; --time=10", "--mem=10; --time=10"
     answers = await ask(
@@ -592,7 +592,8 @@ async def test_names_and_values_of_a_site_that_a_twin_cannot_have_are_left_out_o
         licenses="LicenseName=a/b Total=4 Used=0 Free=4 Reserved=0 Remote=no\n",
     )
     answers = await ask(slurm, of, "-N 2; --mem=10; --time=10", "--nodelist=/etc/hosts; --mem=10; --time=10")
-    assert ([words(answer) for answer in answers.answers], answers.notes) == (
-        ["Resources", "g2  (0,)"],
+    assert ([answer.runs for answer in answers.answers], words(answers.answers[1]), answers.notes) == (
+        [False, True],
+        "g2  (0,)",
         ("Option --nodelist=/etc/hosts is not known here and is left out of the count.",),
     )

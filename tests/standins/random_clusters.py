@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, CpuAllocation, DefaultMemory
+from jupyterhub_gpuspawner.slurm.twin.held import HeldJob
 from jupyterhub_gpuspawner.slurm.twin.site import Site
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
 from tests.standins.resources import resolved
@@ -98,7 +99,7 @@ class Case:
     machines: tuple[Machine, ...]
     limit: str
     """What is special about the partition."""
-    jobs: str
+    jobs: tuple[HeldJob, ...]
     """``scontrol show job -d -o``."""
     running: tuple[ClusterJob, ...]
     reservation: str
@@ -203,7 +204,8 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
                 chance.choice(("old", "new,fast")),
             )
         )
-    jobs, running = [], []
+    jobs: list[HeldJob] = []
+    running = []
     size = chance.choice((1, 2, 3)) if shards else 0
     # whole GPUs first, and then shards, as many for each job: so Slurm chooses the same GPUs in any order of jobs
     for of_case, shares in enumerate(sorted(chance.random() < 0.6 for _ in range(chance.randrange(7)))):
@@ -215,7 +217,7 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
         cpus, memory, gres = held
         ends_in = chance.choice((1800, 7200, 86000))
         job_id = 1000 * (number + 1) + of_case
-        jobs.append(job(job_id, machine.name, cpus, gres, memory=memory, partition=name, ends_in=ends_in))
+        jobs += job(job_id, machine.name, cpus, gres, memory=memory, partition=name, ends_in=ends_in)
         running.append(
             ClusterJob(
                 str(job_id),
@@ -242,7 +244,7 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
         name,
         tuple(machines),
         limit,
-        "".join(jobs),
+        tuple(jobs),
         tuple(running),
         reserved,
         resolved(name, **request),
@@ -320,7 +322,7 @@ def site_of(of: Sequence[Case], parameters: str) -> Site:
         nodes="".join(machine.line() for case in of for machine in case.machines),
         partitions="".join(_partitions(of)),
         reservations="".join(case.reservation for case in of),
-        jobs="".join(case.jobs for case in of),
+        jobs=tuple(held for case in of for held in case.jobs),
     )
 
 

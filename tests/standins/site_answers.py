@@ -1,12 +1,15 @@
-"""Answers of ``scontrol show`` as a site's Slurm gives them, written from a few words."""
+"""Answers as a site's Slurm gives them, written from a few words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed, slurm_version
+from jupyterhub_gpuspawner.slurm.twin.held import HeldJob
 from jupyterhub_gpuspawner.slurm.twin.site import Site
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
 
 NOW = 1_795_000_000.0
 """The moment of the answers, in seconds since the epoch."""
@@ -72,19 +75,26 @@ def job(
     ends_in: float = 3600.0,
     state: str = "RUNNING",
     sharing: str = "OK",
-    name: str = "wrap",
-    licenses: str = "(null)",
-    more: str = "",
-) -> str:
-    """A line of ``scontrol show job -d -o``: what a job holds on one node, until ``ends_in`` seconds after NOW."""
-    count = len(parse_cpulist(cpus))
+    licenses: str = "",
+) -> tuple[HeldJob]:
+    """A job that holds this on one node, until ``ends_in`` seconds after NOW."""
+    cpu_ids = tuple(parse_cpulist(cpus))
+    gres_there = parse_gres(gres)
     return (
-        f"JobId={number} JobName={name} UserId=ada(2001) GroupId=ada(2001) MCS_label=N/A Priority=1 Nice=0 "
-        f"Account=(null) QOS=(null) JobState={state} Reason=None StartTime={NOW - 60:.0f} "
-        f"EndTime={NOW + ends_in:.0f} Partition={partition} NodeList={node} NumNodes=1 NumCPUs={count} CoreSpec=* "
-        f"  Nodes={node} CPU_IDs={format_cpulist(parse_cpulist(cpus))} Mem={memory} GRES={gres} MinCPUsNode=1 "
-        f"MinMemoryNode={memory}M Features=(null) {more} OverSubscribe={sharing} Licenses={licenses} Network=(null) "
-        "Command=/home/ada/run.sh WorkDir=/home/ada\n"
+        HeldJob(
+            job_id=str(number),
+            partition=partition,
+            nodes=(node,),
+            cpus=len(cpu_ids),
+            memory_mib=memory,
+            gres=gres_there,
+            starts_at=NOW - 60,
+            ends_at=NOW + ends_in,
+            exclusive=sharing == "NO",
+            suspended=state == "SUSPENDED",
+            licenses=parse_gres(licenses),
+            allocations=(NodeAllocation(node, cpu_ids, memory, gres_there),),
+        ),
     )
 
 
@@ -98,6 +108,6 @@ def reservation(
     )
 
 
-def site(nodes: Iterable[str], partitions: Iterable[str], **more: str) -> Site:
+def site(nodes: Iterable[str], partitions: Iterable[str], **more: Any) -> Site:
     """A site with these lines; ``more`` are its other answers."""
     return Site(**{"config": config(), "nodes": "".join(nodes), "partitions": "".join(partitions), **more})

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from jupyterhub_gpuspawner.slurm.commands import Installation, run
 from jupyterhub_gpuspawner.slurm.login_node import command_line
 from jupyterhub_gpuspawner.slurm.messages import last_line
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
+from jupyterhub_gpuspawner.slurm.squeue import HELD, STATES
 from jupyterhub_gpuspawner.slurm.twin import controller
+from jupyterhub_gpuspawner.slurm.twin.held import held_jobs
 from jupyterhub_gpuspawner.slurm.twin.site import Question, Request, Site, question_of, version_of
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_allocations
 
@@ -76,7 +79,7 @@ class TwinFailed(SlurmUnavailable):
 
 
 async def read_site(slurm: Installation, *, gres_conf: str | None = None) -> Site:
-    """The site as its Slurm reports it now: six commands.
+    """The site as its Slurm reports it now: seven commands.
 
     gres.conf is read beside slurm.conf where this machine has it, unless lines are given (``gres_conf``). Raises
     SlurmUnavailable and SlurmOutputError.
@@ -89,8 +92,12 @@ async def read_site(slurm: Installation, *, gres_conf: str | None = None) -> Sit
         ("--local", "show", "license", "-o"),
         ("--local", "show", "job", "-a", "-d", "-o"),
     )
-    answers = await asyncio.gather(*(slurm.run("scontrol", *words, limit=OUTPUT_LIMIT) for words in shown))
-    config, nodes, partitions, reservations, licenses, jobs = (answer.output() for answer in answers)
+    mark = secrets.token_hex(8)
+    listed = ("squeue", "--local", "-h", "-a", "-t", STATES, "-O", HELD.columns(mark))
+    commands = [*(("scontrol", *words) for words in shown), listed]
+    answers = await asyncio.gather(*(slurm.run(*command, limit=OUTPUT_LIMIT) for command in commands))
+    config, nodes, partitions, reservations, licenses, details, queue = (answer.output() for answer in answers)
+    jobs = await asyncio.to_thread(held_jobs, queue, mark, details)
     if gres_conf is None:
         gres_conf = "" if slurm.query_prefix else await asyncio.to_thread(_gres_conf, config)
     return Site(config, nodes, partitions, reservations, licenses, jobs, gres_conf)

@@ -86,10 +86,12 @@ HARMLESS = re.compile(r"MailProg|state file|NOTE|mpi|MPI|MessageTimeout|Zero Byt
 """Errors that a slurmctld reports which has no state, no mail and no nodes."""
 WORD = re.compile(r"[^\s\"'\\#/]*")
 """A value that can end neither its word nor its line, and names no file."""
+_DEVICE = re.compile(r"(?:/(?!\.\.(?:/|$))[^\s\"'\\#/]+)+")
 PATHS = {
     "SelectType": re.compile(r"select/[a-z_]+"),
     "PreemptType": re.compile(r"preempt/[a-z_]+"),
-    "File": re.compile(r"(?:/(?!\.\.(?:/|$))[^\s\"'\\#/]+)+"),
+    "File": _DEVICE,
+    "MultipleFiles": _DEVICE,
 }
 """The values that have a slash: names of plugins, and devices, at which slurmctld does not look."""
 TRES = re.compile(r"\b(?:gres|license)/")

@@ -8,9 +8,8 @@ are the caller's), priorities (jobs are tried in their order), prologs and their
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -20,12 +19,13 @@ from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.snapshot import occurrence
 from jupyterhub_gpuspawner.slurm.text import epoch, fields, present, words
 from jupyterhub_gpuspawner.slurm.twin import controller
-from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_allocations, parse_gres
+from jupyterhub_gpuspawner.slurm.twin.held import HeldJob, holders, host_list
+from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres
 
 
 @dataclass(frozen=True)
 class Site:
-    """Answers of a site's Slurm, as text; times in them are seconds since the epoch (``SLURM_TIME_FORMAT=%s``)."""
+    """Answers of a site's Slurm; times in them are seconds since the epoch (``SLURM_TIME_FORMAT=%s``)."""
 
     config: str
     """``scontrol show config``."""
@@ -37,8 +37,8 @@ class Site:
     """``scontrol show reservation -a -o``."""
     licenses: str = ""
     """``scontrol show license -o``."""
-    jobs: str = ""
-    """``scontrol show job -a -d -o``."""
+    jobs: tuple[HeldJob, ...] = ()
+    """Those that hold resources."""
     gres_conf: str = ""
     """gres.conf, or lines of it for some nodes: with ``Cores=`` and ``Links=`` the twin chooses cores beside GPUs.
 
@@ -188,7 +188,9 @@ def question_of(
     if not nodes or not partitions:
         raise SlurmOutputError("scontrol listed no nodes or no partitions.", raw=site.nodes[:200])
     reservations = [*_reservations(site.reservations, at, nodes)]
-    held = [*_held(site.jobs, at, without)]
+    held = [job for job in site.jobs if job.holds_at(at) and job.job_id not in without]
+    if config.get("SelectType") == "select/linear":  # which gives whole nodes, however many CPUs each has
+        held = [replace(job, cpus=0) for job in held]
     drained = [name for name, record in nodes.items() if _out_of_service(record["State"])]
     licenses = _licenses(site.licenses, held)
     in_service = {name: _numbers_per_cpu(nodes[name]) for name in nodes.keys() - drained}
@@ -209,8 +211,8 @@ def question_of(
         "partitions": [_partition(record, nodes) for record in partitions],
         "gres": _gres_lines(nodes, site.gres_conf, notes),
         "drained": host_list(drained),
-        "suspended": _holders([job for job in held if job.suspended], in_service),
-        "held": _holders([job for job in held if not job.suspended], in_service),
+        "suspended": holders([job for job in held if job.suspended], in_service, at),
+        "held": holders([job for job in held if not job.suspended], in_service, at),
         "reservations": [
             reservation.for_twin(at, licenses, attracts=reservation.name in attracting, named=reservation.name in named)
             for reservation in sorted(reservations, key=attrgetter("overlaps"))
@@ -298,31 +300,6 @@ def _partition(record: Mapping[str, str], nodes: Collection[str]) -> dict[str, s
     members = [name for name in expand_nodelist(present(record.get("Nodes"))) if name in nodes]
     on = {"Nodes": host_list(members)} if members else {}  # slurm.conf has no empty value
     return {"PartitionName": record["PartitionName"], **on, **line}
-
-
-_NUMBERED = re.compile(r"(.*?)([0-9]+)")
-
-
-def host_list(names: Iterable[str]) -> str:
-    """``g[1-3,07],login``: short, since slurmctld reads the list once for each of its nodes."""
-    ranges: dict[tuple[str, int], list[list[int]]] = {}
-    others = []
-    for name in names:
-        numbered = _NUMBERED.fullmatch(name)
-        if numbered is None:
-            others.append(name)
-            continue
-        number, width = int(numbered[2]), len(numbered[2]) if numbered[2].startswith("0") else 0
-        spans = ranges.setdefault((numbered[1], width), [])
-        if spans and number == spans[-1][1] + 1 and (not width or len(str(number)) <= width):
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    folded = []
-    for (prefix, width), spans in ranges.items():
-        parts = (f"{low:0{width}}-{high:0{width}}" if low < high else f"{low:0{width}}" for low, high in spans)
-        folded.append(f"{prefix}[{','.join(parts)}]")
-    return ",".join([*folded, *others])
 
 
 # --- gres.conf ------------------------------------------------------------------------------------------------------
@@ -420,113 +397,10 @@ def _reported_lines(record: Mapping[str, str]) -> Iterator[dict[str, str]]:
             yield line
 
 
-# --- jobs that hold resources ---------------------------------------------------------------------------------------
-
-_HOLDING = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"})
-_RECORD = re.compile(r"^(?=JobId=\d+ )", re.MULTILINE)
-_AFTER_NAME = re.compile(r" UserId=\S+ GroupId=", re.ASCII)
-_MIDDLE = re.compile(r" (?:CoreSpec|ThreadSpec)=", re.ASCII)
-_COMMAND = re.compile(r" (?:Command|WorkDir)=", re.ASCII)
+# --- licences and reservations ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Held:
-    """A job that holds resources."""
-
-    partition: str
-    allocations: tuple[NodeAllocation, ...]
-    minutes: int | None
-    """Until its end; None without a time limit."""
-    exclusive: bool
-    suspended: bool
-    """It has given back its CPUs, and nothing else."""
-    licenses: Mapping[str, int]
-
-    def options(self, part: NodeAllocation, numbers_per_cpu: int) -> tuple[str, ...]:
-        """sbatch options of a job that holds on a node what this one holds on its node ``part``."""
-        return (
-            f"--partition={self.partition}",
-            *([f"--cpus-per-task={-(-len(part.cpu_ids) // numbers_per_cpu)}"] if part.cpu_ids else []),
-            *(["--exclusive"] if self.exclusive or not part.cpu_ids else []),
-            *([f"--mem={part.memory_mib}"] if part.memory_mib else []),
-            *([f"--gres={','.join(map(str, part.gres))}"] if part.gres else []),
-        )
-
-
-HOLDERS = 100
-"""Jobs of the twin that hold what jobs of the site hold; there may be thousands of these."""
-
-
-def _holders(held: Sequence[_Held], nodes: Mapping[str, int]) -> list[list[str]]:
-    """sbatch options of jobs that hold what these hold. Jobs of the same size on different nodes are one job.
-
-    ``nodes``: those in service, with :func:`_numbers_per_cpu`.
-
-    When a job ends only decides which gaps the scheduler may fill. So where there would be more than :data:`HOLDERS`
-    jobs, ends are rounded up, to two digits, to one, or to the last.
-    """
-    parts = [(job, part) for job in held for part in job.allocations if part.node in nodes]
-    groups: dict[tuple[tuple[str, ...], int | None, int], list[str]] = {}
-    for digits in (9, 2, 1, 0):
-        groups = {}
-        counts: Counter[tuple[tuple[str, ...], int | None, str]] = Counter()
-        for job, part in parts:
-            shape, minutes = job.options(part, nodes[part.node]), _rounded_up(job.minutes, digits)
-            groups.setdefault((shape, minutes, counts[shape, minutes, part.node]), []).append(part.node)
-            counts[shape, minutes, part.node] += 1
-        if len(groups) <= HOLDERS:
-            break
-    return [
-        [
-            *shape,
-            f"--nodes={len(on)}",
-            f"--nodelist={host_list(on)}",
-            f"--time={'UNLIMITED' if minutes is None else minutes}",
-        ]
-        for (shape, minutes, _), on in groups.items()
-    ]
-
-
-def _rounded_up(minutes: int | None, digits: int) -> int | None:
-    if minutes is None or digits == 0:
-        return None
-    unit: int = 10 ** max(0, len(str(minutes)) - digits)
-    return -(-minutes // unit) * unit
-
-
-def _held(text: str, at: float, without: Collection[str]) -> Iterator[_Held]:
-    """The jobs that hold resources at this moment.
-
-    A job's name, paths and comment are its owner's, and may imitate fields: what counts here stands between its owner's
-    name and its command, and a record in which these are not where they should be is left out.
-    """
-    for record in _RECORD.split(text):
-        named, middle, command = (pattern.search(record) for pattern in (_AFTER_NAME, _MIDDLE, _COMMAND))
-        if named is None or middle is None or command is None or not named.end() < middle.start() < command.start():
-            continue
-        values = fields(record[named.start() : command.start()])
-        job_id = record[len("JobId=") :].partition(" ")[0]
-        if values.get("JobState") not in _HOLDING or job_id in without:
-            continue
-        suspended = values["JobState"] == "SUSPENDED"
-        # a suspended job goes on for the rest of its time, whenever it is resumed
-        ends = None if suspended else epoch(values.get("EndTime"), "EndTime")
-        if ends is not None and ends <= at:
-            continue
-        starts = epoch(values.get("StartTime"), "StartTime") or at
-        yield _Held(
-            partition=values.get("Partition", ""),
-            # select/linear gives whole nodes, and need not name their CPUs
-            allocations=parse_allocations(record[middle.start() : command.start()])
-            or tuple(map(NodeAllocation, expand_nodelist(present(values.get("NodeList"))))),
-            minutes=None if ends is None else max(1, int(ends - max(at, starts)) // 60),
-            exclusive=values.get("OverSubscribe") in ("NO", "USER", "MCS"),
-            suspended=suspended,
-            licenses={gres.name: gres.count for gres in parse_gres(_license(present(values.get("Licenses"))))},
-        )
-
-
-def _licenses(text: str, held: Iterable[_Held]) -> dict[str, int]:
+def _licenses(text: str, held: Iterable[HeldJob]) -> dict[str, int]:
     """How many there are of each licence, without those that are held."""
     totals = {
         _license(record["LicenseName"]): int(record["Total"])
@@ -534,13 +408,11 @@ def _licenses(text: str, held: Iterable[_Held]) -> dict[str, int]:
         if record.get("Total", "").isdigit()
     }
     for job in held:
-        for name, count in job.licenses.items():
-            if name in totals:
-                totals[name] = max(0, totals[name] - count)
+        for item in job.licenses:
+            if (name := _license(item.name)) in totals:
+                totals[name] = max(0, totals[name] - item.count)
     return totals
 
-
-# --- reservations ---------------------------------------------------------------------------------------------------
 
 _FLAGS = frozenset(["MAINT", "FLEX", "MAGNETIC", "STATIC_ALLOC", "ANY_NODES", "OVERLAP"])
 """Flags that decide which jobs run on which of its nodes; the others concern its own beginning and end."""

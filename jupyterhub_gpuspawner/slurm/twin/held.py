@@ -1,0 +1,168 @@
+"""The jobs of a site that hold resources, and the jobs of a twin that hold the same. Pure.
+
+Which jobs there are, on which nodes, and what each has in all is what squeue says, in which no text of a user can pass
+for a field (:mod:`.squeue`). How much of it is on each node is said by ``scontrol show job -d`` alone, where names and
+comments can imitate whole jobs. So of that answer only what is of a job of squeue's, and of its nodes, is used; a job
+that stands there twice is taken to have as much on each node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations
+from jupyterhub_gpuspawner.slurm.squeue import parse_held
+from jupyterhub_gpuspawner.units import Gres, NodeAllocation
+
+_HOLDING = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"})
+
+
+@dataclass(frozen=True)
+class HeldJob:
+    """A job that holds resources; times are seconds since the epoch."""
+
+    job_id: str
+    partition: str
+    nodes: tuple[str, ...]
+    cpus: int
+    """Total over all its nodes."""
+    memory_mib: int
+    """Total over all its nodes."""
+    gres: tuple[Gres, ...]
+    """GPUs, shards and MPS on each node, if all have the same."""
+    starts_at: float | None
+    ends_at: float | None
+    """None without a time limit."""
+    exclusive: bool
+    suspended: bool
+    """It has given back its CPUs, and nothing else."""
+    licenses: tuple[Gres, ...] = ()
+    allocations: tuple[NodeAllocation, ...] = ()
+    """What it has on each of its nodes; empty where that is not known."""
+
+    def holds_at(self, at: float) -> bool:
+        """Whether it has not ended by then; a suspended job goes on for its time whenever it is resumed."""
+        return self.suspended or self.ends_at is None or self.ends_at > at
+
+    def minutes(self, at: float) -> int | None:
+        """From a moment, or its start after that, until its end; None without one."""
+        if self.suspended or self.ends_at is None:
+            return None
+        return max(1, int(self.ends_at - max(at, self.starts_at or at)) // 60)
+
+    def options(self, node: str, numbers_per_cpu: int) -> tuple[str, ...]:
+        """sbatch options of a job that holds on a node what this one holds there."""
+        part = next((part for part in self.allocations if part.node == node), None)
+        if part is not None:  # select/linear gives whole nodes, and need not name their CPUs
+            cpus, memory, gres = -(-len(part.cpu_ids) // numbers_per_cpu), part.memory_mib, part.gres
+        else:
+            cpus, memory, gres = -(-self.cpus // len(self.nodes)), -(-self.memory_mib // len(self.nodes)), self.gres
+        return (
+            f"--partition={self.partition}",
+            *([f"--cpus-per-task={cpus}"] if cpus else []),
+            *(["--exclusive"] if self.exclusive or not cpus else []),
+            *([f"--mem={memory}"] if memory else []),
+            *([f"--gres={','.join(map(str, gres))}"] if gres else []),
+        )
+
+
+def held_jobs(queue: str, mark: str, details: str) -> tuple[HeldJob, ...]:
+    """The jobs that hold resources.
+
+    ``queue`` is squeue's answer to :data:`.squeue.HELD` with this mark, ``details`` that of ``scontrol show job -a -d
+    -o``. Raises SlurmOutputError if squeue's is cut off, or not understood.
+    """
+    allocations = parse_allocations(details)
+    held = []
+    for job, sharing, licenses in parse_held(queue, mark):
+        if job.state not in _HOLDING or not job.nodes:
+            continue
+        parts = allocations.get(job.job_id, ())
+        held.append(
+            HeldJob(
+                job_id=job.job_id,
+                partition=job.partition,
+                nodes=job.nodes,
+                cpus=job.cpus,
+                memory_mib=job.memory_mib,
+                gres=job.gpus,
+                starts_at=job.starts_at,
+                ends_at=job.ends_at,
+                exclusive=sharing in ("NO", "USER", "MCS"),
+                suspended=job.state == "SUSPENDED",
+                licenses=licenses,
+                allocations=parts if sorted(part.node for part in parts) == sorted(job.nodes) else (),
+            )
+        )
+    return tuple(held)
+
+
+HOLDERS = 100
+"""Jobs of the twin that hold what jobs of the site hold; there may be thousands of these."""
+
+
+def holders(held: Sequence[HeldJob], nodes: Mapping[str, int], at: float) -> list[list[str]]:
+    """sbatch options of jobs that hold what these hold at a moment. Jobs of the same size on different nodes are one.
+
+    ``nodes``: how many numbers in ``CPU_IDs`` are one CPU of each node that is in service.
+
+    When a job ends only decides which gaps the scheduler may fill. So where there would be more than :data:`HOLDERS`
+    jobs, ends are rounded up, to two digits, to one, or to the last.
+    """
+    parts = [
+        (job.options(node, nodes[node]), job.minutes(at), node) for job in held for node in job.nodes if node in nodes
+    ]
+    groups: dict[tuple[tuple[str, ...], int | None, int], list[str]] = {}
+    for digits in (9, 2, 1, 0):
+        groups = {}
+        counts: Counter[tuple[tuple[str, ...], int | None, str]] = Counter()
+        for shape, until, node in parts:
+            minutes = _rounded_up(until, digits)
+            groups.setdefault((shape, minutes, counts[shape, minutes, node]), []).append(node)
+            counts[shape, minutes, node] += 1
+        if len(groups) <= HOLDERS:
+            break
+    return [
+        [
+            *shape,
+            f"--nodes={len(on)}",
+            f"--nodelist={host_list(on)}",
+            f"--time={'UNLIMITED' if minutes is None else minutes}",
+        ]
+        for (shape, minutes, _), on in groups.items()
+    ]
+
+
+def _rounded_up(minutes: int | None, digits: int) -> int | None:
+    if minutes is None or digits == 0:
+        return None
+    unit: int = 10 ** max(0, len(str(minutes)) - digits)
+    return -(-minutes // unit) * unit
+
+
+_NUMBERED = re.compile(r"(.*?)([0-9]+)")
+
+
+def host_list(names: Iterable[str]) -> str:
+    """``g[1-3,07],login``: short, since slurmctld reads the list once for each of its nodes."""
+    ranges: dict[tuple[str, int], list[list[int]]] = {}
+    others = []
+    for name in names:
+        numbered = _NUMBERED.fullmatch(name)
+        if numbered is None:
+            others.append(name)
+            continue
+        number, width = int(numbered[2]), len(numbered[2]) if numbered[2].startswith("0") else 0
+        spans = ranges.setdefault((numbered[1], width), [])
+        if spans and number == spans[-1][1] + 1 and (not width or len(str(number)) <= width):
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    folded = []
+    for (prefix, width), spans in ranges.items():
+        parts = (f"{low:0{width}}-{high:0{width}}" if low < high else f"{low:0{width}}" for low, high in spans)
+        folded.append(f"{prefix}[{','.join(parts)}]")
+    return ",".join([*folded, *others])

@@ -1,0 +1,95 @@
+"""Which jobs of a site hold resources, from squeue's answer and the details of scontrol."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.slurm.squeue import HELD
+from jupyterhub_gpuspawner.slurm.twin.held import HeldJob, held_jobs, holders
+from jupyterhub_gpuspawner.units import Gres, NodeAllocation
+
+MARK = "0123456789abcdef"
+DETAILS = "JobId={} JobName={} UserId=ada(1) CoreSpec=* {} MinCPUsNode=1 Command=x\n"
+ON = "Nodes={} CPU_IDs={} Mem={} GRES={} "
+SPLIT = ON.format("g1", "0-3", 300, "gpu:k80:2(IDX:0-1)") + ON.format("g2", "0-1", 100, "gpu:k80:2(IDX:2-3)")
+
+
+def line(job_id: str = "7", **changed: str) -> str:
+    """A record of squeue: six CPUs and four GPUs on two nodes, until 5,000, with these fields changed."""
+    values = {
+        **dict.fromkeys((*HELD.slurms, *HELD.owners), ""),
+        "JobID": job_id,
+        "State": "RUNNING",
+        "UserName": "ada",
+        "Partition": "gpu",
+        "NodeList": "g[1-2]",
+        "NumNodes": "2",
+        "NumCPUs": "6",
+        "tres-alloc": "cpu=6,mem=400M,node=2,gres/gpu=4,gres/gpu:k80=4",
+        "StartTime": "1000",
+        "EndTime": "5000",
+        "TimeLimit": "1:06:40",
+        "OverSubscribe": "OK",
+        "Licenses": "(null)",
+        **changed,
+    }
+    trusted, written = ("|".join(values[name] for name in HELD.slurms), [values[name] for name in HELD.owners])
+    return f"|{MARK}|".join([trusted, *written]) + f"|{MARK}\n"
+
+
+def held(**changed: object) -> HeldJob:
+    """That job, as it is read."""
+    values: dict[str, object] = {
+        **{"job_id": "7", "partition": "gpu", "nodes": ("g1", "g2"), "cpus": 6, "memory_mib": 400},
+        **{"gres": (Gres("gpu", "k80", 2),), "starts_at": 1000.0, "ends_at": 5000.0},
+        **{"exclusive": False, "suspended": False},
+        **changed,
+    }
+    return HeldJob(**values)  # type: ignore[arg-type]
+
+
+PARTS = (
+    NodeAllocation("g1", (0, 1, 2, 3), 300, (Gres("gpu", "k80", 2, (0, 1)),)),
+    NodeAllocation("g2", (0, 1), 100, (Gres("gpu", "k80", 2, (2, 3)),)),
+)
+CASES = {
+    "details": (line(), DETAILS.format("7", "x", SPLIT), held(allocations=PARTS)),
+    "no details": (line(), "No jobs in the system\n", held()),
+    "twice": (line(), DETAILS.format("7", "x", SPLIT) * 2, held()),
+    "other nodes": (line(), DETAILS.format("7", "x", SPLIT.replace("g2", "g3")), held()),
+    "a node more": (line(), DETAILS.format("7", "x", SPLIT + ON.format("g3", "0", 1, "")), held()),
+    "a name with fields": (line(), DETAILS.format("7", "CoreSpec=* MinCPUsNode=1", SPLIT), held()),
+    "a job that squeue does not list": (
+        line(),
+        DETAILS.format("7", "x", SPLIT) + DETAILS.format("8", "x", SPLIT),
+        held(allocations=PARTS),
+    ),
+    "no limit": (line(TimeLimit="UNLIMITED", EndTime="NONE"), "", held(ends_at=None)),
+    "a node alone": (line(OverSubscribe="NO"), "", held(exclusive=True)),
+    "suspended": (line(State="SUSPENDED"), "", held(suspended=True)),
+    "licences": (line(Licenses="matlab:2,a@b"), "", held(licenses=(Gres("matlab", None, 2), Gres("a_b")))),
+    "licences that nobody reads": (line(Licenses="\n|,;="), "", held()),
+    "a comment with a job": (line(Comment=f"x|\n{line('9')[:40]}"), "", held()),
+    "an account with a blank": (line(UserName="DOM\\john doe"), "", held()),
+    "waiting": (line() + line("8", State="PENDING", NodeList=""), "", held()),
+    "ending": (line() + line("8", State="COMPLETING"), "", held()),
+}
+
+
+@pytest.mark.parametrize(("queue", "details", "job"), CASES.values(), ids=CASES)
+def test_jobs_are_those_of_squeue_and_only_their_shares_are_those_of_scontrol(
+    queue: str, details: str, job: HeldJob
+) -> None:
+    assert held_jobs(queue, MARK, details) == (job,)
+
+
+def test_a_job_whose_shares_are_not_known_holds_as_much_on_each_node() -> None:
+    """What it has in all is held in any case."""
+    at = {"g1": 1, "g2": 1}
+    shape = ("--partition=gpu", "--cpus-per-task=3", "--mem=200", "--gres=gpu:k80:2")
+
+    assert holders([held()], at, 2000.0) == [[*shape, "--nodes=2", "--nodelist=g[1-2]", "--time=50"]]
+    assert [options[1] for options in holders([held(allocations=PARTS)], at, 2000.0)] == [
+        "--cpus-per-task=4",
+        "--cpus-per-task=2",
+    ]
