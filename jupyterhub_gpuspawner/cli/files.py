@@ -81,7 +81,7 @@ def files(
     )
     written = files_of(chosen, installation)
     changes = [_write(file, replace=force) for file in written]
-    for path, status in _open_folders(installation).items():
+    for path, status in _open_folders(chosen, installation).items():
         text = f"others than root{'' if os.geteuid() == 0 else ' and this account'} can replace what is below"
         fix = f"Run {how_to_close(path, status)}, or choose another folder."
         click.echo(
@@ -103,10 +103,19 @@ def _write(file: ConfigFile, *, replace: bool) -> Change:
     return change
 
 
-def _open_folders(installation: HubInstallation) -> dict[Path, os.stat_result]:
-    """Those by which others can replace the files, or the scripts that the files name."""
-    owners = (0, os.geteuid())
-    return open_folders(installation.folder, owners) | open_folders(installation.wrapper_dir, owners)
+def _open_folders(groups: Sequence[str], installation: HubInstallation) -> dict[Path, os.stat_result]:
+    """Those by which others can replace the files, or the scripts and programs that the files of these groups name."""
+    programs: list[Path] = []
+    if "wrappers" in groups or "ssh" in groups:
+        programs += [installation.python, installation.slurm_bin_dir / "sbatch"]
+    if "systemd" in groups:
+        programs += [installation.bin_dir / "jupyterhub", installation.proxy, installation.node]
+    folders = [installation.folder, installation.wrapper_dir]
+    folders += [path.parent for program in programs for path in (program, Path(os.path.realpath(program)))]
+    open_ones: dict[Path, os.stat_result] = {}
+    for folder in dict.fromkeys(folders):
+        open_ones |= open_folders(folder, (0, os.geteuid()))
+    return open_ones
 
 
 def _next_steps(groups: Sequence[str], installation: HubInstallation, written: Sequence[ConfigFile]) -> Iterator[str]:

@@ -287,6 +287,21 @@ def test_it_warns_of_folders_by_which_others_can_replace_the_files(
     assert of_owner == [of_root[1].replace("than root", "than root and this account")]
 
 
+@pytest.mark.parametrize(("option", "named"), [("--wrappers", True), ("--ssh", True), ("--sudoers", False)])
+def test_it_warns_of_folders_by_which_others_can_replace_the_programs_of_a_script(
+    option: str, named: bool, gpuspawner: Call, tmp_path: Path
+) -> None:
+    """The scripts run as every user; also where a link leads to the program. sudo's rules name no program."""
+    everybodys, own = tmp_path / "everybodys", tmp_path / "own"
+    (everybodys / "slurm").mkdir(parents=True)
+    own.mkdir()
+    (own / "sbatch").symlink_to(everybodys / "slurm" / "sbatch")
+    everybodys.chmod(0o777)
+    result = gpuspawner("files", tmp_path / "hub", option, "--slurm-bin-dir", own)
+
+    assert (f"gpuspawner: {everybodys}: others than " in result.stderr) is named
+
+
 @pytest.mark.parametrize(
     ("node", "proxy", "protection"),
     [
