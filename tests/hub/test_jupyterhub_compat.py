@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import logging
+import re
 from asyncio import Future, sleep, wait_for
 from datetime import datetime
 from pathlib import Path
@@ -277,6 +278,13 @@ def test_those_who_are_left_out_do_not_count_as_pending_starts() -> None:
     assert before == {"pending": 3, "spawn_pending": 2, "check_pending": 1, "active": 3}
     assert after == {**before, "spawn_pending": 1}
     assert "self.users.count_active_users()" in inspect.getsource(BaseHandler.spawn_single_user)
+
+
+def test_a_hub_restores_its_servers_after_it_has_set_up_its_handlers() -> None:
+    """What it has loaded by then is left out of garbage collections (:func:`begin_garbage`), and no server is."""
+    steps = re.findall(r"self\.(init_handlers|init_spawners)\(\)", inspect.getsource(JupyterHub.initialize))
+
+    assert steps == ["init_handlers", "init_spawners"]
 
 
 def test_how_long_to_wait_after_the_refusal_of_a_limit() -> None:
