@@ -83,22 +83,6 @@ def test_a_start_that_is_stopped_at_any_moment_leaves_no_job(
     leaves_nothing(odd_site, users)
 
 
-@pytest.mark.nightly
-def test_fifty_starts_that_are_stopped_at_once_leave_no_job_and_are_each_answered(odd_site: OddSite) -> None:
-    """By REST, when sbatch is under way for some and others wait for their turn; each answer says that it is done."""
-    hub = odd_site.hub
-    odd_site.change({"sbatch": slow(0.5, 1.0)})
-    users = [f"fifty{number}" for number in range(50)]
-    with ThreadPoolExecutor(50) as threads:
-        list(threads.map(lambda user: start(hub, user, "light"), users))
-        answers = list(threads.map(lambda user: hub.api("DELETE", server_path(user)).status_code, users))
-    for user in users:
-        hub.wait(user, ready=False)
-
-    assert set(answers) <= {202, 204}
-    leaves_nothing(odd_site, users)
-
-
 def leaves_nothing(site: OddSite, users: list[str]) -> None:
     """Wait until there is no job of a server, and none may come; then no state of these users names one."""
     wait_until(lambda: not submitting(site.slurm))
