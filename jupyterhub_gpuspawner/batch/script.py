@@ -27,11 +27,13 @@ from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 _SERVE = """\
+gpuspawner_stopped=
 gpuspawner_serve() {{
+    [ -z "$gpuspawner_stopped" ] || return 143 # by a signal that came before there was a server to get it
     {}
 }}
 gpuspawner_fault=server
-trap gpuspawner_fault= TERM INT HUP
+trap 'gpuspawner_fault= gpuspawner_stopped=yes' TERM INT HUP
 status=0
 gpuspawner_serve || status=$?
 # If another program took the port before the server had it, start again with another port

@@ -134,6 +134,15 @@ def test_a_job_that_is_stopped_while_the_folder_is_filled_leaves_nothing(folder:
     assert job.left() == []
 
 
+def test_a_job_that_is_stopped_just_before_its_server_starts_starts_none(folder: Path) -> None:
+    """The signal comes when there is no server yet to get it, too."""
+    script = job_script(server_of(folder))
+    assert script.count("\ngpuspawner_serve ||") == 1
+    job = Job(folder, script.replace("\ngpuspawner_serve ||", "\nkill -TERM $$\ngpuspawner_serve ||"))
+
+    assert (job.left(), job.process.returncode, job.started.exists()) == ([], 143, False)
+
+
 def test_a_job_that_is_stopped_while_it_reports_its_failure_leaves_nothing(folder: Path) -> None:
     """To a hub that takes the connection and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as hub:

@@ -173,11 +173,13 @@ with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
 fi
 
 # The server. Signals are handled after it ends, so that the lines below still run
+gpuspawner_stopped=
 gpuspawner_serve() {
+    [ -z "$gpuspawner_stopped" ] || return 143 # by a signal that came before there was a server to get it
     "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser
 }
 gpuspawner_fault=server
-trap gpuspawner_fault= TERM INT HUP
+trap 'gpuspawner_fault= gpuspawner_stopped=yes' TERM INT HUP
 status=0
 gpuspawner_serve || status=$?
 # If another program took the port before the server had it, start again with another port
