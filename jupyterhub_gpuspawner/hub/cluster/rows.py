@@ -398,7 +398,7 @@ def _bar(used: int, whole: int, out: int, in_words: Callable[[int], str] = "{:,}
 
 def _amount(mib: int) -> str:
     if mib >= 10 * TIB:
-        return f"{mib / TIB:,.0f} TiB"
+        return f"{mib // TIB:,} TiB"
     return memory(mib) if mib else "0"
 
 
