@@ -15,6 +15,7 @@ import click
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table
 from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.hub.cluster.fleet import forget_reporter
 from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_idle_times
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT, is_readable
@@ -221,8 +222,12 @@ def _forget_sessions(config: Path, database: Path | None, user: str) -> dict[str
 
 
 def _forget_in_database(config: Path, _database: Path | None, user: str) -> dict[str, int]:
-    """Delete idle times and starts from the hub's database, and return how many there were; raises ConfigError."""
+    """Delete idle times and starts from the hub's database, and return how many there were; raises ConfigError.
+
+    What is known of nodes stays, without the user's name.
+    """
     with load_site(config).database("idle times and starts cannot be deleted") as connection:
+        forget_reporter(connection, user)
         return {"idle time": forget_idle_times(connection, user), "start": forget_starts(connection, user)}
 
 

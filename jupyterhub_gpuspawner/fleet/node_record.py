@@ -345,6 +345,27 @@ def _completed(new: NodeTopology, before: NodeTopology) -> NodeTopology:
     return replace(new, gpus=tuple(gpus), links=(), nics=(), nic_links=(), nic_numa=())  # with its MIG devices
 
 
+FORGOTTEN = "(forgotten)"
+"""In the place of a person who was forgotten: the reports still are one person's."""
+
+
+def without_name(record: NodeRecord, user: str) -> NodeRecord:
+    """The record without the name of a person; what they have reported stays."""
+
+    def names(people: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(FORGOTTEN if name == user else name for name in people))
+
+    def of_lanes(lanes: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+        return tuple((FORGOTTEN if name == user else name, width) for name, width in lanes)
+
+    return replace(
+        record,
+        people=names(record.people),
+        sightings=tuple(Sightings(names(gpu.people), of_lanes(gpu.lanes)) for gpu in record.sightings),
+        doubt=None if record.doubt is None else without_name(record.doubt, user),
+    )
+
+
 def _is_silent(gpu: Gpu, before: Gpu) -> bool:
     """Whether the driver did not answer for a GPU that is known; the kernel may know its UUID."""
     known = not gpu.uuid or before.mig is not None or gpu.uuid == before.uuid

@@ -38,7 +38,15 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.health import Grant, judge_grant
-from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, View, forgotten, gpu_count, merged, record_from
+from jupyterhub_gpuspawner.fleet.node_record import (
+    NodeRecord,
+    View,
+    forgotten,
+    gpu_count,
+    merged,
+    record_from,
+    without_name,
+)
 from jupyterhub_gpuspawner.fleet.reported import plausible
 from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, connected, in_batches, is_in_memory
@@ -179,6 +187,18 @@ def forget_in_database(db_url: str, node: str, db_kwargs: Mapping[str, Any] = NO
     """Delete what is known of a node; return whether anything was. Raises ConfigError."""
     with connected(db_url, db_kwargs, "the hub's database cannot be changed") as connection:
         return _is_there(connection) and FleetStore(connection, cluster).forget(node)
+
+
+def forget_reporter(connection: Connection, user: str) -> None:
+    """Forget whose reports of nodes were this user's; raises ConfigError and SQLAlchemyError."""
+    if not _is_there(connection):
+        return
+    for row in connection.execute(select(_NODES)).all():
+        for record in _records([row]):
+            left = without_name(record, user)
+            if left != record:
+                one = update(_NODES).filter_by(cluster=row.cluster, node=row.node)
+                connection.execute(one.values(record=json.dumps(left.to_json())))
 
 
 def _is_there(connection: Connection) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,10 +19,16 @@ from jupyterhub_gpuspawner.fleet import node_record
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, merged
 from jupyterhub_gpuspawner.hub.cluster import fleet as subject
-from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore, StoredFleet, forget_in_database, read_database
+from jupyterhub_gpuspawner.hub.cluster.fleet import (
+    FleetStore,
+    StoredFleet,
+    forget_in_database,
+    forget_reporter,
+    read_database,
+)
 from tests.fixtures.databases import disposed, new_database, with_tables
 from tests.fixtures.postgres import about_sqlite
-from tests.fleet.nodes import DAY, only, record, topology, view
+from tests.fleet.nodes import DAY, only, record, topology, view, with_gpu
 
 WHOLE = topology()
 GRANT = Grant("7", "g1", DAY, 2, aligned=True, across=False, loss=0.0)
@@ -207,3 +214,22 @@ def test_the_database_is_used_in_a_thread_unless_it_is_in_memory(tmp_path: Path,
     with disposed(create_engine(url)) as engine:
         thread = asyncio.run(FleetStore(engine).call(threading.current_thread))
     assert (thread is threading.main_thread()) is in_loop
+
+
+def test_whoever_is_forgotten_has_no_name_in_what_they_reported(engine: Engine) -> None:
+    """What they saw of the node stays, as that of one person; so does a doubt."""
+    store = FleetStore(engine)
+    lost = with_gpu(WHOLE, 0, fault="GPU is lost", pcie_width=8)
+    for user, job_topology in (("ada", WHOLE), ("bob", WHOLE), ("ada", lost)):
+        store.add(replace(view("g1", job_topology), user=user), lambda _: None)
+    before = store.read().records[0]
+    with engine.begin() as connection:
+        forget_reporter(connection, "ada")
+    after = store.read().records[0]
+
+    assert ("ada" in json.dumps(before.to_json()), "ada" in json.dumps(after.to_json())) == (True, False)
+    assert (after.people, after.topology, after.people_for_doubt) == (
+        ("(forgotten)", "bob"),
+        before.topology,
+        before.people_for_doubt,
+    )
