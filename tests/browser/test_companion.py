@@ -55,7 +55,7 @@ const app = {
 SESSION: dict[str, Any] = {
     "version": 1,
     "now": "2026-03-02T09:00:00+00:00",
-    "ends_at": "2026-03-02T17:00:00+00:00",
+    "ends_at": "2026-03-02T17:00:30+00:00",
     "gpus": ["K80"],
     "messages": [],
 }
