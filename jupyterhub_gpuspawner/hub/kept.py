@@ -29,6 +29,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, log_name
 from jupyterhub_gpuspawner.hub.site.background import every
+from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import KEPT, Moment
@@ -48,6 +49,7 @@ def servers_with_kept_starts(db: Session) -> list[tuple[str, str]]:
     query = (
         db.query(orm.User.name, orm.Spawner.name)
         .join(orm.Spawner, orm.Spawner.user_id == orm.User.id)
+        .execution_options(**NOT_CACHED)
         .filter(type_coerce(orm.Spawner.state, Text).contains(f'"{KEPT}"', autoescape=True))
     )
     return [(user, server) for user, server in query]
