@@ -183,10 +183,10 @@ async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypa
             loop.cancel()
 
     assert sorted(loop.get_name() for loop in loops) == [
+        "Going on with starts that were kept",
         "Keeping the reports of nodes",
         "Learning from past waits",
         "Looking for courses that are to be started",
-        "Setting the hub's objects aside from garbage collections",
         "Taking over the reports of nodes of a hub without names of clusters",
         "The check for servers that are not polled",
         "The check of courses",
