@@ -330,7 +330,10 @@ def test_a_course_on_both_clusters_is_counted_and_started_on_each(two: Two) -> N
     (session,) = json.loads(checked.stdout)["sessions"]
     assert (session["counted"], session["problems"], session["hints"][:1]) == (
         "slurm",
-        ["Servers end after 10 min, before the session does, which takes 1 h."],
+        [
+            f"Servers of profile {name}-light on {name} end after 10 min, before the session does, which takes 1 h."
+            for name in ("juniper", "cedar")
+        ],
         ["0 get profile juniper-light on juniper, 1 get profile cedar-light on cedar."],
     )
     assert cluster == "cedar"
