@@ -210,10 +210,10 @@ suite_with() {
     return 1
 }
 
-# debian_root SUITE: have a root file system of that suite with Slurm, Python and Node.js in $ROOTS/SUITE, and in it a
-# virtual environment with this package for tests. Needs root and debootstrap.
-debian_root() {
-    local folder=$ROOTS/$1 state script=/usr/share/debootstrap/scripts/$1
+# bare_root SUITE PACKAGES: have a root file system of that suite with these packages in $ROOTS/SUITE. Needs root and
+# debootstrap.
+bare_root() {
+    local folder=$ROOTS/$1 script=/usr/share/debootstrap/scripts/$1
     [ "$(id -u)" = 0 ] || { warn "a file system of Debian $1 can only be made by root"; return 1; }
     PATH=$PATH:/usr/sbin have debootstrap || apt_install debootstrap || return 1
     if [ ! -e "$folder/.made" ]; then
@@ -221,7 +221,7 @@ debian_root() {
         mkdir -p "$ROOTS"
         rm -rf "$folder"
         [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid # an older debootstrap; all suites have the same
-        PATH=$PATH:/usr/sbin quietly debootstrap --variant=minbase --include="$ROOT_PACKAGES" "$1" "$folder" \
+        PATH=$PATH:/usr/sbin quietly debootstrap --variant=minbase --include="$2" "$1" "$folder" \
             "$(.venv/bin/python -c 'import runpy; print(runpy.run_path("scripts/debian_suites.py")["mirror"]())')" "$script" || return 1
         touch "$folder/.made"
     fi
@@ -230,6 +230,12 @@ debian_root() {
     cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
     cp -L /etc/ssl/certs/ca-certificates.crt "$folder/etc/ssl/certs/ca-certificates.crt"
     printf '127.0.0.1 localhost %s\n::1 localhost\n' "$(hostname)" >"$folder/etc/hosts"
+}
+
+# debian_root SUITE: have one with Slurm, Python and Node.js, and in it a virtual environment with this package for tests.
+debian_root() {
+    local folder=$ROOTS/$1 state
+    bare_root "$1" "$ROOT_PACKAGES" || return 1
     state=$(cat pyproject.toml; pwd -P)
     if [ "$(cat "$folder/opt/gpuspawner/.installed" 2>/dev/null)" != "$state" ]; then
         say "Installing Python packages in it (a minute or two)"
