@@ -133,12 +133,13 @@ virtual_environment() {
 
 # python_packages EXTRAS: install this package with these extras, or with none, editable.
 python_packages() {
-    local stamp=$venv/.installed-$1 state
-    state=$(cat pyproject.toml scripts/lib.sh | sha256sum; "$venv/bin/python" --version; pwd -P)
+    local stamp=$venv/.installed-$1 state python
+    python=$(readlink -f "$venv")/bin/python # by the path that all users can follow: the commands get it as interpreter
+    state=$(cat pyproject.toml scripts/lib.sh | sha256sum; "$python" --version; pwd -P)
     [ "$(cat "$stamp" 2>/dev/null)" = "$state" ] && return
-    "$venv/bin/python" -m pip --version >/dev/null 2>&1 || quietly "$venv/bin/python" -m ensurepip
+    "$python" -m pip --version >/dev/null 2>&1 || quietly "$python" -m ensurepip
     say "Installing Python packages (a minute or two)"
-    (umask 022 && quietly "$venv/bin/python" -m pip install --disable-pip-version-check --quiet -e ".${1:+[$1]}") ||
+    (umask 022 && quietly "$python" -m pip install --disable-pip-version-check --quiet -e ".${1:+[$1]}") ||
         fail "pip could not install the Python packages"
     printf '%s\n' "$state" >"$stamp"
 }
