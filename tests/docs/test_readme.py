@@ -1,4 +1,4 @@
-"""Each command of README is run as it stands there, by a stranger: on a Debian with git, make and certificates, and nothing else."""
+"""Each command of README is run as it stands there, by a stranger: on a Debian that has git, make and certificates."""
 
 from __future__ import annotations
 
@@ -94,7 +94,12 @@ def clones(machine: Machine, command: str) -> None:
 
 def serves(machine: Machine, command: str) -> None:
     """It prints a link; Ctrl-C ends it, and nothing is left."""
-    process = machine.shell(command, CLONE)
+    with machine.shell(command, CLONE) as process:
+        watch(machine, process)
+
+
+def watch(machine: Machine, process: subprocess.Popen[str]) -> None:
+    """Read what it prints, then end it."""
     assert process.stdout is not None
     printed = ""
     while "Ctrl-C shuts everything down" not in printed:
