@@ -36,7 +36,7 @@ from jupyterhub_gpuspawner.cluster.estimate import Estimate
 from jupyterhub_gpuspawner.cluster.estimate import Kind as EstimateKind
 from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.fleet.health import Grant
-from jupyterhub_gpuspawner.fleet.node_record import View, merged
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, Sightings, View, merged
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.course.additions import keep_additions
@@ -338,6 +338,14 @@ VIEWS = tuple(
 )
 NODE = merged(merged(merged(None, VIEWS[0]), VIEWS[1]), VIEWS[2])
 """Two views agree, and the third contradicts them."""
+
+
+def without_sightings(record: NodeRecord) -> NodeRecord:
+    """The record as the release kept it: it did not note who had seen a GPU, nor with how many PCIe lanes."""
+    doubt = None if record.doubt is None else without_sightings(record.doubt)
+    return replace(record, sightings=tuple(Sightings() for _ in record.sightings), doubt=doubt)
+
+
 GRANT = Grant("4711", "g1", NOW, 2, aligned=True, across=True, loss=12.5)
 ADDED = {"deep": ("eve",)}
 
