@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from jupyterhub.app import JupyterHub
 from sqlalchemy import event, update
@@ -53,6 +54,8 @@ _READ_ONLY = "gpuspawner_read_only"
 class Outage:
     """A time in which the hub's database takes no changes, from the first error to the first write that succeeds.
 
+    A connection that is opened to a file that cannot be written begins one, too.
+
     One line in the log each minute says so, whoever met the errors.
     """
 
@@ -79,7 +82,7 @@ class Outage:
             if isinstance(error, (OperationalError, InterfaceError, InternalError)) or type(error) is DatabaseError:
                 if self._logged_at is None:
                     renew(engine)
-                self.failing(error)
+                self.failing(fault(error))
 
         if is_in_memory(engine.url):
             return
@@ -87,14 +90,17 @@ class Outage:
         @event.listens_for(engine, "connect")
         def opened(_connection: object, entry: ConnectionPoolEntry) -> None:
             entry.info[_READ_ONLY] = not _may_write(engine.url)
+            if entry.info[_READ_ONLY] and Path(engine.url.database or "").exists():
+                # JupyterHub's session may hold this one until its next write, which would fail whenever that is
+                self.failing("attempt to write a readonly database")
 
         @event.listens_for(engine, "checkin")
         def returned(_connection: object, entry: ConnectionPoolEntry) -> None:
             if self._logged_at is not None or entry.info.get(_READ_ONLY):
                 entry.invalidate()
 
-    def failing(self, error: SQLAlchemyError) -> None:
-        """Take note of an error; called by any thread."""
+    def failing(self, message: str) -> None:
+        """Take note of an error with this message for the log; called by any thread."""
         now = time.monotonic()
         if self._logged_at is not None and now - self._logged_at < LINE_SECONDS:
             return
@@ -102,7 +108,7 @@ class Outage:
         get_logger().error(
             "The hub's database takes no changes, so nobody can sign in, and no server starts or stops: %s. %s Servers "
             "that run go on.",
-            fault(error),
+            message,
             write_fix(self._app.db_url),
         )
 

@@ -84,7 +84,7 @@ def test_an_outage_that_lasts_is_told_again_each_minute(
     log_times: list[float] = []
     for clock.now in range(7000, 7181):
         for _ in range(10):
-            watch.failing(OperationalError("", {}, Exception("database is locked")))
+            watch.failing("database is locked")
         if len(caplog.records) > len(log_times):
             log_times.append(clock.now)
 
@@ -129,6 +129,27 @@ def test_a_connection_to_a_file_that_cannot_be_written_is_used_once(
     monkeypatch.undo()
 
     add(session, "ann")
+
+
+async def test_an_outage_that_only_readers_have_met_is_known_until_a_write_succeeds(
+    session: Session, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """JupyterHub's session keeps what it read with until its next write, which would fail long after the outage."""
+    watch = watched(session, file)
+    engine: Any = session.get_bind()
+    session.close()
+    engine.dispose()
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    session.execute(text("PRAGMA query_only = ON"))  # its connection is opened, and held
+    await watch.retry()
+    monkeypatch.undo()
+    await watch.retry()
+    add(session, "ann")
+
+    assert [message.partition(",")[0] for message in caplog.messages] == [
+        "The hub's database takes no changes",
+        "The hub's database takes changes again",
+    ]
 
 
 async def test_a_database_in_memory_survives_an_outage() -> None:
