@@ -275,11 +275,11 @@ class ServerHandler(UserServerAPIHandler):
                 return True
 
             await stop_server(spawner, None, stop)
-            if spawner.pending in ("spawn", "check"):  # it is stopped when that has ended
-                if remove:
-                    raise web.HTTPError(HTTPStatus.CONFLICT, "%s", words.STILL_STOPPING)
+            if remove and spawner.pending in ("spawn", "check"):  # it is stopped when that has ended
+                raise web.HTTPError(HTTPStatus.CONFLICT, "%s", words.STILL_STOPPING)
+            if not remove and spawner.pending != "rename":  # JupyterHub would make another spawner now
                 self.set_header("Content-Type", "text/plain")
-                self.set_status(HTTPStatus.ACCEPTED)
+                self.set_status(HTTPStatus.ACCEPTED if spawner.pending else HTTPStatus.NO_CONTENT)
                 return
         await super().delete(user_name, server_name)
 
