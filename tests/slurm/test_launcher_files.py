@@ -95,7 +95,7 @@ def test_the_files_are_the_users_alone_and_their_names_cannot_be_foreseen(
 
     assert re.fullmatch(rf"gpuspawner\.{re.escape(os.uname().nodename)}\.[A-Za-z0-9]{{10}}", name)
     assert stat.S_IMODE((job.files / name).stat().st_mode) == 0o700
-    assert modes == {"launch.pyz": 0o600, "plan.json": 0o600, "port": 0o600, "bin": 0o700}
+    assert modes == {"launch.pyz": 0o600, "plan.json": 0o600, "port": 0o600, "shell": 0o600, "bin": 0o700}
 
     slurm_cluster.run("scancel", job.id)
     job.until(lambda: job.gone() and not job.left())
