@@ -9,7 +9,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,20 +102,9 @@ def start(*servers: tuple[Visitor, str]) -> None:
     wait_until(lambda: all(is_ready(visitor) for visitor, _ in servers), "the servers are ready", seconds=120)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param("root", id="root"), pytest.param("a user", id="a user", marks=pytest.mark.nightly)],
-)
-def demo(
-    request: pytest.FixtureRequest, needs_slurm: None, two_users: tuple[str, str], public_folder: Path
-) -> Iterator[Demo]:
-    """A demo with a server of each kind, in a folder of a folder that everybody can enter."""
-    needs_proxy()
-    by = "" if request.param == "root" else two_users[0]
-    if not works(by or "nobody", sys.executable, "-c", "import jupyterhub_gpuspawner.demo.run"):
-        pytest.skip(f"{by or 'nobody'} cannot read this clone")
-    folder = public_folder / by / "demo"
-    folder.parent.chmod(0o755)
+@contextmanager
+def running(by: str, folder: Path, servers: Mapping[str, str]) -> Iterator[Demo]:
+    """A demo of this account with such servers, by user the name of the profile."""
     program = str(Path(sys.executable).with_name("gpuspawner"))
     command = [*command_prefix(by), program, "demo", "--port", "0", "--folder"]
     process = subprocess.Popen([*command, str(folder)], cwd="/", stderr=subprocess.PIPE, text=True)
@@ -126,12 +116,39 @@ def demo(
             assert line, "".join(lines)
             lines.append(line)
         demo = Demo(process, "".join(lines), folder, by)
-        start((demo.visitor("ada"), "local"), (demo.visitor("bob"), "monitor"))
+        start(*((demo.visitor(name), profile) for name, profile in servers.items()))
         yield demo
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("root", id="root"), pytest.param("a user", id="a user", marks=pytest.mark.nightly)],
+)
+def by(request: pytest.FixtureRequest, needs_slurm: None, two_users: tuple[str, str]) -> str:
+    """The account that starts the demo; empty: root."""
+    needs_proxy()
+    by = "" if request.param == "root" else two_users[0]
+    if not works(by or "nobody", sys.executable, "-c", "import jupyterhub_gpuspawner.demo.run"):
+        pytest.skip(f"{by or 'nobody'} cannot read this clone")
+    return by
+
+
+def folder_for(by: str, public_folder: Path, name: str) -> Path:
+    """A folder that is not there yet, in one that everybody can enter."""
+    folder = public_folder / by / name
+    folder.parent.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def demo(by: str, public_folder: Path) -> Iterator[Demo]:
+    """A demo with a server of each kind."""
+    with running(by, folder_for(by, public_folder, "demo"), {"ada": "local", "bob": "monitor"}) as demo:
+        yield demo
 
 
 @pytest.fixture(scope="module")
@@ -193,19 +210,22 @@ def test_servers_are_never_of_root(demo: Demo) -> None:
     assert (pwd.getpwuid(home.st_uid).pw_name, home.st_mode & 0o777) == (demo.runs_servers_as, 0o700)
 
 
-def test_nothing_is_left_at_its_end(demo: Demo) -> None:
+def test_nothing_is_left_at_its_end(by: str, public_folder: Path) -> None:
     """Not even the folder of a launcher whose job was killed before it could remove it, as by the kernel."""
-    processes = demo.processes()
-    launchers = {process.environ().get("GPUSPAWNER_LAUNCHER", "") for process in processes}
-    folders = {Path(launcher).parent for launcher in launchers}
-    (folder,) = [folder for folder in folders if folder.name.startswith("gpuspawner.")]
-    (script,) = [process for process in processes if process.cmdline()[-1:] and "slurm_script" in process.cmdline()[-1]]
-    script.kill()
+    with running(by, folder_for(by, public_folder, "ended"), {"bob": "monitor"}) as demo:
+        processes = demo.processes()
+        launchers = {process.environ().get("GPUSPAWNER_LAUNCHER", "") for process in processes}
+        folders = {Path(launcher).parent for launcher in launchers}
+        (folder,) = [folder for folder in folders if folder.name.startswith("gpuspawner.")]
+        words = {process: process.cmdline()[-1:] for process in processes}
+        (script,) = [process for process, last in words.items() if last and "slurm_script" in last[0]]
+        script.kill()
 
-    os.kill(demo.process.pid, signal.SIGINT)
-    demo.process.communicate(timeout=60)
+        os.kill(demo.process.pid, signal.SIGINT)
+        demo.process.communicate(timeout=60)
 
-    assert (demo.process.returncode, [process for process in processes if process.is_running()]) == (0, [])
+    _, left = psutil.wait_procs(processes, timeout=20)  # until init has reaped those that lost their parent
+    assert (demo.process.returncode, left) == (0, [])
     assert not folder.exists()
 
 
