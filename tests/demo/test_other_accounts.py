@@ -210,6 +210,7 @@ def test_servers_are_never_of_root(demo: Demo) -> None:
     assert (pwd.getpwuid(home.st_uid).pw_name, home.st_mode & 0o777) == (demo.runs_servers_as, 0o700)
 
 
+@pytest.mark.nightly
 def test_nothing_is_left_at_its_end(by: str, public_folder: Path) -> None:
     """Not even the folder of a launcher whose job was killed before it could remove it, as by the kernel."""
     with running(by, folder_for(by, public_folder, "ended"), {"bob": "monitor"}) as demo:

@@ -107,8 +107,8 @@ class Site:
     def jobs(self, user: str) -> list[tuple[str, str, str, str]]:
         """Number, state, time of submission and end of each job of a user's servers that Slurm still knows."""
         lines = self.slurm.run("squeue", "-h", "-t", "all", "-o", "%i|%T|%V|%e|%k").splitlines()
-        jobs = sorted((line.split("|") for line in lines), key=lambda job: int(job[0]))
-        return [(job[0], job[1], job[2], job[3]) for job in jobs if f"/{user}/" in job[4]]
+        theirs = [job for job in (line.split("|") for line in lines) if f"/{user}/" in job[4]]
+        return [(job[0], job[1], job[2], job[3]) for job in sorted(theirs, key=lambda job: int(job[0]))]
 
 
 NORMAL = 'exec "$real" "$@"'
@@ -296,6 +296,7 @@ def test_a_job_that_a_lost_answer_has_made_never_runs_beside_the_next_one(site: 
     hub.end("bea")
 
 
+@pytest.mark.nightly
 def test_a_kept_start_of_somebody_who_lost_the_right_while_the_hub_was_down_is_not_submitted(site: Site) -> None:
     """Their page says why, and the next restart does not try it again."""
     hub = site.hub
@@ -316,6 +317,7 @@ def test_a_kept_start_of_somebody_who_lost_the_right_while_the_hub_was_down_is_n
     assert "gone" in page
 
 
+@pytest.mark.nightly
 def test_a_start_whose_time_is_over_when_the_hub_is_back_is_given_up_and_its_page_says_so(site: Site) -> None:
     """It was kept until then, and no longer."""
     hub = site.hub
