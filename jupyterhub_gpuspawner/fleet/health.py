@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.units import Gres, parse_gres
 from jupyterhub_gpuspawner.words import counted
 
-ONE_PERSON = "One person's jobs alone have reported this; it counts once somebody else's report the same."
+ONE_PERSON = "One person's jobs alone have reported this; it counts once somebody else's jobs report the same."
 PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
 LINKS_BENEFIT = "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'"
 """What was measured; see the page "What gres.conf is worth"."""
