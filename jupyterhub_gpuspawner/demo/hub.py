@@ -43,6 +43,14 @@ class HubFailed(GPUSpawnerError):
     """The hub did not start; the message ends with the last lines of its log."""
 
 
+class HubUnreachable(HubFailed):
+    """The hub runs and answers, but not through its proxy: another program has the proxy's port."""
+
+
+PROXY_SECONDS = 15.0
+"""How long a hub that answers itself may take to answer through its proxy."""
+
+
 @dataclass
 class HubProcess:
     """A JupyterHub and its proxy in their own folder; a context manager that starts and stops them."""
@@ -85,15 +93,16 @@ class HubProcess:
     def start(self, *, timeout: float = 60.0) -> None:
         """Start the hub and wait until it answers; raises ConfigError, or HubFailed with the end of the log.
 
-        Another program may take one of the free ports before the hub does: the first start is tried with others then.
+        Another program may take one of the free ports before the hub does, and may have left it again by the time that
+        the start has failed: the first start is tried once more, with others, if the hub ran and did not answer.
         """
         first = self.process is None and self._proxy() is None
         if first and self._used_ports():
             self._choose_ports()
         try:
             self._start(timeout)
-        except HubFailed:
-            if not first or not self._used_ports():
+        except HubFailed as error:
+            if not first or not (isinstance(error, HubUnreachable) or self._used_ports()):
                 raise
             self._choose_ports()
             self._start(timeout)
@@ -122,10 +131,16 @@ class HubProcess:
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call to the kernel, prepared before the fork
             )
         deadline = time.monotonic() + timeout
+        unreachable_at = None
         while not self.answers():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            now = time.monotonic()
+            unreachable_at = (unreachable_at or now + PROXY_SECONDS) if self._answers_directly() else None
+            ended = self.process.poll() is not None
+            unreachable = not ended and unreachable_at is not None and now > unreachable_at
+            if ended or unreachable or now > deadline:
                 self.stop()
-                raise HubFailed(f"The hub did not start. The end of {self.log}:\n{self.log_end()}")
+                failed = HubUnreachable if unreachable else HubFailed
+                raise failed(f"The hub did not start. The end of {self.log}:\n{self.log_end()}")
             time.sleep(0.2)
 
     def restart(self) -> None:
@@ -191,11 +206,10 @@ class HubProcess:
 
     def answers(self) -> bool:
         """Whether the hub answers, both directly and through its proxy."""
-        try:
-            behind = requests.get(f"http://127.0.0.1:{self.ports[1]}/hub/health", timeout=2)
-            return behind.ok and requests.get(f"{self.url}/hub/health", timeout=2).ok
-        except requests.RequestException:
-            return False
+        return self._answers_directly() and _is_healthy(self.url)
+
+    def _answers_directly(self) -> bool:
+        return _is_healthy(f"http://127.0.0.1:{self.ports[1]}")
 
     def log_end(self, lines: int = 20) -> str:
         """The last lines of the hub's log."""
@@ -293,3 +307,10 @@ class HubProcess:
 
 def server_path(user: str, server: str = "") -> str:
     return f"/users/{user}/servers/{server}" if server else f"/users/{user}/server"
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/hub/health", timeout=2).ok
+    except requests.RequestException:
+        return False

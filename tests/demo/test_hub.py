@@ -82,3 +82,37 @@ def test_a_hub_whose_port_was_taken_is_started_with_others(tmp_path: Path, when:
     assert starts == ([hub.ports] if when == "before the start" else [chosen, hub.ports])
     assert chosen[2] not in hub.ports
     assert hub.url == f"http://127.0.0.1:{hub.ports[0]}"
+
+
+HUB_BESIDE_ANOTHER_PROXY = """
+import http.server, os, pathlib, threading
+ports = os.environ["GPUSPAWNER_DEMO_PORTS"]
+with open("tried", "a") as tried:
+    print(ports, file=tried, flush=True)
+first = len(pathlib.Path("tried").read_text().splitlines()) == 1
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+proxy, hub, _ = map(int, ports.split(","))
+if not first:
+    threading.Thread(target=http.server.HTTPServer(("127.0.0.1", proxy), Answers).serve_forever, daemon=True).start()
+http.server.HTTPServer(("127.0.0.1", hub), Answers).serve_forever()
+"""
+
+
+@pytest.mark.skipif(shutil.which("configurable-http-proxy") is None, reason="configurable-http-proxy is not installed")
+def test_a_hub_that_its_proxy_does_not_reach_is_started_once_more_with_other_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program had the proxy's port, and has left it again by the time that anybody looks."""
+    monkeypatch.setattr("jupyterhub_gpuspawner.demo.hub.PROXY_SECONDS", 1.0)
+    hub = HubProcess(tmp_path, prefix=(sys.executable, "-c", HUB_BESIDE_ANOTHER_PROXY))
+    chosen = hub.ports
+    with hub:
+        starts = [tuple(map(int, line.split(","))) for line in (tmp_path / "tried").read_text().splitlines()]
+
+        assert starts == [chosen, hub.ports]
+        assert set(chosen) & set(hub.ports) == set()
