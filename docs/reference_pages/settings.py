@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from traitlets import Enum, TraitType
+from traitlets.config import Configurable
 from traitlets.traitlets import DefaultHandler
 
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
@@ -17,7 +18,7 @@ from jupyterhub_gpuspawner.profiles.profile import TYPED
 
 from .wording import cell, choice, code, markdown, table
 
-CONFIGURED = (GPUProfilesSpawner, GPUSlurmSpawner, *SETTINGS_CLASSES)
+CONFIGURED: tuple[type[Configurable], ...] = (GPUProfilesSpawner, GPUSlurmSpawner, *SETTINGS_CLASSES)
 
 
 def page() -> str:

@@ -17,6 +17,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * looks each minute for servers that do not use their GPUs (:mod:`.idle_watch`);
 * keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.course.ahead`);
 * keeps what servers report of their nodes (:mod:`.cluster.fleet`);
+* adds what extensions bring (:mod:`.extensions`), which are known once all of the configuration is read;
 * writes the events of servers to the hub's event log (:mod:`.events.life`), and keeps a record of each session
   (:mod:`.records.keeper`).
 
@@ -31,11 +32,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, MutableSequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from jupyterhub import apihandlers, handlers
 from jupyterhub.app import JupyterHub
 from traitlets import TraitError
+from traitlets.config import Configurable
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
@@ -44,6 +48,7 @@ from jupyterhub_gpuspawner.hub.cluster.fleet import begin_fleet
 from jupyterhub_gpuspawner.hub.course.ahead import begin_courses
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, define_scope, is_no_deletion
 from jupyterhub_gpuspawner.hub.events.life import begin_events
+from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtensions, chosen
 from jupyterhub_gpuspawner.hub.idle_watch import begin_idle
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     leave_out_of_spawn_limit,
@@ -67,7 +72,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, begin_unfinished
 
-SETTINGS_CLASSES = (GPUCourses, GPUSessions)
+SETTINGS_CLASSES: tuple[type[Configurable], ...] = (GPUCourses, GPUSessions)
 """The classes of settings that each hub makes one object of, beside its spawners."""
 UPKEEP = (
     show_all_text,
@@ -100,6 +105,30 @@ def register_handlers(api: MutableSequence[tuple[Any, ...]], pages: MutableSeque
     pages.extend(routes.PAGES)
 
 
+def extensions_of_hub(app: JupyterHub) -> HubExtensions:
+    """The extensions of this hub, made when they are first asked for: all of its configuration must be known by then.
+
+    All that are installed, if ``c.GPUProfilesSpawner.extensions`` cannot be read: the hub then does not start.
+    """
+    if KEY not in app.tornado_settings:
+        names = None
+        with suppress(TraitError):
+            names = getattr(app.spawner_class(config=app.config), "extensions", None)
+        app.tornado_settings[KEY] = HubExtensions(chosen(names))
+    extensions: HubExtensions = app.tornado_settings[KEY]
+    return extensions
+
+
+def register_extensions(app: JupyterHub) -> None:
+    """Add the routes of extensions before the hub's own, of which the last answers for all others."""
+
+    def add_routes(_change: object) -> None:
+        extensions = extensions_of_hub(app)
+        app.handlers[:0] = [*routes.static_routes(extensions, app.hub_prefix), *extensions.routes(app.hub_prefix)]
+
+    app.observe(add_routes, "handlers")
+
+
 def register_templates(app: JupyterHub) -> None:
     """Let the hub find our templates and the variables they use, whatever the admin sets afterwards."""
     ours = str(TEMPLATES)
@@ -113,11 +142,17 @@ def register_templates(app: JupyterHub) -> None:
 
     def equip(_change: object = None) -> None:
         if "gpuspawner" not in app.template_vars:
-            app.template_vars = {**app.template_vars, "gpuspawner": PageTools(), "gpuspawner_reader": _reader}
+            app.template_vars = {
+                **app.template_vars,
+                "gpuspawner": PageTools(partial(extensions_of_hub, app)),
+                "gpuspawner_reader": _reader,
+            }
 
     insert()
     app.observe(insert, "template_paths")
-    on_template_environments(app, lambda environment: use_our_templates(environment, stock))
+    on_template_environments(
+        app, lambda environment: use_our_templates(environment, stock, extensions_of_hub(app).templates)
+    )
     equip()
     app.observe(equip, "template_vars")
 
@@ -141,7 +176,7 @@ def register_check(app: JupyterHub) -> None:
         try:
             spawner = app.spawner_class(config=app.config)
             spawner.check()
-            for cls in SETTINGS_CLASSES:
+            for cls in (*SETTINGS_CLASSES, *extensions_of_hub(app).settings):
                 cls(config=app.config)
             for ignored in getattr(spawner, "ignored_settings", tuple)():
                 app.log.warning("%s", ignored)
@@ -190,8 +225,9 @@ def register() -> None:
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         # the tables before they are used, and the slugs before the folder is read, which the check does
-        when_configured(app, bring_up_to_date, begin_slugs)
+        when_configured(app, lambda app: bring_up_to_date(app, extensions_of_hub(app).tables), begin_slugs)
         register_check(app)
+        register_extensions(app)
         register_spawn_limit(app)
         app.log.addFilter(is_no_deletion)
-        when_configured(app, *UPKEEP, register_outage(app))
+        when_configured(app, *UPKEEP, lambda app: extensions_of_hub(app).begin(app), register_outage(app))

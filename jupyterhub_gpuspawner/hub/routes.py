@@ -7,6 +7,7 @@ None, which JupyterHub's ``needs_scope`` would compare with a scope's filter as 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +35,7 @@ from jupyterhub_gpuspawner.hub.course.page import (
     CoursesPage,
     teaches_any,
 )
+from jupyterhub_gpuspawner.hub.extensions import NO_EXTENSIONS, HubExtensions, Link, Notice
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages import api as messages_api
 from jupyterhub_gpuspawner.hub.messages.api import messages_to
@@ -102,8 +104,21 @@ REPLACED: dict[type, type] = {
 """Handlers of JupyterHub's, and ours that replace them."""
 
 
+def static_routes(extensions: HubExtensions, prefix: str) -> list[tuple[Any, ...]]:
+    """The routes of the stylesheets and scripts of extensions: ``static/VERSION/EXTENSION/FILE``."""
+    return [
+        (
+            rf"{prefix.rstrip('/')}/gpuspawner/static/[0-9a-f]{{12}}/{part.extension.name}/(.*)",
+            StaticFiles,
+            {"path": str(part.static)},
+        )
+        for part in extensions
+        if part.static.is_dir()
+    ]
+
+
 class PageTools:
-    """The namespace ``gpuspawner`` in templates; one for all pages of a hub."""
+    """The namespace ``gpuspawner`` in templates; one for all pages of a hub. Extensions add to it."""
 
     choose = choose_words
     cluster = cluster_words
@@ -115,6 +130,23 @@ class PageTools:
     is_admin = staticmethod(is_admin)
     teaches_any = staticmethod(teaches_any)
 
+    def __init__(self, extensions: Callable[[], HubExtensions] = lambda: NO_EXTENSIONS) -> None:
+        self._extensions = extensions
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._extensions().page_tools[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def links(self, parsed_scopes: Mapping[str, object], user: Any) -> list[Link]:
+        """What extensions add to the navigation bar for whoever reads the page."""
+        return self._extensions().links(parsed_scopes, user)
+
+    def notices(self, user: Any) -> list[Notice]:
+        """What is told to whoever reads the page, the newest first."""
+        return self._extensions().notices(user)
+
     @staticmethod
     def cards(user: Any) -> tuple[ServerCard, ...]:
         """The cards of a user's servers, of whatever spawner."""
@@ -122,16 +154,17 @@ class PageTools:
         servers = map(server_of, user.all_spawners())
         return server_cards(servers, contact=contact_of(user.spawner), course_of=course_of)
 
-    @staticmethod
-    def static(base_url: str, name: str) -> str:
-        """Return the URL of a file in ``static/``; it changes with the files, so that browsers may cache them.
+    def static(self, base_url: str, name: str) -> str:
+        """Return the URL of a file in ``static/``, or, as ``EXTENSION/FILE``, in that folder of an extension.
 
-        The version is a folder of the URL, so that a script's relative imports have it as well.
+        It changes with the files, so that browsers may cache them. The version is a folder of the URL, so that a
+        script's relative imports have it as well.
         """
-        return f"{base_url}gpuspawner/static/{_version()}/{name}"
+        folders = (STATIC, *(part.static for part in self._extensions()))
+        return f"{base_url}gpuspawner/static/{_version(folders)}/{name}"
 
 
 @lru_cache
-def _version() -> str:
-    files = sorted(STATIC.iterdir())
-    return sha256(b"".join(path.read_bytes() for path in files if path.is_file())).hexdigest()[:12]
+def _version(folders: tuple[Path, ...]) -> str:
+    files = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()) if path.is_file()]
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]

@@ -368,8 +368,10 @@ STEPS: tuple[tuple[str, Callable[[Operations], None]], ...] = (
 """For each version after the first the table that it changes, and how, with Alembic's ``op``."""
 
 
-def upgrade(session: Session, steps: Sequence[tuple[str, Callable[[Operations], None]]] = STEPS) -> None:
-    """Take the steps that the database lacks, in one transaction.
+def upgrade(
+    session: Session, steps: Sequence[tuple[str, Callable[[Operations], None]]] = STEPS, tables: Sequence[Table] = ()
+) -> None:
+    """Take the steps that the database lacks, in one transaction; ``tables`` are those of extensions.
 
     Raises ConfigError for a database that a later version of the package has changed, and SQLAlchemyError.
     """
@@ -391,6 +393,8 @@ def upgrade(session: Session, steps: Sequence[tuple[str, Callable[[Operations], 
             if inspect(connection).has_table(table):  # others are made as they are now
                 step(op)
         TABLES.create_all(connection)
+        for of_extension in tables:
+            of_extension.create(connection, checkfirst=True)
         SCHEMA.create(connection, checkfirst=True)
         connection.execute(delete(SCHEMA))
         connection.execute(insert(SCHEMA).values(version=newest))
@@ -402,10 +406,10 @@ def _version(connection: Connection) -> int:
     return connection.execute(select(SCHEMA.c.version)).scalar() or 1
 
 
-def bring_up_to_date(app: JupyterHub) -> None:
-    """Bring the tables of this hub up to date, or have it exit if that cannot be done."""
+def bring_up_to_date(app: JupyterHub, tables: Sequence[Table] = ()) -> None:
+    """Bring the tables of this hub and its extensions up to date, or have it exit if that cannot be done."""
     try:
-        upgrade(app.db)
+        upgrade(app.db, tables=tables)
     except ConfigError as error:
         app.log.critical("%s", error)
         app.exit(1)

@@ -168,7 +168,17 @@ BOUNDED = (Seconds, Count, Minutes, IdleFields, PortRange, OptionText, Clusters,
 JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
 OF_THE_HUB = frozenset(
-    {"clusters", "contact", "courses_dir", "environment", "hub_name", "job_name", "profiles", "profiles_dir"}
+    {
+        "clusters",
+        "contact",
+        "courses_dir",
+        "environment",
+        "extensions",
+        "hub_name",
+        "job_name",
+        "profiles",
+        "profiles_dir",
+    }
 )
 """Settings that are the same on all clusters; a cluster's own variables are lines of its ``req_prologue``."""
 CONNECTION = ("exec_prefix", "query_prefix", "req_cluster", "slurm_bin_dir", "slurm_conf", "wrapper_dir")

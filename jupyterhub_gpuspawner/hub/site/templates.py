@@ -34,21 +34,25 @@ LOST = {
 """By template and block: what pages lose where a site's template replaces the block; the first one is all of it."""
 
 
-def loader_with_ours(loader: BaseLoader, stock: Sequence[str]) -> BaseLoader:
-    """JupyterHub's loader, with ``templates/`` for our templates before those in ``stock``, JupyterHub's folders."""
-    prefixes = {"templates": FileSystemLoader([str(TEMPLATES), *stock]), "jupyterhub": FileSystemLoader(stock)}
-    return ChoiceLoader([PrefixLoader(prefixes), loader])
+def loader_with_ours(loader: BaseLoader, stock: Sequence[str], extensions: Sequence[str] = ()) -> BaseLoader:
+    """JupyterHub's loader, with ``templates/`` for our templates before those in ``stock``, JupyterHub's folders.
+
+    ``extensions``: the folders of extensions, of which a site replaces a template as it replaces one of ours.
+    """
+    ours = [str(TEMPLATES), *extensions]
+    prefixes = {"templates": FileSystemLoader([*ours, *stock]), "jupyterhub": FileSystemLoader(stock)}
+    return ChoiceLoader([PrefixLoader(prefixes), loader, FileSystemLoader(extensions)])
 
 
-def use_our_templates(environment: Environment, stock: Sequence[str]) -> None:
-    """Have pages use our templates, and compile those of all pages now.
+def use_our_templates(environment: Environment, stock: Sequence[str], extensions: Sequence[str] = ()) -> None:
+    """Have pages use our templates and those in these folders of extensions, and compile those of all pages now.
 
     Jinja would compile a template when it is first shown, and the hub would answer nobody meanwhile. A template that
     cannot be compiled is left to the page that shows it. The environment that is not asynchronous renders JupyterHub's
     error pages alone, and is not prepared.
     """
     assert environment.loader is not None
-    environment.loader = loader_with_ours(environment.loader, stock)
+    environment.loader = loader_with_ours(environment.loader, stock, extensions)
     for name in environment.list_templates(["html"]) if environment.is_async else ():
         with suppress(OSError, UnicodeError, TemplateError):
             environment.get_template(name)

@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from jupyterhub.utils import maybe_future
-from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, default
+from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, default, validate
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, CourseProfile
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.extensions import chosen
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
@@ -117,6 +118,14 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         config=True,
         help="Folder of YAML files with courses, one for each, which are read again. See `gpuspawner course check`.",
     )
+    extensions: List[str] | None = List(
+        Unicode(),
+        None,
+        allow_none=True,
+        config=True,
+        help="""Names of the extensions that this hub has, of those that `gpuspawner extensions` lists; default: all
+        that are installed. With `[]` there are profiles, the form, waiting, placement, cards, logs and stopping.""",
+    )
     local_spawner_class = Type(
         LocalProcessSpawner,
         LocalProcessSpawner,
@@ -136,6 +145,15 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         config=True,
         help="Callable that converts form data to user options, as for JupyterHub's Spawner.",
     )
+
+    @validate("extensions")
+    def _validate_extensions(self, proposal: Any) -> list[str] | None:
+        names: list[str] | None = proposal["value"]
+        try:
+            chosen(names)
+        except ConfigError as error:
+            raise TraitError(str(error)) from error
+        return names
 
     default_form: ClassVar[abc.Callable[[Any], abc.Awaitable[str]] | None] = None
     """Renders the form if the admin sets none; :mod:`..registration` provides it."""

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets import TraitError, default
@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.errors import (
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension import Extension
+from jupyterhub_gpuspawner.hub.extensions import spawner_settings
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
@@ -83,8 +84,16 @@ VISIBILITY_SECONDS = 300.0
 DEADLINE = "--deadline"
 """sbatch's option: Slurm removes a job that could not end before."""
 
+if TYPE_CHECKING:
 
-class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, SlurmSettings):
+    class ExtensionSettings:
+        """The settings that extensions add to a spawner's; which these are is not known when types are checked."""
+
+else:
+    ExtensionSettings = type("ExtensionSettings", spawner_settings(), {"__module__": __name__})
+
+
+class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, ExtensionSettings, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     user_options = compat.UserOptions()

@@ -1,0 +1,162 @@
+"""What an extension is, and which ones are there.
+
+An extension is one subject beside the core, such as courses or messages. It is a package whose ``EXTENSION`` says what
+it adds. Those of this package are the folders of ``extensions/``; others are found by the entry-point group
+``jupyterhub_gpuspawner.extensions``. Importing one is cheap and needs no hub: everything that it adds is named by a
+reference, as in an entry point, and loaded when it is needed.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from jupyterhub_gpuspawner.errors import ConfigError
+
+GROUP = "jupyterhub_gpuspawner.extensions"
+"""The entry-point group; each entry leads to the package that has ``EXTENSION``."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of ``gpuspawner``."""
+
+    target: str
+    """The reference of its :class:`click.Command`."""
+    sentence: str
+    """What it does, for the list of commands."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What an extension adds. A reference is ``.module:name``, relative to its package, or ``package.module:name``."""
+
+    name: str
+    """That of its folder, and in ``c.GPUProfilesSpawner.extensions``."""
+    about: str
+    """One sentence for an administrator."""
+    needs: tuple[str, ...] = ()
+    """Names of the extensions without which it cannot be there; it may import these."""
+    hub: str = ""
+    """The :class:`~.hub.extensions.HubExtension`: what it adds to a hub that runs."""
+    spawner_settings: str = ""
+    """A class of traits that become settings of ``c.GPUSlurmSpawner``."""
+    commands: Mapping[str, Command] = field(default_factory=dict)
+    """Commands of ``gpuspawner`` by their names."""
+    checks: str = ""
+    """A module; each of its functions whose name begins with ``check_`` is a check of ``gpuspawner check``."""
+    package: str = ""
+    """The package that declares it."""
+
+    def load(self, reference: str) -> Any:
+        """What a reference of this extension's leads to; raises whatever its import raises."""
+        module, _, name = reference.partition(":")
+        loaded = import_module(module, self.package)
+        return getattr(loaded, name) if name else loaded
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why an extension is left out."""
+
+    name: str
+    """The name of its folder or entry point."""
+    text: str
+    error: BaseException | None = None
+
+    def __str__(self) -> str:
+        return f"The extension {self.name} is left out: {self.text}"
+
+
+@dataclass(frozen=True)
+class Extensions:
+    """The extensions of an installation or of a hub, those that others need before these, and what is left out."""
+
+    present: tuple[Extension, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    def __iter__(self) -> Iterator[Extension]:
+        return iter(self.present)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In order."""
+        return tuple(extension.name for extension in self.present)
+
+    def only(self, names: Iterable[str]) -> Extensions:
+        """Those with these names; raises ConfigError for a name that is not there, or that needs one that is not."""
+        wanted, faulty = set(names), {fault.name for fault in self.faults}
+        where = "c.GPUProfilesSpawner.extensions"
+        for name in sorted(wanted - {*self.names} - faulty):
+            raise ConfigError(
+                f"there is no extension {name!r}.", where=where, hint=f"There are {', '.join(self.names) or 'none'}."
+            )
+        chosen = tuple(extension for extension in self.present if extension.name in wanted)
+        for extension in chosen:
+            for need in extension.needs:
+                if need not in wanted:
+                    raise ConfigError(f"{extension.name} needs {need}.", where=where, hint=f"Add {need}, too.")
+        return Extensions(chosen, tuple(fault for fault in self.faults if fault.name in wanted))
+
+
+@cache
+def installed() -> Extensions:
+    """All that are installed; imports their packages, and nothing that they refer to."""
+    folder = import_module("jupyterhub_gpuspawner.extensions")
+    own = ((module.name, f"{folder.__name__}.{module.name}") for module in pkgutil.iter_modules(folder.__path__))
+    foreign = ((entry.name, entry.value) for entry in entry_points(group=GROUP))
+    return found(*own, *foreign)
+
+
+def found(*packages: tuple[str, str]) -> Extensions:
+    """The extensions of these packages, each by the name that was found; one that cannot be used is a fault."""
+    extensions: dict[str, Extension] = {}
+    faults = []
+    for name, package in packages:
+        try:
+            extension = import_module(package).EXTENSION
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever another's module raises, the hub goes on
+            faults.append(Fault(name, f"{type(error).__name__}: {error}", error))
+            continue
+        if not isinstance(extension, Extension) or extension.name != name:
+            faults.append(Fault(name, f"EXTENSION of {package} must be an Extension with the name {name!r}."))
+        elif name in extensions:
+            faults.append(Fault(name, f"{package} and {extensions[name].package} have the same name."))
+        else:
+            extensions[name] = replace(extension, package=package)
+    return _in_order(extensions, faults)
+
+
+def _in_order(extensions: dict[str, Extension], faults: Sequence[Fault]) -> Extensions:
+    """Those that others need first; one whose needs are not there, or need it in a circle, is a fault."""
+    ordered: dict[str, Extension] = {}
+    waiting = dict(extensions)
+    while ready := [name for name, extension in waiting.items() if ordered.keys() >= set(extension.needs)]:
+        ordered |= {name: waiting.pop(name) for name in ready}
+    return Extensions(
+        tuple(ordered.values()),
+        (
+            *faults,
+            *(
+                Fault(name, f"it needs {', '.join(sorted(set(extension.needs) - ordered.keys()))}, not there.")
+                for name, extension in waiting.items()
+            ),
+        ),
+    )
+
+
+def load_each(
+    extensions: Iterable[Extension], reference: Callable[[Extension], str], on_fault: Callable[[Fault], object]
+) -> Iterator[tuple[Extension, Any]]:
+    """What a reference of each leads to, for those that have it; ``on_fault`` is told of one that cannot be loaded."""
+    for extension in extensions:
+        if name := reference(extension):
+            try:
+                yield extension, extension.load(name)
+            except Exception as error:  # noqa: BLE001 - as above
+                on_fault(Fault(extension.name, f"{name} cannot be loaded: {type(error).__name__}: {error}", error))

@@ -1,0 +1,235 @@
+"""What extensions add to a hub that runs, and those of this hub: one object, in the settings of its pages.
+
+Whatever an extension does wrong stays its own: a hook, a loop or a page that raises is named in the log, and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jupyterhub.app import JupyterHub
+from sqlalchemy import Table
+from sqlalchemy.exc import SQLAlchemyError
+from tornado import web
+from traitlets import HasTraits
+from traitlets.config import Configurable
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
+
+T = TypeVar("T")
+KEY = "gpuspawner"
+"""Where the object is in tornado's settings (``handler.settings``, ``user.settings``)."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """An entry of the navigation bar."""
+
+    text: str
+    path: str
+    """Below ``/hub``, such as ``gpuspawner/cluster``."""
+    may_see: Callable[[Mapping[str, object], Any], bool]
+    """Whether somebody with these parsed scopes sees it; the second is the user, or None."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A text that somebody has written to a user, shown at the top of pages and in JupyterLab; to be escaped."""
+
+    text: str
+    """In one or more lines."""
+    sender: str
+    """Their user name."""
+    at: float
+    """When it was sent, in seconds since the epoch."""
+    of: str = ""
+    """The title of what it is about, such as a course; empty where it is of the hub's administrators."""
+
+
+@dataclass(frozen=True)
+class HubExtension:
+    """What an extension adds to a hub that runs."""
+
+    settings: tuple[type[Configurable], ...] = ()
+    """Classes of settings of which each hub makes one object, to check them when it starts."""
+    tables: tuple[Table, ...] = ()
+    """Tables in the hub's database; made before anything is begun."""
+    begin: tuple[Callable[[JupyterHub], object], ...] = ()
+    """Begin what goes on as long as the hub runs; called once, in its event loop."""
+    api: tuple[tuple[Any, ...], ...] = ()
+    """Routes below ``/hub`` that answer in JSON, as JupyterHub's ``extra_handlers``."""
+    pages: tuple[tuple[Any, ...], ...] = ()
+    """Routes of pages below ``/hub``."""
+    links: tuple[Link, ...] = ()
+    """Entries of the navigation bar."""
+    notices: Callable[[Any, Any], Iterable[Notice]] | None = None
+    """What is told to a user (of the hub) now, in this one of their servers (a spawner) or, with None, in all."""
+    page_tools: Mapping[str, Any] | None = None
+    """What templates find below ``gpuspawner``, by its name, such as a module with sentences."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """An extension of this hub: what it says of itself, and what it adds."""
+
+    extension: Extension
+    adds: HubExtension
+
+    @property
+    def templates(self) -> Path:
+        """The folder of its page templates, which need not be there."""
+        return self._folder / "templates"
+
+    @property
+    def static(self) -> Path:
+        """The folder of its stylesheets and scripts, which need not be there."""
+        return self._folder / "static"
+
+    @property
+    def _folder(self) -> Path:
+        package = self.extension.load(self.extension.package)
+        return Path(package.__file__).parent
+
+
+class HubExtensions:
+    """The extensions of one hub."""
+
+    def __init__(self, extensions: Extensions = Extensions()) -> None:  # noqa: B008 - it is frozen
+        self.extensions = extensions
+        for fault in extensions.faults:
+            report(fault)
+        loaded = load_each(extensions, lambda extension: extension.hub, report)
+        self.parts = tuple(Part(extension, adds) for extension, adds in loaded if _is_hub_extension(extension, adds))
+        self._faulty: set[tuple[str, str]] = set()
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self.parts)
+
+    def each(self, what: str, call: Callable[[HubExtension], T | None]) -> Iterator[T]:
+        """What the call gives for each extension, without None; one that raises is named in the log, and left out.
+
+        ``what`` is the name of the field that is called, for the log.
+        """
+        for part in self.parts:
+            try:
+                given = call(part.adds)
+            except Exception as error:  # noqa: BLE001 - an extension's fault: the hub and the notebook go on
+                self.failed(part.extension.name, what, error)
+            else:
+                if given is not None:
+                    yield given
+
+    def failed(self, name: str, what: str, error: BaseException) -> None:
+        """Name an extension whose hook has raised in the log; its traceback is there once."""
+        first = (name, what) not in self._faulty
+        self._faulty.add((name, what))
+        get_logger().error(
+            "The extension %s is left out here, since its %s failed: %s: %s",
+            *(name, what, type(error).__name__, error),
+            exc_info=error if first else None,
+        )
+
+    # --- what the hub asks -----------------------------------------------------------------------
+
+    def begin(self, app: JupyterHub) -> None:
+        """Begin the work of each."""
+        for part in self.parts:
+            for begin in part.adds.begin:
+                try:
+                    begin(app)
+                except Exception as error:  # noqa: BLE001 - as in `each`
+                    self.failed(part.extension.name, begin.__name__, error)
+
+    def routes(self, prefix: str) -> list[tuple[Any, ...]]:
+        """All routes below ``prefix``; a page that raises an error names its extension in the log."""
+        return [
+            (f"{prefix.rstrip('/')}{path}", _named(handler, part.extension.name), *rest)
+            for part in self.parts
+            for path, handler, *rest in (*part.adds.api, *part.adds.pages)
+        ]
+
+    def links(self, parsed_scopes: Mapping[str, object], user: Any) -> list[Link]:
+        """The entries of the navigation bar for whoever has these scopes."""
+        seen = self.each("links", lambda adds: [link for link in adds.links if link.may_see(parsed_scopes, user)])
+        return [link for links in seen for link in links]
+
+    def notices(self, user: Any, spawner: Any = None) -> list[Notice]:
+        """What is told to a user now, the newest first."""
+        told = self.each(
+            "notices", lambda adds: list(adds.notices(user, spawner)) if adds.notices is not None else None
+        )
+        return sorted((notice for notices in told for notice in notices), key=lambda notice: -notice.at)
+
+    @property
+    def templates(self) -> list[str]:
+        """The folders of their page templates."""
+        return [str(part.templates) for part in self.parts if part.templates.is_dir()]
+
+    @property
+    def tables(self) -> list[Table]:
+        """The tables of each in the hub's database."""
+        return [table for part in self.parts for table in part.adds.tables]
+
+    @property
+    def settings(self) -> tuple[type[Configurable], ...]:
+        """The classes of settings of each."""
+        return tuple(cls for part in self.parts for cls in part.adds.settings)
+
+    @property
+    def page_tools(self) -> dict[str, Any]:
+        """What templates find, by its name."""
+        return {name: tool for part in self.parts for name, tool in (part.adds.page_tools or {}).items()}
+
+
+def spawner_settings() -> tuple[type[HasTraits], ...]:
+    """The traits that extensions of this installation add to those of ``c.GPUSlurmSpawner``.
+
+    Also those of extensions that a hub leaves out, whose settings then have no effect: the spawner's class is made
+    before any configuration is read.
+    """
+    loaded = load_each(installed(), lambda extension: extension.spawner_settings, report)
+    return tuple(cls for _, cls in loaded)
+
+
+def report(fault: Fault) -> None:
+    """Name an extension that is left out in the log."""
+    get_logger().error("%s", fault, exc_info=fault.error)
+
+
+def _is_hub_extension(extension: Extension, adds: object) -> bool:
+    if isinstance(adds, HubExtension):
+        return True
+    report(Fault(extension.name, f"{extension.hub} must be a HubExtension."))
+    return False
+
+
+def _named(handler: type, name: str) -> type:
+    """The same handler, which names its extension where it fails."""
+
+    class Named(handler):
+        def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+            if not isinstance(value, web.HTTPError) and not isinstance(value, SQLAlchemyError):
+                self.log.error("A page of the extension %s failed: %s", name, self.request.path)
+            super().log_exception(typ, value, tb)
+
+    Named.__name__, Named.__qualname__, Named.__module__ = handler.__name__, handler.__qualname__, handler.__module__
+    return Named
+
+
+NO_EXTENSIONS = HubExtensions()
+"""For what is no hub that was set up, such as a test's handler."""
+
+
+def extensions_of(settings: Mapping[str, Any]) -> HubExtensions:
+    """The extensions of the hub with these tornado settings."""
+    extensions = settings.get(KEY)
+    return extensions if isinstance(extensions, HubExtensions) else NO_EXTENSIONS
+
+
+def chosen(names: Sequence[str] | None) -> Extensions:
+    """Those of the installation with these names; all of them with None. Raises ConfigError."""
+    return installed() if names is None else installed().only(names)

@@ -1,0 +1,129 @@
+"""What an extension is, how those that are there are found, and which of them a hub has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner import extensions as folder
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, found, installed, load_each
+
+HEAD = "from jupyterhub_gpuspawner.extension import Extension\n"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of modules that can be imported; they are forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+FAULTS = {
+    "it cannot be imported": (
+        "import nothing_of_this_name",
+        "ModuleNotFoundError: No module named 'nothing_of_this_name'",
+    ),
+    "it ends the program": ("raise SystemExit(3)", "SystemExit: 3"),
+    "it declares nothing": ("", "AttributeError: module 'faulty' has no attribute 'EXTENSION'"),
+    "it declares something else": (
+        "EXTENSION = {}",
+        "EXTENSION of faulty must be an Extension with the name 'faulty'.",
+    ),
+    "it has another name": (
+        f"{HEAD}EXTENSION = Extension('other', 'Other.')",
+        "EXTENSION of faulty must be an Extension with the name 'faulty'.",
+    ),
+    "what it needs is not there": (
+        f"{HEAD}EXTENSION = Extension('faulty', 'Faulty.', needs=('good', 'usage'))",
+        "it needs usage, not there.",
+    ),
+    "it needs itself": (
+        f"{HEAD}EXTENSION = Extension('faulty', 'Faulty.', needs=('faulty',))",
+        "it needs faulty, not there.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "text"), FAULTS.values(), ids=FAULTS.keys())
+def test_an_extension_that_cannot_be_used_is_left_out_by_its_name(package: Path, source: str, text: str) -> None:
+    """The others are there."""
+    (package / "faulty.py").write_text(source)
+    (package / "good.py").write_text(f"{HEAD}EXTENSION = Extension('good', 'Good.')")
+    extensions = found(("faulty", "faulty"), ("good", "good"))
+
+    assert extensions.names == ("good",)
+    assert [str(fault) for fault in extensions.faults] == [f"The extension faulty is left out: {text}"]
+
+
+def test_extensions_come_after_those_that_they_need(package: Path) -> None:
+    """In whatever order they are found; of two with the same name the first is there."""
+    (package / "idle.py").write_text(f"{HEAD}EXTENSION = Extension('idle', 'Idle.', needs=('usage',))")
+    (package / "usage.py").write_text(f"{HEAD}EXTENSION = Extension('usage', 'Use.')")
+    (package / "again.py").write_text(f"{HEAD}EXTENSION = Extension('usage', 'Use.')")
+    extensions = found(("idle", "idle"), ("usage", "usage"), ("usage", "again"))
+
+    assert extensions.names == ("usage", "idle")
+    assert [fault.text for fault in extensions.faults] == ["again and usage have the same name."]
+
+
+def test_a_reference_leads_to_a_module_or_to_a_name_of_it(package: Path) -> None:
+    """Relative to the extension's package, or absolute; one that leads nowhere is a fault of its extension alone."""
+    (package / "own").mkdir()
+    (package / "own" / "__init__.py").write_text(f"{HEAD}EXTENSION = Extension('own', 'Own.', hub='.hub:HUB')")
+    (package / "own" / "hub.py").write_text("HUB = 'what it adds'")
+    (package / "bad.py").write_text(f"{HEAD}EXTENSION = Extension('bad', 'Bad.', hub='own.hub:LOST')")
+    (package / "bare.py").write_text(f"{HEAD}EXTENSION = Extension('bare', 'It adds nothing to a hub.')")
+    extensions = found(("own", "own"), ("bad", "bad"), ("bare", "bare"))
+    faults: list[Fault] = []
+    loaded = [(extension.name, adds) for extension, adds in load_each(extensions, lambda own: own.hub, faults.append)]
+
+    assert loaded == [("own", "what it adds")]
+    assert [(fault.name, fault.text) for fault in faults] == [
+        ("bad", "own.hub:LOST cannot be loaded: AttributeError: module 'own.hub' has no attribute 'LOST'")
+    ]
+    assert extensions.present[0].load(".hub").HUB == "what it adds"
+
+
+USAGE, IDLE = Extension("usage", "Use."), Extension("idle", "Idle.", needs=("usage",))
+OTHERS = Extensions((USAGE, IDLE), (Fault("broken", "it cannot be imported"),))
+
+
+def test_a_hub_has_those_that_its_configuration_names() -> None:
+    """None, some, or all; one that is left out because of a fault may be named, and is told once more."""
+    assert [OTHERS.only(names).names for names in ((), ("usage",), ("idle", "usage"))] == [
+        (),
+        ("usage",),
+        ("usage", "idle"),
+    ]
+    assert OTHERS.only(["broken"]) == Extensions((), OTHERS.faults)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["ilde"], "c.GPUProfilesSpawner.extensions: there is no extension 'ilde'. There are usage, idle."),
+        (["idle"], "c.GPUProfilesSpawner.extensions: idle needs usage. Add usage, too."),
+    ],
+)
+def test_a_name_that_a_hub_cannot_have_is_refused(names: list[str], message: str) -> None:
+    """The sentence says which there are, or which is missing."""
+    with pytest.raises(ConfigError) as raised:
+        OTHERS.only(names)
+
+    assert str(raised.value) == message
+
+
+def test_each_folder_of_extensions_is_an_extension() -> None:
+    """All that come with this package can be used."""
+    folders = {path.parent.name for path in Path(str(folder.__file__)).parent.glob("*/__init__.py")}
+
+    assert installed().faults == ()
+    assert folders <= set(installed().names)
