@@ -6,10 +6,11 @@ import asyncio
 import json
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from jupyterhub.app import JupyterHub
@@ -38,6 +39,8 @@ from jupyterhub_gpuspawner.check.finding import (
     Severity,
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.extension import load_each
+from jupyterhub_gpuspawner.hub.extensions import chosen
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.database import is_readable
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
@@ -47,13 +50,34 @@ from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.site.configuration import Site, read_config, refusal, refused, site_of, spawner_class_of
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 
-CHECKS: tuple[Check, ...] = tuple(
-    value
-    for module in (clusters, requests, profiles, people, settings, hub, slurm, machine, run_as, submit)
-    for name, value in vars(module).items()
-    if name.startswith("check_") and value.__module__ == module.__name__
-)
+
+def _checks_in(*modules: ModuleType) -> tuple[Check, ...]:
+    return tuple(
+        value
+        for module in modules
+        for name, value in vars(module).items()
+        if name.startswith("check_") and value.__module__ == module.__name__
+    )
+
+
+CHECKS = _checks_in(clusters, requests, profiles, people, settings, hub, slurm, machine, run_as, submit)
 """Each function of these modules whose name begins with ``check_``, in the order of their findings."""
+EXTENSION = Code("extension", "An extension cannot be used, so the hub leaves it out.")
+
+
+def checks_of(spawner: object) -> tuple[Check, ...]:
+    """All checks for a hub with this spawner: ours, and those of its extensions."""
+    extensions = chosen(getattr(spawner, "extensions", None))
+    faults = list(extensions.faults)
+    modules = [module for _, module in load_each(extensions, lambda extension: extension.checks, faults.append)]
+
+    async def check_extensions(_context: Context) -> AsyncIterator[Finding]:
+        for fault in faults:
+            yield EXTENSION.error("c.GPUProfilesSpawner.extensions", str(fault), "")
+
+    return (*CHECKS, *_checks_in(*modules), check_extensions)
+
+
 CONFIGURATION = Code("configuration", "The hub would not start with this configuration. Nothing else is checked.")
 UNCONFIGURED = Code(
     "configuration-missing",
@@ -134,8 +158,12 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
     )
 
 
-async def findings_of_all(contexts: Sequence[Context], checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
-    """The findings of all clusters of a hub, which are asked beside each other: first what is the same for all."""
+async def findings_of_all(contexts: Sequence[Context], checks: Sequence[Check] | None = None) -> tuple[Finding, ...]:
+    """The findings of all clusters of a hub, which are asked beside each other: first what is the same for all.
+
+    They are those of :func:`checks_of` the hub, unless others are named.
+    """
+    checks = checks_of(contexts[0].spawner) if checks is None else checks
     async with submit.standing_in(contexts[0]):
         results = await asyncio.gather(*(findings(context, checks) for context in contexts))
     first = results[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,67 +13,106 @@ import click
 from jupyterhub_gpuspawner import __version__
 from jupyterhub_gpuspawner.cli.options import fail
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extension import Command, Extension, installed
 
-COMMANDS = {
-    "bandwidth": (
-        "bandwidth",
+OWN = {
+    "bandwidth": Command(
+        "jupyterhub_gpuspawner.cli.bandwidth:bandwidth",
         "Measure copies of pinned memory to and from each GPU, bound to each NUMA node and unbound.",
     ),
-    "check": ("check", "Check the configuration, each profile with its options, each course, and Slurm."),
-    "course": ("course", "Prepare a course, and run it."),
-    "failures": (
-        "failures",
+    "check": Command(
+        "jupyterhub_gpuspawner.cli.check:check",
+        "Check the configuration, each profile with its options, each course, and Slurm.",
+    ),
+    "course": Command("jupyterhub_gpuspawner.cli.course:course", "Prepare a course, and run it."),
+    "extensions": Command(
+        "jupyterhub_gpuspawner.cli.extensions:extensions",
+        "List the extensions that are installed, with what each adds.",
+    ),
+    "failures": Command(
+        "jupyterhub_gpuspawner.cli.failures:failures",
         "List starts that failed by cluster, cause and profile, with their nodes, and what mends each cause.",
     ),
-    "files": (
-        "files",
+    "files": Command(
+        "jupyterhub_gpuspawner.cli.files:files",
         "Write the files that an admin installs beside a hub into DIR, with the paths of this installation.",
     ),
-    "fleet": ("fleet", "Show which nodes differ from their siblings, and how well Slurm places jobs on them."),
-    "idle": (
-        "records",
+    "fleet": Command(
+        "jupyterhub_gpuspawner.cli.fleet:fleet",
+        "Show which nodes differ from their siblings, and how well Slurm places jobs on them.",
+    ),
+    "idle": Command(
+        "jupyterhub_gpuspawner.cli.records:idle",
         "List servers that were idle for as long as their profile allows, with the GPU-hours that they held unused.",
     ),
-    "message": ("hub_api", "Show TEXT to people on the hub's pages and in JupyterLab."),
-    "migrate": (
-        "check",
+    "message": Command(
+        "jupyterhub_gpuspawner.cli.hub_api:message", "Show TEXT to people on the hub's pages and in JupyterLab."
+    ),
+    "migrate": Command(
+        "jupyterhub_gpuspawner.cli.check:migrate",
         "Convert FILE, a jupyterhub_config.py for batchspawner, wrapspawner, moss or SlurmFormSpawner.",
     ),
-    "place": ("place", "Choose GPUs of a node as the launcher does in a job, and explain the choice."),
-    "run": (
-        "place",
+    "place": Command(
+        "jupyterhub_gpuspawner.cli.place:place",
+        "Choose GPUs of a node as the launcher does in a job, and explain the choice.",
+    ),
+    "run": Command(
+        "jupyterhub_gpuspawner.cli.place:run",
         "Run COMMAND as one job step on the nodes and GPUs of this job, each rank bound to its part of its node.",
     ),
-    "sessions": ("records", "Read, export and delete the records of sessions."),
-    "show": ("check", "Print the complete batch script for PROFILE, without submitting it."),
-    "topology": ("topology", "Show a node's GPUs, the links between them, and the CPUs and memory closest to them."),
-    "why": (
-        "failures",
+    "sessions": Command(
+        "jupyterhub_gpuspawner.cli.records:sessions", "Read, export and delete the records of sessions."
+    ),
+    "show": Command(
+        "jupyterhub_gpuspawner.cli.check:show", "Print the complete batch script for PROFILE, without submitting it."
+    ),
+    "topology": Command(
+        "jupyterhub_gpuspawner.cli.topology:topology",
+        "Show a node's GPUs, the links between them, and the CPUs and memory closest to them.",
+    ),
+    "what-if": Command(
+        "jupyterhub_gpuspawner.cli.what_if:what_if",
+        "Show which servers of a profile would run, and on what: today, and after a change.",
+    ),
+    "why": Command(
+        "jupyterhub_gpuspawner.cli.failures:why",
         "Say what happened to the last server of USER: how long it waited, where it ran, and why it ended.",
     ),
-    "what-if": ("what_if", "Show which servers of a profile would run, and on what: today, and after a change."),
 }
-"""The module of each command, and the first sentence of its help: without it, ``--help`` would import them all."""
+"""The commands that are no extension's. The sentences stand here: without them, ``--help`` would import them all."""
+
+
+@cache
+def commands() -> dict[str, tuple[Extension, Command]]:
+    """All commands by their names, each with what declares it; one of ours is not replaced by an extension's."""
+    own = Extension("cli", "The command line.")
+    of_extensions = {name: (each, command) for each in installed() for name, command in each.commands.items()}
+    return {**of_extensions, **{name: (own, command) for name, command in OWN.items()}}
 
 
 class Commands(click.Group):
     """The commands by their names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*COMMANDS, *super().list_commands(ctx)])
+        return sorted([*commands(), *super().list_commands(ctx)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in commands():
             return super().get_command(ctx, cmd_name)
         # JupyterHub imports jsonschema, which takes a second to compile a grammar of IRIs that no command needs
         sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-        module = import_module(f"jupyterhub_gpuspawner.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        extension, named = commands()[cmd_name]
+        try:
+            command: click.Command = extension.load(named.target)
+        except Exception as error:
+            if extension.package:
+                raise GPUSpawnerError(f"The command {cmd_name} of the extension {extension.name}: {error}") from error
+            raise
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         sentences = {name: command.get_short_help_str(120) for name, command in self.commands.items()}
-        sentences |= {name: sentence for name, (_, sentence) in COMMANDS.items()}
+        sentences |= {name: command.sentence for name, (_, command) in commands().items()}
         with formatter.section("Commands"):
             formatter.write_dl(sorted(sentences.items()))
 

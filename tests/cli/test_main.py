@@ -14,17 +14,17 @@ from pathlib import Path
 import click
 import pytest
 
-from jupyterhub_gpuspawner.cli.main import COMMANDS, main
+from jupyterhub_gpuspawner.cli.main import commands, main
 from tests.cli.runner import cli_runner
 
 
 def test_the_list_of_commands_has_the_first_sentence_of_the_help_of_each() -> None:
     """So that the list need not import them."""
     context = click.Context(main)
-    helps = {name: (command.help or "") if (command := main.get_command(context, name)) else "" for name in COMMANDS}
+    helps = {name: (command.help or "") if (command := main.get_command(context, name)) else "" for name in commands()}
 
     assert {name: " ".join(text.split("\n\n")[0].split()) for name, text in helps.items()} == {
-        name: sentence for name, (_, sentence) in COMMANDS.items()
+        name: command.sentence for name, (_, command) in commands().items()
     }
 
 

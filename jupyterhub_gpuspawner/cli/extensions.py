@@ -1,0 +1,103 @@
+"""``gpuspawner extensions``: the extensions that are installed, and what each adds."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from types import ModuleType
+from typing import Any
+
+import click
+
+from jupyterhub_gpuspawner.cli.options import printable
+from jupyterhub_gpuspawner.extension import Extension, installed
+from jupyterhub_gpuspawner.hub.extensions import HubExtension
+
+
+@dataclass(frozen=True)
+class Added:
+    """What an extension adds: names, by the kind of what they name."""
+
+    name: str
+    about: str
+    needs: tuple[str, ...]
+    package: str
+    adds: dict[str, list[str]]
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one document for each extension, on a line.")
+def extensions(*, as_json: bool) -> None:
+    """List the extensions that are installed, with what each adds.
+
+    A hub has all of them, unless c.GPUProfilesSpawner.extensions names some. The status is 1 if one cannot be used.
+    """
+    found = installed()
+    faults = list(map(str, found.faults))
+    for extension in found:
+        try:
+            added = added_by(extension)
+        except Exception as error:  # noqa: BLE001 - whatever another's module raises
+            faults.append(f"The extension {extension.name} cannot be loaded: {type(error).__name__}: {error}")
+            continue
+        if as_json:
+            click.echo(json.dumps({"version": 1, **asdict(added)}))
+        else:
+            click.echo("\n".join(map(printable, lines_of(added))) + "\n")
+    for fault in faults:
+        click.echo(printable(fault), err=True)
+    if faults:
+        raise SystemExit(1)
+
+
+def added_by(extension: Extension) -> Added:
+    """What an extension adds; raises whatever its modules raise."""
+    adds = {"commands": sorted(extension.commands)}
+    if extension.spawner_settings:
+        traits = extension.load(extension.spawner_settings).class_own_traits(config=True)
+        adds["settings"] = [f"c.GPUSlurmSpawner.{name}" for name in sorted(traits)]
+    if extension.checks:
+        adds["checks"] = sorted(_checks(extension.load(extension.checks)))
+    if extension.hub:
+        adds |= _in_a_hub(extension.load(extension.hub), settings=adds.get("settings", []))
+    return Added(
+        extension.name,
+        extension.about,
+        extension.needs,
+        extension.package,
+        {kind: names for kind, names in adds.items() if names},
+    )
+
+
+def _checks(module: ModuleType) -> Iterator[str]:
+    for name, value in vars(module).items():
+        if name.startswith("check_") and value.__module__ == module.__name__:
+            yield name
+
+
+def _in_a_hub(hub: HubExtension, *, settings: list[str]) -> dict[str, list[str]]:
+    classes = [f"c.{cls.__name__}.{name}" for cls in hub.settings for name in sorted(cls.class_own_traits(config=True))]
+    hooks: dict[str, Any] = {"notices": hub.notices}
+    return {
+        "settings": [*settings, *classes],
+        "tables": [table.name for table in hub.tables],
+        "work": [_first_line(begin) for begin in hub.begin],
+        "REST": [path for path, *_ in hub.api],
+        "pages": [path for path, *_ in hub.pages],
+        "links": [link.text for link in hub.links],
+        "hooks": [name for name, hook in hooks.items() if hook is not None],
+    }
+
+
+def _first_line(value: object) -> str:
+    return (inspect.getdoc(value) or str(getattr(value, "__name__", value))).partition("\n")[0]
+
+
+def lines_of(added: Added) -> Iterator[str]:
+    """An extension for people."""
+    needs = f" (needs {', '.join(added.needs)})" if added.needs else ""
+    yield f"{added.name}{needs}: {added.about}"
+    for kind, names in added.adds.items():
+        yield f"  {kind}: {', '.join(names)}"
