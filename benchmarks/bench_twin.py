@@ -23,12 +23,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from jupyterhub_gpuspawner.extensions.seats import controller
+from jupyterhub_gpuspawner.extensions.seats.ask import what_runs
+from jupyterhub_gpuspawner.extensions.seats.site import Request, Site, question_of
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.twin import controller
-from jupyterhub_gpuspawner.slurm.twin.ask import what_runs
-from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, question_of
+from tests.extensions.seats.site_answers import NOW, job, node, partition, site
 from tests.standins.course_hub import about_noon, configuration
-from tests.standins.site_answers import NOW, job, node, partition, site
 
 
 @dataclass(frozen=True)

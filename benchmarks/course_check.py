@@ -34,8 +34,8 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from tests.extensions.seats.site_answers import NOW, node, partition, site
 from tests.standins.course_hub import configuration
-from tests.standins.site_answers import NOW, node, partition, site
 
 COURSE = """
 name: Deep learning

@@ -4,7 +4,7 @@
 
 It prints a table for the Slurm of this machine; with ``--write`` the table replaces that of the same version in
 docs/explanation/request-table.md. ``scripts/request-table`` does so with several versions. Slurm's own scheduler
-answers, a slurmctld without nodes (``slurm/twin``), so any account can run it. It takes some minutes.
+answers, a slurmctld without nodes (``extensions/seats``), so any account can run it. It takes some minutes.
 
 For each kind of node, each state of it and each request that profiles make there is a node of its own for each form of
 the request. What others hold in a state is the same for all forms. A job is *well placed* if its GPUs and cores are of
@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jupyterhub_gpuspawner.batch.script import options
+from jupyterhub_gpuspawner.extensions.seats.ask import Answer, what_runs
+from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.twin.ask import Answer, what_runs
-from jupyterhub_gpuspawner.slurm.twin.site import Request, Site
 from jupyterhub_gpuspawner.units import NodeAllocation
 
 PAGE = Path(__file__).parent.parent / "docs/explanation/request-table.md"

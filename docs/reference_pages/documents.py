@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from jupyterhub_gpuspawner.cluster import cluster_map
 from jupyterhub_gpuspawner.courses import report
+from jupyterhub_gpuspawner.extensions.seats import what_if
 from jupyterhub_gpuspawner.fleet import differences
 from jupyterhub_gpuspawner.fleet import health as fleet
 from jupyterhub_gpuspawner.hub import routes
@@ -23,7 +24,6 @@ from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report as report_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT
-from jupyterhub_gpuspawner.slurm.twin import what_if
 from jupyterhub_gpuspawner.wire import bounds, documents
 
 from .wording import anchor, attribute_docs, code, markdown, table, type_in_words

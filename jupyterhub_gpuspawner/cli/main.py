@@ -70,10 +70,6 @@ OWN = {
         "jupyterhub_gpuspawner.cli.topology:topology",
         "Show a node's GPUs, the links between them, and the CPUs and memory closest to them.",
     ),
-    "what-if": Command(
-        "jupyterhub_gpuspawner.cli.what_if:what_if",
-        "Show which servers of a profile would run, and on what: today, and after a change.",
-    ),
     "why": Command(
         "jupyterhub_gpuspawner.cli.failures:why",
         "Say what happened to the last server of USER: how long it waited, where it ran, and why it ended.",

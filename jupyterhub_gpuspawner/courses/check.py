@@ -17,8 +17,8 @@ from jupyterhub_gpuspawner.courses.course import Course, CourseDate, People, peo
 from jupyterhub_gpuspawner.courses.course_profile import MARGIN, course_profile, opens_at, profiles_of
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
-from jupyterhub_gpuspawner.courses.seats import SeatCount, estimate, in_words, seats_left, tries
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, estimate, in_words, seats_left, tries
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jupyterhub_gpuspawner.courses.course import CourseDate
-from jupyterhub_gpuspawner.courses.seats import SeatCount
+from jupyterhub_gpuspawner.extensions.seats.count import SeatCount
 
 VERSION = 2
 """Version of the course check document."""

@@ -23,12 +23,12 @@ import requests
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.slurm.twin.site import Request, question_of
+from jupyterhub_gpuspawner.extensions.seats.site import Request, question_of
+from tests.extensions.seats.site_answers import NOW, node, partition, site
 from tests.fixtures.hubs import needs_proxy
 from tests.fixtures.login_node import HUB_UID, LoginNode, login_node, missing
 from tests.fixtures.site import own_files
 from tests.hub.visitor import Visitor
-from tests.standins.site_answers import NOW, node, partition, site
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(600)]

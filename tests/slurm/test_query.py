@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.seats.ask import read_site
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of
 from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -20,7 +21,6 @@ from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
 from jupyterhub_gpuspawner.slurm.job import JobIdentity
 from jupyterhub_gpuspawner.slurm.login_node import LoginNodeUnreachable, request
 from jupyterhub_gpuspawner.slurm.squeue import JOBS
-from jupyterhub_gpuspawner.slurm.twin.ask import read_site
 
 WRAPPERS = Path(__file__).parents[2] / "config" / "wrappers"
 SSH = """#!/bin/sh

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from jupyterhub_gpuspawner.extensions.seats.ask import read_site, what_runs
+from jupyterhub_gpuspawner.extensions.seats.site import Request
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.twin.ask import read_site, what_runs
-from jupyterhub_gpuspawner.slurm.twin.site import Request
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+    from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
     from jupyterhub_gpuspawner.slurm.job import Job
     from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
-    from jupyterhub_gpuspawner.slurm.twin.held import HeldJob
     from jupyterhub_gpuspawner.units import NodeAllocation
 
 pytestmark = pytest.mark.slurm

@@ -1,1 +1,13 @@
-"""The twin: a slurmctld without nodes that answers which jobs a site's Slurm would start, and on what."""
+"""Who would get a server: Slurm's own scheduler is asked, on a copy of the cluster that has no nodes."""
+
+from jupyterhub_gpuspawner.extension import Command, Extension
+
+EXTENSION = Extension(
+    name="seats",
+    about="Asks a copy of the cluster's scheduler which servers would run together, today and after a change.",
+    commands={
+        "what-if": Command(
+            ".cli:what_if", "Show which servers of a profile would run, and on what: today, and after a change."
+        )
+    },
+)

@@ -13,15 +13,15 @@ import click
 
 from jupyterhub_gpuspawner.cli.options import CLUSTER, CONFIG, JSON, OPTION, choice_of, table
 from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.extensions.seats.ask import read_site, what_runs
+from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, SiteOutcome, near_cpus, outcome
+from jupyterhub_gpuspawner.extensions.seats.site import PLACEMENT_OPTIONS, Request
+from jupyterhub_gpuspawner.extensions.seats.site import Site as SlurmSite
+from jupyterhub_gpuspawner.extensions.seats.what_if import WhatIfDocument, with_gres_conf, with_nodes, with_parameter
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
 from jupyterhub_gpuspawner.site.courses import choice_on, jobs_of
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
-from jupyterhub_gpuspawner.slurm.twin.ask import read_site, what_runs
-from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, SiteOutcome, near_cpus, outcome
-from jupyterhub_gpuspawner.slurm.twin.site import PLACEMENT_OPTIONS, Request
-from jupyterhub_gpuspawner.slurm.twin.site import Site as SlurmSite
-from jupyterhub_gpuspawner.slurm.twin.what_if import WhatIfDocument, with_gres_conf, with_nodes, with_parameter
 
 
 @click.command("what-if")

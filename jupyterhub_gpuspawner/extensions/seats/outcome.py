@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from jupyterhub_gpuspawner.extensions.seats.ask import Answer, Answers
+from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus, threads_per_core
 from jupyterhub_gpuspawner.slurm.messages import rejection
 from jupyterhub_gpuspawner.slurm.reason import reason_name
-from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers
-from jupyterhub_gpuspawner.slurm.twin.site import Site, gpu_cpus, threads_per_core
 from jupyterhub_gpuspawner.units import GPU_GRES
 
 

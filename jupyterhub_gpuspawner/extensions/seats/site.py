@@ -15,11 +15,11 @@ from typing import Any
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.extensions.seats import controller
+from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, holders, host_list
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.snapshot import occurrence
 from jupyterhub_gpuspawner.slurm.text import epoch, fields, present, words
-from jupyterhub_gpuspawner.slurm.twin import controller
-from jupyterhub_gpuspawner.slurm.twin.held import HeldJob, holders, host_list
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.seats.outcome import SiteOutcome
+from jupyterhub_gpuspawner.extensions.seats.site import Site
 from jupyterhub_gpuspawner.slurm.text import fields, present
-from jupyterhub_gpuspawner.slurm.twin.outcome import SiteOutcome
-from jupyterhub_gpuspawner.slurm.twin.site import Site
 from jupyterhub_gpuspawner.units import expand_nodelist
 
 SETTABLE = (

@@ -1,7 +1,7 @@
 """What Slurm says of a session before it begins: how many servers start together, and whom it would refuse.
 
-Slurm's scheduler itself counts the seats (:mod:`jupyterhub_gpuspawner.slurm.twin`). The limits of accounting are known
-to the site's Slurm alone, which is asked as each participant (``sbatch --test-only``). Nothing is submitted.
+Slurm's scheduler itself counts the seats (:mod:`jupyterhub_gpuspawner.extensions.seats`). The limits of accounting are
+known to the site's Slurm alone, which is asked as each participant (``sbatch --test-only``). Nothing is submitted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from jupyterhub_gpuspawner.courses.check import SessionPlan, by_profile, estimated, report_of
 from jupyterhub_gpuspawner.courses.report import SessionReport
-from jupyterhub_gpuspawner.courses.seats import PARTS, SeatCount, Smaller, smaller_values, tries, with_value
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.extensions.seats.ask import Answers, read_site, what_runs
+from jupyterhub_gpuspawner.extensions.seats.count import PARTS, SeatCount, Smaller, smaller_values, tries, with_value
+from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, near_cpus, outcome
+from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
 from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
@@ -29,9 +32,6 @@ from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
-from jupyterhub_gpuspawner.slurm.twin.ask import Answers, read_site, what_runs
-from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, near_cpus, outcome
-from jupyterhub_gpuspawner.slurm.twin.site import Request, Site
 from jupyterhub_gpuspawner.words import people, some
 
 CONCURRENT_SESSIONS = 3

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from jupyterhub_gpuspawner.courses.check import CourseInputs, estimated_seats, plans
 from jupyterhub_gpuspawner.courses.course_profile import profiles_of
-from jupyterhub_gpuspawner.courses.seats import seats_left
+from jupyterhub_gpuspawner.extensions.seats.count import seats_left
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.course.book import HubCourse

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
+from jupyterhub_gpuspawner.extensions.seats.site import Site
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, CpuAllocation, DefaultMemory
-from jupyterhub_gpuspawner.slurm.twin.held import HeldJob
-from jupyterhub_gpuspawner.slurm.twin.site import Site
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
+from tests.extensions.seats.site_answers import NOW, config, job, node, partition, reservation
 from tests.standins.resources import resolved
-from tests.standins.site_answers import NOW, config, job, node, partition, reservation
 
 PARAMETERS = ("CR_CORE_MEMORY", "CR_CPU_MEMORY", "CR_SOCKET_MEMORY", "CR_CORE")
 LIMITS = (

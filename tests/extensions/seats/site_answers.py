@@ -7,8 +7,8 @@ from typing import Any
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed, slurm_version
-from jupyterhub_gpuspawner.slurm.twin.held import HeldJob
-from jupyterhub_gpuspawner.slurm.twin.site import Site
+from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
+from jupyterhub_gpuspawner.extensions.seats.site import Site
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
 
 NOW = 1_795_000_000.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.seats import estimate, smaller_values, with_value
+from jupyterhub_gpuspawner.extensions.seats.count import estimate, smaller_values, with_value
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Reservation
 from tests.snapshots import NOW, cluster, node, running

@@ -14,12 +14,12 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.cluster.availability import Chance, availability
+from jupyterhub_gpuspawner.extensions.seats.ask import Answer, what_runs
+from jupyterhub_gpuspawner.extensions.seats.site import Request
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
-from jupyterhub_gpuspawner.slurm.twin.ask import Answer, what_runs
-from jupyterhub_gpuspawner.slurm.twin.site import Request
-from tests.standins.random_clusters import PARAMETERS, Case, cases, site_of, snapshot_of, start, wait
-from tests.standins.site_answers import NOW
+from tests.extensions.seats.random_clusters import PARAMETERS, Case, cases, site_of, snapshot_of, start, wait
+from tests.extensions.seats.site_answers import NOW
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800), pytest.mark.nightly]
 

@@ -22,11 +22,11 @@ from typing import Any
 import psutil
 import pytest
 
+from jupyterhub_gpuspawner.extensions.seats import controller
+from jupyterhub_gpuspawner.extensions.seats.ask import Answer, Answers, TwinFailed, TwinMissing, what_runs
+from jupyterhub_gpuspawner.extensions.seats.site import Request, Site, question_of
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.twin import controller
-from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers, TwinFailed, TwinMissing, what_runs
-from jupyterhub_gpuspawner.slurm.twin.site import Request, Site, question_of
-from tests.standins.site_answers import NOW, VERSION, config, job, node, partition, reservation, site
+from tests.extensions.seats.site_answers import NOW, VERSION, config, job, node, partition, reservation, site
 
 pytestmark = pytest.mark.slurm
 

@@ -10,12 +10,12 @@ import pytest
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.slurm.twin.ask import Answer, Answers
-from jupyterhub_gpuspawner.slurm.twin.outcome import JobOutcome, Share, SiteOutcome, near_cpus, outcome
-from jupyterhub_gpuspawner.slurm.twin.site import Site, question_of
-from jupyterhub_gpuspawner.slurm.twin.what_if import with_gres_conf, with_nodes, with_parameter
+from jupyterhub_gpuspawner.extensions.seats.ask import Answer, Answers
+from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, Share, SiteOutcome, near_cpus, outcome
+from jupyterhub_gpuspawner.extensions.seats.site import Site, question_of
+from jupyterhub_gpuspawner.extensions.seats.what_if import with_gres_conf, with_nodes, with_parameter
 from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_gres
-from tests.standins.site_answers import NOW, config, node, partition, site
+from tests.extensions.seats.site_answers import NOW, config, node, partition, site
 
 GRES_CONF = """\
 AutoDetect=off

@@ -15,8 +15,9 @@ from jupyterhub_gpuspawner.courses.check import CourseInputs, SessionPlan, plan_
 from jupyterhub_gpuspawner.courses.course import ChosenProfile, CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.report import fit_in_words
-from jupyterhub_gpuspawner.courses.seats import SeatCount, Smaller
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, Smaller
+from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus
 from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, PersonsAnswer, Rehearsal, RehearsalCluster, count_seats
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
@@ -27,11 +28,10 @@ from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
-from jupyterhub_gpuspawner.slurm.twin.site import Site, gpu_cpus
 from tests.courses.test_course import DEEP_LEARNING, course
+from tests.extensions.seats.site_answers import NOW, job, node, partition, reservation, site
 from tests.snapshots import cluster, running
 from tests.snapshots import node as node_state
-from tests.standins.site_answers import NOW, job, node, partition, reservation, site
 
 K80 = "gpu:k80:4"
 NEAR = "".join(f"Name=gpu Type=k80 File=/dev/nvidia{n} Cores={'0-11' if n < 2 else '12-23'}\n" for n in range(4))
