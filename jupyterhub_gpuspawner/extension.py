@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -50,6 +51,8 @@ class Extension:
     """Commands of ``gpuspawner`` by their names."""
     checks: str = ""
     """A module; each of its functions whose name begins with ``check_`` is a check of ``gpuspawner check``."""
+    login_scripts: Mapping[str, str] = field(default_factory=dict)
+    """Scripts of ``wrapper_dir`` that run as the hub's own account, by their names: files of its package."""
     package: str = ""
     """The package that declares it."""
 
@@ -58,6 +61,11 @@ class Extension:
         module, _, name = reference.partition(":")
         loaded = import_module(module, self.package)
         return getattr(loaded, name) if name else loaded
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return Path(str(import_module(self.package).__file__)).parent
 
 
 @dataclass(frozen=True)

@@ -82,17 +82,12 @@ class Part:
     @property
     def templates(self) -> Path:
         """The folder of its page templates, which need not be there."""
-        return self._folder / "templates"
+        return self.extension.folder / "templates"
 
     @property
     def static(self) -> Path:
         """The folder of its stylesheets and scripts, which need not be there."""
-        return self._folder / "static"
-
-    @property
-    def _folder(self) -> Path:
-        package = self.extension.load(self.extension.package)
-        return Path(package.__file__).parent
+        return self.extension.folder / "static"
 
 
 class HubExtensions:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner import __version__
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extension import installed
 
 _IN_PACKAGE = Path(__file__).parents[1] / "config"
 SHIPPED = _IN_PACKAGE if _IN_PACKAGE.is_dir() else Path(__file__).parents[2] / "config"
@@ -246,9 +247,18 @@ def _python_of_scripts(system: Path) -> Path:
     return system if done.returncode == 0 else Path(sys.executable)
 
 
+def scripts_of_extensions() -> dict[str, Path]:
+    """Their scripts, each by the path that it would have in the folder of all."""
+    return {
+        f"wrappers/{name}": extension.folder / file
+        for extension in installed()
+        for name, file in extension.login_scripts.items()
+    }
+
+
 def shipped_text(name: str) -> str:
     """A file as it is shipped, by its path in the folder of all."""
-    return (SHIPPED / name).read_text("utf-8")
+    return scripts_of_extensions().get(name, SHIPPED / name).read_text("utf-8")
 
 
 def files_of(groups: Iterable[str], installation: HubInstallation) -> list[ConfigFile]:
@@ -258,6 +268,7 @@ def files_of(groups: Iterable[str], installation: HubInstallation) -> list[Confi
 
 
 def _names_below(top: str) -> Iterator[str]:
+    yield from (name for name in scripts_of_extensions() if name.startswith(f"{top}/"))
     path = SHIPPED / top
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file() and "__pycache__" not in file.parts:
@@ -287,6 +298,8 @@ def _values(name: str, installation: HubInstallation) -> Iterator[tuple[str, str
     if name.startswith("wrappers/") or name == "ssh/gate":
         yield "#!/usr/bin/python3 -I\n", f"#!{installation.python} -I\n"
         yield from _of_slurm(installation)
+        names = ", ".join(f'"{Path(script).name}"' for script in sorted(scripts_of_extensions()))
+        yield 'OWN = ("query",)', f'OWN = ("query", {names})' if names else 'OWN = ("query",)'
     elif name == "sudoers":
         yield "HUB = jupyterhub\n", f"HUB = {account}\n"
     elif name.startswith("ssh/"):

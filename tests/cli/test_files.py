@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.site.config_files import GROUPS, SHIPPED, HubInstallation, files_of
+from jupyterhub_gpuspawner.extension import Extension, Extensions
+from jupyterhub_gpuspawner.site.config_files import GROUPS, SHIPPED, ConfigFile, HubInstallation, files_of
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Call
@@ -50,11 +51,6 @@ CHANGED = {
     "wrappers/log": OF_SLURM | SCONTROL,
     "wrappers/extend": OF_SLURM | SCONTROL,
     "wrappers/query": OF_SLURM | {'SLURM = "/opt/slurm/bin"  # SITE: the folder of Slurm\'s commands'},
-    "wrappers/twin": OF_SCRIPT
-    | {
-        'PROGRAMS = "/opt/slurm/bin:/opt/slurm/sbin:/usr/sbin:/usr/local/sbin:/usr/bin:/bin"  # SITE: Slurm\'s '
-        "folders, which are searched after PATH"
-    },
     "wrappers/gate": OF_SCRIPT | {'SCRIPTS = "/srv/hub/wrappers"  # SITE: c.GPUSlurmSpawner.wrapper_dir'},
     "sudoers": {
         '#     c.GPUSlurmSpawner.wrapper_dir = "/srv/hub/wrappers"',
@@ -123,6 +119,12 @@ def listing(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.fixture
+def _without_extensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jupyterhub_gpuspawner.site.config_files.installed", Extensions)
+
+
+@pytest.mark.usefixtures("_without_extensions")
 def test_every_file_has_the_paths_of_the_installation() -> None:
     """What differs from the files as they are shipped, line by line; scripts can be run by every user."""
     files = {file.path.relative_to(SITE.folder).as_posix(): file for file in files_of(GROUPS, SITE)}
@@ -149,6 +151,7 @@ def test_the_ansible_role_is_written_as_it_is_and_names_this_version() -> None:
         assert (file.text, file.mode) == (shipped(name), 0o644)
 
 
+@pytest.mark.usefixtures("_without_extensions")
 @pytest.mark.parametrize("group", GROUPS)
 def test_each_option_writes_its_group_alone(gpuspawner: Call, tmp_path: Path, group: str) -> None:
     """And each file that is written is one that is shipped."""
@@ -163,6 +166,7 @@ def test_each_option_writes_its_group_alone(gpuspawner: Call, tmp_path: Path, gr
     assert (result.exit_code, set(listing(tmp_path))) == (0, expected)
 
 
+@pytest.mark.usefixtures("_without_extensions")
 def test_without_an_option_everything_is_written(gpuspawner: Call, tmp_path: Path) -> None:
     """All that is shipped."""
     gpuspawner("files", tmp_path)
@@ -170,6 +174,25 @@ def test_without_an_option_everything_is_written(gpuspawner: Call, tmp_path: Pat
     assert len(listing(tmp_path)) == len([path for path in SHIPPED.rglob("*") if path.is_file()])
 
 
+def test_a_script_of_an_extension_is_one_that_the_gate_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without sudo; it has the interpreter and the folders of the installation as the others have."""
+    (tmp_path / "counts").mkdir()
+    (tmp_path / "counts" / "__init__.py").write_text("")
+    (tmp_path / "counts" / "script.py").write_text('#!/usr/bin/python3 -I\nPROGRAMS = "/usr/sbin"\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    counts = Extension("counts", "Counts.", login_scripts={"count": "script.py"}, package="counts")
+    monkeypatch.setattr("jupyterhub_gpuspawner.site.config_files.installed", lambda: Extensions((counts,)))
+    files = {file.path.name: file for file in files_of(["wrappers", "ssh"], SITE)}
+
+    assert files["count"] == ConfigFile(
+        Path("/srv/hub/wrappers/count"),
+        '#!/sw/bin/python3.12 -I\nPROGRAMS = "/opt/slurm/bin:/opt/slurm/sbin:/usr/sbin"\n',
+        0o755,
+    )
+    assert 'OWN = ("query", "count")' in files["gate"].text
+
+
+@pytest.mark.usefixtures("_without_extensions")
 def test_it_says_what_it_wrote_and_what_to_do_next(
     gpuspawner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +201,7 @@ def test_it_says_what_it_wrote_and_what_to_do_next(
     tmp_path.chmod(0o700)
     hub = tmp_path / "hub"
     names = ["sudoers", "wrappers/cancel", "wrappers/extend", "wrappers/log", "wrappers/query", "wrappers/submit"]
-    names += ["wrappers/trial", "wrappers/twin"]
+    names += ["wrappers/trial"]
     lines = [f"{hub}/{name} (mode {'0440' if name == 'sudoers' else '0755'})" for name in names]
     first = gpuspawner("files", hub, "--wrappers", "--sudoers").stdout.splitlines()
     second = gpuspawner("files", hub, "--wrappers", "--sudoers").stdout.splitlines()

@@ -59,11 +59,10 @@ def test_every_path_in_an_example_is_of_something_that_is_there(name: str) -> No
 
 
 def test_every_script_that_sudo_allows_is_one_of_the_wrappers() -> None:
-    """And each wrapper is allowed, the last one in lines that an admin may enable; `query` and `twin` need no sudo."""
+    """And each wrapper is allowed, the last one in lines that an admin may enable; `query` needs no sudo."""
     text = (CONFIG / "sudoers").read_text("utf-8")
     allowed = set(re.findall(r"^#?Cmnd_Alias +\w+ += (\S+) \"\"$", text, re.MULTILINE))
 
     assert allowed == {f"/etc/jupyterhub/wrappers/{path.name}" for path in (CONFIG / "wrappers").iterdir()} - {
         "/etc/jupyterhub/wrappers/query",
-        "/etc/jupyterhub/wrappers/twin",
     }

@@ -42,7 +42,7 @@ def test_the_files_an_admin_copies_are_in_order() -> None:
 
     assert checked.returncode == 0, checked.stderr
     assert [rule for rule in rules if re.search(r"[*?^$\[]", rule)] == []
-    assert scripts == {"submit", "trial", "cancel", "log", "extend", "query", "twin"}
+    assert scripts == {"submit", "trial", "cancel", "log", "extend", "query"}
     guide = (DOCS / "howto" / "sudo.md").read_text()
     assert [script for script in scripts if f"`{script}`" not in guide] == []
 

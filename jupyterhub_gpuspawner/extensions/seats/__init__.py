@@ -10,4 +10,5 @@ EXTENSION = Extension(
             ".cli:what_if", "Show which servers of a profile would run, and on what: today, and after a change."
         )
     },
+    login_scripts={"twin": "controller.py"},
 )
