@@ -13,13 +13,15 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from jupyterhub_gpuspawner.cluster import cluster_map
 from jupyterhub_gpuspawner.courses import report
+from jupyterhub_gpuspawner.extension import installed
+from jupyterhub_gpuspawner.extensions.messages import api as messages
 from jupyterhub_gpuspawner.extensions.seats import what_if
 from jupyterhub_gpuspawner.fleet import differences
 from jupyterhub_gpuspawner.fleet import health as fleet
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.course import api as course
-from jupyterhub_gpuspawner.hub.messages import api as messages
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report as report_api
 from jupyterhub_gpuspawner.placement import topology
@@ -164,9 +166,14 @@ def page() -> str:
     return "\n".join(filter(None, parts))
 
 
+def every_api() -> list[tuple[Any, ...]]:
+    """The routes of ours that answer in JSON, and those of extensions."""
+    return [*routes.API, *(route for part in HubExtensions(installed()) for route in part.adds.api)]
+
+
 def _addresses() -> Iterator[tuple[str, str]]:
     """Each address with what it is; what a handler says of all its methods stands at the first of them."""
-    for handler, entries in itertools.groupby(routes.API, key=lambda entry: entry[1]):
+    for handler, entries in itertools.groupby(every_api(), key=lambda entry: entry[1]):
         about = markdown(handler.__doc__)
         patterns = [pattern for pattern, *_ in entries]
         for method in ("get", "post", "put", "delete"):

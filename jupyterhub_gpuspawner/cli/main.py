@@ -45,9 +45,6 @@ OWN = {
         "jupyterhub_gpuspawner.cli.records:idle",
         "List servers that were idle for as long as their profile allows, with the GPU-hours that they held unused.",
     ),
-    "message": Command(
-        "jupyterhub_gpuspawner.cli.hub_api:message", "Show TEXT to people on the hub's pages and in JupyterLab."
-    ),
     "migrate": Command(
         "jupyterhub_gpuspawner.cli.check:migrate",
         "Convert FILE, a jupyterhub_config.py for batchspawner, wrapspawner, moss or SlurmFormSpawner.",

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyterhub.app import JupyterHub
+from jupyterhub.user import User
 from sqlalchemy import Table
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 from tornado import web
 from traitlets import HasTraits
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
+from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 
 T = TypeVar("T")
 KEY = "gpuspawner"
@@ -66,8 +69,11 @@ class HubExtension:
     """Routes of pages below ``/hub``."""
     links: tuple[Link, ...] = ()
     """Entries of the navigation bar."""
-    notices: Callable[[Any, Any], Iterable[Notice]] | None = None
-    """What is told to a user (of the hub) now, in this one of their servers (a spawner) or, with None, in all."""
+    notices: Callable[[User, Any], Iterable[Notice]] | None = None
+    """What is told to a user now, in this one of their servers (a spawner) or, with None, in all.
+
+    It may raise SQLAlchemyError: nothing is told while the database is away.
+    """
     page_tools: Mapping[str, Any] | None = None
     """What templates find below ``gpuspawner``, by its name, such as a module with sentences."""
 
@@ -93,10 +99,12 @@ class Part:
 class HubExtensions:
     """The extensions of one hub."""
 
-    def __init__(self, extensions: Extensions = Extensions()) -> None:  # noqa: B008 - it is frozen
+    def __init__(self, extensions: Extensions = Extensions(), session: Session | None = None) -> None:  # noqa: B008 - it is frozen
+        """``session`` is that of the hub's database, which is rolled back when an extension's query fails."""
         self.extensions = extensions
-        for fault in extensions.faults:
-            report(fault)
+        self._session = session
+        for left_out in extensions.faults:
+            report(left_out)
         loaded = load_each(extensions, lambda extension: extension.hub, report)
         self.parts = tuple(Part(extension, adds) for extension, adds in loaded if _is_hub_extension(extension, adds))
         self._faulty: set[tuple[str, str]] = set()
@@ -120,6 +128,13 @@ class HubExtensions:
 
     def failed(self, name: str, what: str, error: BaseException) -> None:
         """Name an extension whose hook has raised in the log; its traceback is there once."""
+        if isinstance(error, SQLAlchemyError):
+            if self._session is not None:
+                roll_back(self._session)
+            get_logger().warning(
+                "The extension %s is left out here, since the hub's database failed: %s", name, fault(error)
+            )
+            return
         first = (name, what) not in self._faulty
         self._faulty.add((name, what))
         get_logger().error(
@@ -153,7 +168,9 @@ class HubExtensions:
         return [link for links in seen for link in links]
 
     def notices(self, user: Any, spawner: Any = None) -> list[Notice]:
-        """What is told to a user now, the newest first."""
+        """What is told to a user now, the newest first; nothing to a service."""
+        if not isinstance(user, User):
+            return []
         told = self.each(
             "notices", lambda adds: list(adds.notices(user, spawner)) if adds.notices is not None else None
         )
@@ -190,9 +207,9 @@ def spawner_settings() -> tuple[type[HasTraits], ...]:
     return tuple(cls for _, cls in loaded)
 
 
-def report(fault: Fault) -> None:
+def report(left_out: Fault) -> None:
     """Name an extension that is left out in the log."""
-    get_logger().error("%s", fault, exc_info=fault.error)
+    get_logger().error("%s", left_out, exc_info=left_out.error)
 
 
 def _is_hub_extension(extension: Extension, adds: object) -> bool:
@@ -207,7 +224,7 @@ def _named(handler: type, name: str) -> type:
 
     class Named(handler):
         def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-            if not isinstance(value, web.HTTPError) and not isinstance(value, SQLAlchemyError):
+            if not isinstance(value, (web.HTTPError, SQLAlchemyError)):
                 self.log.error("A page of the extension %s failed: %s", name, self.request.path)
             super().log_exception(typ, value, tb)
 

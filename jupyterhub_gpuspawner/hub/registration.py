@@ -114,7 +114,7 @@ def extensions_of_hub(app: JupyterHub) -> HubExtensions:
         names = None
         with suppress(TraitError):
             names = getattr(app.spawner_class(config=app.config), "extensions", None)
-        app.tornado_settings[KEY] = HubExtensions(chosen(names))
+        app.tornado_settings[KEY] = HubExtensions(chosen(names), app.db)
     extensions: HubExtensions = app.tornado_settings[KEY]
     return extensions
 

@@ -37,8 +37,6 @@ from jupyterhub_gpuspawner.hub.course.page import (
 )
 from jupyterhub_gpuspawner.hub.extensions import NO_EXTENSIONS, HubExtensions, Link, Notice
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.messages import api as messages_api
-from jupyterhub_gpuspawner.hub.messages.api import messages_to
 from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report
 from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
@@ -67,7 +65,6 @@ API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
     *choose_api.HANDLERS,
     *course_api.HANDLERS,
-    *messages_api.HANDLERS,
     *server_api.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
     (r"/api/gpuspawner/fleet", FleetHandler),
@@ -125,7 +122,6 @@ class PageTools:
     course = course_words
     times = times
     words = words
-    messages_to = staticmethod(messages_to)
     may_see_cluster = staticmethod(may_see_cluster)
     is_admin = staticmethod(is_admin)
     teaches_any = staticmethod(teaches_any)

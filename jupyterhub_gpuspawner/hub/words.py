@@ -401,6 +401,7 @@ LOG_EMPTY = (
     "The log is empty, or the hub cannot read it: its folder may be full, or on a file server that does not respond."
 )
 LOG_UNKNOWN = "The log was not found: Slurm is not responding, or no longer has a record of the job."
+FROM = "Message from {sender}"
 HOME = "Home"
 LOG_OF = "Log: {title}"
 LAST_LINE, LAST_LINES_OF_LOG = "Last line", "Last {number:,} lines"

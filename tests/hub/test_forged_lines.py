@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.hub import routes
+from tests.fixtures.extensions import API, PAGES
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
@@ -43,7 +43,7 @@ REPLACED = (
     "/api/users/([^/]+)/server/progress",
 )
 """The paths of JupyterHub's own handlers that ours replace."""
-PATTERNS = [*(path for path, *_ in (*routes.API, *routes.PAGES)), *REPLACED]
+PATTERNS = [*(path for path, *_ in (*API, *PAGES)), *REPLACED]
 _GROUP = re.compile(r"\((?:\[\^/\][+*]|\.\*)\)")
 _NAMES = ("profile", "text", "minutes", "user", "users", "server", "name", "cluster", "part", "version", "next")
 

@@ -10,10 +10,10 @@ import pytest
 from tornado.routing import PathMatches
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.hub import routes
+from tests.fixtures.extensions import API, PAGES
 from tests.hub.visitor import Visitor
 
-PATTERNS = [path for path, *_ in (*routes.API, *routes.PAGES)]
+PATTERNS = [path for path, *_ in (*API, *PAGES)]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

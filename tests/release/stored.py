@@ -35,6 +35,8 @@ from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.cluster.estimate import Estimate
 from jupyterhub_gpuspawner.cluster.estimate import Kind as EstimateKind
 from jupyterhub_gpuspawner.courses.course import Course
+from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, Messages
+from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, Sightings, View, merged
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
@@ -46,8 +48,6 @@ from jupyterhub_gpuspawner.hub.course.participants import Stage as CourseStage
 from jupyterhub_gpuspawner.hub.events.life import Session as ServerSession
 from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.messages.store import Audience, Message, Messages
-from jupyterhub_gpuspawner.hub.messages.store import Kind as AudienceKind
 from jupyterhub_gpuspawner.hub.site.database import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment

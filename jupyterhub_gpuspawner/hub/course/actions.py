@@ -30,6 +30,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import (
@@ -48,7 +49,6 @@ from jupyterhub_gpuspawner.hub.course.participants import (
 from jupyterhub_gpuspawner.hub.course.rights import SERVICE, GPUCourses
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
-from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.site.database import in_batches, timestamp
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record, stop_server

@@ -22,7 +22,6 @@ from jupyterhub_gpuspawner.courses.course import Course, CourseDate, people
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, group_name, opens_at
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 from jupyterhub_gpuspawner.words import some
 
@@ -417,10 +416,3 @@ def course_of_server(settings: Mapping[str, Any], profile: str, *, now: float) -
     if session is None and following is not None and opens_at(course.course, following) <= moment:
         session = following
     return ServersCourse(course.title, session.end.timestamp() if session is not None else None)
-
-
-def course_audiences(settings: Mapping[str, Any], user_name: str) -> tuple[Audience, ...]:
-    """The audiences of instructors' messages to which this user belongs: everybody in their courses, and they alone."""
-    book = course_book(settings)
-    courses = book.courses_of(user_name) if book is not None else ()
-    return tuple(Audience(Kind.COURSE, course.slug, to) for course in courses for to in ("", user_name))

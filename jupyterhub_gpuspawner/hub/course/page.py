@@ -25,6 +25,7 @@ from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result, course_actions
 from jupyterhub_gpuspawner.hub.course.additions import (
@@ -55,7 +56,6 @@ from jupyterhub_gpuspawner.hub.course.view import (
     wish_of,
 )
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, TABLES, delete_older, roll_back, transaction
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST

@@ -23,10 +23,9 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.course.book import ServersCourse, course_book, course_of_server
 from jupyterhub_gpuspawner.hub.course.rights import teaches
+from jupyterhub_gpuspawner.hub.extensions import Notice, extensions_of
 from jupyterhub_gpuspawner.hub.idle import IdleServer, NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.messages.api import messages_to
-from jupyterhub_gpuspawner.hub.messages.store import Message
 from jupyterhub_gpuspawner.hub.server.card import IdleNotice, idle_notice, server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
@@ -268,15 +267,14 @@ class SessionDocument:
 
 def session_document(
     server: Server,
-    messages: Sequence[Message],
+    messages: Sequence[Notice],
     *,
     now: float,
-    titles: Mapping[str, str],
     notices: Sequence[int],
     saves: Sequence[int],
     course: ServersCourse | None = None,
 ) -> SessionDocument:
-    """The document of this server; ``titles``: of courses by slug; ``course``: its own."""
+    """The document of this server; ``course``: its own."""
     placement = server.placement
     facts = server_facts(placement, server.topology, cluster=server.cluster) if placement is not None else None
     return SessionDocument(
@@ -290,8 +288,7 @@ def session_document(
         gpus=words.gpus(placement.gpus) if placement is not None else (),
         more_time=more_time_document(server),
         messages=tuple(
-            SessionMessage(titles.get(message.course, message.course), utc(message.at), message.text, message.sender)
-            for message in messages
+            SessionMessage(message.of, utc(message.at), message.text, message.sender) for message in messages
         ),
         notices=tuple(notices),
         saves=tuple(saves),
@@ -325,15 +322,13 @@ class SessionHandler(_OwnServer):
         spawner = self.own_spawner()
         await refresh_servers([spawner])
         user: Any = self.current_user
-        book = course_book(user.settings)
         notices, saves = lab_minutes(spawner)
         server, now = server_of(spawner), time.time()
         document = session_document(
             server,
-            messages_to(user, spawner),
+            extensions_of(user.settings).notices(user, spawner),
             now=now,
             course=course_of_server(user.settings, server.profile, now=now),
-            titles={course.slug: course.title for course in (book.courses() if book is not None else ())},
             notices=notices,
             saves=saves,
         )

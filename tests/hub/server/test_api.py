@@ -12,7 +12,7 @@ from jupyterhub.scopes import has_scope, parse_scopes
 from jupyterhub_gpuspawner.hub.course.book import ServersCourse
 from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
 from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason
-from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message
+from jupyterhub_gpuspawner.hub.extensions import Notice
 from jupyterhub_gpuspawner.hub.server.api import more_time_document, session_document, staff_for
 from jupyterhub_gpuspawner.hub.server.stop import stopper_of
 from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
@@ -39,9 +39,8 @@ SERVER = Server(
     ),
 )
 MESSAGES = (
-    Message(EVERYBODY, "root", "Down at 12.", NOW - 30, NOW + 60),
-    Message(Audience(Kind.COURSE, "dl"), "tea", "Open notebook 3.\nNow.", NOW - 60, NOW + 60),
-    Message(Audience(Kind.COURSE, "gone", "ada"), "tea", "Hello", NOW - 120, NOW + 60),
+    Notice("Down at 12.", "root", NOW - 30),
+    Notice("Open notebook 3.\nNow.", "tea", NOW - 60, of="Deep learning"),
 )
 MINUTES: dict[str, Any] = {"notices": (30, 10, 2), "saves": (10,)}
 DOCUMENT = {
@@ -57,7 +56,6 @@ DOCUMENT = {
     "messages": (
         {"course": "", "at": "2026-03-02T08:59:30+00:00", "text": "Down at 12.", "sender": "root"},
         {"course": "Deep learning", "at": "2026-03-02T08:59:00+00:00", "text": MESSAGES[1].text, "sender": "tea"},
-        {"course": "gone", "at": "2026-03-02T08:58:00+00:00", "text": "Hello", "sender": "tea"},
     ),
     "notices": (30, 10, 2),
     "saves": (10,),
@@ -70,7 +68,7 @@ DOCUMENT = {
 
 def test_a_running_server_with_messages() -> None:
     """Its end, GPUs and more time as on the home page; a message with the title of its course."""
-    document = session_document(SERVER, MESSAGES, now=NOW, titles={"dl": "Deep learning"}, **MINUTES)
+    document = session_document(SERVER, MESSAGES, now=NOW, **MINUTES)
 
     assert asdict(document) == DOCUMENT
 
@@ -78,16 +76,14 @@ def test_a_running_server_with_messages() -> None:
 def test_a_server_of_a_course() -> None:
     """With the end of the session, which need not be that of the server."""
     course = ServersCourse("Deep learning", NOW + 3600)
-    document = session_document(
-        SERVER, MESSAGES, now=NOW, titles={"dl": "Deep learning"}, course=course, notices=(30, 10, 2), saves=(10,)
-    )
+    document = session_document(SERVER, MESSAGES, now=NOW, course=course, notices=(30, 10, 2), saves=(10,))
 
     assert asdict(document) == {**DOCUMENT, "course": "Deep learning", "session_ends_at": "2026-03-02T10:00:00+00:00"}
 
 
 def test_a_server_whose_placement_is_not_known() -> None:
     """The end is unknown, and nothing is guessed."""
-    document = session_document(replace(SERVER, placement=None), (), now=NOW, titles={}, **MINUTES)
+    document = session_document(replace(SERVER, placement=None), (), now=NOW, **MINUTES)
 
     assert asdict(document) == {
         **DOCUMENT,

@@ -12,21 +12,22 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from jupyterhub.app import JupyterHub
-from sqlalchemy import Column, Integer, create_engine, inspect, text
+from sqlalchemy import Column, Integer, MetaData, create_engine, inspect, text
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Message, Messages
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.course.page import latest_actions
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes
-from jupyterhub_gpuspawner.hub.messages.store import Audience, Kind, Message, Messages
 from jupyterhub_gpuspawner.hub.site.database import STEPS, TABLES, bring_up_to_date, upgrade
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.hub.upkeep import keep_slugs, read_slugs
 from tests.fixtures.databases import disposed
+from tests.fixtures.extensions import ALL
 from tests.fixtures.postgres import PrivatePostgres
 from tests.fleet.nodes import DAY
 
@@ -62,7 +63,10 @@ def differences(session: Session) -> list[Any]:
         return kind != "table" or ((name or "").startswith("gpuspawner_") and name != "gpuspawner_schema")
 
     context = MigrationContext.configure(session.connection(), opts={"include_name": ours, "compare_type": True})
-    return list(compare_metadata(context, TABLES))
+    every = MetaData()
+    for table in (*TABLES.tables.values(), *ALL.tables):
+        table.to_metadata(every)
+    return list(compare_metadata(context, every))
 
 
 def contents(session: Session) -> list[object]:
@@ -82,8 +86,8 @@ def contents(session: Session) -> list[object]:
 def test_a_database_of_before_the_versions_is_brought_up_to_date_and_keeps_its_rows(session: Session) -> None:
     """Every store reads what was written, and the next start changes nothing."""
     run_dump(session)
-    upgrade(session)
-    upgrade(session)
+    upgrade(session, tables=ALL.tables)
+    upgrade(session, tables=ALL.tables)
 
     assert contents(session) == [
         {"0a1b2c3d-11111111": RecordedStart("ann", "lab")},
@@ -105,7 +109,7 @@ def test_a_step_that_was_taken_is_repeated_without_harm(session: Session) -> Non
         if inspect(session.connection()).has_table(table):
             step(op)
     session.commit()
-    upgrade(session)
+    upgrade(session, tables=ALL.tables)
 
     assert differences(session) == []
     assert contents(session)[-1] == (["g1"], (Grant("7", "g1", DAY, 2, aligned=True, across=False, loss=0.0),))
@@ -113,7 +117,7 @@ def test_a_step_that_was_taken_is_repeated_without_harm(session: Session) -> Non
 
 def test_an_empty_database_gets_the_tables_that_the_stores_declare(session: Session) -> None:
     """Whoever changes a table in a store has to add a step."""
-    upgrade(session)
+    upgrade(session, tables=ALL.tables)
 
     assert differences(session) == []
     assert contents(session) == [{}, {}, (), (), {}, [], ([], ())]
@@ -124,7 +128,7 @@ def test_a_table_that_was_never_used_is_made_beside_the_others(session: Session)
     run_dump(session)
     session.execute(text("DROP TABLE gpuspawner_course_starts"))
     session.commit()
-    upgrade(session)
+    upgrade(session, tables=ALL.tables)
 
     assert differences(session) == []
 
@@ -143,7 +147,7 @@ def fail(op: Operations) -> None:
 
 def test_a_later_version_adds_a_column_to_the_rows_that_are_there(session: Session) -> None:
     """Only the steps that are missing are taken."""
-    upgrade(session)
+    upgrade(session, tables=ALL.tables)
     keep_slugs(session, {"p": "old.yaml"})
     upgrade(session, (*STEPS, ADD))
     upgrade(session, (*STEPS, ADD))
@@ -153,12 +157,12 @@ def test_a_later_version_adds_a_column_to_the_rows_that_are_there(session: Sessi
 
 def test_of_steps_one_of_which_fails_none_is_taken(session: Session) -> None:
     """The hub can be started again with the version from before."""
-    upgrade(session)
+    upgrade(session, tables=ALL.tables)
     keep_slugs(session, {"p": "old.yaml"})
     with pytest.raises(sqlalchemy.exc.OperationalError):
         upgrade(session, (*STEPS, ADD, ("gpuspawner_slugs", fail)))
 
-    upgrade(session)
+    upgrade(session, tables=ALL.tables)
     assert read_slugs(session) == {"p": "old.yaml"}
     assert [column["name"] for column in inspect(session.connection()).get_columns("gpuspawner_slugs")] == [
         "slug",
@@ -171,7 +175,7 @@ def test_a_database_of_a_later_version_is_left_alone(session: Session) -> None:
     upgrade(session, (*STEPS, ADD))
 
     with pytest.raises(ConfigError) as refused:
-        upgrade(session)
+        upgrade(session, tables=ALL.tables)
     assert str(refused.value) == (
         f"c.JupyterHub.db_url: the tables of gpuspawner in the hub's database have version {len(STEPS) + 2}, and this "
         f"version of jupyterhub-gpuspawner knows them up to {len(STEPS) + 1}. Install the version that the hub ran "

@@ -12,10 +12,10 @@ from bs4 import BeautifulSoup
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, TemplateSyntaxError
 from jupyterhub.app import JupyterHub
 
-from jupyterhub_gpuspawner.hub import times
+from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
 from jupyterhub_gpuspawner.hub.course import words as course_words
-from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Message
+from jupyterhub_gpuspawner.hub.extensions import Notice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts, use_our_templates
 
 STOCK = JupyterHub()._template_paths_default()
@@ -42,7 +42,9 @@ def page(folder: Path, template: str) -> BeautifulSoup:
         cluster=cluster_words,
         course=course_words,
         times=times,
-        messages_to=lambda _reader: [Message(EVERYBODY, "root", "Down at noon.", 0.0, 1.0)],
+        words=words,
+        links=lambda _scopes, _reader: [],
+        notices=lambda _reader: [Notice("Down at noon.", "root", 0.0)],
         may_see_cluster=lambda _scopes: True,
         teaches_any=lambda _scopes, _reader: True,
     )

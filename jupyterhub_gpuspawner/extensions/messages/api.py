@@ -7,16 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jupyterhub.user import User
-from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
-from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.estimate import utc
-from jupyterhub_gpuspawner.hub.course.book import course_audiences
+from jupyterhub_gpuspawner.extensions.messages.store import EVERYBODY, Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind, Message, clean_text, messages_of
-from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 
@@ -59,25 +54,6 @@ class MessageRequest:
     to: Audience
     text: str = ""
     minutes: int = SHOWN
-
-
-def messages_to(user: Any, spawner: Any = None) -> tuple[Message, ...]:
-    """What instructors and administrators tell this user of the hub now, the newest first.
-
-    With ``spawner``, in this one of the user's servers. None while the database is away; a service has no messages.
-    """
-    if not isinstance(user, User):
-        return ()
-    messages = messages_of(user.db)
-    try:
-        if not messages.shown():
-            return ()
-        spawners = [spawner] if spawner is not None else list(user.spawners.values())
-        return messages.shown_to((*course_audiences(user.settings, user.name), *audiences(user.name, spawners)))
-    except SQLAlchemyError as error:
-        get_logger().warning("The messages to users cannot be read: %s", fault(error))
-        roll_back(user.db)
-        return ()
 
 
 def audiences(user_name: str, spawners: list[Any]) -> Iterator[Audience]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.messages.api import MessageRequest, audiences, parse_message, to_json
-from jupyterhub_gpuspawner.hub.messages.store import EVERYBODY, Audience, Kind
+from jupyterhub_gpuspawner.extensions.messages.api import MessageRequest, audiences, parse_message, to_json
+from jupyterhub_gpuspawner.extensions.messages.store import EVERYBODY, Audience, Kind
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 from tests.standins.hub_spawner import HubSpawner

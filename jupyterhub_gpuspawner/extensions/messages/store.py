@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
+from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 
 # A message, and to whom it is.
 
@@ -75,9 +75,9 @@ def clean_text(text: str) -> str:
     return "\n".join(filter(None, lines))[:TEXT_LIMIT]
 
 
-_TABLE = Table(
+TABLE = Table(
     "gpuspawner_messages",
-    TABLES,
+    MetaData(),
     Column("kind", String(16), primary_key=True),
     Column("name", Unicode(255), primary_key=True),
     Column("user", Unicode(255), primary_key=True),
@@ -102,11 +102,11 @@ class Messages:
         shown, now = self._loaded(), time.time()
         messages = tuple(messages)
         with transaction(self._session):
-            self._session.execute(delete(_TABLE).where(_TABLE.c.until < now))
+            self._session.execute(delete(TABLE).where(TABLE.c.until < now))
             for message in messages:
-                self._session.execute(delete(_TABLE).filter_by(**_row(message.to)))
+                self._session.execute(delete(TABLE).filter_by(**_row(message.to)))
                 fields = {"sender": message.sender, "text": message.text, "at": message.at, "until": message.until}
-                self._session.execute(insert(_TABLE).values(**_row(message.to), **fields))
+                self._session.execute(insert(TABLE).values(**_row(message.to), **fields))
         for audience in [to for to, message in shown.items() if message.until < now]:
             del shown[audience]
         shown.update({message.to: message for message in messages})
@@ -115,7 +115,7 @@ class Messages:
         """Show the message to this audience no longer; returns whether there was one. Raises SQLAlchemyError."""
         messages = self._loaded()
         with transaction(self._session):
-            self._session.execute(delete(_TABLE).filter_by(**_row(audience)))
+            self._session.execute(delete(TABLE).filter_by(**_row(audience)))
         return messages.pop(audience, None) is not None
 
     def shown_to(self, audiences: Iterable[Audience], *, now: float | None = None) -> tuple[Message, ...]:
@@ -134,7 +134,7 @@ class Messages:
     def _loaded(self) -> dict[Audience, Message]:
         if self._known is None:
             by_audience: dict[Audience, Message] = {}
-            for row in self._session.execute(select(_TABLE)).mappings():
+            for row in self._session.execute(select(TABLE)).mappings():
                 to = Audience(Kind(row["kind"]), row["name"], row["user"])
                 by_audience[to] = Message(to, row["sender"], row["text"], row["at"], row["until"])
             self._known = by_audience

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.messages.store import (
+from jupyterhub_gpuspawner.extensions.messages.store import (
     EVERYBODY,
     Audience,
     Kind,

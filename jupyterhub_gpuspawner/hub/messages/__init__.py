@@ -1,1 +1,0 @@
-"""Messages of instructors and administrators to people, shown on the hub's pages and in JupyterLab."""
