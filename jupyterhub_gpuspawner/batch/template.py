@@ -26,24 +26,18 @@ from jupyterhub_gpuspawner.batch.shell import (
 )
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
-from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, LONG
+from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, OPTIONS, Option, written_options
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 WHERE = "batch_script"
 SHELL = ("prologue", "epilogue")
 """Variables with the admin's own shell lines; every other variable is one printable line."""
 _REQUESTED = {
-    "gres": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task", "G"),
-    **{
-        field: (name, *(letter for letter, long in LONG.items() if long == name))
-        for name, field in SBATCH_OPTIONS.items()
-    },
+    "gres": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task"),
+    **{field: (name,) for name, field in SBATCH_OPTIONS.items()},
 }
 """Variables that a profile may set and a template may omit, with the options that request them."""
-_WITH_VALUE = "chdir comment cpus-per-task error export gres job-name mem ntasks nodes output partition time"
-_NEEDS_VALUE = frozenset([*_WITH_VALUE.split(), *SBATCH_OPTIONS]) - FLAGS
 _BRACES = "Write each brace of the shell twice: ${{HOME}}."
-_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|["']\S*""")
 _WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
 _DIRECTIVE = re.compile(r"#SBATCH(?:\s+(?P<options>.*))?")
 
@@ -96,7 +90,7 @@ def render_template(
     first = next(at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     head = [repaired for line in lines[:first] for repaired in _repaired(line, tag, notes)]
     at = 1 if head and head[0].startswith("#!") else 0
-    if job_name and not _variables(head) & {"job-name", "J"}:
+    if job_name and "job-name" not in _names(head):
         head[at:at] = [f"#SBATCH {option('job-name', job_name)}"]
     head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
     setup = setup_lines(environment) if environment is not None else []
@@ -139,59 +133,61 @@ def _repaired(line: str, tag: str, notes: list[str]) -> Iterator[str]:
     if match is None:
         yield line
         return
-    lines: list[str] = []
-    words = _options(match["options"] or "")
-    if not words:
+    if not match["options"]:
         notes.append("An empty #SBATCH line is left out.")
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name == "--comment":
-            if value.strip("\"'") == tag:
-                continue
-            notes.append(f"{word} is left out: the hub uses a job's comment to find the job again.")
-        elif name in ("--uid", "--gid"):
-            notes.append(f"{word} is left out: only root may use it, and the job is submitted as its user.")
-        elif value in ("", '""', "''") and (equals or name.removeprefix("--") in _NEEDS_VALUE):
-            notes.append(f"{name} is left out: it has no value.")
-        elif name == "--workdir":
-            lines.append(f"--chdir{equals}{value}")
-            notes.append(f"{word} is replaced by {lines[-1]}, the option's current name.")
-        else:
-            lines.append(word)
-    if lines:
-        yield f"#SBATCH {' '.join(lines)}"
+        return
+    options = _options(match["options"])
+    mended = [*filter(None, (_mended(option, tag, notes) for option in options))]
+    if mended == options:
+        yield line
+    elif mended:
+        yield f"#SBATCH {' '.join(map(_written, mended))}"
 
 
-def _options(text: str) -> list[str]:
-    """Split into sbatch's words; an option and its value after a space are joined by ``=``."""
-    options: list[str] = []
-    for word in _WORD.findall(text):
-        if word.startswith("#"):
-            break
-        needs = options and options[-1].startswith("--") and options[-1][2:] in {*_NEEDS_VALUE, "workdir", "uid", "gid"}
-        if needs and not word.startswith("-"):
-            options[-1] += f"={word}"
-        else:
-            options.append(word)
-    return options
+def _options(text: str) -> list[Option]:
+    """The options of a line; none where sbatch cannot take it apart, which says so itself."""
+    try:
+        return [*written_options(text)]
+    except ValueError:
+        return []
 
 
-def _variables(head: Sequence[str]) -> set[str]:
+def _mended(option: Option, tag: str, notes: list[str]) -> Option | None:
+    """The option as current Slurm accepts it; None for one that is left out."""
+    if option.name == "comment":
+        if option.value not in (tag, tag.partition("#")[0]):  # sbatch reads no further than # either
+            notes.append(f"{_written(option)} is left out: the hub uses a job's comment to find the job again.")
+        return None
+    if option.name in ("uid", "gid"):
+        notes.append(f"{_written(option)} is left out: only root may use it, and the job is submitted as its user.")
+        return None
+    if not option.value and (option.assigned or option.name in OPTIONS - FLAGS):
+        notes.append(f"--{option.name} is left out: it has no value.")
+        return None
+    if option.name == "workdir":
+        current = option._replace(name="chdir")
+        notes.append(f"{_written(option)} is replaced by {_written(current)}, the option's current name.")
+        return current
+    return option
+
+
+def _written(given: Option) -> str:
+    if len(given.name) == 1:
+        return f"-{given.name}{given.value}"
+    return option(given.name, given.value) if given.value else f"--{given.name}"
+
+
+def _names(head: Sequence[str]) -> set[str]:
     """Names of the options in the template."""
-    there = set()
-    for line in head:
-        match = _DIRECTIVE.fullmatch(line.strip())
-        for word in _options(match["options"] or "") if match else ():
-            name = word.partition("=")[0]
-            there.add(name.removeprefix("--") if name.startswith("--") else name[1:2])
-    return there
+    directives = (_DIRECTIVE.fullmatch(line.strip()) for line in head)
+    return {option.name for match in directives if match for option in _options(match["options"] or "")}
 
 
 def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
     """Options that a server needs and the template does not have."""
-    there = _variables(head)
+    there = _names(head)
     yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
-    if not there & {"nodes", "N"}:
+    if "nodes" not in there:
         yield f"--nodes={variables.get('nnodes') or 1}"
     if "export" not in there:
         yield "--export=ALL"  # the default, but required from 26.05 on with --export-file, which the wrapper uses

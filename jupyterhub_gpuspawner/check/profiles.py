@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from math import inf
 
@@ -15,11 +15,10 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, Profile, idle_rule
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources, options_in_line
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
 from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.client import QosLimits
-from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import counted, day, duration, some
@@ -99,13 +98,10 @@ def _amount(field: str, number: float) -> str:
     return counted(round(number), _UNITS[field])
 
 
-_LICENSES = re.compile(r"(?:--licenses[= ]|-L ?)(?P<list>\S+)")
-
-
-def licenses_of(options: Sequence[str]) -> dict[str, int]:
-    """How many of each licence options of sbatch ask for."""
-    matches = [match for option in options if (match := _LICENSES.match(option)) is not None]
-    words = [word for match in matches[-1:] for word in match["list"].split(",")]
+def licenses_of(options: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """How many of each licence options of sbatch ask for: the last one counts."""
+    lists = [value for name, value in options if name == "licenses"]
+    words = [word for value in lists[-1:] for word in re.split("[,;]", value)]
     return {
         name: int(count or 1) for name, _, count in (word.partition(":") for word in words) if (count or "1").isdigit()
     }
@@ -117,7 +113,7 @@ async def check_licenses(context: Context) -> AsyncIterator[Finding]:
     wanted = {
         (context.location_of(case, "extra"), name, count): None
         for case, resources in context.requests
-        for name, count in licenses_of(resources.options).items()
+        for name, count in licenses_of(resources.extra_options).items()
         if _LICENSE.fullmatch(name)
     }
     if not wanted or context.snapshot is None:
@@ -311,11 +307,7 @@ async def check_extra(context: Context) -> AsyncIterator[Finding]:
 
 
 def _of_line(where: str, line: str, resources: Resources, context: Context) -> Iterator[Finding]:
-    try:
-        options = [*options_of(line)]
-    except ValueError:  # sbatch says so
-        return
-    for name, value in options:
+    for name, value in options_in_line(line):
         option = f"--{name}={value}" if value else f"--{name}"
         field, beside = FIELDS.get(name), BESIDE.get(name)
         if (name == "exclusive" and value) or (name == "gres" and not _asks_for_gpus(value)):

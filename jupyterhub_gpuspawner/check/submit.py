@@ -128,8 +128,8 @@ MEMORY = 1024
 """MiB that the job asks for at most."""
 LISTENS = 60
 """Seconds for which the job waits for a connection."""
-_VARIABLES = ("--licenses", "-L", "--wckey", "--clusters", "-M", "--nodelist", "-w", "--exclude", "-x")
-"""Lines of ``extra`` that decide where a job may run, not how large it is."""
+_WHERE = ("licenses", "wckey", "clusters", "nodelist", "exclude")
+"""Options of ``extra`` that decide where a job may run, not how large it is."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def small(resources: Resources) -> Resources:
         "memory": None if resources.memory is None else min(resources.memory or MEMORY, MEMORY),
         "time": MINUTES * 60,
         "exclusive": False,
-        "extra": tuple(line for line in resources.extra or () if line.startswith(_VARIABLES)),
+        "extra": tuple(option(name, value) for name, value in resources.extra_options if name in _WHERE),
     }
     return resources.model_copy(update=update)
 

@@ -6,7 +6,6 @@ Limits of accounts and QOS, licences and priorities are known to Slurm alone and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -32,6 +31,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import node_reason
+from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.words import cpus, duration, people
 
@@ -160,18 +160,18 @@ def _rank(answer: Availability) -> tuple[int, float]:
     return order.index(answer.chance), answer.estimate.likely if answer.estimate.likely is not None else inf
 
 
-_NEUTRAL = re.compile(
-    r"--(comment|gres-flags|mail-type|mail-user|export|job-name|output|error|chdir|signal|open-mode|no-requeue|requeue"
-    r"|hint=(no)?multithread|threads-per-core=1|distribution|cpu-freq|profile|acctg-freq|wckey|get-user-env|propagate"
-    r"|kill-on-invalid-dep|wait-all-nodes)\b"
-)
-"""sbatch options that change neither where nor when a job starts, and those that :func:`need_of` considers."""
+_OF_CORES = frozenset({"distribution", "gres-flags"})
+"""Options that decide which cores of a node a job gets."""
+_OF_THREADS = frozenset({("hint", "multithread"), ("hint", "nomultithread"), ("threads-per-core", "1")})
+"""Options that :func:`need_of` considers."""
 
 
 def _has_unchecked_options(resources: Resources) -> bool:
     """Whether a further sbatch option may change where or when the job starts."""
-    words = (word for line in resources.extra or () for word in line.split())
-    return any(word.startswith("-") and not _NEUTRAL.match(word) for word in words)
+    return any(
+        DECIDES.get(name) is not Decides.NEITHER and name not in _OF_CORES and (name, value) not in _OF_THREADS
+        for name, value in resources.extra_options
+    )
 
 
 def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, asker: _Asker) -> Availability:

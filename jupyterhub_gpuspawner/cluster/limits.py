@@ -5,7 +5,6 @@ Only slurm.conf and the reservations are considered; what is in use at the momen
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -78,12 +77,9 @@ def requested_cpus(resources: Resources, partition: Partition, snapshot: Cluster
     return max(1, (resources.gpus or 0) * next((amount for amount in per_gpu if amount is not None), 0))
 
 
-_THREADS = re.compile(r"--(hint|threads-per-core)[= ]\s*(\S+)")
-
-
 def uses_one_thread(resources: Resources) -> bool:
     """Whether the job uses one thread of each core, so that each of its CPUs is a core (sbatch(1), ``--hint``)."""
-    options = _THREADS.findall(" ".join(resources.extra or ()))
+    options = [option for option in resources.extra_options if option[0] in ("hint", "threads-per-core")]
     return bool(options) and options[-1] in (("hint", "nomultithread"), ("threads-per-core", "1"))
 
 

@@ -19,7 +19,7 @@ from jinja2 import Environment, TemplateError, meta
 
 from jupyterhub_gpuspawner.profiles.profile import typed_fields
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
-from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, options_of
+from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, options_in, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
 SOMEBODY = ("somebody", "/home/somebody")
@@ -52,13 +52,7 @@ _ADDED = frozenset(["chdir", "comment", "export", "job-name", "nodes", "no-reque
 
 def sbatch_options(script: str) -> dict[str, str]:
     """Every option by its long name, with its value in one spelling; the value of a flag is empty."""
-    options: dict[str, str] = {}
-    for line in script.split("\n"):
-        if line.strip() and not line.startswith("#"):
-            break
-        if line.startswith("#SBATCH"):
-            options |= {name: _normal(name, value) for name, value in options_of(line.removeprefix("#SBATCH"))}
-    return options
+    return {name: _normal(name, value) for name, value in options_in(script)}
 
 
 def _normal(name: str, value: str) -> str:

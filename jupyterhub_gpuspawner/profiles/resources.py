@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
@@ -33,6 +34,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     merged,
     whole,
 )
+from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, format_walltime, parse_gres
 
 # The reservation that a job uses on a given day; for courses it may change daily.
@@ -191,7 +193,8 @@ class Resources(Frozen):
     @classmethod
     def _leaves_the_comment(cls, lines: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for line in lines or ():
-            if any(_COMMENT.fullmatch(word.partition("=")[0]) for word in line.split()):
+            names = {name for name, _ in options_in_line(line)}
+            if "comment" in names or ("" in names and "--com" in line):
                 raise BadValue("must not contain --comment: by a job's comment the hub finds the job again", line)
         return lines
 
@@ -239,7 +242,7 @@ class Resources(Frozen):
     @property
     def other_gres(self) -> str:
         """The generic resources that ``extra`` requests, beside the fields; empty for none."""
-        return ",".join(line.partition("=")[2] for line in self._lines_of_gres())
+        return ",".join(value for line in self._lines_of_gres() for _, value in options_in_line(line))
 
     @property
     def time_option(self) -> str | None:
@@ -247,6 +250,11 @@ class Resources(Frozen):
         if self.time is None:
             return None
         return format_walltime(self.time if isinstance(self.time, int) else None)
+
+    @property
+    def extra_options(self) -> tuple[tuple[str, str], ...]:
+        """The options of ``extra``, see :func:`options_in_line`."""
+        return tuple(option for line in self.extra or () for option in options_in_line(line))
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -277,17 +285,24 @@ def _is_number(annotation: object) -> bool:
 
 NUMBER_FIELDS = tuple(name for name, field in Resources.model_fields.items() if _is_number(field.annotation))
 """Fields that a range may set."""
-_COMMENT = re.compile(r"--com(?:m(?:e(?:nt?)?)?)?")
-"""getopt_long(3) takes every beginning of an option that no other one has."""
-_GRES = "--gres="
+
+
+@lru_cache(maxsize=1024)
+def options_in_line(line: str) -> tuple[tuple[str, str], ...]:
+    """The options of a line by their long names; a line with unbalanced quotes is one option without a name."""
+    try:
+        return tuple(options_of(line))
+    except ValueError:
+        return (("", line),)
 
 
 def names_in_gres(line: str) -> tuple[str, ...]:
     """The generic resources that a line of sbatch options requests; empty if it contains any other option."""
-    if not line.startswith(_GRES) or " " in line:
+    (name, value), *others = options_in_line(line) or (("", ""),)
+    if name != "gres" or others:
         return ()
     try:
-        return tuple(gres.name for gres in parse_gres(line.removeprefix(_GRES)))
+        return tuple(gres.name for gres in parse_gres(value))
     except ValueError:
         return ()
 

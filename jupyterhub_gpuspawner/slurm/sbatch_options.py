@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from enum import Enum
 from itertools import takewhile
+from typing import NamedTuple
 
 LONG = {
     "A": "account",
@@ -41,27 +43,57 @@ LONG = {
     "x": "exclude",
 }
 """sbatch's short options."""
-_OPTIONS = """
-account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment consolidate-segments
-constraint container container-id container-type contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu
-cpus-per-task deadline delay-boot dependency distribution error exclude exclusive export export-file extra
-extra-node-info get-user-env gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags
-help hint hold ignore-pbs input job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind
-mem-per-cpu mem-per-gpu mem-update mincpus network nice no-kill no-requeue nodefile nodelist nodes ntasks
-ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket oom-kill-step open-mode output overcommit
-oversubscribe parsable partition power prefer priority profile propagate qos quiet reboot requeue reservation
-resources resv-ports segment signal sockets-per-node spread-job spread-segments stepmgr switches tasks-per-node
-test-only thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid usage use-min-nodes verbose
-version wait wait-all-nodes wckey wrap
-"""
-OPTIONS = frozenset(_OPTIONS.split())
-"""sbatch's long options, of Slurm 22.05 to 26.05 (sbatch(1))."""
+
+
+class Decides(Enum):
+    """What an option of sbatch decides."""
+
+    PLACEMENT = "on which nodes, and on what of them, the job runs"
+    TURN = "whose job it is, and when it is tried"
+    NEITHER = "what happens in the job, or who is told of it"
+
+
+_DECIDES = {
+    Decides.PLACEMENT: """
+        batch bb bbf cluster-constraint consolidate-segments constraint contiguous core-spec cores-per-socket
+        cpus-per-gpu cpus-per-task distribution exclude exclusive extra-node-info gpus gpus-per-node gpus-per-socket
+        gpus-per-task gres gres-flags hint licenses mem mem-per-cpu mem-per-gpu mem-update mincpus nodefile nodelist
+        nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket overcommit oversubscribe partition
+        power prefer reservation resources segment sockets-per-node spread-job spread-segments switches tasks-per-node
+        thread-spec threads-per-core time time-min tmp tres-per-task use-min-nodes
+    """,
+    Decides.TURN: """
+        account array begin clusters deadline delay-boot dependency extra gid help hold mcs-label network nice priority
+        qos reboot resv-ports test-only uid usage version wrap
+    """,
+    Decides.NEITHER: """
+        acctg-freq chdir comment container container-id container-type cpu-freq error export export-file get-user-env
+        gpu-bind gpu-freq ignore-pbs input job-name kill-on-invalid-dep mail-type mail-user mem-bind no-kill no-requeue
+        oom-kill-step open-mode output parsable profile propagate quiet requeue signal stepmgr tres-bind verbose wait
+        wait-all-nodes wckey
+    """,
+}
+DECIDES = {name: decides for decides, names in _DECIDES.items() for name in names.split()}
+"""sbatch's long options, of Slurm 22.05 to 26.05 (sbatch(1)), each with what it decides."""
+OPTIONS = frozenset(DECIDES)
 _FLAGS = """
-contiguous exclusive get-user-env hold ignore-pbs nice no-kill no-requeue overcommit oversubscribe parsable propagate
-quiet reboot requeue spread-job test-only use-min-nodes verbose wait
+consolidate-segments contiguous exclusive get-user-env help hold ignore-pbs nice no-kill no-requeue oom-kill-step
+overcommit oversubscribe parsable propagate quiet reboot requeue resv-ports spread-job spread-segments stepmgr test-only
+usage use-min-nodes verbose version wait
 """
 FLAGS = frozenset(_FLAGS.split())
 """Options that are complete without a value."""
+
+
+class Option(NamedTuple):
+    """An option as it is written in a line."""
+
+    name: str
+    """The long name in full; the letter of a short option that sbatch does not have."""
+    value: str
+    """Empty where none is written."""
+    assigned: bool = False
+    """It is written with ``=``, whatever follows."""
 
 
 def directives(script: str) -> tuple[str, ...]:
@@ -71,23 +103,33 @@ def directives(script: str) -> tuple[str, ...]:
     return tuple(line for line in head if line.startswith("#SBATCH"))
 
 
-def options_of(text: str) -> Iterator[tuple[str, str]]:
-    """The options of one line, by long names in full; raises ValueError for unbalanced quotes."""
-    words = shlex.split(text, comments=True)
+def options_in(script: str) -> Iterator[tuple[str, str]]:
+    """The options of a batch script's ``#SBATCH`` lines, as :func:`options_of` has them."""
+    return (option for line in directives(script) for option in options_of(line.removeprefix("#SBATCH")))
+
+
+def options_of(line: str) -> Iterator[tuple[str, str]]:
+    """The options of one line, by long names in full, with their values; raises ValueError for unbalanced quotes."""
+    return ((option.name, option.value) for option in written_options(line))
+
+
+def written_options(line: str) -> Iterator[Option]:
+    """The options of one line as they are written; raises ValueError for unbalanced quotes."""
+    words = shlex.split(line, comments=True)
     while words:
         word = words.pop(0)
-        name, equals, value = word.partition("=")
+        name, assigned, value = word.partition("=")
         if word.startswith("--"):
             name = _in_full(name[2:])
-            if not equals and name not in FLAGS and words and not words[0].startswith("-"):
-                value = words.pop(0)
+            needs_value = not assigned and name not in FLAGS
         elif word.startswith("-") and len(word) > 1:
-            name, value = LONG.get(word[1], word[1]), word[2:]
-            if not value and words and not words[0].startswith("-"):
-                value = words.pop(0)
+            name, value, assigned = LONG.get(word[1], word[1]), word[2:], ""
+            needs_value = not value and name not in FLAGS
         else:
             continue
-        yield name, value
+        if needs_value and words and not words[0].startswith("-"):
+            value = words.pop(0)
+        yield Option(name, value, bool(assigned))
 
 
 def _in_full(name: str) -> str:

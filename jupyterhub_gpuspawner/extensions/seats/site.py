@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, holders, host_list
-from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
+from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides, options_of
 from jupyterhub_gpuspawner.slurm.snapshot import occurrence
 from jupyterhub_gpuspawner.slurm.text import epoch, fields, present, words
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres
@@ -72,19 +72,6 @@ class Question:
 
 PLACEMENT_OPTIONS = controller.OPTIONS - {"array"}
 """They decide on which nodes, and on what of them, a job runs; arrays are the twin's own."""
-_NEUTRAL = """
-account acctg-freq begin chdir clusters comment cpu-freq deadline delay-boot dependency error export export-file extra
-get-user-env gid gpu-bind gpu-freq hold ignore-pbs input job-name kill-on-invalid-dep mail-type mail-user mem-bind
-mcs-label network nice no-kill no-requeue oom-kill-step open-mode output parsable priority profile propagate qos quiet
-reboot requeue resv-ports signal stepmgr test-only tres-bind uid usage verbose version wait wait-all-nodes wckey wrap
-array
-"""
-NEUTRAL = frozenset(_NEUTRAL.split())
-"""Left out: they decide whose job it is, when it is tried, or what happens in it.
-
-Limits of accounts and QOS are the site's to check (``sbatch --test-only``), the moment is that of the question, and
-nobody waits for another job here. A job array counts as one of its jobs.
-"""
 _SAME = {"tasks-per-node": "ntasks-per-node"}
 
 
@@ -96,7 +83,8 @@ def _arguments(request: Request) -> tuple[dict[str, str], list[str]]:
         name = _SAME.get(written, written)
         if name in PLACEMENT_OPTIONS and controller.is_option(name, value):
             options[name] = value
-        elif name not in NEUTRAL:
+        elif DECIDES.get(name, Decides.PLACEMENT) is Decides.PLACEMENT:
+            # limits of accounts and QOS are the site's to check (sbatch --test-only), and the moment is the question's
             unknown.append(written if name not in PLACEMENT_OPTIONS else f"{written}={value}")
     if options.get("exclusive") in ("user", "mcs"):  # everybody is another person here
         options["exclusive"] = ""

@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
-from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
+from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.words import people, some
@@ -333,7 +333,7 @@ _Profile: TypeAlias = tuple[str, Mapping[str, str]]
 
 
 def _profiles(plan: SessionPlan, scripts: Sequence[str]) -> list[_Profile]:
-    return list(zip(plan.clusters, map(options_in, scripts), strict=True))
+    return [(cluster, dict(options_in(script))) for cluster, script in zip(plan.clusters, scripts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -422,12 +422,6 @@ class _Filling:
     def _head(self, name: str) -> str:
         """The beginning of a sentence about a cluster; empty in a hub with a single one."""
         return f"Cluster {name}: " if any(self.plan.on) else ""
-
-
-def options_in(script: str) -> dict[str, str]:
-    """The options of a batch script by their long names; empty for those without a value."""
-    lines = (line.removeprefix("#SBATCH") for line in directives(script))
-    return dict(option for line in lines for option in options_of(line))
 
 
 def requests_with(options: Mapping[str, str], number: int) -> list[Request]:

@@ -1,0 +1,99 @@
+"""Lines of sbatch options, as every part of the package reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.check.profiles import licenses_of
+from jupyterhub_gpuspawner.check.submit import small
+from jupyterhub_gpuspawner.cluster.availability import availability
+from jupyterhub_gpuspawner.cluster.limits import uses_one_thread
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, OPTIONS, options_in, options_of
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("-J name -c4 -N 2", [("job-name", "name"), ("cpus-per-task", "4"), ("nodes", "2")]),
+        ("--lic=matlab:2 --ntasks-per-n 1", [("licenses", "matlab:2"), ("ntasks-per-node", "1")]),
+        ('--wckey="a -b" --exclusive --mem 4G', [("wckey", "a -b"), ("exclusive", ""), ("mem", "4G")]),
+        ("--n=1 -Z1", [("n", "1"), ("Z", "1")]),
+        ("--mem=1G # --mem=2G", [("mem", "1G")]),
+        ("-H --stepmgr -Q g1", [("hold", ""), ("stepmgr", ""), ("quiet", "")]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_line_is_read_as_sbatch_reads_it(line: str, options: list[tuple[str, str]]) -> None:
+    """Short options, beginnings of long ones, quotes, flags and comments; what sbatch does not have has its letter."""
+    assert list(options_of(line)) == options
+
+
+def test_the_options_of_a_script_are_those_before_its_first_command() -> None:
+    """So sbatch reads it."""
+    script = "#!/bin/bash\n#SBATCH -p gpu --mem=1G\n\n# others\n#SBATCH --hold\ntrue\n#SBATCH --exclusive\n"
+
+    assert dict(options_in(script)) == {"partition": "gpu", "mem": "1G", "hold": ""}
+
+
+def test_flags_are_options() -> None:
+    """Of the same table."""
+    assert set() == FLAGS - OPTIONS
+
+
+SNAPSHOT = ClusterSnapshot(
+    nodes=[NodeState("g1", states=frozenset({"IDLE"}), cpus=8, memory_mib=1000)],
+    partitions=(Partition("gpu", default=True, nodes=("g1",)),),
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "chance"),
+    [
+        ("-J name", "now"),
+        ('--wckey="a -b"', "now"),
+        ("--mail-us=ada", "now"),
+        ("--hint nomultithread", "now"),
+        ("--hint=memory_bound", "unknown"),
+        ("--lic=matlab", "unknown"),
+        ("--qos=high", "unknown"),
+        ("--no-such-option", "unknown"),
+        ("--wckey=a'b", "unknown"),
+    ],
+)
+def test_the_form_says_now_where_every_further_option_decides_neither_nodes_nor_turn(line: str, chance: str) -> None:
+    """However it is written."""
+    resources = Resources(cpus=1, memory=1, extra=(line,))
+
+    assert availability(resources, SNAPSHOT, now=0).chance == chance
+
+
+@pytest.mark.parametrize("line", ["--licenses=matlab:2,idl", "-L matlab:2;idl", "--lic matlab:2;idl", "-Lmatlab:2,idl"])
+def test_licences_are_found_however_they_are_written(line: str) -> None:
+    """The last option counts, as for sbatch."""
+    options = Resources(extra=("-L other", line)).extra_options
+
+    assert licenses_of(options) == {"matlab": 2, "idl": 1}
+
+
+@pytest.mark.parametrize("line", ["--hint nomultithread", "--hin=nomultithread", "--threads-per-core 1"])
+def test_one_thread_of_each_core_is_known_however_it_is_written(line: str) -> None:
+    """The form then counts cores."""
+    assert uses_one_thread(Resources(extra=("--hint=multithread", line)))
+    assert not uses_one_thread(Resources(extra=(line, "--hint=multithread")))
+
+
+def test_the_job_of_a_check_keeps_what_says_where_it_may_run() -> None:
+    """And nothing that says how large it is."""
+    resources = Resources(cpus=8, extra=("-w g1 --mem=100G", "--lic=idl", "--exclusive"))
+
+    assert small(resources).extra == ("--nodelist=g1", "--licenses=idl")
+
+
+@pytest.mark.parametrize("line", ["--gres=license:1", "--gres license:1"])
+def test_generic_resources_of_a_line_share_the_option_of_the_gpus(line: str) -> None:
+    """Since sbatch uses only the last one."""
+    resources = Resources(gpus=1, extra=(line,))
+
+    assert (resources.gres_option, resources.options) == ("gpu:1,license:1", ())
