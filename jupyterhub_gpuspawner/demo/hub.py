@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import requests
 from typing_extensions import Self
@@ -120,16 +120,7 @@ class HubProcess:
                 ) from error
         self.log.touch(mode=0o600)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.prefix, sys.executable, "-m", "jupyterhub", "-f", str(self.config), *self.arguments],
-                cwd=self.folder,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call to the kernel, prepared before the fork
-            )
+            self.process = self._run(log)
         deadline = time.monotonic() + timeout
         unreachable_at = None
         while not self.answers():
@@ -142,6 +133,22 @@ class HubProcess:
                 failed = HubUnreachable if unreachable else HubFailed
                 raise failed(f"The hub did not start. The end of {self.log}:\n{self.log_end()}")
             time.sleep(0.2)
+
+    def _arguments(self) -> list[str]:
+        return ["-f", str(self.config), *self.arguments]
+
+    def _run(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """A process in a session of its own that runs JupyterHub and writes into ``log``; it ends with this one."""
+        return subprocess.Popen(
+            [*self.prefix, sys.executable, "-m", "jupyterhub", *self._arguments()],
+            cwd=self.folder,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call to the kernel, prepared before the fork
+        )
 
     def restart(self) -> None:
         """Kill the hub with SIGKILL, and start it again with the same database."""
