@@ -267,10 +267,40 @@ in_root() {
         exit "$?"  # not exec: as the first process, this shell reaps those whose parents have ended' _ "$folder" "$root" "$@"
 }
 
+# --- linters -------------------------------------------------------------------------------------
+
+# linters: check style, types, and directions of imports, all of them; the status is 1 if one finds something.
+linters() {
+    local status=0
+    check "ruff: style" ruff check --quiet
+    check "ruff: format" ruff format --check --quiet
+    check "mypy: types" mypy
+    check "mypy: scripts for sudo" mypy --scripts-are-modules config/wrappers/*
+    check "import-linter: directions" lint-imports
+    if have shellcheck; then
+        # shellcheck disable=SC2046 # a list
+        check "shellcheck: scripts" shellcheck --external-sources scripts/lib.sh $(grep -lE '^#!.*\b(ba)?sh$' scripts/* .ci/run)
+    else
+        warn "shellcheck is not installed: scripts are not checked"
+    fi
+    [ "$status" = 0 ] && say "All is well"
+    return "$status"
+}
+
+# check WHAT COMMAND...: run it; a failure becomes the caller's status.
+check() {
+    say "$1"
+    shift
+    "$@" || status=1
+}
+
 # --- tests ---------------------------------------------------------------------------------------
 
 # what a test needs beyond its own process: the markers of pyproject.toml
 REAL='slurm or hub or browser or users or gpu or vm'
+
+# where tests go through the list of extensions, or through all modules; what others test cannot import it
+KNOW_EXTENSIONS=(tests/test_extension.py tests/cli tests/check tests/docs tests/hub tests/extensions)
 
 # run_tests FOLDER CHOICE [PYTEST OPTION...]: run the tests whose markers match the expression CHOICE, with the output of
 # each part in FOLDER. Those that start nothing come first, one process for each of two cores. The others wait more than
