@@ -42,8 +42,8 @@ async def ask():
 class Bench(GPUSlurmSpawner):
     view = ClusterView(ask)
 
-    def connection(self):
-        return replace(super().connection(), cluster=self.view)
+    def connection(self, settings=None):
+        return replace(super().connection(settings), cluster=self.view)
 
 load_subconfig({config!r})
 c.GPUProfilesSpawner.slurm_spawner_class = Bench

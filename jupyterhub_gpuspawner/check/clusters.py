@@ -46,9 +46,9 @@ def _same(context: Context, where: str) -> Iterator[Finding]:
     """Clusters of which one is asked by the same commands as another."""
     site, first_by_commands = context.spawner, dict[tuple[str, ...], str]()
     for name in site.clusters:
-        with site.on_cluster(name):  # Slurm is asked by the script `query` of wrapper_dir where there is a query_prefix
-            scripts = site.wrapper_dir if site.query_prefix.strip() else ""
-            commands = (site.query_prefix, scripts, site.slurm_bin_dir, site.slurm_conf, site.req_cluster)
+        own = site.effective(name)  # Slurm is asked by the script `query` of wrapper_dir where there is a query_prefix
+        scripts = own.wrapper_dir if own.query_prefix.strip() else ""
+        commands = (own.query_prefix, scripts, own.slurm_bin_dir, own.slurm_conf, own.req_cluster)
         first = first_by_commands.setdefault(commands, name)
         if first != name:
             yield SAME.warning(

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
-from jupyterhub_gpuspawner.hub.start.build import site_profile
+from jupyterhub_gpuspawner.hub.start.build import batch_job, site_profile
 from jupyterhub_gpuspawner.profiles.option import Range
 from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Profile, SlugTaken, doubts_of
 from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, with_defaults
@@ -332,8 +332,11 @@ def _of_scripts(profile: Profile, context: Context) -> Iterator[Finding]:
     for case in context.cases(profile) if profile.kind == "slurm" else cases_of(profile):
         try:
             request = context.request(case, user=user, groups=groups)
-            spawner.prepare(request)
-            notes = spawner.batch_job(SOMEBODY).notes if request.profile.kind == "slurm" else ()
+            if request.profile.kind == "slurm":
+                notes = batch_job(spawner.settings_of(request), request, SOMEBODY, start_id="").notes
+            else:
+                notes = ()
+                context.site.spawner(user, groups).prepare(request)
         except RequestError as error:
             if case.option:  # the judgement says it
                 continue

@@ -124,8 +124,6 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
         spawner.check()
     except TraitError as error:
         raise ConfigError(str(error)) from error
-    if cluster:
-        spawner.use_cluster(cluster)  # again: the check of profiles has restored the settings of all clusters
     for cls in SETTINGS_CLASSES:
         try:
             with warnings.catch_warnings():

@@ -237,8 +237,8 @@ async def _without_account(spawner: GPUSlurmSpawner, names: Sequence[str], clust
     With ``req_homedir`` the account need not exist on this machine.
     """
     missing = set()
-    with spawner.on_cluster(cluster):
-        homes, accounts, of_hub = spawner.req_homedir, spawner.connection().accounts, not spawner.query_prefix
+    settings = spawner.effective(cluster)
+    homes, accounts, of_hub = settings.req_homedir, spawner.connection(settings).accounts, not settings.query_prefix
     for name in names:
         try:
             account = await account_of(name, home=homes.replace("{username}", name), cluster=accounts)

@@ -28,7 +28,7 @@ class HubSpawner(GPUProfilesSpawner):
         for fact, value in facts.items():
             setattr(self, fact, value)
 
-    def connection(self) -> Any:
+    def connection(self, _settings: object = None) -> Any:
         """It knows nothing of a cluster."""
         view = SimpleNamespace(latest=None)
         return SimpleNamespace(cluster=view, operator=view, watcher=SimpleNamespace(last_answer=None))

@@ -42,6 +42,7 @@ from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, options_schema, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
@@ -182,9 +183,8 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     connection = spawner.connections()[name]
     trials = _TRIALS.setdefault(connection, Trials(name))
     try:
-        with spawner.on_cluster(name):
-            prefix = spawner.as_user()
         settings = spawner.settings_of(request)
+        prefix = command_prefix(settings.exec_prefix, spawner.user.name)
         snapshot = await connection.cluster.recent()
         by_snapshot = await spawner.availability_of(request, snapshot, now=time.time())
         if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:

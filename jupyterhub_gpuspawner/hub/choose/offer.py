@@ -204,10 +204,9 @@ def site_of(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> Site:
     """The site of these profiles, for the spawner's user; raises ConfigError."""
     if not any(profile.kind == "slurm" for profile in offered):
         return NO_SITE
-    owners = {}
-    for name in spawner.clusters or [""]:
-        with spawner.on_cluster(name):
-            owners[name] = job_owner(spawner.exec_prefix, spawner.user.name)
+    owners = {
+        name: job_owner(spawner.effective(name).exec_prefix, spawner.user.name) for name in spawner.clusters or [""]
+    }
     return Site(spawner.connections(), spawner.defaults(), owners, spawner.site_queue_limit)
 
 

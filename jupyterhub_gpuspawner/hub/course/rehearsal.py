@@ -214,10 +214,7 @@ async def rehearsal_with(
     connections; ``others`` are the sessions of all its courses.
     """
     clients = {name: slurm.client for name, slurm in spawner.connections().items()} | dict(clients)
-    prefixes = dict[str, str]()
-    for name in snapshots:
-        with spawner.on_cluster(name):
-            prefixes[name] = spawner.exec_prefix
+    prefixes = {name: str(spawner.effective(name).exec_prefix) for name in snapshots}
 
     async def cluster_of(name: str) -> RehearsalCluster:
         client, site = clients[name], await _site_or_fault(clients[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import socket
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,6 +15,7 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection, connection
+from jupyterhub_gpuspawner.hub.site.effective import NOTHING, Effective, OwnSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
@@ -203,7 +205,7 @@ STOP_PATIENCE_SECONDS = 10.0
 """How long a stop waits for the end of the job."""
 
 
-class SlurmSettings(SlurmSpawner):
+class SlurmSettings(OwnSettings, SlurmSpawner):
     """batchspawner's Slurm spawner with the settings of ours; set them as ``c.GPUSlurmSpawner.NAME``."""
 
     batch_script = Unicode(
@@ -426,16 +428,26 @@ class SlurmSettings(SlurmSpawner):
             raise ConfigError(f"There is no cluster {name!r} in clusters.", where="slurm.cluster", hint=named)
         return copy.deepcopy({**self._of_all_clusters, **self.clusters[name], "cluster": name})
 
-    def connection(self) -> Connection:
-        """The client of this server's cluster and its watcher, which all servers there share."""
+    def effective(self, cluster: str, traits: Mapping[str, Any] = NOTHING, *, where: str = "") -> Effective:
+        """The settings of servers on a cluster, with those of a profile's ``traits``; raises ConfigError."""
+        own = self.checked(self.cluster_settings(cluster), where=f"{self.configured_as('clusters')}: {cluster}")
+        return Effective(self, own | self.checked(self.with_site(traits), where=where))
+
+    def configured_as(self, name: str) -> str:
+        """A setting as the admin wrote it, such as ``c.GPUSlurmSpawner.req_partition``."""
+        raise NotImplementedError
+
+    def connection(self, settings: Effective | None = None) -> Connection:
+        """The client of a cluster and its watcher, which all servers there share; by default of this server's."""
+        of = settings or self
         return connection(
-            self.cluster,
-            bin_dir=self.slurm_bin_dir,
-            slurm_conf=self.slurm_conf,
-            cluster=self.req_cluster,
-            wrapper_dir=self.wrapper_dir,
-            query_prefix=fixed_prefix(self.query_prefix, where="query_prefix"),
-            timeout=self.clusters.get(self.cluster, {}).get("slurm_timeout", self._timeout_of_all),
+            of.cluster,
+            bin_dir=of.slurm_bin_dir,
+            slurm_conf=of.slurm_conf,
+            cluster=of.req_cluster,
+            wrapper_dir=of.wrapper_dir,
+            query_prefix=fixed_prefix(of.query_prefix, where="query_prefix"),
+            timeout=self.clusters.get(of.cluster, {}).get("slurm_timeout", self._timeout_of_all),
             limit=COMMANDS_AT_A_TIME,
         )
 
@@ -452,14 +464,9 @@ class SlurmSettings(SlurmSpawner):
             owner=job_owner(self.exec_prefix, self.user.name), tag=tag(self.hub_name, self.user.name, self.name)
         )
 
-    def site_value(self, name: str) -> Any:
-        """The value of a setting as the site has set it, whatever the server's profile sets."""
-        return getattr(self, name)
-
-    def requests(self) -> dict[str, Any]:
-        """The ``req_*`` settings by name, without those that batchspawner takes from the account database."""
-        names = (name for name in self.trait_names() if name.startswith("req_") and name not in OF_THE_ACCOUNT)
-        return {name: getattr(self, name) for name in names}
+    def requested(self) -> tuple[str, ...]:
+        """Names of the ``req_*`` settings, without those that batchspawner takes from the account database."""
+        return tuple(name for name in self.trait_names() if name.startswith("req_") and name not in OF_THE_ACCOUNT)
 
 
 CLEANUP = "c.JupyterHub.cleanup_servers"

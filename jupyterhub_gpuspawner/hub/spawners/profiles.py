@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import abc
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
@@ -48,7 +47,6 @@ from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
-from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 
 TIMES = ("start_timeout", "http_timeout", "poll_interval")
@@ -165,8 +163,6 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         self.environment = self._environment_of(type(self).__mro__)
         names = (*delegate.SETTINGS, *CONNECTION, "environment")
         self._configured = {name: copy.deepcopy(getattr(self, name)) for name in names}
-        self._before: dict[str, Any] = {}  # the values of settings that the profile has set
-        self._before_cluster: dict[str, Any] = {}  # those of settings that the server's cluster has as its own
         self._stored_traits: Mapping[str, Any] = {}  # of a delegate that was restored
 
     def _environment_of(self, classes: Sequence[type]) -> dict[str, Any]:
@@ -255,13 +251,6 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Make this the spawner of ``request``; raises ConfigError, and RequestError for what others may not choose."""
         refuse_choice_of_others(self, request)  # here, since an admin may set another apply_user_options
         self._forget_choice()
-        try:
-            self._choose(request)
-        except ConfigError:
-            self._restore()
-            raise
-
-    def _choose(self, request: JobRequest) -> None:
         profile = request.profile
         where = f"profile {profile.slug}"
         fields = {"start_timeout": profile.start_timeout, "default_url": request.default_url}
@@ -269,7 +258,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         if profile.kind == "slurm":
             self._refuse(profile.traits, where=where)
             self.use_cluster(request.resources.cluster or "")
-            self._set(settings, where=where)
+            self._own_of_profile(settings, where=where)
         else:
             self.child_spawner = self._delegate(profile.kind, profile.spawner_class, profile.traits, where=where)
             self._share_times(settings)
@@ -304,39 +293,11 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
                 hint="Set it as c.GPUSlurmSpawner.clusters, and slurm.cluster in the profile.",
             )
 
-    def _set(self, settings: Mapping[str, Any], *, where: str) -> None:
-        """Set what the profile sets, until the next choice; raises ConfigError, and then none of it is set."""
-        for name, value in settings.items():
-            before = getattr(self, name)
-            own = {**before, **value} if name == "environment" and isinstance(value, Mapping) else value
-            try:
-                setattr(self, name, copy.deepcopy(own))
-            except TraitError as error:
-                self._restore_profile()
-                raise ConfigError(str(error), where=where) from error
-            self._before.setdefault(name, before)
-
-    def _set_cluster(self, settings: Mapping[str, Any], *, where: str) -> None:
-        """Be on the cluster with these settings until the next choice; raises ConfigError."""
-        before = {name: getattr(self, name) for name in settings}
-        super()._set_cluster(settings, where=where)
-        self._before_cluster = {**before, **self._before_cluster}
-
-    def _restore(self) -> None:
-        """Give settings that the last profile and its cluster have set the values that they had."""
-        self._restore_profile()
-        for name, value in self._before_cluster.items():
-            setattr(self, name, value)
-        self._before_cluster = {}
-
-    def _restore_profile(self) -> None:
-        """Give settings that the last profile has set the values that they have on its cluster."""
-        for name, value in self._before.items():
-            setattr(self, name, value)
-        self._before = {}
+    def _own_of_profile(self, settings: Mapping[str, Any], *, where: str) -> None:
+        """Set what the profile sets, until the server has ended; raises ConfigError, and then none of it is set."""
+        self.own(self.with_site(settings), where=where, of_profile=True)
 
     def _forget_choice(self) -> None:
-        self._restore()
         self.chosen, self.request, self.child_profile, self.child_spawner = None, None, "", None
 
     def _delegate(self, kind: str, class_name: str | None, traits: Mapping[str, Any], *, where: str) -> Spawner:
@@ -348,7 +309,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Set equal times here and in the delegate: the profile's, else those set here, else the delegate's."""
         starter, own = self.child_spawner, self._own_settings()
         times = {name: settings.get(name) or getattr(starter, name) for name in TIMES}
-        self._set({name: times[name] for name in TIMES if name in settings or name not in own}, where="")
+        self._own_of_profile({name: times[name] for name in TIMES if name in settings or name not in own}, where="")
         for name in TIMES:
             setattr(starter, name, getattr(self, name))
 
@@ -359,45 +320,13 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     def _own_settings(self) -> frozenset[str]:
         """Names of settings that a hook, a group or the configuration of this class has set, not that of Slurm jobs."""
         configured = {name for cls in self._own_classes() for name in self.config.get(cls.__name__, {})}
-        changed = {name for name, value in self._configured.items() if getattr(self, name) != value}
-        return frozenset(configured | (changed - {*self._before, *self._before_cluster}))
-
-    def site_value(self, name: str) -> Any:
-        """Return a setting as the site has set it for the server's cluster, whatever the chosen profile sets."""
-        return self._before.get(name, getattr(self, name))
-
-    def site_settings(self) -> JobSettings:
-        """Return the settings of a job as the site has set them, whatever the chosen profile sets."""
-        with self._without_profile():
-            return super().site_settings()
-
-    def defaults(self) -> dict[str, Resources]:
-        """Return what a job requests on each cluster where neither profile nor user does; raises ConfigError."""
-        with self._without_profile():
-            return super().defaults()
+        changed = {name for name, value in self._configured.items() if self.of_site(name) != value}
+        return frozenset(configured | changed)
 
     def settings_of(self, request: JobRequest) -> JobSettings:
         """Return the settings of the job of a request that is not chosen; raises ConfigError."""
-        where = f"profile {request.profile.slug}"
-        self._refuse(request.profile.traits, where=where)
-        with self._without_profile():
-            self.use_cluster(request.resources.cluster or "")
-            self._set(request.profile.traits, where=where)
-            return self.job_settings()
-
-    @contextmanager
-    def _without_profile(self) -> Iterator[None]:
-        """Within the block, what the chosen profile sets is as the site has set it; afterwards it is set again."""
-        before, before_cluster = self._before, self._before_cluster
-        chosen = {name: getattr(self, name) for name in {**before, **before_cluster}}
-        self._restore()
-        try:
-            yield
-        finally:
-            self._restore()
-            for name, value in chosen.items():
-                setattr(self, name, value)
-            self._before, self._before_cluster = before, before_cluster
+        self._refuse(request.profile.traits, where=f"profile {request.profile.slug}")
+        return super().settings_of(request)
 
     def check(self) -> None:
         """Raise ConfigError for what would fail every start: a configured profile, or a missing folder."""
@@ -407,8 +336,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             where = f"{source.setting}[{position}].traits"
             if profile.kind == "slurm":
                 self._refuse(profile.traits, where=where)
-                self._set(profile.traits, where=where)
-                self._restore()
+                self.checked(self.with_site(profile.traits), where=where)
             else:
                 self._delegate(profile.kind, profile.spawner_class, profile.traits, where=where)
         source.check_folder(self.configured_as("profiles_dir"))
@@ -544,23 +472,24 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         try:
             if kind == "slurm":
                 super().load_state(server)
-                self._restore_settings(settings)
-                self._set({name: connection[name] for name in CONNECTION if name in connection}, where="stored state")
+                self._own_of_stored(settings)
+                self.own({name: connection[name] for name in CONNECTION if name in connection}, where="stored state")
             else:
                 self.child_spawner = self._stored_delegate(chosen, profile, connection)
                 self.child_spawner.load_state(server)
                 self._share_times(settings)
         except ConfigError as error:
             self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)
+            self.disown()
             self._forget_choice()
             return
         self.chosen, self.child_profile = chosen, chosen.profile
 
-    def _restore_settings(self, settings: Mapping[str, Any]) -> None:
+    def _own_of_stored(self, settings: Mapping[str, Any]) -> None:
         """Set what a running server's profile sets today; one that is no longer valid does not lose the server."""
         try:
             self._refuse(settings, where="stored state")
-            self._set(settings, where="stored state")
+            self._own_of_profile(settings, where="stored state")
         except ConfigError as error:
             self.log.warning("A running server of %s: %s", self._log_name, error)
 

@@ -7,11 +7,10 @@ rest is done by the objects that it owns (:mod:`..start`, :mod:`..report`, :mod:
 from __future__ import annotations
 
 import asyncio
-import copy
 import shlex
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -49,6 +48,7 @@ from jupyterhub_gpuspawner.hub.site.database import (
     takes_changes,
     written,
 )
+from jupyterhub_gpuspawner.hub.site.effective import Effective
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, SlurmSettings
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
@@ -117,10 +117,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         self.kept: KeptStart | None = None
         """The start that a hub before this one has kept, until another one begins or it is given up."""
         self._groups: frozenset[str] = frozenset()
-        """The user's groups when the overrides of groups were applied."""
+        """The user's groups when overrides of groups were applied; none where none was."""
         self._ended_job = ""
         """The id of the last job whose end was noticed."""
-        self._before_overrides: dict[str, Any] = {}  # the values of settings that a group's overrides have changed
         self.extension = Extension(self, self.watch, self.row, name=self._log_name)
 
     @default("apply_user_options")
@@ -151,7 +150,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
     @property
     def site_queue_limit(self) -> int | None:
         """Seconds that a job may be pending where its profile sets no limit; None: no limit."""
-        return parse_wait(self.site_value("queue_timeout"))
+        return parse_wait(self.of_site("queue_timeout"))
 
     def start_facts(self) -> StartFacts:
         """What is known of the start that is under way; asks nothing."""
@@ -163,8 +162,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         """When this request would start by a snapshot of the cluster; None without one. Asks Slurm nothing."""
         if snapshot is None:
             return None
-        with self.on_cluster(request.resources.cluster or ""):
-            owner = job_owner(self.exec_prefix, self.user.name)
+        owner = job_owner(self.effective(request.resources.cluster or "").exec_prefix, self.user.name)
         return availability(
             request.resources,
             snapshot,
@@ -192,11 +190,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         return f"c.{next(holders, owner).__name__}.{name}"
 
     async def apply_group_overrides(self) -> None:
-        """Apply the overrides of the user's groups; those of an earlier start, which has failed, are taken back."""
-        for name, value in self._before_overrides.items():
-            setattr(self, name, value)
-        self._before_overrides.clear()
-        self._groups = self.groups_of_user()
+        """Apply the overrides of the user's groups, until the server has ended."""
+        self._groups = frozenset()
         await super().apply_group_overrides()  # type: ignore[misc]
 
     def groups_of_user(self) -> frozenset[str]:
@@ -208,9 +203,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         where = "c.Spawner.group_overrides"
         if "idle" in spawner_override:
             self.log.warning("%s: idle has no effect for a group. Set it in a profile.", where)
+        self._groups = self.groups_of_user()
         for name in spawner_override:
-            value = getattr(self, name, None)
-            self._before_overrides.setdefault(name, copy.deepcopy(value) if isinstance(value, dict) else value)
+            self.will_change(name)
         try:
             super()._apply_overrides(spawner_override)  # type: ignore[misc]
         except TraitError as error:
@@ -219,93 +214,65 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
 
     def job_settings(self) -> build.JobSettings:
         """The settings from which the server's job is made, as they are now."""
-        variables = {*self.get_env(), *self.attempt.certificates} if self.batch_script else ()
-        return self._read_settings(frozenset(variables))
+        return self._settings(self, self._variables(self.batch_script))
 
     def site_settings(self) -> build.JobSettings:
-        """The same as the site has set them, whatever the server's profile sets, and without variables."""
-        return self._read_settings(frozenset())
+        """Those of a job on this server's cluster as the site has set them, without its variables."""
+        return self._settings(self.effective(self.cluster))
+
+    def settings_of(self, request: JobRequest) -> build.JobSettings:
+        """Those of the job of a request that is not chosen; raises ConfigError."""
+        settings = self.effective(
+            request.resources.cluster or "", request.profile.traits, where=f"profile {request.profile.slug}"
+        )
+        return self._settings(settings, self._variables(settings.batch_script) | {*settings.environment})
+
+    def _variables(self, batch_script: str) -> frozenset[str]:
+        """Names of the server's variables, of which an admin's own ``batch_script`` is told."""
+        return frozenset({*self.get_env(), *self.attempt.certificates} if batch_script else ())
 
     def defaults(self) -> dict[str, Resources]:
         """What a job requests on each cluster where neither profile nor user does; raises ConfigError.
 
         The first is the cluster of a job that names none; its name is empty in a hub that names no clusters.
         """
-        defaults = {}
-        for name in self.clusters or [""]:
-            with self.on_cluster(name):
-                defaults[name] = build.site_defaults(self._read_settings(frozenset()))
-        return defaults
-
-    @contextmanager
-    def on_cluster(self, name: str) -> Iterator[None]:
-        """Within the block, the settings are those of a cluster, as the site has set them; raises ConfigError."""
-        settings = self.cluster_settings(name)
-        before = {setting: getattr(self, setting) for setting in settings}
-        try:
-            self._assign(settings, where=f"{self.configured_as('clusters')}: {name}")
-            yield
-        finally:
-            for setting, value in before.items():
-                setattr(self, setting, value)
+        return {name: build.site_defaults(self._settings(self.effective(name))) for name in self.clusters or [""]}
 
     def connections(self) -> dict[str, Connection]:
         """The connection to each cluster by its name; to the only one by an empty name."""
-        connections = {}
-        for name in self.clusters or [""]:
-            with self.on_cluster(name):
-                connections[name] = self.connection()
-        return connections
+        return {name: self.connection(self.effective(name)) for name in self.clusters or [""]}
 
     def slurm_commands(self) -> dict[str, str]:
         """How an administrator types a command of Slurm's for each cluster on the hub's machine, as :data:`COMMAND`.
 
         Empty in a hub that names no clusters; raises ConfigError.
         """
-        commands = {}
-        for name in self.clusters:
-            with self.on_cluster(name):
-                commands[name] = self._as_typed()
-        return commands
-
-    def _as_typed(self) -> str:
-        prefix = fixed_prefix(self.query_prefix, where="query_prefix")
-        command = f"{COMMAND} -M {self.req_cluster}" if self.req_cluster else COMMAND
-        if is_remote(prefix):
-            return f"{shlex.join(destination(prefix))} {command}"
-        folder = f"{shlex.quote(self.slurm_bin_dir.rstrip('/'))}/" if self.slurm_bin_dir else ""
-        return f"{f'SLURM_CONF={shlex.quote(self.slurm_conf)} ' if self.slurm_conf else ''}{folder}{command}"
+        return {name: _as_typed(self.effective(name)) for name in self.clusters}
 
     def use_cluster(self, name: str) -> None:
         """Be on this cluster until the server has ended; raises ConfigError."""
-        self._set_cluster(self.cluster_settings(name), where=f"{self.configured_as('clusters')}: {name}")
+        self.own(self.cluster_settings(name), where=f"{self.configured_as('clusters')}: {name}")
 
-    def _set_cluster(self, settings: Mapping[str, Any], *, where: str) -> None:
-        """Be on the cluster with these settings until the server has ended; raises ConfigError."""
-        self._assign(settings, where=where)
-
-    def _assign(self, settings: Mapping[str, Any], *, where: str) -> None:
-        for name, value in settings.items():
-            try:
-                setattr(self, name, copy.deepcopy(value))
-            except TraitError as error:
-                raise ConfigError(str(error), where=where) from error
-
-    def _read_settings(self, variables: frozenset[str]) -> build.JobSettings:
-        requests = self.requests()
+    def _settings(
+        self, settings: Effective | GPUSlurmSpawner, variables: frozenset[str] = frozenset()
+    ) -> build.JobSettings:
+        requests = {name: getattr(settings, name) for name in self.requested()}
         own = {
-            field.name: getattr(self, field.name) for field in fields(build.JobSettings) if self.has_trait(field.name)
+            field.name: getattr(settings, field.name)
+            for field in fields(build.JobSettings)
+            if self.has_trait(field.name)
         }
-        own |= {"args": tuple(self.get_args()), "cmd": tuple(self.cmd)}
+        args = settings.get_args() if isinstance(settings, GPUSlurmSpawner) else settings.args
+        own |= {"args": tuple(args), "cmd": tuple(settings.cmd)}
         locations = {name: self.configured_as(name) for name in requests}
         return build.JobSettings(**own, requests=requests, locations=locations, variables=variables)
 
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""
         for name in self.clusters or [""]:
-            with self.on_cluster(name):
-                build.site_profile(self.site_settings())
-                check_commands(self)
+            settings = self.effective(name)
+            build.site_profile(self._settings(settings))
+            check_commands(settings)
         for gate in (False, True):  # takes a fifth of a second, once: now, not in the hub's loop during a start
             launcher_archive(gate=gate)
 
@@ -342,13 +309,18 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         return build.batch_job(settings, request, account, start_id=self.attempt.start_id)
 
     def cancellation(
-        self, username: str, identity: JobIdentity, *, trusted_until: float | None = 0.0
+        self,
+        username: str,
+        identity: JobIdentity,
+        *,
+        trusted_until: float | None = 0.0,
+        on: Effective | None = None,
     ) -> submission.Cancellation:
-        """What cancels a job as this user, if it is the one of ``identity``."""
+        """What cancels a job as this user, if it is the one of ``identity``; ``on`` another cluster's settings."""
         return submission.Cancellation(
-            self.connection().client,
+            self.connection(on).client,
             identity,
-            prefix=command_prefix(self.exec_prefix, username),
+            prefix=command_prefix((on or self).exec_prefix, username),
             environment={"USER": username, "LOGNAME": username},
             trusted_until=trusted_until,
         )
@@ -479,7 +451,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         await takes_changes(self.orm_spawner, TO_START)  # the rights are read from the database
         if self.row.is_deleted:
             raise RequestError("The server was deleted while its start was kept for later.")
-        if self._before_overrides and not self._groups <= self.groups_of_user():
+        if not self._groups <= self.groups_of_user():
             raise RequestError(
                 "The groups of its user have changed while the start was kept for later, and with them what it gets.",
                 hint="Start again.",
@@ -487,9 +459,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
 
     async def _end_submissions(self) -> None:
         """Have no job of the attempts before a restart of the hub run beside the one that is submitted now."""
-        with self.on_cluster(self.attempt.submitted_on):
-            client = self.connection().client
-            cancel = {job: self.cancellation(self._username, job) for job in self.attempt.submissions}
+        settings = self.effective(self.attempt.submitted_on)
+        cancel = {job: self.cancellation(self._username, job, on=settings) for job in self.attempt.submissions}
+        client = self.connection(settings).client
         await submission.without_jobs(client, cancel, self._keep_for_later, cluster=self.attempt.submitted_on)
 
     async def _account_when_slurm_answers(self) -> Account:
@@ -744,7 +716,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
             settings = self.cluster_settings(name)
         else:
             settings = {"cluster": name, **{setting: stored[setting] for setting in CONNECTION if setting in stored}}
-        self._set_cluster(settings, where="stored state")
+        self.own(settings, where="stored state")
 
     def clear_state(self) -> None:
         """Forget the job, whose session is over; only JupyterHub decides when."""
@@ -756,4 +728,14 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         self.attempt = Attempt()
         for part in (self.watch, self.report, self.extension):
             part.forget()
-        self.use_cluster(self.first_cluster)
+        self.disown()
+
+
+def _as_typed(settings: Effective) -> str:
+    prefix = fixed_prefix(settings.query_prefix, where="query_prefix")
+    command = f"{COMMAND} -M {settings.req_cluster}" if settings.req_cluster else COMMAND
+    if is_remote(prefix):
+        return f"{shlex.join(destination(prefix))} {command}"
+    folder = f"{shlex.quote(settings.slurm_bin_dir.rstrip('/'))}/" if settings.slurm_bin_dir else ""
+    conf = f"SLURM_CONF={shlex.quote(settings.slurm_conf)} " if settings.slurm_conf else ""
+    return f"{conf}{folder}{command}"

@@ -121,7 +121,7 @@ class Wrapped:
     def as_user(self) -> tuple[str, ...]:
         return ("sudo", "-n", "-u", "ada")
 
-    def connection(self) -> Any:
+    def connection(self, _settings: object = None) -> Any:
         return self
 
     async def job(self, job_id: str) -> Any:

@@ -35,7 +35,7 @@ class Server(GPUSlurmSpawner):
         self.polls = list[str]()
         self.watcher = JobWatcher(self.slurm, active_interval=2.0, clock=lambda: self.clock.now, sleep=self.clock.sleep)
 
-    def connection(self) -> Any:
+    def connection(self, _settings: object = None) -> Any:
         return SimpleNamespace(watcher=self.watcher, cluster=SimpleNamespace(latest=None))
 
     def expected_identity(self) -> JobIdentity:

@@ -66,6 +66,7 @@ def test_a_profiles_times_do_not_stick_to_the_next_choice() -> None:
     """After a failed start the same spawner object is used again."""
     spawner = spawner_of(GPUSlurmSpawner=SLOW)
     spawner.prepare(request(start_timeout=5, traits={"http_timeout": 6, "poll_interval": 7}))
+    spawner.clear_state()
     spawner.prepare(request())
 
     assert (spawner.start_timeout, spawner.http_timeout, spawner.poll_interval) == (900, 30, 30)
@@ -84,6 +85,7 @@ def test_a_job_that_is_only_tried_leaves_a_running_servers_settings_as_they_are(
     assert (tried.req_prologue, tried.log_dir) == ("tried", "/tried")
     assert (site.req_prologue, site.log_dir) == ("site", "/site")
     assert (spawner.req_prologue, spawner.log_dir, spawner.http_timeout) == ("runs", "/site", 6)
+    spawner.clear_state()
     spawner.prepare(request())
     assert (spawner.req_prologue, spawner.log_dir, spawner.http_timeout) == ("site", "/site", 30)
 
@@ -260,9 +262,9 @@ def test_settings_of_the_last_profile_do_not_stay() -> None:
         spawner.prepare(request(**THEN, start_timeout=5))
     failed.clear_state()
     resumed = restarted(THEN, {"job_id": "7"}, THEN)
-    resumed.clear_state()
     after = [failed, changed, resumed]
     for spawner in after:
+        spawner.clear_state()  # JupyterHub's first step of each start
         spawner.prepare(request())
     fresh = spawner_of(**SITE)
     fresh.prepare(request())
@@ -292,7 +294,7 @@ async def test_group_overrides_of_any_setting_reach_the_job() -> None:
     spawner = await overridden(override, traits={"slurm_timeout": 60.0})
 
     assert settings(spawner, override) == {**override, "slurm_timeout": 60.0}
-    assert {name: spawner.site_value(name) for name in override} == override
+    assert {name: spawner.of_site(name) for name in override} == override
     assert spawner.get_state()["connection"] == {"slurm_bin_dir": "/opt/b/bin"}
 
 

@@ -99,7 +99,7 @@ class WithDeadline(GPUSlurmSpawner):
         self.asked, self.may_answer, self.stored = asyncio.Event(), asyncio.Event(), 0
         self.row = SimpleNamespace(store_soon=partial(self.store, fault))  # type: ignore[assignment]
 
-    def connection(self) -> Any:
+    def connection(self, _settings: object = None) -> Any:
         return SimpleNamespace(client=self)
 
     async def job(self, _job_id: str) -> Any:
@@ -152,14 +152,14 @@ FAULT = RuntimeError("can't start new thread")
 class BrokenSlurm(GPUSlurmSpawner):
     """One that cannot ask."""
 
-    def connection(self) -> Any:
+    def connection(self, _settings: object = None) -> Any:
         raise FAULT
 
 
 class BrokenProfiles(GPUProfilesSpawner):
     """One that cannot ask, with profiles."""
 
-    def connection(self) -> Any:
+    def connection(self, _settings: object = None) -> Any:
         raise FAULT
 
 

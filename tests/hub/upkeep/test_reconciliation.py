@@ -115,7 +115,7 @@ class Site:
         self.cancelled: list[tuple[str, str]] = []
         self.notified: list[str] = []
 
-    def connection(self) -> Any:
+    def connection(self, _settings: object = None) -> Any:
         return SimpleNamespace(client=self)
 
     async def every_job(self) -> dict[str, Job]:
