@@ -6,7 +6,6 @@ Form, REST, start, ``course check`` and the start ahead all use the profile that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, time
 from math import inf
 from urllib.parse import quote, urlencode, urlsplit
@@ -14,6 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from jupyterhub_gpuspawner.courses.course import ChosenProfile, Course, CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered, Times
 from jupyterhub_gpuspawner.profiles.option import Override, put_over
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, moment_of, with_defaults
@@ -32,24 +32,7 @@ PREFIX = "course-"
 """Before a course's slug in that of its profile."""
 
 
-@dataclass(frozen=True)
-class CourseProfile:
-    """A course as its people see it at one moment."""
-
-    course: str
-    """Its slug."""
-    profile: Profile
-    """What they start."""
-    base: str
-    """The slug of the admin's profile that it narrows."""
-    rank: int
-    """Which of the session's profiles that is, from 0, in the order in which their seats are filled."""
-    session: CourseDate | None
-    """The session that is open, or else the next one; None after the last."""
-    opens: datetime | None
-    """When the servers of that session may be started; None after the last session."""
-    is_open: bool
-    """Whether that is now."""
+WITHOUT_RESERVATION = "Until then your server does not use the nodes that are reserved for the course."
 
 
 def slug_of(course: str) -> str:
@@ -71,7 +54,7 @@ def course_profile(
     session: CourseDate | None = None,
     trying: bool = False,
     rank: int = 0,
-) -> CourseProfile:
+) -> Offered:
     """The profile of a course with a good version, at ``now``, which has a time zone.
 
     ``profiles`` are the admin's, ``defaults`` the site's for Slurm jobs, ``session`` is the one to be shown instead of
@@ -81,7 +64,7 @@ def course_profile(
     """
     course = file.course
     assert course is not None
-    session = session or next((course_date for course_date in course.dates if now < course_date.end), None)
+    session = session or next_session(course, now)
     chosen, at = _chosen(course, session, rank)
     base = _base(file, chosen, at, profiles)
     narrowed = _narrowed(file, chosen, at, base, defaults)
@@ -107,7 +90,25 @@ def course_profile(
             "allow": _allow(course, base.allow, opens if only_sessions else None),
         }
     )
-    return CourseProfile(file.slug, profile, base.slug, rank, session, _later(opens, base.allow), is_open)
+    reserved = session is not None and session.reservation
+    return Offered(
+        profile,
+        occasion_of(file.slug, course),
+        base.slug,
+        rank,
+        starts=session.start if session is not None else None,
+        ends=session.end if session is not None else None,
+        is_open=is_open,
+        note=WITHOUT_RESERVATION if reserved and not is_open else "",
+    )
+
+
+def occasion_of(slug: str, course: Course) -> Occasion:
+    """The course as that for which its profile is offered."""
+    times = (
+        Times(opens_at(course, date).timestamp(), date.start.timestamp(), date.end.timestamp()) for date in course.dates
+    )
+    return Occasion(slug, course.name, group_name(slug), tuple(times))
 
 
 def participants_link(slug: str, course: Course, hub: str) -> str:
@@ -125,6 +126,11 @@ def participants_link(slug: str, course: Course, hub: str) -> str:
 def opens_at(course: Course, session: CourseDate) -> datetime:
     """When the servers of a session may be started: ``start_ahead`` before it begins, whatever the clocks do."""
     return datetime.fromtimestamp(session.start.timestamp() - (course.start_ahead or 0), session.start.tzinfo)
+
+
+def next_session(course: Course, now: datetime) -> CourseDate | None:
+    """The session that is under way, or else the next one; None after the last."""
+    return next((date for date in course.dates if now < date.end), None)
 
 
 def profiles_of(course: Course, session: CourseDate | None) -> tuple[ChosenProfile, ...]:

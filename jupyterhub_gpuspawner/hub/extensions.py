@@ -5,7 +5,7 @@ Whatever an extension does wrong stays its own: a hook, a loop or a page that ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +20,10 @@ from traitlets import HasTraits
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 
 T = TypeVar("T")
 KEY = "gpuspawner"
@@ -54,6 +56,22 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class ProfilesOf:
+    """Profiles that users are offered beside the hub's own."""
+
+    offered: Callable[[Any], Iterable[Offered]]
+    """Those of the user of a spawner now, as last read."""
+    refresh: Callable[[Any], Awaitable[object]]
+    """Read anew what those of this spawner's user come from, if that was long ago."""
+    errors: Callable[[Any], Iterable[ConfigError]]
+    """Why some are not offered, for administrators; the spawner is anybody's."""
+    refusal: Callable[[Any, str], str]
+    """Why the user of a spawner is not offered the profile with this slug, and what they can do; else empty."""
+    occasion: Callable[[Mapping[str, Any], str], Occasion | None]
+    """For what the profile with this slug is offered, in the hub with these tornado settings; None for any other."""
+
+
+@dataclass(frozen=True)
 class HubExtension:
     """What an extension adds to a hub that runs."""
 
@@ -74,6 +92,8 @@ class HubExtension:
 
     It may raise SQLAlchemyError: nothing is told while the database is away.
     """
+    profiles_of: ProfilesOf | None = None
+    """Profiles that it offers to some users."""
     page_tools: Mapping[str, Any] | None = None
     """What templates find below ``gpuspawner``, by its name, such as a module with sentences."""
 
@@ -175,6 +195,15 @@ class HubExtensions:
             "notices", lambda adds: list(adds.notices(user, spawner)) if adds.notices is not None else None
         )
         return sorted((notice for notices in told for notice in notices), key=lambda notice: -notice.at)
+
+    async def refresh_profiles(self, spawner: Any) -> None:
+        """Have each read anew what it offers the spawner's user."""
+        for part in self.parts:
+            if part.adds.profiles_of is not None:
+                try:
+                    await part.adds.profiles_of.refresh(spawner)
+                except Exception as error:  # noqa: BLE001 - as in `each`
+                    self.failed(part.extension.name, "profiles_of", error)
 
     @property
     def templates(self) -> list[str]:

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
+from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.option import (
     OPTION_LIMIT,
     UNLISTED,
@@ -226,16 +227,20 @@ class JobRequest:
     placement: PlacementRules
     command: tuple[str, ...] | None = None
     default_url: str | None = None
-    course: str = ""
-    """The slug of the course whose profile it is; empty for any other profile."""
-    base: str = ""
-    """The slug of the admin's profile that a course's one narrows; empty for any other profile."""
-    rank: int = 0
-    """Which of a course's profiles that is, from 0, in the order in which their seats are filled."""
-    session_ends_at: float | None = None
-    """When the course's session ends with which the server ends, in seconds since the epoch; None where it may not."""
+    offer: Offered | None = None
+    """How the profile was offered; None where that is not known."""
     options: Mapping[str, str | int | float] = field(default_factory=dict)
     """The user options to store: the slug under ``profile``, and the user's choices."""
+
+    @property
+    def offered_by(self) -> str:
+        """The short name of the occasion for which the profile is offered; empty for one of the hub's own."""
+        return self.offer.occasion.name if self.offer is not None and self.offer.occasion is not None else ""
+
+    @property
+    def ends_at(self) -> float | None:
+        """When the occasion's session ends that was open at the start, in seconds since the epoch."""
+        return self.offer.ends_at if self.offer is not None else None
 
     @property
     def lab(self) -> bool:

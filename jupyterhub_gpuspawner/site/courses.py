@@ -358,4 +358,4 @@ def _course_requests(
             notes.append(
                 f"Profile {offered.base}, number {rank + 1} of {len(profiles)} in the order in which seats are filled."
             )
-        yield replace(request, course=file.slug, base=offered.base), tuple(notes)
+        yield replace(request, offer=offered), tuple(notes)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, messages_of
+from jupyterhub_gpuspawner.hub.course import offers
 from jupyterhub_gpuspawner.hub.course.book import course_book
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, Notice
+from jupyterhub_gpuspawner.hub.extensions import HubExtension, Notice, ProfilesOf
 
 
 def notices_to(user: Any, _spawner: Any = None) -> Iterator[Notice]:
@@ -21,4 +22,11 @@ def notices_to(user: Any, _spawner: Any = None) -> Iterator[Notice]:
             yield Notice(message.text, message.sender, message.at, of=course.title)
 
 
-HUB = HubExtension(notices=notices_to)
+PROFILES = ProfilesOf(
+    offered=offers.courses_offered,
+    refresh=offers.refresh_courses,
+    errors=offers.course_faults,
+    refusal=offers.refusal,
+    occasion=offers.occasion,
+)
+HUB = HubExtension(notices=notices_to, profiles_of=PROFILES)

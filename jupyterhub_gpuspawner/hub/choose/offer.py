@@ -19,13 +19,13 @@ from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, ava
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of, model_of_type
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of, preempted
-from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
+from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import (
@@ -299,8 +299,8 @@ class Offer:
     checked: bool = False
     link: str = ""
     """The address of the form with the current choice."""
-    course: CourseProfile | None = None
-    """The course of which this is the card."""
+    offered: Offered | None = None
+    """How the profile is offered, if for an occasion."""
 
     @property
     def id(self) -> str:
@@ -474,19 +474,19 @@ def _only_type(resources: Resources | None, snapshot: ClusterSnapshot | None) ->
     return types.pop() if len(types) == 1 else ""
 
 
-# The cards of courses on the form: first, and selected while a session is open.
+# The cards of occasions on the form: first, and selected while a session is open.
 
 
-def with_courses(profile_offers: Sequence[Offer], courses: Sequence[CourseProfile], filled_in: FilledIn) -> list[Offer]:
-    """The same offers, those of courses first.
+def occasions_first(profile_offers: Sequence[Offer], offered: Sequence[Offered], filled_in: FilledIn) -> list[Offer]:
+    """The same offers, those for an occasion first.
 
-    A course whose session is open is selected, unless the form is filled in with something else. A server that is
-    started without a form keeps the admin's default.
+    One whose session is open is selected, unless the form is filled in with something else. A server that is started
+    without a form keeps the admin's default.
     """
-    of = {course.profile.slug: course for course in courses}
-    cards = [replace(offer, course=of.get(offer.profile.slug)) for offer in profile_offers]
-    cards.sort(key=lambda card: card.course is None)
-    now = next((card for card in cards if card.course is not None and card.course.is_open and not card.closed), None)
+    of = {one.profile.slug: one for one in offered if one.occasion is not None}
+    cards = [replace(offer, offered=of.get(offer.profile.slug)) for offer in profile_offers]
+    cards.sort(key=lambda card: card.offered is None)
+    now = next((card for card in cards if card.offered is not None and card.offered.is_open and not card.closed), None)
     if now is None or filled_in.profile or filled_in.fault:
         return cards
     return [replace(card, checked=card is now) for card in cards]

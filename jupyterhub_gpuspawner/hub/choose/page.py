@@ -19,7 +19,6 @@ from jupyterhub.spawner import Spawner
 from tornado import web
 from tornado.httputil import url_concat
 
-from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.choose import words
@@ -32,6 +31,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     Visit,
     as_typed,
     filled_in_with_fault,
+    occasions_first,
     of_a_form,
     of_a_link,
     of_the_last_time,
@@ -39,7 +39,6 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     silence_of,
     site_of,
     statuses_of,
-    with_courses,
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_error, words_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
@@ -55,7 +54,8 @@ from jupyterhub_gpuspawner.hub.site.tasks import retrieve_failure
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, server_of, with_profiles
-from jupyterhub_gpuspawner.profiles.profile import Profile, doubts_of
+from jupyterhub_gpuspawner.profiles.offered import Offered
+from jupyterhub_gpuspawner.profiles.profile import doubts_of
 from jupyterhub_gpuspawner.records.record import start_failed
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.words import duration
@@ -70,24 +70,24 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
     """The HTML of this user's form; every text in it is escaped."""
     await spawner.refresh_profiles()
     visit = VISIT.get() or Visit()
-    offered: Sequence[Profile] = ()
-    courses: Sequence[CourseProfile] = ()
+    offered: Sequence[Offered] = ()
     site = NO_SITE
     visit.filled_in = FilledIn()
     try:
-        offered, courses = spawner.offered(), spawner.course_profiles()
+        offered = spawner.offers()
         visit.filled_in = _filled_in(spawner, visit)
-        site = site_of(spawner, offered)
+        site = site_of(spawner, [offer.profile for offer in offered])
     except ConfigError as error:
         spawner.log.error("Profiles or their availability cannot be shown: %s", error)
     snapshots = await site.snapshots(patience=PATIENCE, first=FIRST_PATIENCE)
     choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
-    statuses = await statuses_of(spawner, offered, site, snapshots, choice)
+    profiles = [offer.profile for offer in offered]
+    statuses = await statuses_of(spawner, profiles, site, snapshots, choice)
     if visit.posted is None:
         visit.filled_in = filled_in_with_fault(statuses, visit.filled_in, linked=bool(visit.linked))
     base_url = str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
     profile_offers = offers(statuses, visit.filled_in, base_url=base_url)
-    profile_offers = with_courses(profile_offers, courses, visit.filled_in)
+    profile_offers = occasions_first(profile_offers, offered, visit.filled_in)
     visit.fault_at = fault_at(profile_offers, visit.filled_in)
     visit.closed = nothing_to_start(profile_offers, spawner.contact)
     reader = spawner.handler.current_user if spawner.handler is not None else None
@@ -97,7 +97,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
         now=time.time(),
         silence=silence_of(site, snapshots, time.time()),
         faults=[str(error) for error in spawner.profile_errors()] if for_admin else (),
-        doubts=[doubt for profile in offered for doubt in doubts_of(profile)] if for_admin else (),
+        doubts=[doubt for profile in profiles for doubt in doubts_of(profile)] if for_admin else (),
     )
 
 

@@ -64,7 +64,6 @@ MANY_SERVERS = (
 SESSION = "Session:"
 NEXT_SESSION = "Next session:"
 UNTIL = "to"
-WITHOUT_RESERVATION = "Until then your server does not use the nodes that are reserved for the course."
 ALL_MEMORY = "all of a node's memory"
 PER_NODE = " on each"
 """After what a job on several nodes gets on each of them."""

@@ -20,8 +20,9 @@ from jupyterhub_gpuspawner.courses.course_profile import opens_at
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.actions import ACTIONS, CourseActions, ServiceAccount, session_name
 from jupyterhub_gpuspawner.hub.course.additions import drop_additions_of_others
-from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse
+from jupyterhub_gpuspawner.hub.course.book import SETTING, CourseBook, HubCourse
 from jupyterhub_gpuspawner.hub.course.evening import CHECK_SECONDS, CHECKS, CourseChecks
+from jupyterhub_gpuspawner.hub.course.offers import faults_of
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, ServerKey, Stage, State
 from jupyterhub_gpuspawner.hub.course.rights import (
     GPUCourses,
@@ -33,7 +34,6 @@ from jupyterhub_gpuspawner.hub.course.rights import (
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
-from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, faults_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, stop_record
 from jupyterhub_gpuspawner.records.record import Kind
 

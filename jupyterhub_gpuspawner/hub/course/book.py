@@ -22,7 +22,6 @@ from jupyterhub_gpuspawner.courses.course import Course, CourseDate, people
 from jupyterhub_gpuspawner.courses.course_profile import PREFIX, group_name, opens_at
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 from jupyterhub_gpuspawner.words import some
 
 # Who takes a course and who teaches it, among the users and groups of this hub.
@@ -86,6 +85,8 @@ def with_added(file: CourseFile, added: Sequence[str]) -> CourseFile:
     return replace(file, listed=tuple(dict.fromkeys((*file.listed, *added)))) if added else file
 
 
+SETTING = "gpuspawner_courses"
+"""Where the hub's tornado settings hold its courses."""
 PATIENCE = 3.0
 """Seconds that a request waits for the folder to be read."""
 FRESH = 60.0

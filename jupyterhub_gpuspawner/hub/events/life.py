@@ -169,8 +169,8 @@ class Life:
             self.session = replace(
                 self.session,
                 profile=request.profile.slug,
-                course=request.course,
-                session_ends_at=request.session_ends_at,
+                course=request.offered_by,
+                session_ends_at=request.ends_at,
             )
 
     def submitted(self, job_id: str, request: JobRequest | None) -> None:

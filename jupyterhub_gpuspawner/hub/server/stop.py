@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.idle import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, is_admin, posted_options
 from jupyterhub_gpuspawner.hub.server.api import extends_without_limit, staff_for, teaches_user
 from jupyterhub_gpuspawner.hub.server.card import server_card
-from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, is_taught_course
+from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, may_start_alone
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     extend_server,
@@ -239,7 +239,7 @@ class ServerHandler(UserServerAPIHandler):
     async def post(self, user_name: str, server_name: str = "") -> None:
         """Start a server."""
         options = posted_options(self.get_json_body())
-        if options is not None and not is_taught_course(self, options):
+        if options is not None and not may_start_alone(self, options):
             self._only_free(user_name)
         await super().post(user_name, server_name)
 

@@ -1,4 +1,4 @@
-"""What one user is offered, and what they may choose: profiles of the configuration and of a folder, and courses.
+"""What one user is offered, and what they may choose: profiles of the configuration, of a folder and of extensions.
 
 The folder is shared by all users of a hub. It may be on a file system that hangs, so it is read in a thread of its own
 and never in the hub's event loop: a request waits a few seconds at most, and then uses the result of the last reading.
@@ -9,37 +9,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from jupyterhub.scopes import Scope
-from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.check import rank_of_next
-from jupyterhub_gpuspawner.courses.course import Course
-from jupyterhub_gpuspawner.courses.course_profile import (
-    PREFIX,
-    CourseProfile,
-    course_profile,
-    group_name,
-    profiles_of,
-    slug_of,
-)
-from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, extensions_of
 from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_of
 from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
 from jupyterhub_gpuspawner.profiles.files import NOTHING, ProfileFolder, Rights
+from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
 PATIENCE = 3.0
 """Seconds that a request waits for the folder to be read."""
@@ -240,192 +227,47 @@ class ProfileSource:
         return self.folder.errors if self.folder is not None else ()
 
 
-# The courses that one user is offered: those that they take, and those that they teach, to try them.
-
-SETTING = "gpuspawner_courses"
-"""Where the hub's tornado settings hold its courses."""
-FOR_SEATS = 60.0
-"""Seconds that the snapshot may be old by which a course's seats are filled; its own later starts are known."""
-INSTRUCTORS_NAMED = 3
-"""Instructors whom somebody who is not on their course is told to ask, at most."""
+# What extensions offer one user beside these.
 
 
-def courses_of_hub(spawner: Any) -> Any | None:
-    """The courses of this spawner's hub; None outside of a hub, and in a hub without ``courses_dir``."""
-    settings = getattr(spawner.user, "settings", None)
-    return settings.get(SETTING) if settings else None
+def extensions_for(spawner: Any) -> HubExtensions:
+    """Those of this spawner's hub; none outside of a hub."""
+    return extensions_of(getattr(spawner.user, "settings", None) or {})
 
 
-async def refresh_courses(spawner: Any) -> None:
-    """Have the hub's courses read again if they are old; whatever fails, the last ones are offered.
-
-    Nobody's start, and no form, fails because of a course.
-    """
-    courses = courses_of_hub(spawner)
-    if courses is not None:
-        try:
-            await courses.refresh()
-            own = [course for course in _courses(spawner) if spawner.user.name in course.people]
-            if any(_has_several_profiles(course.file.course) for course in own):
-                views = [connection.cluster for connection in spawner.connections().values()]
-                await asyncio.gather(*(view.recent(FOR_SEATS) for view in views))
-        except SQLAlchemyError as error:
-            spawner.log.warning("Courses are read later, since the database failed: %s", type(error).__name__)
-        except Exception:
-            spawner.log.exception("Courses are read later, since that failed")
-
-
-def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
-    """The courses that a spawner's user takes or teaches, as they are now; those at fault are left out.
-
-    Instructors can try a course at any time until it is over. Raises ConfigError for a fault in the hub's own profiles.
-    """
-    courses = _courses(spawner)
-    if not courses:
-        return ()
-    name, groups = spawner.user.name, spawner.groups_of_user()
-    taught = {course.file.slug for course in courses if _teaches(course, name, groups)}
-    own = [course.file for course in courses if course.file.slug in taught or name in course.people]
-    people = {course.file.slug: course.people for course in courses}
-    offered = _course_profiles(spawner, own, taught, people=people)
-    return tuple(offer for offer in offered.values() if isinstance(offer, CourseProfile))
-
-
-def refuse_strangers(spawner: Any, slug: object, offered: Sequence[Profile]) -> None:
-    """Raise RequestError where ``slug`` is the profile of a course of this hub that its user is not on."""
-    if not isinstance(slug, str) or any(profile.slug == slug for profile in offered):
-        return
-    name = spawner.user.name
-    course = next((course for course in _courses(spawner) if slug_of(course.file.slug) == slug), None)
-    if course is None or name in course.people or _teaches(course, name, spawner.groups_of_user()):
-        return
-    instructors = " or ".join(course.instructors[:INSTRUCTORS_NAMED]) or "the instructor"
-    reader = getattr(spawner.handler, "current_user", None)
-    who = "You are" if reader is None or reader.name == name else f"{name} is"
-    your = f"; your user name is {name}" if who == "You are" else ""
-    remedy = f"Tell {instructors}, who can add you." if course.takes_additions else f"Tell {instructors}."
-    raise RequestError(f"{who} not on the list of this course{your}. {remedy}", field="profile")
-
-
-def course_faults(spawner: Any) -> tuple[ConfigError, ...]:
-    """Why courses of this hub cannot be offered; ``spawner`` is anybody's."""
-    return tuple(faults_of(spawner, [course.file for course in _courses(spawner)]).values())
-
-
-def faults_of(spawner: Any, files: Sequence[CourseFile]) -> Mapping[str, ConfigError]:
-    """Why courses cannot be offered with this hub's profiles, by their slugs; ``spawner`` needs no user.
-
-    Empty while the profiles themselves are at fault, which is told where they are read.
-    """
-    try:
-        by_slug = _course_profiles(spawner, [file for file in files if file.course is not None])
-    except ConfigError:
-        return {}
-    return {slug: fault for slug, fault in by_slug.items() if isinstance(fault, ConfigError)}
-
-
-def _courses(spawner: Any) -> list[Any]:
-    hub = courses_of_hub(spawner)
-    return [course for course in hub.courses() if course.file.course is not None] if hub is not None else []
-
-
-def _course_profiles(
-    spawner: Any,
-    files: Sequence[CourseFile],
-    taught: Collection[str] = (),
-    *,
-    people: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, CourseProfile | ConfigError]:
-    """The profile of each course by its slug: of several that of the first seat that is left, if ``people`` are given.
-
-    They are the participants of each course.
-    """
-    if not files:
-        return {}
-    now = datetime.now().astimezone()
-    profiles, defaults = spawner.source.profiles(), spawner.defaults()
-
-    def profile_of(file: CourseFile) -> CourseProfile | ConfigError:
-        try:
-            trying = file.slug in taught
-            first = course_profile(file, profiles, now, defaults=defaults, trying=trying)
-            assert file.course is not None
-            number = len(profiles_of(file.course, first.session))
-            others = [
-                course_profile(file, profiles, now, defaults=defaults, trying=trying, rank=rank)
-                for rank in range(1, number)
-            ]
-            return _next_seat(spawner, [first, *others], people[file.slug]) if people and others else first
-        except ConfigError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - it belongs to this one course
-            get_logger().debug("The course %s cannot be offered", file.slug, exc_info=True)
-            return ConfigError(f"the course cannot be offered ({type(error).__name__})", where=file.where(()))
-
-    return {file.slug: profile_of(file) for file in files}
-
-
-def _has_several_profiles(course: Course | None) -> bool:
-    return course is not None and any(len(date.profiles) > 1 for date in course.dates)
-
-
-def _next_seat(spawner: Any, offers: Sequence[CourseProfile], people: Sequence[str]) -> CourseProfile:
-    """The profile that the next server of a course gets: the first that has a seat left, or else the last.
-
-    Where nothing is known of the cluster, and where one of them starts no Slurm job, it is the first.
-    """
-    session, connections = offers[0].session, spawner.connections()
-    responding = {name: connection for name, connection in connections.items() if not connection.silent}
-    views = {name: connection.cluster for name, connection in (responding or connections).items()}
-    snapshots = {name: view.latest for name, view in views.items() if view.latest is not None}
-    if session is None or any(offer.profile.kind != "slurm" for offer in offers):
-        return offers[0]
-    now = datetime.now().astimezone()
-    try:
-        requests = [
-            resolve(
-                (offer.profile,),
-                {"profile": offer.profile.slug},
-                username=spawner.user.name,
-                groups=spawner.groups_of_user(),
-                server_name="",
-                now=now,
-                defaults=spawner.defaults(),
-            )
-            for offer in offers
-        ]
-    except RequestError:  # it is not open now, or not for this user, which is told where it is chosen
-        return offers[0]
-    if not any((request.resources.cluster or "") in snapshots for request in requests):
-        return offers[0]
-    waiting = _waiting(spawner, people, offers[0].profile.slug, snapshots)
-    return offers[rank_of_next(requests, session, snapshots, people, now=now.timestamp(), waiting=waiting)]
-
-
-def _waiting(
-    spawner: Any, people: Collection[str], slug: str, snapshots: Mapping[str, ClusterSnapshot]
-) -> Counter[int]:
-    """How many other servers of a course are active and hold nothing yet by their cluster: by the profile's rank."""
-    names = frozenset(people)
-    allocated = {(name, job.job_id) for name, snapshot in snapshots.items() for job in snapshot.jobs if job.nodes}
-    servers = (
-        server
-        for user in list(spawner.user.settings.get("users", {}).values())
-        if user.name in names
-        for server in list(user.spawners.values())
+def offered_beside(spawner: Any) -> tuple[Offered, ...]:
+    """What extensions offer a spawner's user now."""
+    offered = extensions_for(spawner).each(
+        "profiles_of", lambda adds: tuple(adds.profiles_of.offered(spawner)) if adds.profiles_of is not None else None
     )
-    return Counter(
-        server.chosen.rank
-        for server in servers
-        if server is not spawner
-        and server.active
-        and getattr(server.chosen, "profile", "") == slug
-        and (server.cluster, server.job_id) not in allocated
+    return tuple(offer for offers in offered for offer in offers)
+
+
+def errors_beside(spawner: Any) -> tuple[ConfigError, ...]:
+    """Why extensions do not offer what they should; ``spawner`` is anybody's."""
+    errors = extensions_for(spawner).each(
+        "profiles_of", lambda adds: tuple(adds.profiles_of.errors(spawner)) if adds.profiles_of is not None else None
     )
+    return tuple(error for of_one in errors for error in of_one)
 
 
-def _teaches(course: Any, name: str, groups: Collection[str]) -> bool:
-    return name in course.instructors or not set(groups).isdisjoint(course.instructor_groups)
+def refuse_what_is_for_others(spawner: Any, slug: object, offered: Sequence[Offered]) -> None:
+    """Raise RequestError where ``slug`` is a profile that an extension offers to others, with how to get it."""
+    if not isinstance(slug, str) or any(offer.profile.slug == slug for offer in offered):
+        return
+    refusals = extensions_for(spawner).each(
+        "profiles_of", lambda adds: adds.profiles_of.refusal(spawner, slug) if adds.profiles_of is not None else None
+    )
+    if refusal := next(filter(None, refusals), ""):
+        raise RequestError(refusal, field="profile")
+
+
+def occasion_of(settings: Mapping[str, Any], slug: str) -> Occasion | None:
+    """For what the profile of a server is offered in the hub with these tornado settings; None for a hub's own."""
+    occasions = extensions_of(settings).each(
+        "profiles_of", lambda adds: adds.profiles_of.occasion(settings, slug) if adds.profiles_of is not None else None
+    )
+    return next(occasions, None)
 
 
 # Applies the user options of one start: JupyterHub's ``apply_user_options``; and who may choose them.
@@ -464,7 +306,7 @@ def chooses_freely(handler: Any, user_name: str) -> bool:
     """Whether the sender of a request may choose the profile and options of a user's servers.
 
     They decide what runs as the user, so that is the user alone, and who starts the servers of all users or administers
-    this user's. Others can start servers for the sake of a course, or since one was shared with them.
+    this user's. Others can start servers for an occasion, or since one was shared with them.
     """
     requester = handler.current_user
     if requester.kind == "user" and requester.name == user_name:
@@ -473,23 +315,23 @@ def chooses_freely(handler: Any, user_name: str) -> bool:
     return everybody or bool(handler.has_scope(f"admin:servers!user={user_name}"))
 
 
-def is_taught_course(handler: Any, options: Any) -> bool:
-    """Whether these options name the profile of a course whose servers the sender of a request may start, alone."""
-    profile = options.get("profile") if isinstance(options, dict) and len(options) == 1 else None
-    return isinstance(profile, str) and profile.startswith(PREFIX) and _may_start(handler, profile.removeprefix(PREFIX))
+def may_start_alone(handler: Any, options: Any) -> bool:
+    """Whether these options name, alone, the profile of an occasion whose servers the sender of a request may start."""
+    slug = options.get("profile") if isinstance(options, dict) and len(options) == 1 else None
+    return isinstance(slug, str) and _may_start(handler, occasion_of(handler.settings, slug))
 
 
 def refuse_choice_of_others(spawner: Any, request: JobRequest) -> None:
-    """Raise RequestError where somebody starts for another user what is not a course of theirs.
+    """Raise RequestError where somebody starts for another user what is not offered for an occasion of theirs.
 
     A start without a request is the hub's own.
     """
     handler = spawner.handler
     if handler is None or chooses_freely(handler, spawner.user.name):
         return
-    if not request.course or not _may_start(handler, request.course):
+    if request.offer is None or not _may_start(handler, request.offer.occasion):
         raise RequestError(FOR_OTHERS, field="profile")
 
 
-def _may_start(handler: Any, course: str) -> bool:
-    return bool(handler.has_scope(f"{START_SERVERS}!group={group_name(course)}"))
+def _may_start(handler: Any, occasion: Occasion | None) -> bool:
+    return occasion is not None and bool(handler.has_scope(f"{START_SERVERS}!group={occasion.group}"))

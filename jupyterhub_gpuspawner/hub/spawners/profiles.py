@@ -19,7 +19,6 @@ from jupyterhub.utils import maybe_future
 from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, default, validate
 from traitlets.config.loader import LazyConfigValue
 
-from jupyterhub_gpuspawner.courses.course_profile import PREFIX, CourseProfile
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import chosen
 from jupyterhub_gpuspawner.hub.job import ending as endings
@@ -33,18 +32,19 @@ from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting
 from jupyterhub_gpuspawner.hub.spawners.offers import (
     ProfileSource,
     apply_user_options,
-    course_faults,
-    courses_offered,
+    errors_beside,
+    extensions_for,
+    offered_beside,
     profile_folder,
-    refresh_courses,
     refuse_choice_of_others,
-    refuse_strangers,
+    refuse_what_is_for_others,
 )
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import stored_kept_start
 from jupyterhub_gpuspawner.hub.start.build import JobSettings
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
+from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
@@ -63,7 +63,7 @@ class ChosenProfile:
     kind: str
     """``slurm``, ``local`` or ``other``."""
     base: str = ""
-    """The slug of the admin's profile that a course's one narrows; empty for any other profile."""
+    """The slug of the hub's profile that it narrows; empty for one of the hub's own."""
     spawner_class: str = ""
     """Dotted name of the spawner's class, for kind ``other``."""
     display_name: str = ""
@@ -71,7 +71,7 @@ class ChosenProfile:
     app: str = ""
     """The name of its application; empty for Jupyter, and in state of an earlier version."""
     rank: int = 0
-    """Which of a course's profiles :attr:`base` is, from 0, in the order in which their seats are filled."""
+    """Which of an occasion's profiles that is, from 0, in the order in which their seats are filled."""
 
 
 class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
@@ -196,28 +196,28 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         return ProfileSource(self.profiles, folder, self.configured_as("profiles"))
 
     def offered(self) -> tuple[Profile, ...]:
-        """Return this hub's profiles, then those of the user's courses, all as last read; raises ConfigError."""
-        return (*self.source.profiles(), *(profile.profile for profile in self.course_profiles()))
+        """Return this hub's profiles, then what extensions offer the user, all as last read; raises ConfigError."""
+        return tuple(offer.profile for offer in self.offers())
 
-    def course_profiles(self) -> tuple[CourseProfile, ...]:
-        """Return the courses that the user takes or teaches, as profiles; raises ConfigError."""
-        return courses_offered(self)
+    def offers(self) -> tuple[Offered, ...]:
+        """Return the same profiles with how each is offered; raises ConfigError."""
+        return (*map(Offered, self.source.profiles()), *offered_beside(self))
 
     async def refresh_profiles(self) -> None:
-        """Read the folder of profiles anew, and the courses if that was long ago."""
+        """Read the folder of profiles anew, and what extensions offer if that was long ago."""
         await self.source.refresh()
-        await refresh_courses(self)
+        await extensions_for(self).refresh_profiles(self)
 
     def profile_errors(self) -> tuple[ConfigError, ...]:
-        """Return the faults in files of profiles, whose last good versions are offered, and those in all courses."""
-        return (*self.source.errors(), *course_faults(self))
+        """Return the faults in files of profiles, whose last good versions are offered, and those of extensions."""
+        return (*self.source.errors(), *errors_beside(self))
 
     def resolve(self, user_options: Mapping[str, object]) -> JobRequest:
         """Return the job request for these user options; raises RequestError or ConfigError."""
-        offered = self.offered()
-        refuse_strangers(self, user_options.get("profile"), offered)
+        offers = self.offers()
+        refuse_what_is_for_others(self, user_options.get("profile"), offers)
         request = resolve(
-            offered,
+            [offer.profile for offer in offers],
             user_options,
             username=self.user.name,
             groups=self.groups_of_user(),
@@ -225,13 +225,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             now=datetime.now().astimezone(),
             defaults=self.defaults(),
         )
-        courses = self.course_profiles() if request.profile.slug.startswith(PREFIX) else ()
-        course = next((course for course in courses if course.profile.slug == request.profile.slug), None)
-        if course is None:
-            return request
-        session = course.session if course.is_open else None
-        ends_at = session.end.timestamp() if session is not None else None
-        return replace(request, course=course.course, base=course.base, rank=course.rank, session_ends_at=ends_at)
+        return replace(request, offer=next(offer for offer in offers if offer.profile.slug == request.profile.slug))
 
     async def ask_right_again(self) -> None:
         """Have the request be what the user may start now; raises RequestError where that is nothing any more.
@@ -267,11 +261,11 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         self.chosen = ChosenProfile(
             profile.slug,
             profile.kind,
-            request.base,
+            request.offer.base if request.offer is not None else "",
             profile.spawner_class or "",
             profile.display_name,
             app,
-            request.rank,
+            request.offer.rank if request.offer is not None else 0,
         )
 
     @staticmethod

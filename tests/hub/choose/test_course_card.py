@@ -14,12 +14,16 @@ from bs4 import BeautifulSoup
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.courses.course_profile import WITHOUT_RESERVATION
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.extension import installed
+from jupyterhub_gpuspawner.extensions.courses import EXTENSION as COURSES
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.choose.page import render_form
-from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
+from jupyterhub_gpuspawner.hub.course.book import SETTING
+from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtensions
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.courses.test_course import course
 
@@ -28,6 +32,10 @@ PROFILES = [
     {"display_name": "Usual", "slug": "usual", "kind": "local", "default": True, "description": "As always."},
     {"display_name": "Staff", "slug": "staff", "kind": "local", "allow": {"groups": ["staff"]}},
 ]
+
+
+WITH_COURSES = HubExtensions(installed().only(["courses", *COURSES.needs]))
+"""The extensions of a hub with courses."""
 
 
 @dataclass
@@ -79,7 +87,7 @@ sessions: [{{date: {start:%Y-%m-%d}, from: "12:{begin:%M}", to: "14:{begin:%M}",
 
 def spawner(book: Book | None, user: str, groups: Collection[str] = (), **more: Any) -> GPUProfilesSpawner:
     """The spawner of a user of a hub with these courses."""
-    settings = {SETTING: book} if book is not None else {}
+    settings = {SETTING: book, KEY: WITH_COURSES} if book is not None else {}
     of = SimpleNamespace(
         name=user, groups=[SimpleNamespace(name=group) for group in groups], settings=settings, spawners={}
     )
@@ -133,7 +141,7 @@ async def test_a_course_that_is_open_between_its_sessions_says_what_it_is_on() -
     texts = await cards(Book([lesson(2, outside_sessions="without_reservation")]), "train1")
 
     assert list(texts) == ["course-lesson", "test", ">usual"]
-    assert words.WITHOUT_RESERVATION in texts["course-lesson"]
+    assert WITHOUT_RESERVATION in texts["course-lesson"]
 
 
 async def test_a_course_that_is_over_is_gone() -> None:
@@ -202,7 +210,7 @@ async def test_a_request_names_the_course_that_it_is_for() -> None:
     """So that the session's record does."""
     someone = spawner(Book([lesson(-1)]), "train1")
 
-    assert [someone.resolve({"profile": slug}).course for slug in ("course-lesson", "usual")] == ["lesson", ""]
+    assert [someone.resolve({"profile": slug}).offered_by for slug in ("course-lesson", "usual")] == ["lesson", ""]
 
 
 async def test_a_course_on_a_profile_that_its_people_may_not_use_is_not_offered() -> None:

@@ -25,9 +25,15 @@ from jupyterhub_gpuspawner.hub.course.additions import (
     refusal_of,
     user_names,
 )
-from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, HubPeople, ServersCourse, course_of_server
+from jupyterhub_gpuspawner.hub.course.book import (
+    SETTING,
+    CourseBook,
+    HubCourse,
+    HubPeople,
+    ServersCourse,
+    course_of_server,
+)
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, define_scope, people_of_hub, update_rights
-from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 from tests.fixtures.databases import hub_session
 
 FILE = """

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubPeople
-from jupyterhub_gpuspawner.hub.spawners.offers import SETTING, faults_of, refresh_courses
+from jupyterhub_gpuspawner.hub.course.book import SETTING, CourseBook, HubPeople
+from jupyterhub_gpuspawner.hub.course.offers import faults_of
+from jupyterhub_gpuspawner.hub.extensions import KEY
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from tests.hub.choose.test_course_card import WITH_COURSES
 
 PROFILES = [{"display_name": "K80", "slug": "k80", "slurm": {"gpus": 1, "cpus": 4, "time": "2:00:00"}}]
 VALID_FILE = """
@@ -104,7 +106,7 @@ async def faults_and_offers(folder: Path) -> tuple[dict[str, tuple[str, ...]], l
     """The faults of each course, and what a participant of both is offered when she starts a server."""
     site = GPUProfilesSpawner(profiles=PROFILES, config=Config())
     book = CourseBook(str(folder), people_of_hub, lambda files: faults_of(site, files))
-    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book})
+    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book, KEY: WITH_COURSES})
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
     await spawner.refresh_profiles()
     return {course.slug: course.faults for course in book.courses()}, [profile.slug for profile in spawner.offered()]
@@ -131,7 +133,7 @@ async def test_a_name_at_which_the_sites_authenticator_fails_is_a_fault_of_its_o
     )
 
 
-@pytest.mark.parametrize("broken", ["courses.folder.read_document", "hub.spawners.offers.course_profile"])
+@pytest.mark.parametrize("broken", ["courses.folder.read_document", "hub.course.offers.course_profile"])
 async def test_whatever_goes_wrong_with_a_file_belongs_to_it(
     broken: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,10 +180,12 @@ async def test_no_start_fails_because_the_courses_cannot_be_read(tmp_path: Path)
         async def refresh(self, max_age: float = 0.0) -> bool:
             raise RuntimeError(f"can't start new thread {max_age}")
 
-    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: Broken(str(tmp_path), people_of_hub)})
+    user = SimpleNamespace(
+        name="ada", groups=[], settings={SETTING: Broken(str(tmp_path), people_of_hub), KEY: WITH_COURSES}
+    )
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
 
-    await refresh_courses(spawner)
+    await spawner.refresh_profiles()
 
     assert [profile.slug for profile in spawner.offered()] == ["k80"]
 
@@ -207,7 +211,7 @@ async def test_a_course_that_exceeds_its_profile_is_told_to_its_instructors_unti
     book = CourseBook(str(tmp_path), no_groups, partial(faults_of, spawner))
     (tmp_path / "good.yaml").write_text(COURSE.format(cpus=4))
     (tmp_path / "wide.yaml").write_text(COURSE.format(cpus=8))
-    user = SimpleNamespace(name="train1", groups=[], settings={SETTING: book})
+    user = SimpleNamespace(name="train1", groups=[], settings={SETTING: book, KEY: WITH_COURSES})
     participant = GPUProfilesSpawner(profiles=K80, config=Config(), user=user)
 
     async def faults_and_profiles() -> tuple[dict[str, tuple[str, ...]], list[str]]:

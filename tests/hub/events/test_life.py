@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
+from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
@@ -27,7 +28,7 @@ REQUEST = JobRequest(
     resources=resolved("gpu", gpus=2, gpu_type="k80", cpus=4, memory=8192, time=3600),
     environment=Environment(),
     placement=PlacementRules(),
-    course="dl",
+    offer=Offered(Profile(display_name="Two K80", slug="two-k80"), Occasion("dl", "Deep learning", "course-dl")),
 )
 PLACEMENT = PlacementDocument(
     node="g3",

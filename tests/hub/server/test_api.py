@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from jupyterhub.scopes import has_scope, parse_scopes
 
-from jupyterhub_gpuspawner.hub.course.book import ServersCourse
+from jupyterhub_gpuspawner.hub.course.book import SETTING, ServersCourse
 from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
 from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason
 from jupyterhub_gpuspawner.hub.extensions import Notice
 from jupyterhub_gpuspawner.hub.server.api import more_time_document, session_document, staff_for
 from jupyterhub_gpuspawner.hub.server.stop import stopper_of
-from jupyterhub_gpuspawner.hub.spawners.offers import SETTING
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.times import parse_time

@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import NO_TIME_LIMIT
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT
@@ -119,7 +120,8 @@ def test_a_restarted_hub_finds_the_profile_that_a_courses_server_narrows() -> No
     """The course's own is none of the hub's; what the admin's sets, the server keeps."""
     before, after = spawner_of(), spawner_of()
     after.profiles = [{"display_name": "K80", "slug": "k80", "start_timeout": 900}]
-    before.prepare(replace(request(slug="course-deep"), course="deep", base="k80"))
+    chosen = request(slug="course-deep")
+    before.prepare(replace(chosen, offer=Offered(chosen.profile, base="k80")))
     after.load_state(json.loads(json.dumps({**before.get_state(), "job_id": "7"})))
 
     assert (after.chosen, after.start_timeout) == (before.chosen, 900)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.hub.spawners.offers import offered_beside
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.hub.choose.test_course_card import Book, lesson, spawner
@@ -67,7 +68,7 @@ def test_the_first_profile_that_has_a_seat_is_offered(
     of.user.settings["users"] = dict(enumerate(users))
     one = SimpleNamespace(cluster=SimpleNamespace(latest=snapshot), silent=False)
     monkeypatch.setattr(of, "connections", lambda: {"": one})
-    (offer,) = of.course_profiles()
+    (offer,) = offered_beside(of)
     assert offer.profile.slurm.gpus == gpus
 
 
@@ -101,7 +102,7 @@ def test_a_course_on_two_clusters_fills_one_after_the_other(
         for name, snapshot in snapshots.items()
     }
     monkeypatch.setattr(of, "connections", lambda: connections)
-    (offer,) = of.course_profiles()
+    (offer,) = offered_beside(of)
     assert offer.profile.slurm.cluster == offered
 
 

@@ -13,11 +13,13 @@ from jupyterhub.scopes import has_scope, parse_scopes
 from sqlalchemy.exc import OperationalError
 from tornado import web
 
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.hub.extensions import ProfilesOf
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import HAS_DISPLAY_NAMES, START_SERVERS, posted_options
-from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, apply_user_options, is_taught_course
+from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, apply_user_options, may_start_alone, occasion_of
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from tests.fixtures.databases import hub_session, new_database
-from tests.hub.choose.test_course_card import Book, lesson, spawner
+from tests.standins.occasion import FAULT, LESSONS, OCCASION, offering, spawner_for
 
 TAUGHT = f"{START_SERVERS}!group=course-lesson"
 
@@ -27,7 +29,10 @@ def request_of(name: str, scopes: Sequence[str], kind: str = "user") -> Any:
     parsed = parse_scopes(set(scopes))
     requester = SimpleNamespace(name=name, kind=kind)
     return SimpleNamespace(
-        current_user=requester, parsed_scopes=parsed, has_scope=lambda scope: has_scope(scope, parsed)
+        current_user=requester,
+        parsed_scopes=parsed,
+        has_scope=lambda scope: has_scope(scope, parsed),
+        settings=offering(LESSONS),
     )
 
 
@@ -50,7 +55,7 @@ async def test_who_may_choose_what_is_started_for_a_user(
     handler: Any, options: Mapping[str, str], starts: bool
 ) -> None:
     """Whoever else starts a server for somebody gets the profile of a course that they teach, and nothing else."""
-    of_train1 = spawner(Book([lesson(-1)]), "train1")
+    of_train1 = spawner_for("train1", LESSONS)
     of_train1.handler = handler
 
     try:
@@ -66,7 +71,7 @@ async def test_the_options_of_a_start_are_kept_whatever_else_the_hub_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """JupyterHub rolls back what is not committed at the next request, and a hook may take its time."""
-    of_train1 = spawner(Book([lesson(-1)]), "train1")
+    of_train1 = spawner_for("train1", LESSONS)
     monkeypatch.setattr(of_train1, "prepare", lambda _request: None)
     with hub_session(new_database(tmp_path)) as session:
         of_train1.orm_spawner = row = orm.Spawner(name="", user=orm.User(name="train1"), user_options={})
@@ -82,7 +87,7 @@ async def test_a_database_that_goes_away_before_the_choice_is_read_costs_no_star
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the folder of profiles is read; the user's groups are read when the database is there again."""
-    of_train1, away = spawner(Book([lesson(-1)]), "train1"), [OperationalError("SELECT", {}, Exception("shut down"))]
+    of_train1, away = spawner_for("train1", LESSONS), [OperationalError("SELECT", {}, Exception("shut down"))]
     prepared, resolve = list[JobRequest](), of_train1.resolve
 
     def resolve_from_database(options: Mapping[str, object]) -> JobRequest:
@@ -124,7 +129,7 @@ POSTED: dict[str, tuple[Any, bool]] = {
 @pytest.mark.parametrize(("options", "right"), POSTED.values(), ids=POSTED.keys())
 def test_what_an_instructor_may_have_stored_for_a_user(options: object, right: bool) -> None:
     """JupyterHub stores what is posted before it asks the spawner."""
-    assert is_taught_course(request_of("ada", [TAUGHT]), options) is right
+    assert may_start_alone(request_of("ada", [TAUGHT]), options) is right
 
 
 BODIES: dict[str, tuple[object, object]] = {
@@ -140,3 +145,40 @@ BODIES: dict[str, tuple[object, object]] = {
 def test_the_options_in_a_body_are_those_that_jupyterhub_takes(body: object, options: object) -> None:
     """JupyterHub 5 takes all of it."""
     assert posted_options(body) == options
+
+
+@pytest.mark.parametrize(
+    ("user", "refusal"),
+    [("train1", ""), ("kim", "kim takes no lessons.")],
+)
+def test_what_an_extension_offers_is_for_those_to_whom_it_is_offered(user: str, refusal: str) -> None:
+    """Others read how they stand; the request says for what the profile is offered."""
+    spawner = spawner_for(user, LESSONS)
+    try:
+        offer = spawner.resolve(LESSON).offer
+        told, occasion = "", offer.occasion if offer is not None else None
+    except RequestError as error:
+        told, occasion = str(error), None
+
+    assert (told, occasion) == (refusal, None if refusal else OCCASION)
+    assert spawner.profile_errors() == (FAULT,)
+
+
+async def test_an_extension_that_fails_to_offer_takes_nothing_from_the_hubs_profiles(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nor from what another one offers; it is named in the log."""
+
+    def raises(*_: Any) -> Any:
+        raise LookupError("of no use")
+
+    spawner = spawner_for("train1", ProfilesOf(raises, raises, raises, raises, raises), LESSONS)
+    await spawner.refresh_profiles()
+
+    assert [profile.slug for profile in spawner.offered()] == ["test", "usual", "course-lesson"]
+    assert spawner.resolve(LESSON).offered_by == "lesson"
+    assert spawner.profile_errors() == (FAULT,)
+    assert occasion_of(spawner.user.settings, "course-lesson") == OCCASION
+    assert {record.getMessage() for record in caplog.records} == {
+        "The extension lessons is left out here, since its profiles_of failed: LookupError: of no use"
+    }
