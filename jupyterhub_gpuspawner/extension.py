@@ -47,6 +47,8 @@ class Extension:
     """The :class:`~.hub.extensions.HubExtension`: what it adds to a hub that runs."""
     spawner_settings: str = ""
     """A class of traits that become settings of ``c.GPUSlurmSpawner``."""
+    profile_fields: str = ""
+    """A tuple of :class:`~.profiles.sections.ProfileField`: fields of a profile that it adds."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     """Commands of ``gpuspawner`` by their names."""
     checks: str = ""

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, shown
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.hub.start.build import in_batchspawners_names
 from jupyterhub_gpuspawner.profiles.option import SETTABLE
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, submission
 from jupyterhub_gpuspawner.slurm.job import parse_tag

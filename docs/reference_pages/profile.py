@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.profiles import option
-from jupyterhub_gpuspawner.profiles.profile import Allow, Application, Idle, Keep, Profile
+from jupyterhub_gpuspawner.profiles.profile import Allow, Application, Idle, Keep
 from jupyterhub_gpuspawner.profiles.resources import (
     Container,
     Environment,
@@ -22,11 +22,12 @@ from jupyterhub_gpuspawner.profiles.resources import (
     ReservationRule,
     Resources,
 )
+from jupyterhub_gpuspawner.profiles.sections import profile_class
 
 from .wording import TEXT, code, markdown, table, type_in_words
 
 MODELS = (
-    Profile,
+    profile_class(),
     Resources,
     ReservationRule,
     Environment,

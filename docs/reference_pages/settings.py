@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.slurm_settings import BOUNDED
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profiles.profile import TYPED
+from jupyterhub_gpuspawner.profiles.tuples import TYPED
 
 from .wording import cell, choice, code, markdown, table
 

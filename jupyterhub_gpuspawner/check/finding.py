@@ -16,9 +16,10 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import SETTINGS
 from jupyterhub_gpuspawner.profiles.files import Document, read_document, shown_name
 from jupyterhub_gpuspawner.profiles.option import ProfileOption
-from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, slug_of
+from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, moment_of, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.tuples import slug_of
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from jupyterhub_gpuspawner.site.people import People
 from jupyterhub_gpuspawner.slurm.client import SlurmClient

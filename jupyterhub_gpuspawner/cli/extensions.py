@@ -58,6 +58,8 @@ def added_by(extension: Extension) -> Added:
     if extension.spawner_settings:
         traits = extension.load(extension.spawner_settings).class_own_traits(config=True)
         adds["settings"] = [f"c.GPUSlurmSpawner.{name}" for name in sorted(traits)]
+    if extension.profile_fields:
+        adds["fields of a profile"] = [field.name for field in extension.load(extension.profile_fields)]
     if extension.checks:
         adds["checks"] = sorted(_checks(extension.load(extension.checks)))
     if extension.hub:

@@ -20,7 +20,8 @@ from jupyterhub_gpuspawner.migrate.template import (
     read_template,
     sbatch_options,
 )
-from jupyterhub_gpuspawner.profiles.profile import SLUG, slug_of, typed_fields
+from jupyterhub_gpuspawner.profiles.profile import SLUG
+from jupyterhub_gpuspawner.profiles.tuples import slug_of, typed_fields
 from jupyterhub_gpuspawner.units import format_walltime
 
 _TEXTS = {

@@ -37,9 +37,10 @@ from jupyterhub_gpuspawner.migrate.template import (
     why_different,
 )
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
-from jupyterhub_gpuspawner.profiles.profile import TYPED, as_document, parse_profile, slug_of, typed_fields
+from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS
 from jupyterhub_gpuspawner.profiles.schema import dotted
+from jupyterhub_gpuspawner.profiles.tuples import TYPED, as_document, slug_of, typed_fields
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 
 _SPAWNERS = (

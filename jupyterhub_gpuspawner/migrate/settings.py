@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Kind, Migration
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate, as_variable, spelled, swallows_the_script
-from jupyterhub_gpuspawner.profiles.profile import TYPED
+from jupyterhub_gpuspawner.profiles.tuples import TYPED
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 

@@ -17,8 +17,8 @@ from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
 from jinja2 import Environment, TemplateError, meta
 
-from jupyterhub_gpuspawner.profiles.profile import typed_fields
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
+from jupyterhub_gpuspawner.profiles.tuples import typed_fields
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, options_in, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 

@@ -23,10 +23,12 @@ import yaml
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.option import UnlistedChoice
-from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, SlugTaken, parse_profile
+from jupyterhub_gpuspawner.profiles.parsing import parse_profile
+from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, SlugTaken
 from jupyterhub_gpuspawner.profiles.resolve import options_schema, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.profiles.schema import Frozen, Guarded, dotted
+from jupyterhub_gpuspawner.profiles.sections import profile_class, refuse_left_out
 
 # Which fields a profile in a file may use, and which of them the admin has to allow first.
 #
@@ -68,6 +70,8 @@ class Rights:
     """Words of :data:`ALLOWANCES`."""
     classes: frozenset[str] = frozenset()
     """Dotted names of spawner classes for ``kind: other``."""
+    extensions: frozenset[str] | None = None
+    """The extensions whose fields a profile may have; None: all that are installed."""
 
 
 NOTHING = Rights()
@@ -85,6 +89,7 @@ def _require_traits(traits: object, where: Where) -> None:
 
 def require(profile: Profile, rights: Rights, where: Where) -> None:
     """Raise ConfigError for the first field of a file's profile that ``rights`` do not allow."""
+    refuse_left_out(profile, rights.extensions, where)
     _require_traits(profile.traits, where)
     if profile.spawner_class is not None and profile.spawner_class not in rights.classes:
         raise _not_allowed(where(("spawner_class",)), f"The class in {CLASSES_SETTING} would allow it.")
@@ -434,6 +439,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 def shown_path(path: Sequence[str | int]) -> str:
     """``slurm.extra[0]``, or the beginning of the path that a schema knows."""
+    profile_class()  # whose fields are among those of the schema
     shown: list[str | int] = []
     for before, step in zip(("", *path), path, strict=False):
         own = before in _TABLES and _NAME.fullmatch(str(step)) is not None

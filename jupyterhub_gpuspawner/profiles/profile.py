@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
@@ -19,7 +18,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, Override, ProfileOption, put_over
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment, Extend, PlacementRules, Resources
+from jupyterhub_gpuspawner.profiles.resources import Environment, Extend, PlacementRules, Resources
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Checked,
@@ -32,14 +31,12 @@ from jupyterhub_gpuspawner.profiles.schema import (
     Text,
     UrlPath,
     Wait,
-    dotted,
     matching,
     merged,
     printable,
-    validated,
     whole,
 )
-from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres
+from jupyterhub_gpuspawner.profiles.tuples import slug_of, typed_fields
 from jupyterhub_gpuspawner.words import memory
 
 # Applications whose command, socket and readiness are known, by their names.
@@ -497,12 +494,6 @@ class Profile(Frozen):
         )
 
 
-def slug_of(display_name: str) -> str:
-    """``Furiosa GPU node - 40 cores`` -> ``furiosa-gpu-node-40-cores``."""
-    plain = unicodedata.normalize("NFKD", display_name).encode("ascii", "ignore").decode().lower()
-    return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
-
-
 class SlugTaken(ConfigError):
     """A profile of a file has the slug of another profile, and is left out."""
 
@@ -529,161 +520,3 @@ def doubts_of(profile: Profile) -> tuple[str, ...]:
         for field, mib in memories.items()
         if mib is not None and 0 < mib < LEAST_MEMORY
     )
-
-
-NO_TUPLE = "is not a profile: use a table with display_name, slurm, ... (or a tuple of wrapspawner's)"
-Where = Callable[[Sequence[str | int]], str]
-
-
-def parse_profile(value: object, where: Where, *, quoting: bool = True) -> Profile:
-    """One profile from a dict of this schema, a wrapspawner tuple or a pair; raises ConfigError.
-
-    ``where`` turns the path of a field in ``value`` into text for people. Without ``quoting`` the message contains no
-    part of ``value``, except for what ``where`` returns.
-    """
-    if isinstance(value, Profile):
-        return value
-    if isinstance(value, (tuple, list)):
-        try:
-            value = as_document(value)
-        except ValueError as error:
-            raise ConfigError(str(error) if quoting else NO_TUPLE, where=where(())) from None
-    return validated(Profile, value, where, quoting=quoting)
-
-
-def parse_profiles(value: Sequence[object], *, name: str = "profiles") -> tuple[Profile, ...]:
-    """Every profile of a list; raises ConfigError for the first fault, such as ``profiles[2].slurm.memory: …``."""
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise ConfigError("must be a list of profiles", where=name)
-    by_slug: dict[str, Profile] = {}
-    for position, item in enumerate(value):
-
-        def where(path: Sequence[str | int], position: int = position) -> str:
-            return dotted((name, position, *path))
-
-        profile = parse_profile(item, where)
-        if profile.slug in by_slug:
-            raise ConfigError(
-                f"{profile.slug!r} is already the slug of an earlier profile.",
-                where=where(("slug",)),
-                hint="Give each profile a slug of its own.",
-            )
-        by_slug[profile.slug] = profile
-    return tuple(by_slug.values())
-
-
-# wrapspawner's tuples, and the pairs of older hubs, as documents of the profile schema.
-#
-# ``(display name, key, class, traits)`` or ``(display name, traits)``. batchspawner's ``req_*`` traits become typed
-# fields, in pairs also without the prefix. Traits without a typed field are kept as traits.
-
-TYPED = {
-    "cluster": "cluster",
-    "partition": "partition",
-    "nprocs": "cpus",
-    "memory": "memory",
-    "runtime": "time",
-    "ngpus": "gpus",
-    "nnodes": "nodes",
-    **{name: name for name in SBATCH_OPTIONS.values()},
-    "options": "extra",
-}
-"""The name of a site's default, without ``req_``, and of its field; where batchspawner has a name, it is that."""
-_ITS_OWN = ("start_timeout", "queue_timeout", "default_url")
-_LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner")
-_SCHEMA = ("slurm", "placement", "allow", "profile_options", "display_name", "slug")
-
-
-def as_document(item: Sequence[Any]) -> dict[str, Any]:
-    """The document; raises ValueError that says what a tuple must contain."""
-    match tuple(item):
-        case (display_name, key, spawner_class, traits):
-            pass
-        case (display_name, traits):
-            key, spawner_class = None, "GPUSlurmSpawner"
-        case _:
-            raise ValueError(
-                f"a tuple of {len(item)} is not a profile: use (display name, key, class, traits), "
-                "(display name, traits), or a dict"
-            )
-    _check(display_name, traits)
-    class_name = _class_name(spawner_class)
-    document: dict[str, Any] = {"display_name": display_name, "kind": _kind(class_name)}
-    if document["kind"] == "other":
-        document["spawner_class"] = class_name
-    if key is not None:
-        usable = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", str(key), re.ASCII)
-        document["slug"] = str(key) if usable else slug_of(str(key))
-    rest = dict(traits)
-    for name in _ITS_OWN:
-        if name in rest:
-            document[name] = rest.pop(name)
-    if "cmd" in rest:
-        document["command"] = rest.pop("cmd")
-    if document["kind"] == "slurm":
-        document["slurm"] = typed_fields(rest, bare=key is None)
-    document["traits"] = rest
-    return document
-
-
-def _check(display_name: object, traits: object) -> None:
-    if not isinstance(display_name, str) or not isinstance(traits, Mapping):
-        raise ValueError("a profile's tuple begins with its display name (text) and ends with its traits (a dict)")
-    ours = sorted(set(traits) & set(_SCHEMA))
-    if ours:
-        raise ValueError(f"{ours[0]!r} is not a trait: write the whole profile as a dict with display_name, slurm, ...")
-
-
-def _class_name(spawner_class: object) -> str:
-    if isinstance(spawner_class, str):
-        return spawner_class
-    if isinstance(spawner_class, type):
-        return f"{spawner_class.__module__}.{spawner_class.__qualname__}"
-    raise ValueError(f"{spawner_class!r} is not a spawner class: give the class or its dotted name")
-
-
-def _kind(class_name: str) -> str:
-    last = class_name.rpartition(".")[2]
-    if last.endswith("SlurmSpawner"):
-        return "slurm"
-    return "local" if last in _LOCAL else "other"
-
-
-def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
-    """Remove the settings that have a typed field from ``rest`` and return them; ``bare``: also without ``req_``.
-
-    An empty text becomes null, which removes the site's default, as in wrapspawner, where a profile's value replaces
-    that of the class.
-    """
-    fields: dict[str, Any] = {}
-    for old, ours in TYPED.items():
-        for name in (f"req_{old}", *((old,) if bare else ())):
-            if name in rest:
-                value = rest.pop(name)
-                fields[ours] = None if value == "" else value
-    for name in ("req_gres", *(("gres",) if bare else ())):
-        if name in rest:
-            for ours, value in _gres(rest.pop(name)).items():
-                if ours == "extra" and fields.get("extra"):
-                    fields[ours] = f"{fields[ours]}\n{value}"
-                elif value is not None or ours not in fields:
-                    fields[ours] = value
-    return fields
-
-
-def _gres(text: Any) -> dict[str, Any]:
-    """GPUs of one type and shards become fields; other generic resources are passed to Slurm unchanged."""
-    if text in (None, ""):
-        return {"gpus": None, "shards": None}
-    gres = parse_gres(str(text))
-    ours = [request for request in gres if request.name == "gpu" or (request.name == "shard" and request.type is None)]
-    others = [request for request in gres if request not in ours]
-    if len(ours) != 1 or any(gres.name in GPU_GRES for gres in others):
-        return {"extra": f"--gres={text}"}
-    (own_gres,) = ours
-    fields: dict[str, Any] = {"gpus" if own_gres.name == "gpu" else "shards": own_gres.count}
-    if own_gres.type:
-        fields["gpu_type"] = own_gres.type
-    if others:
-        fields["extra"] = f"--gres={','.join(map(str, others))}"
-    return fields

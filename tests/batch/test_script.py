@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.batch.shell import own_log
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, read_profiles
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of

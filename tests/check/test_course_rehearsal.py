@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.courses.check import SessionPlan
 from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import Site
 from tests.check.test_job import PROBE, followed

@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.check.finding import Options, Severity
 from jupyterhub_gpuspawner.profiles.files import read_document
-from jupyterhub_gpuspawner.profiles.profile import slug_of
+from jupyterhub_gpuspawner.profiles.tuples import slug_of
 from jupyterhub_gpuspawner.slurm.client import AccountingNames
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.slurm.squeue import WillRun

@@ -12,7 +12,8 @@ from jupyterhub_gpuspawner.courses.course_profile import course_profile, opens_a
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.offered import Offered
-from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Environment, Resources
 from tests.courses.test_course import course

@@ -33,7 +33,8 @@ from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.report.reader import parse_placement
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights, read_document, read_profiles
-from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.sections import profile_class
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import PHASES
 from tests.docs.follow import PROXY, blocks, commands, section
@@ -332,7 +333,7 @@ def test_every_setting_field_and_code_has_its_line_in_the_reference() -> None:
     """By the code's own lists of them."""
     names = {
         "settings.md": {name for cls in CONFIGURED for name in cls.class_own_traits(config=True)},
-        "profile.md": {field.alias or name for name, field in Profile.model_fields.items()},
+        "profile.md": {field.alias or name for name, field in profile_class().model_fields.items()},
         "course.md": {field.alias or name for name, field in Course.model_fields.items()},
         "findings.md": set(CODES),
         "states.md": set(PHASES),

@@ -8,7 +8,8 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.profile import KINDS, OPEN_PORT, Application, Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import KINDS, OPEN_PORT, Application, Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from tests.profiles.test_resolve import NOW
 

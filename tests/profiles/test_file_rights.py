@@ -19,7 +19,8 @@ from jupyterhub_gpuspawner.profiles.files import (
     read_profiles,
 )
 from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
-from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules, Resources
 from jupyterhub_gpuspawner.profiles.schema import Frozen
 

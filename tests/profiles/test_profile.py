@@ -11,17 +11,10 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.placement.choice import POLICIES
-from jupyterhub_gpuspawner.profiles.profile import (
-    Allow,
-    Idle,
-    IdleAction,
-    IdleRule,
-    Profile,
-    idle_rule,
-    parse_profiles,
-    slug_of,
-)
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import Allow, Idle, IdleAction, IdleRule, Profile, idle_rule
 from jupyterhub_gpuspawner.profiles.resources import Container, Environment, Extend, PlacementRules, Resources
+from jupyterhub_gpuspawner.profiles.tuples import slug_of
 
 
 def test_a_full_profile_is_read_into_typed_values() -> None:

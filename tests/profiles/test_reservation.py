@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 
 TUESDAY, WEDNESDAY = date(2026, 3, 3), date(2026, 3, 4)

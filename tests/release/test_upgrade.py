@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.hub.start.submission import StartRecords
 from jupyterhub_gpuspawner.hub.upkeep import read_slugs
 from jupyterhub_gpuspawner.placement.topology import load
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.records.record import applied
 from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.wire.documents import recover_plan

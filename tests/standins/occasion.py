@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.extension import Extension
 from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtension, HubExtensions, Part, ProfilesOf
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 
 PROFILES = [
     {"display_name": "Test", "slug": "test", "kind": "local"},

@@ -25,7 +25,8 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_o
 from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
 from jupyterhub_gpuspawner.profiles.files import NOTHING, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
-from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
 PATIENCE = 3.0
@@ -180,10 +181,12 @@ class ProfileSource:
     folder: SharedFolder | None = None
     setting: str = "profiles"
     """The setting with the configured profiles, for paths in errors."""
+    extensions: frozenset[str] | None = None
+    """The extensions whose fields a profile may have; None: all that are installed."""
 
     def configured_profiles(self) -> tuple[Profile, ...]:
         """Return the profiles of the configuration; raises ConfigError, which names the profile and the field."""
-        return parse_profiles(self.configured, name=self.setting) if self.configured else ()
+        return parse_profiles(self.configured, name=self.setting, extensions=self.extensions) if self.configured else ()
 
     def check_folder(self, setting: str) -> None:
         """Raise ConfigError if the folder, which ``setting`` names, is missing; or, without one, if nothing is offered.

@@ -191,9 +191,10 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     @property
     def source(self) -> ProfileSource:
         """Where the profiles come from; the folder is shared by all servers."""
-        rights = Rights(frozenset(self.profiles_dir_allows), frozenset(self.profiles_dir_classes))
+        extensions = None if self.extensions is None else frozenset(self.extensions)
+        rights = Rights(frozenset(self.profiles_dir_allows), frozenset(self.profiles_dir_classes), extensions)
         folder = profile_folder(self.profiles_dir, rights) if self.profiles_dir else None
-        return ProfileSource(self.profiles, folder, self.configured_as("profiles"))
+        return ProfileSource(self.profiles, folder, self.configured_as("profiles"), extensions)
 
     def offered(self) -> tuple[Profile, ...]:
         """Return this hub's profiles, then what extensions offer the user, all as last read; raises ConfigError."""

@@ -15,9 +15,11 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, owner_number
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER, OBSERVE_SECONDS, OWN_LOG_DIR
-from jupyterhub_gpuspawner.profiles.profile import TYPED, Profile, parse_profile
+from jupyterhub_gpuspawner.profiles.parsing import parse_profile
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, SBATCH_OPTIONS, Resources
+from jupyterhub_gpuspawner.profiles.tuples import TYPED
 from jupyterhub_gpuspawner.slurm import job as jobs
 from jupyterhub_gpuspawner.slurm.job import JobIdentity
 from jupyterhub_gpuspawner.units import format_memory

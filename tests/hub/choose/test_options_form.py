@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.hub.choose.page import fault_at, form_html, nothing_t
 from jupyterhub_gpuspawner.hub.choose.words import STILL, STILL_THERE
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.times import clock
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.evening import SessionCheck, is_due
 from jupyterhub_gpuspawner.hub.course.view import FreeSeats, free_seats
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import NOW, cluster, node, running

@@ -11,7 +11,7 @@ from typing import Any
 from jupyterhub_gpuspawner.courses.check import CourseInputs, plans, plans_beside
 from jupyterhub_gpuspawner.hub.course.book import SETTING, CourseBook, HubPeople
 from jupyterhub_gpuspawner.hub.course.evening import inputs_of
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from tests.snapshots import cluster, node
 
 PROFILES = parse_profiles(

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnav
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, Smaller
 from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus
 from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, PersonsAnswer, Rehearsal, RehearsalCluster, count_seats
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.client import SlurmClient

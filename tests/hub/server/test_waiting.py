@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.server.stop import as_query, parse_choice_query
 from jupyterhub_gpuspawner.hub.server.waiting import closest, same_choice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
 
 
