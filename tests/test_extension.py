@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,3 +129,40 @@ def test_each_folder_of_extensions_is_an_extension() -> None:
 
     assert installed().faults == ()
     assert folders <= set(installed().names)
+
+
+PACKAGE = Path(str(folder.__file__)).parent
+
+
+def _imported(module: Path) -> set[str]:
+    """The names of modules of this package that a module imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in names if name.startswith(f"{folder.__name__}.")}
+
+
+@pytest.mark.parametrize("extension", installed().present, ids=installed().names)
+def test_an_extension_imports_no_other_than_those_that_it_needs(extension: Extension) -> None:
+    """And no module of theirs whose name begins with an underscore."""
+    modules = (PACKAGE / extension.name).rglob("*.py")
+    others = {tuple(name.split(".")[2:]) for module in modules for name in _imported(module)}
+    others = {path for path in others if path[0] != extension.name}
+
+    assert {path[0] for path in others} <= set(extension.needs)
+    assert {path for path in others if any(step.startswith("_") for step in path)} == set()
+
+
+@pytest.mark.parametrize("extension", installed().present, ids=installed().names)
+def test_what_an_extension_says_of_itself_loads_nothing_else(extension: Extension) -> None:
+    """So that a list of commands takes no time, and a fault in one stays its own."""
+    program = (
+        f"import sys, {extension.package}; "
+        f"print(*sorted(name for name in sys.modules if name.startswith({folder.__name__!r} + '.')))"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert printed.split() == [extension.package]
