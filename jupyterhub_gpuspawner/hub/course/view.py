@@ -140,7 +140,7 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
     if participant.stuck:
         yield Line(words.STUCK)
         return
-    if facts.queue_position is not None and facts.waits:
+    if facts.queue_position is not None and facts.line.waits:
         yield Line(words.ahead(facts.queue_position.people, facts.queue_position.position))
     if progress["estimate"]["words"]:
         yield Line(words.EXPECTED.format(words=progress["estimate"]["words"]))

@@ -424,8 +424,6 @@ def server_card(server: Server, *, now: float | None = None, contact: str = word
             return _dated(ServerCard(server.name, title, state.value), server)
         progress = event(facts, now=now)
         values = progress["gpuspawner"]
-        if state is ServerState.WAITING and facts.settling:
-            state = ServerState.STARTING
         card = ServerCard(
             server.name,
             title,

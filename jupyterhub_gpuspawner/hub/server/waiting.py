@@ -56,7 +56,8 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     server_title,
     with_profiles,
 )
-from jupyterhub_gpuspawner.hub.start.progress import document, waits_in_queue
+from jupyterhub_gpuspawner.hub.start.attempt import Line
+from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.start.progress import event as progress_event
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, server_named
 from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
@@ -322,8 +323,7 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str], *, own: 
     await refresh_servers([spawner])
     server = server_of(spawner)
     profiles = with_profiles(spawner)
-    # not within the moment in which Slurm has not looked at the job yet: it may start at once
-    waits = server.waits_in_line and server.start is not None and waits_in_queue(server.start)
+    waits = server.pending == "spawn" and server.line is Line.WAITING
     instead = await alternatives(profiles) if profiles is not None and waits else ()
     # a start that has only just begun has options, and no profile yet
     slug = server.profile or str(spawner.user_options.get("profile", ""))

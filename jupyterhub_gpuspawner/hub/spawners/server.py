@@ -29,7 +29,8 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+from jupyterhub_gpuspawner.hub.start.attempt import Line, line_of
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts, is_settling
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 from jupyterhub_gpuspawner.records.promises import Promise
@@ -96,6 +97,8 @@ class Server:
     """The name of its job's cluster; empty in a hub that names none."""
     job: Job | None = None
     """The job as Slurm last reported it; None until it has."""
+    settling: bool = False
+    """It is pending only until Slurm has taken it up: everything was free when it was asked for."""
     placement: PlacementDocument | None = None
     """Where it runs and what it got; its end is the one that Slurm reports now. None until that is known."""
     topology: Mapping[str, Any] | None = None
@@ -129,8 +132,7 @@ class Server:
         if self.pending == "stop":
             return ServerState.STOPPING
         if self.pending:
-            queued = self.job is not None and self.job.phase is Phase.QUEUED and self.placement is None
-            return ServerState.WAITING if queued else ServerState.STARTING
+            return ServerState.WAITING if self.line.waits else ServerState.STARTING
         if self.ready:  # JupyterHub has not noted the end of a job that has ended a moment ago
             is_over = self.job is not None and self.job.phase is Phase.ENDED
             return ServerState.STOPPING if is_over else ServerState.RUNNING
@@ -142,9 +144,14 @@ class Server:
         return ServerState.FAILED if self.ending.failed else ended
 
     @property
+    def line(self) -> Line:
+        """Whether its job waits in Slurm's queue."""
+        return line_of(self.job, has_reported=self.placement is not None, settling=self.settling)
+
+    @property
     def waits_in_line(self) -> bool:
-        """It is being started, and its job is pending."""
-        return self.pending == "spawn" and self.state is ServerState.WAITING
+        """It is being started, and waits in the line."""
+        return self.pending == "spawn" and self.line.waits
 
     @property
     def active(self) -> bool:
@@ -227,6 +234,7 @@ def _with_job(server: Server, ours: GPUSlurmSpawner, *, with_start: bool) -> Ser
         job_id=ours.job_id,
         cluster=ours.cluster,
         job=job,
+        settling=is_settling(ours.attempt, ours.watch),
         placement=with_current_end(report.placement, job) if report.placement is not None else None,
         topology=report.topology,
         node_topologies=report.nodes.topologies,

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,37 @@ AFTER_RESTART = 30.0
 REASONS_AT_MOST = 20
 """Reasons that are stored of one attempt."""
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
+
+
+class Line(IntEnum):
+    """Whether a job waits in Slurm's queue: what pages, REST, limits and stops say of one server at one moment."""
+
+    NONE = 0
+    """It is not pending: there is none, it has nodes, its node has reported, or it is over."""
+    SETTLING = 1
+    """It is pending, and starts as soon as Slurm has taken it up: everything was free when it was asked for."""
+    NEW = 2
+    """It is pending, and Slurm has not looked at it yet: it may start at once."""
+    WAITING = 3
+    """Slurm has looked at it, and keeps it pending."""
+
+    @property
+    def waits(self) -> bool:
+        """It is in the line, as far as its user is told."""
+        return self > Line.SETTLING
+
+
+_NOT_YET_QUEUED = ("", "None", "Prolog")
+"""Reasons of a job that Slurm has not put into its queue, or is about to start."""
+
+
+def line_of(job: Job | None, *, has_reported: bool, settling: bool) -> Line:
+    """Where in the line a job is: as Slurm last reported it, unless its node's report was here first."""
+    if job is None or job.phase is not Phase.QUEUED or has_reported:
+        return Line.NONE
+    if settling:
+        return Line.SETTLING
+    return Line.NEW if job.reason in _NOT_YET_QUEUED else Line.WAITING
 
 
 _STORED_STAGES = {stage.value: stage for stage in Stage}
@@ -229,18 +261,20 @@ class Attempt:
         """Its job is pending, as far as is known."""
         return self.stage is Stage.QUEUED
 
-    def settles(self, job: Job, planned: float | None, now: float) -> bool:
+    def settles(self, job: Job, planned: Callable[[], float | None], now: float) -> bool:
         """Whether everything was free for its job, which is pending only until Slurm has taken it up.
 
         Not once Slurm says that resources are missing or a limit is reached, or has planned its start for later. Times
-        are in seconds since the epoch; ``planned`` is None where Slurm has no plan.
+        are in seconds since the epoch; ``planned``, asked last since it looks through the queue, returns None where
+        Slurm has no plan.
         """
         if self.at_click.kind is not Kind.NOW or job.phase is not Phase.QUEUED:
             return False
-        if job.reason not in _SETTLING_REASONS:
-            return False
         queued_at = self.reached.get(Stage.QUEUED)
-        return (planned is None or planned <= now) and queued_at is not None and now - queued_at < SETTLING_SECONDS
+        if job.reason not in _SETTLING_REASONS or queued_at is None or now - queued_at >= SETTLING_SECONDS:
+            return False
+        starts_at = planned()
+        return starts_at is None or starts_at <= now
 
     @property
     def limit(self) -> float | None:

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, Estimate, ut
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Line, line_of
 from jupyterhub_gpuspawner.hub.start.wait import expected_start, planned_start
 from jupyterhub_gpuspawner.hub.words_of_another import of_its_user, words_for
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -33,8 +33,6 @@ _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDIN
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 _USUAL = ("Priority", "Resources")
 """Reasons of which a place in the line says as much."""
-_NOT_YET_QUEUED = ("", "None", "Prolog")
-"""Reasons of a job that Slurm has not put into its queue, or is about to start."""
 _REPEAT = 3.0
 """Seconds after which an event is sent again: the page says that the hub is silent where none comes for eight."""
 
@@ -76,17 +74,16 @@ class StartFacts:
     """The name of the job's cluster; empty in a hub that names none."""
 
     @property
-    def waits(self) -> bool:
-        """The job is pending; the node's report may be here before squeue tells that the job runs."""
-        pending = self.job is not None and self.job.phase is Phase.QUEUED and self.placement is None
-        return pending and not self.settling
+    def line(self) -> Line:
+        """Whether it waits in line."""
+        return line_of(self.job, has_reported=self.placement is not None, settling=self.settling)
 
     def estimate(self, now: float) -> Estimate:
         """When the job is expected to start; UNKNOWN unless it is pending.
 
         Until Slurm has a plan for it, this is what the form said.
         """
-        if self.job is None or not self.waits or never_clears(self.job.reason):
+        if self.job is None or not self.line.waits or never_clears(self.job.reason):
             return UNKNOWN
         estimate = expected_start(self.job, self.queue_position, now=now, cluster=self.cluster)
         return self.at_click if estimate is UNKNOWN and self.at_click.is_conditional(now) else estimate
@@ -113,10 +110,16 @@ def start_facts(
         queued_until=attempt.queued_until,
         change=attempt.wait.change,
         at_click=attempt.at_click,
-        settling=job is not None and attempt.settles(job, planned_start(job, position), time.time()),
+        settling=is_settling(attempt, watch),
         boot_seconds=watch.boot_seconds(),
         kept_until=attempt.kept_until,
     )
+
+
+def is_settling(attempt: Attempt, watch: JobWatch) -> bool:
+    """Whether the job is pending only until Slurm has taken it up; asks nothing."""
+    job = watch.status
+    return job is not None and attempt.settles(job, lambda: planned_start(job, watch.queue_position()), time.time())
 
 
 @dataclass(frozen=True)
@@ -168,11 +171,6 @@ def stages(facts: StartFacts) -> tuple[StageProgress, ...]:
 def _took(times: Mapping[Stage, float], stage_and_next: Sequence[Stage]) -> int | None:
     began, ended = (times.get(stage) for stage in stage_and_next)
     return None if began is None or ended is None else max(0, round(ended - began))
-
-
-def waits_in_queue(facts: StartFacts) -> bool:
-    """Whether Slurm keeps the job pending, and has looked at it already: else it may start at once."""
-    return facts.waits and facts.job is not None and facts.job.reason not in _NOT_YET_QUEUED
 
 
 def event(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, Any]:
@@ -235,7 +233,7 @@ def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, An
     """
     say = words_for(own=own)
     job, estimate = facts.job, facts.estimate(now)
-    expects = job is not None and facts.waits and not never_clears(job.reason)
+    expects = job is not None and facts.line.waits and not never_clears(job.reason)
     position = facts.queue_position if expects else None
     partition = job.partition if job is not None else ""
     text = _percent_and_sentence(replace(facts, silent=False), say)[1]
@@ -245,7 +243,7 @@ def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, An
     if job is not None and not facts.settling:
         about_job = job_words(job, matching=facts.matching, contact=facts.contact)
     hint = about_job.advice if facts.placement is None and own else ""
-    change = facts.change.words if facts.change is not None and facts.waits else ""
+    change = facts.change.words if facts.change is not None and facts.line.waits else ""
     if not own:
         about_job = replace(about_job, sentence=of_its_user(about_job.sentence))
         change, text = of_its_user(change), of_its_user(text)
@@ -289,7 +287,7 @@ def _expected(clause: str) -> str:
 def _headline(facts: StartFacts) -> str:
     if facts.kept_until is not None:
         return words.WAITING_FOR_SLURM
-    return words.WAITING if waits_in_queue(facts) else words.STARTING
+    return words.WAITING if facts.line is Line.WAITING else words.STARTING
 
 
 def placement_sentence(placement: PlacementDocument) -> str:

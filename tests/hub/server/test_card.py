@@ -91,7 +91,7 @@ CARDS = {
         ),
     ),
     "one for which everything was free starts": (
-        Server(pending="spawn", job_id="12", job=QUEUED.job, start=replace(SECOND, settling=True)),
+        Server(pending="spawn", job_id="12", job=QUEUED.job, settling=True, start=replace(SECOND, settling=True)),
         ServerCard("", "My server", "starting", "Job 12: What you chose is free: it starts in a moment."),
     ),
     "one that is kept until Slurm answers": (
@@ -342,6 +342,7 @@ STATES = {
         Server(pending="spawn", job=QUEUED.job, placement=PLACEMENT),
         "starting",
     ),
+    "pending only until Slurm has taken it up": (Server(pending="spawn", job=QUEUED.job, settling=True), "starting"),
     "stopping while its job is pending": (Server(pending="stop", job=QUEUED.job), "stopping"),
     "stopped by a person in the middle of its start": (
         Server(failure=RuntimeError(), ending=STOPPED),

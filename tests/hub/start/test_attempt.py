@@ -16,7 +16,9 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
     AFTER_RESTART,
     Attempt,
     KeptStart,
+    Line,
     Moment,
+    line_of,
     new_attempt,
     parse_moment,
     stored_attempt,
@@ -273,7 +275,25 @@ def test_a_job_for_which_everything_was_free_settles_for_a_moment(
     attempt: Attempt, job: Job, planned: float | None, after: float, settles: bool
 ) -> None:
     """Slurm's backfill may need half a minute for it; until then it does not wait in line."""
-    assert attempt.settles(job, planned, NOW.wall + after) is settles
+    assert attempt.settles(job, lambda: planned, NOW.wall + after) is settles
+
+
+LINES: dict[str, tuple[Job | None, bool, bool, Line]] = {
+    "there is no job": (None, False, False, Line.NONE),
+    "Slurm has looked at it": (PENDING, False, False, Line.WAITING),
+    "Slurm has not looked at it": (replace(PENDING, reason="None"), False, False, Line.NEW),
+    "everything was free": (PENDING, False, True, Line.SETTLING),
+    "its node has reported before squeue says that it runs": (PENDING, True, False, Line.NONE),
+    "it has nodes": (replace(PENDING, phase=Phase.STARTING), False, False, Line.NONE),
+    "it is over": (replace(PENDING, phase=Phase.ENDED), False, False, Line.NONE),
+}
+
+
+@pytest.mark.parametrize(("job", "has_reported", "settling", "line"), LINES.values(), ids=LINES.keys())
+def test_a_job_has_one_place_in_the_line(job: Job | None, has_reported: bool, settling: bool, line: Line) -> None:
+    """Its user is told that it waits unless it starts at once, as far as is known."""
+    assert line_of(job, has_reported=has_reported, settling=settling) is line
+    assert line.waits is (line in (Line.NEW, Line.WAITING))
 
 
 # --- starts that Slurm has not taken ---
