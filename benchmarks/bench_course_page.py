@@ -25,10 +25,10 @@ from jupyterhub_gpuspawner.hub.course.page import CourseFeed
 from jupyterhub_gpuspawner.hub.course.participants import participants_of
 from jupyterhub_gpuspawner.hub.course.view import CourseView, Tile, course_view
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.events import job_ended_in_start
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.records.record import job_ended_in_start
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics import MetricWrapperBase
 
+from jupyterhub_gpuspawner.hub.records import metrics as promises
 from jupyterhub_gpuspawner.hub.report.server_report import GpuUseCollector
 from jupyterhub_gpuspawner.hub.site import metrics
 
@@ -16,8 +17,8 @@ SUFFIX = {"counter": "_total"}
 
 
 def families() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    """Name, kind, labels and meaning of each metric, in the order of the module."""
-    for value in vars(metrics).values():
+    """Name, kind, labels and meaning of each metric, in the order of the modules."""
+    for value in (*vars(metrics).values(), *vars(promises).values()):
         if isinstance(value, MetricWrapperBase):
             (family,) = value.describe()
             yield family.name + SUFFIX.get(family.type, ""), family.type, value._labelnames, family.documentation

@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 
-from jupyterhub_gpuspawner.hub.events.life import SCHEMAS
+from jupyterhub_gpuspawner.hub.job.events import EVENTS, Kind
+from jupyterhub_gpuspawner.hub.job.stream import SCHEMAS
 from jupyterhub_gpuspawner.records.export import COLUMNS
-from jupyterhub_gpuspawner.records.record import EVENTS, Kind, SessionRecord
+from jupyterhub_gpuspawner.records.record import SessionRecord
 from jupyterhub_gpuspawner.records.store import STEPS
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
@@ -28,7 +29,7 @@ def page() -> str:
         "class of the error of a start that failed.\n",
         table(("Cause", "Meaning"), [(code(kind.value), markdown(kinds[kind.name])) for kind in Kind]),
         "## Events\n",
-        "Their schemas are in `jupyterhub_gpuspawner/hub/events/schemas`. JupyterHub's event log adds the time.\n",
+        "Their schemas are in `jupyterhub_gpuspawner/hub/job/schemas`. JupyterHub's event log adds the time.\n",
     ]
     for event in EVENTS:
         schema = yaml.safe_load((SCHEMAS / f"{event.NAME}.yaml").read_text("utf-8"))

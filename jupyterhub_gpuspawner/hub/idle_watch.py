@@ -36,6 +36,7 @@ from jupyterhub_gpuspawner.hub.idle import (
     idle_server,
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.events import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back, timestamp
@@ -51,7 +52,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_profiles,
 )
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule
-from jupyterhub_gpuspawner.records.record import Kind
 
 # The idle policy for each profile of a hub, and when the courses of its servers are in session.
 

@@ -27,13 +27,13 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.events import Stage, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, log_name
 from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import KEPT, Moment
-from jupyterhub_gpuspawner.records.record import Stage, start_failed
 
 AT_ONCE = 10
 """Requests at the same time."""

@@ -18,7 +18,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.course.ahead`);
 * keeps what servers report of their nodes (:mod:`.cluster.fleet`);
 * adds what extensions bring (:mod:`.extensions`), which are known once all of the configuration is read;
-* writes the events of servers to the hub's event log (:mod:`.events.life`), and keeps a record of each session
+* writes the events of servers to the hub's event log (:mod:`.job.stream`), and keeps a record of each session
   (:mod:`.records.keeper`).
 
 A hub imports the spawners of all installed packages while it is being constructed, so an import must not change it.
@@ -47,9 +47,9 @@ from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.cluster.fleet import begin_fleet
 from jupyterhub_gpuspawner.hub.course.ahead import begin_courses
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, define_scope, is_no_deletion
-from jupyterhub_gpuspawner.hub.events.life import begin_events
 from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtensions, chosen
 from jupyterhub_gpuspawner.hub.idle_watch import begin_idle
+from jupyterhub_gpuspawner.hub.job.stream import begin_events
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     leave_out_of_spawn_limit,
     on_template_environments,

@@ -33,6 +33,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
+from jupyterhub_gpuspawner.hub.job.events import Stage, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     is_polled,
     last_start,
@@ -49,7 +50,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, 
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
-from jupyterhub_gpuspawner.records.record import Stage, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, parse_tag, start_of, start_of_name
 from jupyterhub_gpuspawner.words import counted, some
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from jupyterhub_gpuspawner.slurm.commands import COMMAND
+
 
 class Explanation(NamedTuple):
     """A cause in words. What stands in braces is filled in by :func:`explanation`."""
@@ -17,9 +19,6 @@ class Explanation(NamedTuple):
     """The command or line that mends it, or shows more."""
 
 
-COMMAND = "{}"
-"""A command of Slurm's as it is typed on the hub's machine, with its name to be filled in; for another cluster than
-this machine's such as ``ssh cedar {}``, ``{} -M cedar`` or ``SLURM_CONF=/etc/slurm-cedar/slurm.conf {}``."""
 _LOG_OF_HUB = "Look for `The start of` in the hub's log."
 _JOB = "`{scontrol} show job {job}`, and slurmd's log on {node}."
 _FOLDER = "on {node}: `ls -ld`, `df` and `df -i` of the folder; its mount; the file server."

@@ -9,8 +9,9 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
-from jupyterhub_gpuspawner.records.explanation import COMMAND, Explanation, explanation
+from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
 from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.slurm.commands import COMMAND
 
 IN_A_ROW = 3
 """Starts that must have failed in a row on a node, until one of them succeeds, for the node to be at fault."""
@@ -27,7 +28,7 @@ class Failures:
     cluster: str
     """The cluster's name; empty in a hub that names none."""
     fault: str
-    """That of :class:`~jupyterhub_gpuspawner.records.record.Cause`."""
+    """That of :class:`~jupyterhub_gpuspawner.hub.job.events.Cause`."""
     subject: str
     """The module or conda environment that the fault is about; empty where records do not have it."""
     profile: str

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.estimate import Estimate, Kind, PastWait, PastWaits, past_waits
-
-
-class PromiseMoment(str, Enum):
-    """When a start was promised."""
-
-    CLICK = "click"
-    """When the server was asked for, by what the form says."""
-    QUEUED = "queued"
-    """When its job began to wait."""
-    HALF = "half"
-    """When half of the wait that was left had passed."""
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What the hub said of a start at one moment."""
-
-    at: float
-    """Seconds since the epoch."""
-    moment: PromiseMoment
-    estimate: Estimate
-    partition: str = ""
+from jupyterhub_gpuspawner.cluster.estimate import Kind, PastWait, PastWaits, past_waits
+from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment
 
 
 class Outcome(NamedTuple):

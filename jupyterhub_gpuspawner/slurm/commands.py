@@ -37,6 +37,10 @@ from jupyterhub_gpuspawner.slurm.messages import TimedOut, failure, last_line
 
 Observer = Callable[[str, float, int | None], None]
 
+COMMAND = "{}"
+"""A command of Slurm's as it is typed on the hub's machine, with its name to be filled in; for another cluster than
+this machine's such as ``ssh cedar {}``, ``{} -M cedar`` or ``SLURM_CONF=/etc/slurm-cedar/slurm.conf {}``."""
+
 
 # Run one command without a shell, with its own environment and a time-out, leaving no process behind.
 #

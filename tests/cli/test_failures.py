@@ -24,8 +24,8 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub.job.ending import JOB_KILLED, JOB_SILENT, Ending, ending_state
+from jupyterhub_gpuspawner.hub.job.events import Cause, Ended, Kind, Stage, job_ended_in_start
 from jupyterhub_gpuspawner.records.explanation import explanation
-from jupyterhub_gpuspawner.records.record import Cause, Ended, Kind, Stage, job_ended_in_start
 from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.bounds import FAULTS

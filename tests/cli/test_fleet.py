@@ -16,9 +16,9 @@ from jupyterhub_gpuspawner.fleet.gres_conf import LINKS_NOTE
 from jupyterhub_gpuspawner.fleet.health import Grant
 from jupyterhub_gpuspawner.fleet.node_record import IDLE_VIEWS
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
+from jupyterhub_gpuspawner.hub.job.events import Placed, Submitted
 from jupyterhub_gpuspawner.hub.records.keeper import records_file
 from jupyterhub_gpuspawner.placement.topology import load
-from jupyterhub_gpuspawner.records.record import Placed, Submitted
 from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.cli.conftest import MACHINES
 from tests.fixtures.databases import disposed, with_tables

@@ -16,8 +16,8 @@ from jupyterhub.handlers import default_handlers
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.events import life
-from jupyterhub_gpuspawner.hub.events.life import Stream
+from jupyterhub_gpuspawner.hub.job import stream
+from jupyterhub_gpuspawner.hub.job.stream import Stream
 from jupyterhub_gpuspawner.hub.records import keeper
 from jupyterhub_gpuspawner.hub.registration import UPKEEP, register_templates
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
@@ -169,7 +169,7 @@ def test_our_templates_find_our_tools_beside_the_admins_variables() -> None:
 
 async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a loop of its own, which no fault ends."""
-    for module in (keeper, life):
+    for module in (keeper, stream):
         monkeypatch.setattr(module, "STREAM", Stream())
     with hub_session() as session:
         config = Config(GPUProfilesSpawner={"courses_dir": str(tmp_path)})

@@ -16,7 +16,8 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.records.record import Cause, Ended, Kind, Placed, Ready, SessionRecord, Submitted, Usage
+from jupyterhub_gpuspawner.hub.job.events import Cause, Ended, Kind, Placed, Ready, Submitted, Usage
+from jupyterhub_gpuspawner.records.record import SessionRecord
 from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.fixtures.hubs import COMMAND, StartHub
 from tests.hub.visitor import Visitor

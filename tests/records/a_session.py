@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
-from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
-from jupyterhub_gpuspawner.records.record import (
+from jupyterhub_gpuspawner.hub.job.events import (
     Cause,
     Ended,
     Event,
     Kind,
     Placed,
+    Promise,
+    PromiseMoment,
     Ready,
-    SessionRecord,
     Submitted,
     Usage,
 )
+from jupyterhub_gpuspawner.records.record import SessionRecord
 
 NOON = 1772452800.0
 """2026-03-02 12:00 UTC."""

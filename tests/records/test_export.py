@@ -15,6 +15,7 @@ from frictionless.resources import TableResource
 from pyarrow import parquet
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
 from jupyterhub_gpuspawner.records.export import (
     COLUMNS,
     CSV,
@@ -26,7 +27,7 @@ from jupyterhub_gpuspawner.records.export import (
     read_key,
     traits_of,
 )
-from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord
+from jupyterhub_gpuspawner.records.record import SessionRecord
 from tests.records.a_session import NOON, RECORD
 
 KEY = bytes(range(32))

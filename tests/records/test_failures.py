@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
 from jupyterhub_gpuspawner.records.failures import failing_nodes, failures_of, never_started
-from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord
+from jupyterhub_gpuspawner.records.record import SessionRecord
 from tests.records.a_session import NOON
 
 

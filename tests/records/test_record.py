@@ -7,19 +7,17 @@ from functools import reduce
 
 import pytest
 
-from jupyterhub_gpuspawner.records.record import (
+from jupyterhub_gpuspawner.hub.job.events import (
     UNKNOWN,
     Cause,
     Kind,
-    SessionRecord,
     Stage,
-    applied,
     end_of_job,
     job_ended_in_start,
-    lost,
     stages,
     start_failed,
 )
+from jupyterhub_gpuspawner.records.record import SessionRecord, applied, lost
 from jupyterhub_gpuspawner.slurm.job import ENDS, End
 from tests.records.a_session import COMMON, ENDED, LIFE, NOON, PLACED, PROMISES, READY, RECORD, SUBMITTED, USAGE
 

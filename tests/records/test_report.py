@@ -7,7 +7,8 @@ from datetime import timezone
 
 from bs4 import BeautifulSoup
 
-from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord, start_failed
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
+from jupyterhub_gpuspawner.records.record import SessionRecord
 from jupyterhub_gpuspawner.records.report import quantile, report
 from tests.records import a_session
 from tests.records.a_session import NOON

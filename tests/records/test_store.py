@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.records.record import UNKNOWN, Submitted
+from jupyterhub_gpuspawner.hub.job.events import UNKNOWN, Submitted
 from jupyterhub_gpuspawner.records.store import STEPS, SessionStore, StoreError
 from tests.records.a_session import ENDED, LIFE, NOON, PROMISES, RECORD, SUBMITTED
 

@@ -45,9 +45,22 @@ from jupyterhub_gpuspawner.hub.course.additions import keep_additions
 from jupyterhub_gpuspawner.hub.course.page import keep_actions
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts
 from jupyterhub_gpuspawner.hub.course.participants import Stage as CourseStage
-from jupyterhub_gpuspawner.hub.events.life import Session as ServerSession
 from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.events import (
+    Cause,
+    Ended,
+    Event,
+    Kind,
+    Placed,
+    Promise,
+    PromiseMoment,
+    Ready,
+    Stage,
+    Submitted,
+    Usage,
+)
+from jupyterhub_gpuspawner.hub.job.session import Session as ServerSession
 from jupyterhub_gpuspawner.hub.site.database import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment
@@ -56,8 +69,6 @@ from jupyterhub_gpuspawner.hub.upkeep import keep_slugs
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
-from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
-from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Placed, Ready, Stage, Submitted, Usage
 from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words

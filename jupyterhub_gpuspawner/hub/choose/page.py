@@ -41,6 +41,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     statuses_of,
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_error, words_of
+from jupyterhub_gpuspawner.hub.job.events import start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     SPAWN_PAGE_PARAMETERS,
     display_name,
@@ -56,7 +57,6 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, server_of, with_profiles
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import doubts_of
-from jupyterhub_gpuspawner.records.record import start_failed
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.words import duration
 

@@ -32,10 +32,10 @@ from jupyterhub_gpuspawner.hub.course.rights import (
     update_rights,
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.events import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, stop_record
-from jupyterhub_gpuspawner.records.record import Kind
 
 POLL_SECONDS = 5.0
 """Seconds between two looks at the sessions."""

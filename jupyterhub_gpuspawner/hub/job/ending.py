@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.job.events import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.hub.job.log import JobLog, outgrew_memory
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exception
@@ -42,7 +43,6 @@ from jupyterhub_gpuspawner.hub.site.database import UNAVAILABLE, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment
-from jupyterhub_gpuspawner.records.record import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, SILENT, End, Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words

@@ -27,15 +27,18 @@ from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.events.life import STREAM, session_in
+from jupyterhub_gpuspawner.hub.job.events import Event, Promise
+from jupyterhub_gpuspawner.hub.job.session import session_in
+from jupyterhub_gpuspawner.hub.job.stream import STREAM
+from jupyterhub_gpuspawner.hub.records.metrics import observe_promises
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.spawners.server import promised_to_waiting, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.records.failures import IN_A_ROW, FailingNode, failing_nodes
-from jupyterhub_gpuspawner.records.promises import Outcome, Promise, learned, outcomes
-from jupyterhub_gpuspawner.records.record import Event, on_clusters
+from jupyterhub_gpuspawner.records.promises import Outcome, learned, outcomes
+from jupyterhub_gpuspawner.records.record import on_clusters
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
 
 # The admin's settings for session records: ``c.GPUSessions``.
@@ -208,6 +211,7 @@ async def complete_left(app: JupyterHub, recorder: Recorder, started_at: float) 
 
 def begin_sessions(app: JupyterHub) -> None:
     """Record the sessions of this hub from now on."""
+    STREAM.subscribe(observe_promises)
     settings = GPUSessions(config=app.config)
     if not starts_slurm_jobs(app.spawner_class) or not settings.enabled:
         return

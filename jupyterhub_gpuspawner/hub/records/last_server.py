@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from jupyterhub_gpuspawner.hub.job.ending import Ending, words_of
+from jupyterhub_gpuspawner.hub.job.events import Cause
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.records.explanation import COMMAND, Explanation, explanation
-from jupyterhub_gpuspawner.records.record import Cause, SessionRecord
+from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
+from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.slurm.commands import COMMAND
 from jupyterhub_gpuspawner.wire.bounds import FAULTS
 
 BEFORE_SECONDS = 7 * 86400.0

@@ -23,6 +23,7 @@ from tornado import web
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.idle import NotKept
+from jupyterhub_gpuspawner.hub.job.events import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, is_admin, posted_options
 from jupyterhub_gpuspawner.hub.server.api import extends_without_limit, staff_for, teaches_user
 from jupyterhub_gpuspawner.hub.server.card import server_card
@@ -41,7 +42,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
 from jupyterhub_gpuspawner.hub.words_of_another import words_for
-from jupyterhub_gpuspawner.records.record import Kind
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.words import duration
 

@@ -34,6 +34,7 @@ from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
+from jupyterhub_gpuspawner.hub.job.events import start_failed
 from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     came_with_token,
@@ -63,7 +64,6 @@ from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, server_named
 from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.records.record import start_failed
 from jupyterhub_gpuspawner.slurm.reason import Words
 
 # The profiles that would start now, for a user whose server waits in the queue.

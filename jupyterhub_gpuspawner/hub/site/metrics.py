@@ -17,9 +17,6 @@ from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from jupyterhub_gpuspawner.hub.events.life import STREAM
-from jupyterhub_gpuspawner.records.promises import outcomes
-from jupyterhub_gpuspawner.records.record import Event, Placed, Ready
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -33,18 +30,6 @@ _STAGES = Histogram(
     "Seconds of a start: queue (until Slurm started the job), start (until its report), ready (until it responds).",
     ["cluster", "profile", "stage"],
     buckets=(0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600, 48 * 3600),
-)
-_PROMISES = Counter(
-    "gpuspawner_promised_starts",
-    "Expected starts that were said of jobs that have started, at the click, when they began to wait (queued) and at "
-    "each half of the rest (half): within the range as said, or early or late.",
-    ["cluster", "profile", "moment", "kept"],
-)
-_PROMISE_ERRORS = Histogram(
-    "gpuspawner_promised_start_error_seconds",
-    "Seconds between the likely start and what came, by the moment of the promise.",
-    ["cluster", "profile", "moment"],
-    buckets=(10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 2 * 3600, 4 * 3600, 12 * 3600, 48 * 3600),
 )
 _COMMANDS = Histogram(
     "gpuspawner_slurm_command_seconds",
@@ -108,26 +93,10 @@ _RESTORED: WeakSet[object] = WeakSet()
 """Servers that were read from the database and are not yet known to be there."""
 
 
-def observe_stages(event: Event) -> None:
-    """Observe the stages of a start when its server answers; a start that does not get there is not counted."""
-    if isinstance(event, Ready):
-        for stage in ("queue", "start", "ready"):
-            seconds: float | None = getattr(event, f"{stage}_seconds")
-            if seconds is not None:
-                _STAGES.labels(event.cluster, event.profile, stage).observe(seconds)
-
-
-def observe_promises(event: Event) -> None:
-    """Observe what was said of a start when Slurm has started its job."""
-    if isinstance(event, Placed):
-        for outcome in outcomes(event.promises, event.allocated_at, None):
-            moment = outcome.promise.moment.value
-            _PROMISES.labels(event.cluster, event.profile, moment, outcome.result).inc()
-            _PROMISE_ERRORS.labels(event.cluster, event.profile, moment).observe(outcome.error)
-
-
-STREAM.subscribe(observe_stages)
-STREAM.subscribe(observe_promises)
+def observe_stages(cluster: str, profile: str, queue: float, start: float, ready: float) -> None:
+    """Observe the stages of a start, in seconds, when its server answers; others are not counted."""
+    for stage, seconds in (("queue", queue), ("start", start), ("ready", ready)):
+        _STAGES.labels(cluster, profile, stage).observe(seconds)
 
 
 def slurm_command(command: str, seconds: float, status: int | None, *, cluster: str = "") -> None:

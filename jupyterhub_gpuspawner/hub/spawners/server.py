@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending, words_of
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Promise, Stage
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
 from jupyterhub_gpuspawner.hub.report.server_report import Use, mean_use
@@ -33,8 +34,6 @@ from jupyterhub_gpuspawner.hub.start.attempt import Line, line_of
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, is_settling
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
-from jupyterhub_gpuspawner.records.promises import Promise
-from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.units import expand_nodelist

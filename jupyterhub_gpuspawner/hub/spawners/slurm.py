@@ -29,11 +29,12 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension import Extension
 from jupyterhub_gpuspawner.hub.extensions import spawner_settings
 from jupyterhub_gpuspawner.hub.job import ending as endings
+from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment, Stage
 from jupyterhub_gpuspawner.hub.job.log import JobLog
+from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
@@ -68,10 +69,7 @@ from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, ke
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.records.explanation import COMMAND
-from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
-from jupyterhub_gpuspawner.records.record import Stage
-from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix, fixed_prefix
+from jupyterhub_gpuspawner.slurm.commands import COMMAND, check_commands, command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase, hub_mark, job_words
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot

@@ -16,13 +16,13 @@ from typing import Any
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, Estimate, utc
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.job.events import Stage
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Line, line_of
 from jupyterhub_gpuspawner.hub.start.wait import expected_start, planned_start
 from jupyterhub_gpuspawner.hub.words_of_another import of_its_user, words_for
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, never_clears, reason_name
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

@@ -16,8 +16,9 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, start_error, why_never
+from jupyterhub_gpuspawner.hub.job.events import Stage, start_failed
+from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
 from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, reachable_address, resolved
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
@@ -28,7 +29,6 @@ from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
 from jupyterhub_gpuspawner.hub.start.wait import expected_start
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.records.record import Stage, start_failed
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist

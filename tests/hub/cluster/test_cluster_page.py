@@ -36,11 +36,12 @@ from jupyterhub_gpuspawner.hub.cluster.rows import (
     sections,
     summary,
 )
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.records.failures import FailingNode
-from jupyterhub_gpuspawner.records.record import Cause, Kind, SessionRecord
+from jupyterhub_gpuspawner.records.record import SessionRecord
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.snapshots import NOW, waiting

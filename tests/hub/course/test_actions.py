@@ -48,10 +48,10 @@ from jupyterhub_gpuspawner.hub.course.participants import (
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.events import Cause
+from jupyterhub_gpuspawner.hub.job.events import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
-from jupyterhub_gpuspawner.records.record import Cause
-from jupyterhub_gpuspawner.records.record import Kind as CauseKind
 from tests.fixtures.databases import hub_session
 from tests.standins.hub_spawner import HubSpawner
 

@@ -9,8 +9,8 @@ import pytest
 from jupyterhub_gpuspawner.hub.course.ahead import Step, Window, failure_of, next_step
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 
 TIMES, BY_HAND_TIMES = Window("2026-03-02", 3400.0, 1000.0), Window("2026-03-02")
 SINCE = 1800.0

@@ -12,8 +12,8 @@ from jupyterhub_gpuspawner.hub.course.api import ActionRequest, CoursePerson, co
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Stage, participants_of
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 BODIES: dict[str, tuple[str, object, ActionRequest]] = {

@@ -30,9 +30,9 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     totals,
 )
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-from jupyterhub_gpuspawner.records.record import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.fixtures.databases import hub_session

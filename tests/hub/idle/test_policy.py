@@ -34,12 +34,12 @@ from jupyterhub_gpuspawner.hub.idle import (
 )
 from jupyterhub_gpuspawner.hub.idle_watch import IdleWatch, idle_record
 from jupyterhub_gpuspawner.hub.job.ending import words_of
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
 from jupyterhub_gpuspawner.hub.report.server_report import Use
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
-from jupyterhub_gpuspawner.records.record import Cause, Kind
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 from tests.fixtures.databases import hub_session

@@ -31,13 +31,13 @@ from jupyterhub_gpuspawner.hub.job.ending import (
     stored_ending,
     words_of,
 )
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
-from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.slurm.job import SILENT, End, Job, Phase
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import Words

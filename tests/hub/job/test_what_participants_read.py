@@ -23,8 +23,8 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, spawn_failure, words_of
+from jupyterhub_gpuspawner.hub.job.events import start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.records.record import start_failed
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.messages import failure, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.reason import Words

@@ -21,6 +21,7 @@ from traitlets import TraitError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cluster.estimate import expected
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Placed, Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.records import keeper
 from jupyterhub_gpuspawner.hub.records.keeper import (
     FAILING_NODES,
@@ -31,8 +32,6 @@ from jupyterhub_gpuspawner.hub.records.keeper import (
     stored_sessions,
 )
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED
-from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
-from jupyterhub_gpuspawner.records.record import Cause, Kind, Placed
 from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.fixtures.databases import hub_session
 from tests.records.a_session import ENDED, LIFE, NOON, PLACED, READY, SUBMITTED
@@ -199,7 +198,7 @@ HUB = """
 import asyncio, logging, math, sys
 from types import SimpleNamespace
 from traitlets.config import Config
-from jupyterhub_gpuspawner.hub.events.life import STREAM
+from jupyterhub_gpuspawner.hub.job.stream import STREAM
 from jupyterhub_gpuspawner.hub.records import keeper
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from tests.records.a_session import LIFE

@@ -13,12 +13,12 @@ from jupyterhub_gpuspawner.hub.course.book import SETTING, ServersCourse
 from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
 from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason
 from jupyterhub_gpuspawner.hub.extensions import Notice
+from jupyterhub_gpuspawner.hub.job.events import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.server.api import more_time_document, session_document, staff_for
 from jupyterhub_gpuspawner.hub.server.stop import stopper_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.records.record import Kind as CauseKind
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.standins.hub_spawner import HubSpawner
 

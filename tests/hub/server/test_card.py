@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.hub.course.book import ServersCourse
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, State, Verdict
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.events import UNKNOWN, Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.server.card import (
     IdleNotice,
@@ -26,7 +27,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.words import SUSPENDED
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
-from jupyterhub_gpuspawner.records.record import UNKNOWN, Cause, Kind, start_failed
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, job_words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 

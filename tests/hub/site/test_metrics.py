@@ -11,17 +11,16 @@ import pytest
 from prometheus_client import REGISTRY
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.events.life import Life
+from jupyterhub_gpuspawner.hub.job.events import Stage
+from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.fixtures.hubs import COMMAND, StartHub, scrape
 from tests.hub.start.test_submission import Slurm, settle, submission_task
-from tests.records.a_session import NOON, PLACED
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.demo.hub import HubProcess
@@ -251,18 +250,3 @@ def test_what_happens_on_a_cluster_is_counted_there() -> None:
     metrics.port_lost("taken", cluster="cedar")
 
     assert (at_first, counts("cedar"), counts("")) == ([None, *[0.0] * 4], [1.0] * 5, before)
-
-
-def test_expected_starts_are_counted_when_their_job_has_started() -> None:
-    """By profile, by when they were said, and whether the start was within the range."""
-
-    def count(moment: str, kept: str) -> float | None:
-        labels = {"cluster": "", "profile": "promised", "moment": moment, "kept": kept}
-        return REGISTRY.get_sample_value("gpuspawner_promised_starts_total", labels)
-
-    for after in (31, 300):
-        metrics.observe_promises(replace(PLACED, profile="promised", allocated_at=NOON + after))
-
-    assert [count("click", "within"), count("click", "late"), count("queued", "within"), count("queued", "late")] == [
-        1.0
-    ] * 4

@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
 from jupyterhub_gpuspawner.hub.job.ending import ending_of, words_of
+from jupyterhub_gpuspawner.hub.job.events import start_failed
 from jupyterhub_gpuspawner.hub.site import database, outage
 from jupyterhub_gpuspawner.hub.site.outage import Outage
-from jupyterhub_gpuspawner.records.record import start_failed
 from tests.fixtures.databases import hub_session
 
 FAST = {"connect_args": {"timeout": 0, "check_same_thread": False}}

@@ -12,8 +12,8 @@ import pytest
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
+from jupyterhub_gpuspawner.hub.job.events import start_failed
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.records.record import start_failed
 from jupyterhub_gpuspawner.slurm.reason import Words
 from tests.standins.hub_spawner import HubSpawner
 

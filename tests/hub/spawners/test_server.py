@@ -16,6 +16,7 @@ from jupyterhub import orm
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.spawners import server as servers
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
@@ -39,7 +40,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_profiles,
 )
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
-from jupyterhub_gpuspawner.records.record import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

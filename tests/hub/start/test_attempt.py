@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
+from jupyterhub_gpuspawner.hub.job.events import Stage
 from jupyterhub_gpuspawner.hub.start.attempt import (
     AFTER_RESTART,
     Attempt,
@@ -24,7 +25,6 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
     stored_attempt,
     stored_kept_start,
 )
-from jupyterhub_gpuspawner.records.record import Stage
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 
 NOW = Moment(1_000_000.0, 5_000.0, "this")

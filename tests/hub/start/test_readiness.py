@@ -14,13 +14,13 @@ from jupyterhub.objects import Server
 from jupyterhub.utils import AnyTimeoutError, random_port
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.job.ending import ServerEnding, ending_of
+from jupyterhub_gpuspawner.hub.job.events import Stage, start_failed
+from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
-from jupyterhub_gpuspawner.records.record import Stage, start_failed
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.units import NodeAllocation

@@ -6,8 +6,9 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWait, PastWaits, expected
+from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.start.wait import LEARNED, Wait, expected_start
-from jupyterhub_gpuspawner.records.promises import Learned, Promise, PromiseMoment
+from jupyterhub_gpuspawner.records.promises import Learned
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from tests.snapshots import NOW, cluster, node, running, waiting
 

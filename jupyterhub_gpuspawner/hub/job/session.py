@@ -1,4 +1,4 @@
-"""The events of this hub's sessions: published once, taken by whoever has subscribed, and put into JupyterHub's log.
+"""The session of one server that is under way, and the events that it publishes.
 
 What is needed for the events of a session that are to come is part of the spawner's state, so a session goes on after
 a restart of the hub.
@@ -10,26 +10,19 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-from jupyter_events.logger import EventLogger
-from jupyterhub.app import JupyterHub
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.gpu_model import device_name
 from jupyterhub_gpuspawner.cpulist import count_cpus
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import event_log
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.records.promises import Promise, PromiseMoment
-from jupyterhub_gpuspawner.records.record import (
+from jupyterhub_gpuspawner.hub.job.events import (
     Cause,
     Ended,
-    Event,
     Kind,
     Placed,
+    Promise,
+    PromiseMoment,
     Ready,
     Stage,
     Submitted,
@@ -37,69 +30,12 @@ from jupyterhub_gpuspawner.records.record import (
     end_of_job,
     stages,
 )
+from jupyterhub_gpuspawner.hub.job.stream import STREAM, Stream
+from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
-
-Take = Callable[["Event"], None]
-
-
-class Stream:
-    """Passes events on to subscribers, in the order of their subscription."""
-
-    def __init__(self) -> None:
-        self._subscribers: list[Take] = []
-
-    def subscribe(self, take: Take) -> Callable[[], None]:
-        """Call ``take`` with each event from now on; returns what ends that.
-
-        It is called in the hub's event loop, so it must not block. Its error is logged, and concerns nobody else.
-        """
-        self._subscribers.append(take)
-        return lambda: self._subscribers.remove(take)
-
-    def publish(self, event: Event) -> None:
-        """Pass an event on; never raises."""
-        for take in tuple(self._subscribers):
-            try:
-                take(event)
-            except Exception:  # noqa: BLE001 - no server may fail because of who hears of it
-                get_logger().exception("The event %s of session %s was not taken", event.NAME, event.session)
-
-
-STREAM = Stream()
-"""That of the hub of this process."""
-
-
-# Writes the events of sessions to JupyterHub's own event log.
-#
-# An admin configures it with ``c.EventLogger.handlers``; without handlers it discards them.
-
-SCHEMAS = Path(__file__).parent / "schemas"
-
-
-def register_schemas(log: EventLogger) -> None:
-    """Have the event log know our events."""
-    for path in sorted(SCHEMAS.glob("*.yaml")):
-        log.register_event_schema(path)
-
-
-def emitter(log: EventLogger) -> Take:
-    """What writes an event to this log."""
-
-    def emit(event: Event) -> None:
-        at = datetime.fromtimestamp(event.at, timezone.utc)
-        log.emit(schema_id=event.schema_id(), data=event.to_json(), timestamp_override=at)
-
-    return emit
-
-
-def begin_events(app: JupyterHub) -> None:
-    """Write events to the hub's event log, which is there when the hub sets up its handlers."""
-    log = event_log(app)
-    register_schemas(log)
-    STREAM.subscribe(emitter(log))
-
 
 _MODEL_LENGTH = 60
 """Characters of a GPU's model that are kept: a node's report may say anything."""
@@ -252,7 +188,10 @@ class Life:
         if session is None or session.served:
             return
         self.session = replace(session, served=True)
-        queue, start, ready = stages(reached, self.clock()) or (None, None, None)
+        times = stages(reached, self.clock())
+        if times is not None:
+            metrics.observe_stages(session.cluster, session.profile, *times)
+        queue, start, ready = times or (None, None, None)
         self.stream.publish(
             Ready(
                 **self._common(session),

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.events.life import Life, Stream, session_in
+from jupyterhub_gpuspawner.hub.job.events import Cause, Ended, Event, Kind, Promise, Ready, Stage, Usage
+from jupyterhub_gpuspawner.hub.job.session import Life, session_in
+from jupyterhub_gpuspawner.hub.job.stream import Stream
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
-from jupyterhub_gpuspawner.records.promises import Promise
-from jupyterhub_gpuspawner.records.record import Cause, Ended, Event, Kind, Ready, Stage, Usage
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 from tests.records.a_session import ENDED, NOON, PLACED, PROMISES, READY, SUBMITTED, USAGE
