@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive  # noqa: E402
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan  # noqa: E402
+from jupyterhub_gpuspawner.extensions.lab import carried as lab  # noqa: E402
+from jupyterhub_gpuspawner.extensions.usage import carried as usage  # noqa: E402
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, Step  # noqa: E402
 from tests.standins import nvml  # noqa: E402
 from tests.standins.report_hub import ReportHub  # noqa: E402
 
@@ -137,7 +139,7 @@ def measure(seconds: float, interval: float) -> Cost:
         folder = Path(name) / "gpuspawner.ABCDEFGHIJ"
         folder.mkdir()
         archive = folder / "launch.pyz"
-        archive.write_bytes(launcher_archive())
+        archive.write_bytes(launcher_archive((lab.CARRIED, usage.CARRIED)))
         (folder / "machine.txt").write_text(MACHINE)
         environ = {
             **hub.environ,
@@ -148,7 +150,8 @@ def measure(seconds: float, interval: float) -> Cost:
             "SLURM_JOB_GPUS": "0",
             "CUDA_VISIBLE_DEVICES": "0",
         }
-        plan = LaunchPlan(usage_interval=interval, lab=True).dumps()
+        steps = Step(f"{lab.MODULE}:provide"), Step(f"{usage.MODULE}:accompany", {"interval": interval})
+        plan = LaunchPlan(before=steps[:1], beside=steps[1:]).dumps()
         command = [sys.executable, str(archive), "--plan", plan, "--", sys.executable, "-c", SERVER]
         with subprocess.Popen(command, env=environ) as server:
             try:

@@ -55,6 +55,8 @@ class Extension:
     """A module; each of its functions whose name begins with ``check_`` is a check of ``gpuspawner check``."""
     login_scripts: Mapping[str, str] = field(default_factory=dict)
     """Scripts of ``wrapper_dir`` that run as the hub's own account, by their names: files of its package."""
+    launcher: str = ""
+    """The :class:`~.batch.carried.Carried`: what it adds to the launcher of the jobs that use it."""
     package: str = ""
     """The package that declares it."""
 

@@ -1,9 +1,8 @@
-"""The launcher that every job carries: the code of ``node/`` and the modules it imports, packed as one zipapp.
+"""The launcher that every job carries, as one zipapp: the code of ``node/`` with the modules that it imports.
 
-With it travels the companion of JupyterLab (``singleuser/``), which the launcher unpacks beside itself. For another web
-application it also contains what requires the hub's sign-in.
+With it travels what the job uses of extensions (:mod:`.carried`).
 
-The archive is a function of this package's files alone: the same sources give the same bytes.
+The archive is a function of the modules' files alone: the same sources give the same bytes.
 
 The node compiles the sources at every start, so :func:`bare` leaves out what has no effect at run time. Every line
 stays where it is: a traceback from a node points into this repository.
@@ -13,67 +12,84 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import tokenize
 import zipfile
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
-from jupyterhub_gpuspawner import singleuser
+from jupyterhub_gpuspawner.batch.carried import Carried
 
 PACKAGE = "jupyterhub_gpuspawner"
+ENTRIES = (f"{PACKAGE}.node.main", f"{PACKAGE}.node.failure")
+"""Modules that are run on every node."""
 _TYPING_ONLY = ("from __future__ import annotations", "from typing import TYPE_CHECKING")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-@lru_cache(maxsize=2)
-def launcher_archive(*, gate: bool = False) -> bytes:
+@lru_cache(maxsize=64)
+def launcher_archive(carried: tuple[Carried, ...] = ()) -> bytes:
     """The zipapp, to be run as ``python3 launch.pyz --plan FILE -- COMMAND``: standard library only, Python >= 3.9.
 
-    ``gate``: with the module that requires the hub's sign-in before a web application.
+    Reads sources and takes a fifth of a second for those that it has not packed before; :func:`sources` remembers them.
     """
+    files = dict(members(tuple(module for each in carried for module in each.modules)))
+    for each in carried:
+        files |= each.files()
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        carried = {singleuser.COMPANION: json.dumps(singleuser.companion_files())}
-        if gate:
-            carried[f"{singleuser.GATE}.py"] = bare(singleuser.gate_source())
-        for name, source in {**members(), **carried}.items():
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, source in sorted(files.items()):
             info = zipfile.ZipInfo(name, _EPOCH)
-            info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
-            archive.writestr(info, source)
+            archive.writestr(info, source, zipfile.ZIP_DEFLATED, 9)
     return buffer.getvalue()
 
 
-@lru_cache(maxsize=1)
-def members() -> dict[str, str]:
-    """Names and texts of the archive's modules, sorted: what the modules of ``node/`` import that are run on nodes."""
-    root = Path(__file__).parents[1]
-    sources: dict[str, str] = {}
-    waiting = [f"{PACKAGE}.node.{entry}" for entry in ("main", "other_node", "failure")]
+def members(modules: Iterable[str] = ()) -> dict[str, str]:
+    """Names and texts of the archive's modules: what is run on every node, and ``modules``, with what they import."""
+    files = {"__main__.py": bare(Path(__file__).parents[1].joinpath("node", "__main__.py").read_text("utf-8"))}
+    waiting, seen = [*ENTRIES, *modules], set[str]()
     while waiting:
         module = waiting.pop()
-        sources[module] = bare(root.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text("utf-8"))
-        waiting += [name for name in _imports(sources[module], root) if name not in sources]
-    files = {"__main__.py": bare(root.joinpath("node", "__main__.py").read_text("utf-8"))}
-    for module, source in sources.items():
+        if module in seen:
+            continue
+        seen.add(module)
+        source, imported = packed(module)
         files[f"{module.replace('.', '/')}.py"] = source
         folders = module.split(".")[:-1]
         files |= {"/".join((*folders[:depth], "__init__.py")): "" for depth in range(1, len(folders) + 1)}
+        waiting += imported
     return dict(sorted(files.items()))
 
 
-def _imports(source: str, root: Path) -> list[str]:
-    """This package's modules that ``source`` imports, at the top or inside a function."""
+@cache
+def packed(module: str) -> tuple[str, tuple[str, ...]]:
+    """A module's text as it is packed, and the modules of its package, or of this one, that it imports.
+
+    Raises ImportError.
+    """
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ImportError(f"there is no module {module}")
+    source = bare(Path(spec.origin).read_text("utf-8"))
+    return source, tuple(_imports(source, {PACKAGE, module.partition(".")[0]}))
+
+
+def _imports(source: str, packages: Iterable[str]) -> Iterator[str]:
+    """Modules of these packages that ``source`` imports, at the top or inside a function."""
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    own = sorted({name for name in names if name.startswith(f"{PACKAGE}.")})
-    return [name for name in own if root.joinpath(*name.split(".")[1:]).with_suffix(".py").exists()]
+    for name in sorted({name for name in names if name.partition(".")[0] in packages and "." in name}):
+        with suppress(ModuleNotFoundError):  # a name in a module
+            spec = find_spec(name)
+            if spec is not None and spec.submodule_search_locations is None:
+                yield name
 
 
 OffsetInArchive = tuple[int, int]

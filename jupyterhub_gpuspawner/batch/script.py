@@ -14,7 +14,6 @@ from jupyterhub_gpuspawner.batch.shell import (
     call,
     find_python,
     in_container,
-    other_nodes,
     own_log,
     report_failure,
     setup_lines,
@@ -57,6 +56,7 @@ def render(
     log_folder: str = "",
     job_name: str,
     chdir: str,
+    before_server: Sequence[str] = (),
     prologue: str = "",
     epilogue: str = "",
     gpus_option: str = "gres",
@@ -64,9 +64,10 @@ def render(
     """Render the whole batch script; raises ValueError if a value is not one printable line.
 
     ``log_path`` is where Slurm writes the log, and ``log_folder`` where the job then moves it; empty: it stays.
-    ``prologue`` and ``epilogue`` are the admin's own shell lines, run before and after the server. ``gpus_option``:
-    ``gres`` or ``gpus``. A job on one node asks for its GPUs with this option of sbatch; one on several nodes always
-    with ``--gres``, as ``--gpus`` would be the sum of all its nodes, and Slurm may distribute that unevenly.
+    ``before_server`` are lines of our own; ``prologue`` and ``epilogue`` are the admin's, run before and after the
+    server. ``gpus_option``: ``gres`` or ``gpus``. A job on one node asks for its GPUs with this option of sbatch; one
+    on several nodes always with ``--gres``, as ``--gpus`` would be the sum of all its nodes, and Slurm may distribute
+    that unevenly.
     """
     environment = request.environment
     server = in_container(environment, command, gpu=bool(request.resources.gres or request.placement.claim))
@@ -87,7 +88,7 @@ def render(
         _section("Before the server: the site's own lines", prologue and f"gpuspawner_fault=prologue\n{prologue}"),
         unpack(launcher, plan, at_exit=AT_EXIT),
         find_python(server, now=True),
-        other_nodes() if request.resources.node_count > 1 else "",
+        *before_server,
         _section(
             "The server. Signals are handled after it ends, so that the lines below still run",
             _SERVE.format(call(server)),

@@ -18,7 +18,6 @@ from jupyterhub_gpuspawner.batch.shell import (
     call,
     find_python,
     in_container,
-    other_nodes,
     report_failure,
     setup_lines,
     srun_cpus,
@@ -58,18 +57,19 @@ def render_template(
     plan: LaunchPlan,
     command: Sequence[str],
     tag: str,
+    before_server: Sequence[str] = (),
     environment: Environment | None = None,
     job_name: str = "",
 ) -> Rendered:
     """Fill in an admin's own template; raises ConfigError if it is not valid.
 
     If ``{{`` or ``{%`` occurs, the template is rendered by jinja2 (sandboxed; undefined names are errors), otherwise by
-    ``str.format``, as in batchspawner. ``{cmd}`` calls the launcher; the lines that unpack it, and set up the profile's
-    ``environment``, are inserted before the first command. The tag is always added; ``--job-name``, ``--nodes=1`` and
-    ``--export=ALL`` are added unless the template has such options.
+    ``str.format``, as in batchspawner. ``{cmd}`` calls the launcher; the lines that unpack it, set up the profile's
+    ``environment``, and the lines ``before_server``, are inserted before the first command. The tag is always added;
+    ``--job-name``, ``--nodes=1`` and ``--export=ALL`` are added unless the template has such options.
     """
     if environment is not None:
-        command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.claim))
+        command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.choose))
     for name, value in variables.items():
         if name not in SHELL and not value.isprintable():
             raise ConfigError(f"the value of {name}, {value!r}, is not one printable line", where=WHERE)
@@ -94,9 +94,8 @@ def render_template(
         head[at:at] = [f"#SBATCH {option('job-name', job_name)}"]
     head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
     setup = setup_lines(environment) if environment is not None else []
-    several = [other_nodes()] if variables.get("nnodes", "1") not in ("", "1") else []
     unpacked = unpack(launcher, plan, at_exit=AT_EXIT)
-    block = [report_failure(), unpacked, srun_cpus(), *setup, find_python(command, now=False), *several]
+    block = [report_failure(), unpacked, srun_cpus(), *setup, find_python(command, now=False), *before_server]
     block += ["gpuspawner_fault=script"]
     shebang = [] if at else ["#!/bin/bash"]
     return Rendered("\n".join([*shebang, *head, *block, "", *lines[first:]]).rstrip("\n") + "\n", tuple(notes))

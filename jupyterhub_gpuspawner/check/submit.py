@@ -182,7 +182,7 @@ def probe_job(
         partition=partition,
         requests=requests,
         command=site.cmd[0],
-        plan=replace(plan, report=False, gpus=None, cpus=None, claim=None),
+        plan=replace(plan, report=False, gpus=None, cpus=None),
         hub=hub,
         ports=requests[0].profile.port_range or (first, last),
         tag=f"{jobs.tag(site.hub_name, account.name, '')}#{start}",

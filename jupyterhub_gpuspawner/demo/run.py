@@ -22,7 +22,6 @@ from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.sign_in import LINK_SECONDS, PEOPLE
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.node.folder import PROXY
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder, Rights
 
 SLUG = "deep-learning"
@@ -69,7 +68,7 @@ _MONITOR = """\
 
 def monitor_profile(topology_pattern: str) -> str | None:
     """The profile file of the demo's web application; None without jupyter-server-proxy, which it needs."""
-    if shutil.which(PROXY, path=str(Path(sys.executable).parent)) is None:
+    if shutil.which("jupyter-standaloneproxy", path=str(Path(sys.executable).parent)) is None:
         return None
     return _MONITOR.format(command=json.dumps([sys.executable, str(MONITOR), topology_pattern]))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from traitlets import HasTraits
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
@@ -234,6 +236,12 @@ def spawner_settings() -> tuple[type[HasTraits], ...]:
     """
     loaded = load_each(installed(), lambda extension: extension.spawner_settings, report)
     return tuple(cls for _, cls in loaded)
+
+
+@cache
+def carried_by(names: tuple[str, ...] | None) -> tuple[Carried, ...]:
+    """What the extensions with these names, or all, add to the launcher; one that cannot be loaded is left out."""
+    return tuple(carried for _, carried in load_each(chosen(names), lambda extension: extension.launcher, report))
 
 
 def report(left_out: Fault) -> None:

@@ -20,8 +20,8 @@ try:
 
     main(sys.argv[1:])
 except Exception as error:
-    if sys.argv[1:2] in (["--run"], ["--rank"]):
-        raise  # no server: a rank without its environment would only wait for the others
+    if sys.argv[1:2] == ["--entry"]:
+        raise  # no server
     import os
 
     try:
@@ -35,7 +35,7 @@ except Exception as error:
             plan = plan if plan.startswith("{") else open(plan).read()
         except Exception:
             plan = ""
-        if '"claim": null' not in plan:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # GPUs that it would have had to claim
+        if '"choose": null' not in plan:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # GPUs among which something would have had to choose
     command = sys.argv[sys.argv.index("--") + 1 :]
     os.execvp(command[0], command)

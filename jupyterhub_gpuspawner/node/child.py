@@ -150,6 +150,10 @@ def leave(work: Callable[[], object]) -> None:
         os._exit(0)
 
 
+_POLL = 2.0
+"""Seconds between two looks whether a process lives, where the kernel has no pidfd (Linux before 5.3)."""
+
+
 class DeadlineThread:
     """Work that may hang, in a thread beside: its caller waits for a limited time, and for one thing at a time.
 
@@ -208,8 +212,50 @@ def lives(pid: int) -> bool:
     return True
 
 
+def wait_for_end(server: int) -> Callable[[float], bool]:
+    """A function that waits for so many seconds, or until the process ``server`` ends or this one gets SIGTERM.
+
+    It returns whether one of these has happened. Slurm sends SIGTERM to all processes of a job before its end.
+    """
+    import select
+
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(writing)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    try:
+        poll.register(os.pidfd_open(server), select.POLLIN)
+        longest = float("inf")
+    except ProcessLookupError:
+        return lambda _: True
+    except (AttributeError, OSError):  # no such call in this kernel, or a sandbox that forbids it
+        longest = _POLL
+
+    def over(seconds: float) -> bool:
+        ends_at = time.monotonic() + seconds
+        while True:
+            left = max(0.0, ends_at - time.monotonic())
+            if poll.poll(min(left, longest) * 1000) or not lives(server):
+                return True
+            if not left:
+                return False
+
+    return over
+
+
+class CommandError(SystemExit):
+    """The command cannot be run; the process exits with ``code``, as a shell does. The job's log says why."""
+
+    def __init__(self, code: int, command: str) -> None:
+        super().__init__(code)
+        self.command = command
+
+
 def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Replace this process with ``command``; exits with 127 if there is no such command, 126 if it cannot be run."""
+    """Replace this process with ``command``; raises CommandError, with code 127 if there is none, 126 otherwise."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         # Python ignores these signals, and ignored signals stay ignored after exec.
         signal.signal(number, signal.SIG_DFL)
@@ -219,9 +265,9 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
         path = environ.get("PATH", "not set")
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
             complain(f"{command[0]}: no such command; PATH is {path}")
-            raise SystemExit(NO_COMMAND) from None
+            raise CommandError(NO_COMMAND, command[0]) from None
         complain(f"{command[0]} cannot be run: {error.strerror}; PATH is {path}")
-        raise SystemExit(NOT_RUN) from None
+        raise CommandError(NOT_RUN, command[0]) from None
 
 
 def complain(sentence: str) -> None:

@@ -323,16 +323,6 @@ class Claimant(Placing):
         return self.without_choice
 
 
-class NoClaim(Claimant):
-    """The launch of a server whose plan could not be read: any GPU might be claimed by another server."""
-
-    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:  # noqa: ARG002 - the same in every case
-        self.problems.append(
-            "No GPU is used: without the launch plan, it is unknown whether GPUs must be claimed on this node."
-        )
-        return self.without_choice
-
-
 def claimed(
     granted: GpuGrant, topology: NodeTopology, plan: LaunchPlan, *, node: str, cpus: Iterable[int] = ()
 ) -> GpuGrant:
@@ -340,7 +330,7 @@ def claimed(
 
     If nothing can be claimed, the server gets no GPU, never one that another server may be using.
     """
-    if plan.claim is None or not len(granted):
+    if plan.choose is None or not len(granted):
         return granted
     problems = [problem for problem in granted.problems if problem != UNMANAGED]
     if granted.positions is None or granted.names is None:
@@ -359,7 +349,7 @@ def claimed(
         return choice.choose(topology, granted=free, count=count, cpus=cpus, policy=plan.policy).gpus
 
     try:
-        got = claim(plan.claim, names, choose)
+        got = claim(plan.choose.settings["folder"], names, choose)
     except ClaimError as error:
         problems.append(f"No GPU was claimed: {error}.")
         return GpuGrant(problems=tuple(problems))

@@ -10,24 +10,26 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, folder
 from jupyterhub_gpuspawner.node import failure as failures
-from jupyterhub_gpuspawner.node.placing import Placing, faults
+from jupyterhub_gpuspawner.node.placing import NoGpus, Placing, faults
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import (
-    UNKNOWN_CLAIM,
+    UNKNOWN_STEP,
     LaunchPlan,
     NodeReport,
     PlacementDocument,
     StartFailure,
+    Step,
     recover_plan,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping, Sequence
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from jupyterhub_gpuspawner.node.report import PortReporter
 
@@ -36,12 +38,10 @@ VERBOSE = "GPUSPAWNER_VERBOSE"
 """If this variable is set, a launch without a report writes its placement to standard error, in one line."""
 TAKEN = "--port-taken"
 """Argument used by the batch script after the server failed; exit code 0 if another process has taken its port."""
-RUN, RANK = "--run", "--rank"
-"""First argument for ``gpuspawner-run``, and for each rank that it starts (:mod:`~jupyterhub_gpuspawner.node.run`)."""
+ENTRY = "--entry"
+"""First argument of what is no launch: a ``module:function`` of the archive follows, and the function's arguments."""
 PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
-GATE = "gpuspawner-gate"
-"""First word of the command of an application that runs behind the hub's sign-in (``profiles/profile.py``)."""
 
 
 def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str, str], *problems: str) -> NoReturn:
@@ -50,7 +50,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     Changes ``environ`` and this process's CPU affinity and memory policy. Problems are written to standard error too.
     """
     placing = _placing(plan, environ)
-    placing.problems.extend(problems)
+    placing.problems[:0] = problems
     failure: StartFailure | None = None
     if plan.report:
         log, well = failures.log_folder(), (failure, "")
@@ -62,12 +62,10 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     )
     if plan.report:
         placing.attempt("Holding the launcher's folder", lambda: folder.hold(environ), None)
-        placing.attempt("Providing gpuspawner-run", lambda: folder.bring_run(environ), None)
+        for step in plan.before:
+            placing.attempt(step.doing, partial(_take, step, environ, command), None)
         port = placing.attempt("Reporting", lambda: _report(placing, document, topology, failure), 0)
         command = [argument.replace(PORT, str(port)) for argument in command] if port else command
-        if plan.lab:
-            doing = "Unpacking the companion of JupyterLab"
-            placing.attempt(doing, lambda: folder.bring_companion(environ, command[0]), None)
     elif environ.get(VERBOSE):
         gpus = f"GPUs {environ.get('CUDA_VISIBLE_DEVICES', 'not set') or 'none'}"
         cpus = f"CPUs {document.cpus or 'not known'}"
@@ -76,25 +74,42 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     for problem in dict.fromkeys(placing.problems):
         child.complain(problem)
     try:
-        if command[0] == GATE:
-            command = folder.behind(command[1:], environ)
+        if plan.instead is not None:
+            command = entry(plan.instead.entry)(plan.instead.settings, command, environ)
         child.become(command, environ)
-    except SystemExit as ending:  # what is missing is in the log
+    except child.CommandError as error:  # what is missing is in the log
         if plan.report:
-            missing = folder.PROXY if command[0] == GATE else command[0]
-            fault = "command" if ending.code == child.NO_COMMAND else "command_refused"
-            failures.send(StartFailure(fault, missing), environ)
+            fault = "command" if error.code == child.NO_COMMAND else "command_refused"
+            failures.send(StartFailure(fault, error.command), environ)
         raise
 
 
-def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
-    """The class for this launch: claimed GPUs, or the plain case."""
-    several_nodes = environ.get("SLURM_JOB_NUM_NODES", "1") != "1"
-    if plan.claim is not None:
-        from jupyterhub_gpuspawner.node.claim import Claimant, NoClaim
+def entry(name: str) -> Any:
+    """The function or class of a module in the archive; raises ImportError or AttributeError."""
+    module, _, attribute = name.partition(":")
+    return getattr(__import__(module, fromlist=[attribute]), attribute)
 
-        return (NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant)(plan, environ, network=several_nodes)
-    return Placing(plan, environ, network=several_nodes)
+
+def _take(step: Step, *arguments: object) -> None:
+    entry(step.entry)(step.settings, *arguments)
+
+
+def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
+    """The class for this launch: with GPUs that something chooses, with none, or the plain case."""
+    several_nodes = environ.get("SLURM_JOB_NUM_NODES", "1") != "1"
+    if plan.choose is None:
+        return Placing(plan, environ, network=several_nodes)
+    why = "without the launch plan, it is unknown whether GPUs must be claimed on this node"
+    if plan.choose != UNKNOWN_STEP:
+        try:
+            placing: Placing = entry(plan.choose.entry)(plan, environ, network=several_nodes)
+        except Exception as error:  # noqa: BLE001 - the notebook always starts
+            why = f"what chooses GPUs on this node failed: {type(error).__name__}: {error}"
+        else:
+            return placing
+    nothing = NoGpus(plan, environ, network=several_nodes)
+    nothing.problems.append(f"No GPU is used: {why}.")
+    return nothing
 
 
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology, failure: StartFailure | None) -> int:
@@ -134,8 +149,8 @@ def announce(
     """Pick the server's port and deliver ``report``, both in a child process; port 0 if there is none to be had.
 
     Looking up a host name has no time limit of its own. The port itself is reported later, by a process beside the
-    server, once the server listens there (:class:`~.report.PortReporter`). That process also samples the server's use
-    (:mod:`.sampler`) if the plan says so.
+    server, once the server listens there (:class:`~.report.PortReporter`). That process also takes the steps that go on
+    beside the server.
     """
     from jupyterhub_gpuspawner.node.report import PortReporter, deliver, with_problems
 
@@ -156,16 +171,31 @@ def announce(
             reason = "".join(problems[-1:]).rstrip(".")
             problems[-1:] = [f"{reason}. The report will be sent again for up to ten minutes."]
         reporter = PortReporter(report, port, folder.for_another_process(environ), os.getpid(), is_reported=not retry)
-        child.leave(lambda: _accompany(reporter, plan.usage_interval))
+        child.leave(lambda: accompany(reporter, plan.beside))
     return Announcement(port, service_url, tuple(problems))
 
 
-def _accompany(reporter: PortReporter, usage_interval: float) -> None:
-    if not usage_interval:
-        return reporter.run()
-    from jupyterhub_gpuspawner.node import sampler
+def accompany(reporter: PortReporter, steps: Sequence[Step]) -> None:
+    """Report the server's port, and take the steps in threads of their own, until the server has ended.
 
-    return sampler.accompany(reporter, usage_interval)
+    A step gets a function that waits for so many seconds, or until the server has ended, and returns whether it has.
+    """
+    if not steps:
+        return reporter.run()
+    import gc
+    import threading
+
+    gc.enable()  # the launcher, whose fork this is, has no time for it
+    over = child.wait_for_end(reporter.server)
+    reporting = threading.Thread(target=reporter.run, daemon=True)
+    others = [threading.Thread(target=_take, args=(step, reporter, over), daemon=True) for step in steps]
+    for thread in (reporting, *others):
+        thread.start()
+    for thread in others:
+        thread.join()
+    if not over(0):
+        reporting.join()
+    return None
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
@@ -208,7 +238,7 @@ def _open_standard() -> None:
             os.set_inheritable(number, True)
 
 
-def _find_the_users_modules() -> None:
+def find_the_users_modules() -> None:
     """Let pynvml be found among the user's modules, which are searched after Python's own and never replace them.
 
     The batch script starts the launcher isolated (``-I``), so that no environment variable can keep it from starting.
@@ -220,23 +250,11 @@ def _find_the_users_modules() -> None:
         sys.path += [path for path in paths if os.path.isabs(path)]
 
 
-def _step(arguments: Sequence[str]) -> NoReturn:
-    """``gpuspawner-run``, or one of the ranks that it starts."""
-    if arguments[0] == RUN:
-        from jupyterhub_gpuspawner.node.run import step
-
-        raise SystemExit(step.main(arguments[1:]))
-    _find_the_users_modules()
-    from jupyterhub_gpuspawner.node.run import rank
-
-    rank.main(arguments[1:])
-
-
 def main(arguments: Sequence[str]) -> NoReturn:
     """The zipapp's entry: ``--plan FILE|JSON -- COMMAND ARGUMENT…``; exits with 2 for other arguments."""
     _open_standard()
-    if arguments[:1] in ([RUN], [RANK]):
-        _step(arguments)
+    if arguments[:1] == [ENTRY]:
+        raise SystemExit(entry(arguments[1])(arguments[2:]))
     if list(arguments) == [TAKEN]:
         from jupyterhub_gpuspawner.node import port
 
@@ -247,11 +265,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
         child.complain(f"{error}; {USAGE}")
         raise SystemExit(2) from None
     problems = []
-    _find_the_users_modules()
+    find_the_users_modules()
     try:
         plan, fault = read_plan(text)
     except Exception as error:  # noqa: BLE001 - it belongs to this one file
-        plan, fault = LaunchPlan(claim=UNKNOWN_CLAIM), str(error)
+        plan, fault = LaunchPlan(choose=UNKNOWN_STEP), str(error)
     if fault:
         problems.append(f"The launch plan could not be read: {fault}")
     try:

@@ -36,7 +36,7 @@ class OtherNode(Placing):
     """Placing without slurmctld: what it would have to be asked is left open, since the hub knows the whole job."""
 
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
-        if self.plan.claim is not None:
+        if self.plan.choose is not None:
             return GpuGrant(positions=None, problems=(NOT_CLAIMED,))
         return super()._grant(topology, cpus)
 

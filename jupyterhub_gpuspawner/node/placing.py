@@ -208,6 +208,22 @@ class Placing:
         return utc(int(end)) if end else None
 
 
+class NoGpus(Placing):
+    """The launch of a server that uses no GPU: any of them might be another server's."""
+
+    without_choice = GpuGrant().because("The node's GPUs are hidden from this server.")
+
+    def place(self) -> tuple[PlacementDocument, NodeTopology]:
+        """As :meth:`Placing.place`; whichever step fails, the server sees no GPU."""
+        try:
+            return super().place()
+        finally:
+            self.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+    def _gpus(self, topology: NodeTopology, cpus: Cpus) -> GpuGrant:  # noqa: ARG002 - the same in every case
+        return self.without_choice
+
+
 def faults(topology: NodeTopology, positions: Iterable[int]) -> list[str]:
     """A sentence for each of these GPUs with a fault that a problem of the topology does not name already.
 

@@ -6,21 +6,17 @@ thread of it; it ends with the server. Whatever fails here, the server does not 
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import select
-import signal
-import threading
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import count_cpus
-from jupyterhub_gpuspawner.node import child, usage
+from jupyterhub_gpuspawner.node import usage
 from jupyterhub_gpuspawner.node.child import DeadlineThread
-from jupyterhub_gpuspawner.node.folder import COMPANION
+from jupyterhub_gpuspawner.node.companion import COMPANION
 from jupyterhub_gpuspawner.node.report import RefusedError, post
 from jupyterhub_gpuspawner.node.usage import UNKNOWN, GpuReading, HostReading
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, gpu_name
@@ -53,8 +49,6 @@ LAST_PATIENCE = 1.0
 """The same for the last summary, whose answer is not waited for."""
 LATEST = "usage.json"
 """In the folder of the companion of JupyterLab: the last sample, which the companion shows."""
-_POLL = 2.0
-"""Seconds between two looks whether the server lives, where the kernel has no pidfd (Linux before 5.3)."""
 _GONE = (404, 405)
 """The hub's status where it takes no summaries of this server."""
 
@@ -97,13 +91,10 @@ def sample(
         return False
 
 
-def accompany(reporter: PortReporter, interval: float) -> None:
-    """Sample the server every ``interval`` seconds until it ends, and report its port in a thread."""
-    gc.enable()  # the launcher, whose fork this is, has no time for it
+def accompany(settings: Mapping[str, Any], reporter: PortReporter, over: Callable[[float], bool]) -> None:
+    """Sample the server every ``interval`` seconds until it ends, or the hub does not want it."""
     placement, environ, server = reporter.report.placement, reporter.environ, reporter.server
-    over = until_over(server)
-    reporting = threading.Thread(target=reporter.run, daemon=True)
-    reporting.start()
+    interval = float(settings["interval"])
     about = UsageSummary(
         job_id=placement.job_id,
         interval=interval,
@@ -124,8 +115,7 @@ def accompany(reporter: PortReporter, interval: float) -> None:
         before.append(latest)
         return latest
 
-    if not sample(about, read_sample=read_sample, send=lambda summary: _send(summary, environ, sending), over=over):
-        reporting.join()
+    sample(about, read_sample=read_sample, send=lambda summary: _send(summary, environ, sending), over=over)
 
 
 def host_words(
@@ -229,38 +219,6 @@ def _send(summary: UsageSummary, environ: Mapping[str, str], thread: DeadlineThr
     except (OSError, ValueError):  # TimeoutError is one of the first
         return False
     return True
-
-
-def until_over(server: int) -> Callable[[float], bool]:
-    """A function that waits for so many seconds, or until the process ``server`` ends or this one gets SIGTERM.
-
-    It returns whether one of these has happened. Slurm sends SIGTERM to all processes of a job before its end.
-    """
-    reading, writing = os.pipe()
-    for end in (reading, writing):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(writing)
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    poll = select.poll()
-    poll.register(reading, select.POLLIN)
-    try:
-        poll.register(os.pidfd_open(server), select.POLLIN)
-        longest = float("inf")
-    except ProcessLookupError:
-        return lambda _: True
-    except (AttributeError, OSError):  # no such call in this kernel, or a sandbox that forbids it
-        longest = _POLL
-
-    def over(seconds: float) -> bool:
-        ends_at = time.monotonic() + seconds
-        while True:
-            left = max(0.0, ends_at - time.monotonic())
-            if poll.poll(min(left, longest) * 1000) or not child.lives(server):
-                return True
-            if not left:
-                return False
-
-    return over
 
 
 # Samples of a server's use, and the summary of those that the hub has not got yet. Pure.

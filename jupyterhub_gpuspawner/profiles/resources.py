@@ -395,10 +395,6 @@ class Environment(Frozen):
 
 # How the launcher places a server on its node, as set by a profile; the values are those of the launch plan.
 
-CLAIM_FOLDER = "/var/tmp"
-"""Folder for the locks by which servers claim GPUs (``placement.claim``): shared by all jobs of a node, which /tmp and
-/dev/shm are not if they are private to each job."""
-
 
 class PlacementRules(Frozen):
     """Placement of a server on its node. A field that is left out has the site's setting."""

@@ -34,8 +34,22 @@ COUNT_LIMIT = 65536
 """Most GPUs, or CPUs, that a plan may promise."""
 DEADLINE_LIMIT = 600.0
 """Longest time limit for reading the hardware, in seconds."""
-UNKNOWN_CLAIM = ""
-"""Value of ``claim`` if a node could not read whether this server must claim its GPUs."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an extension adds to a launch: a function that travels with the launcher, and what it is called with."""
+
+    entry: str
+    """``package.module:function``."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """A JSON object."""
+    doing: str = ""
+    """What it does, as in *Providing a command*, for the sentence that says that it failed."""
+
+
+UNKNOWN_STEP = Step("")
+"""Value of ``choose`` if a node could not read whether something must choose this server's GPUs."""
 
 
 @dataclass(frozen=True)
@@ -58,34 +72,38 @@ class LaunchPlan:
     """Export OMP_NUM_THREADS and similar variables unless they are set."""
     report: bool = True
     """False: bind and exec only."""
-    lab: bool = False
-    """Bring the companion to JupyterLab: time left, notices and *More time*."""
-    usage_interval: float = 0.0
-    """Seconds between two samples of the server's use; 0: none are taken."""
-    claim: str | None = None
-    """Folder of the locks by which servers claim GPUs that Slurm does not manage; None: GPUs are not claimed.
+    choose: Step | None = None
+    """Chooses GPUs that Slurm does not manage; None: the server may use all that Slurm granted.
 
-    On a node it may be :data:`UNKNOWN_CLAIM`: then the server uses no GPU.
+    On a node it may be :data:`UNKNOWN_STEP`: then the server uses no GPU.
     """
+    before: tuple[Step, ...] = ()
+    """Taken before the server is reported, with its environment and command."""
+    beside: tuple[Step, ...] = ()
+    """Go on in a process beside the server."""
+    instead: Step | None = None
+    """Makes the command to be run in the place of the server's."""
 
     def dumps(self) -> str:
         """One line of JSON for :func:`recover_plan`; raises ValueError for values that a node would reject."""
-        _values(asdict(self))
-        return json.dumps({"version": PLAN_VERSION, **asdict(self)}, sort_keys=True)
+        document = asdict(self)
+        _values(document)
+        choose = document.pop("choose")
+        return json.dumps({"choose": choose, **dict(sorted(document.items())), "version": PLAN_VERSION})
 
 
 def recover_plan(text: str) -> tuple[LaunchPlan, str]:
     """Read as much of a plan as possible; returns it with a text on its faults (empty: none).
 
     The server starts whatever the plan contains. Fields that a newer hub added are ignored, and an invalid value counts
-    as missing. The exception is ``claim``: a server that must claim its GPUs must not use them without. So if that
-    cannot be read, ``claim`` is :data:`UNKNOWN_CLAIM`. :meth:`LaunchPlan.dumps` writes ``claim`` first, so that it can
-    be read even from a truncated plan.
+    as missing. The exception is ``choose``: GPUs that Slurm does not manage may be another server's. So if that cannot
+    be read, it is :data:`UNKNOWN_STEP`. :meth:`LaunchPlan.dumps` writes it first, so that it is known even from a
+    truncated plan that there is nothing to be chosen.
     """
     try:
         document = _document(text)
     except (ValueError, RecursionError) as error:
-        return LaunchPlan(claim=None if text.lstrip().startswith('{"claim": null,') else UNKNOWN_CLAIM), str(error)
+        return LaunchPlan(choose=None if text.lstrip().startswith('{"choose": null,') else UNKNOWN_STEP), str(error)
     faults = []
     for name in list(document):
         try:
@@ -93,8 +111,8 @@ def recover_plan(text: str) -> tuple[LaunchPlan, str]:
         except ValueError as error:
             faults.append(str(error))
             del document[name]
-            if name == "claim":
-                document[name] = UNKNOWN_CLAIM
+            if name == "choose":
+                document[name] = asdict(UNKNOWN_STEP)
     return LaunchPlan(**_values(document, checked=True)), "; ".join(faults)
 
 
@@ -114,7 +132,32 @@ def _values(document: Mapping[str, Any], *, checked: bool = False) -> dict[str, 
     if values.get("port_range") is not None:
         first, last = values["port_range"]
         values["port_range"] = (first, last)
+    for key in ("choose", "instead"):
+        if values.get(key) is not None:
+            values[key] = _step(values[key])
+    for key in ("before", "beside"):
+        if key in values:
+            values[key] = tuple(map(_step, values[key]))
     return values
+
+
+def _step(document: Mapping[str, Any]) -> Step:
+    return Step(**document)
+
+
+def _is_step(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and {*value} <= {*Step.__dataclass_fields__}
+        and isinstance(value.get("entry"), str)
+        and ":" in value["entry"]
+        and isinstance(value.get("settings", {}), dict)
+        and isinstance(value.get("doing", ""), str)
+    )
+
+
+def _are_steps(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(_is_step, value))
 
 
 def _is_count(value: object) -> bool:
@@ -143,9 +186,10 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "deadline": _is_seconds,
     "set_threads": lambda value: isinstance(value, bool),
     "report": lambda value: isinstance(value, bool),
-    "lab": lambda value: isinstance(value, bool),
-    "usage_interval": lambda value: value == 0 or _is_seconds(value),
-    "claim": lambda value: value is None or (isinstance(value, str) and value.startswith("/")),
+    "choose": lambda value: value is None or _is_step(value),
+    "before": _are_steps,
+    "beside": _are_steps,
+    "instead": lambda value: value is None or _is_step(value),
 }
 
 

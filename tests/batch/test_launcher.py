@@ -13,8 +13,8 @@ from types import CodeType
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.batch import launcher
-from jupyterhub_gpuspawner.batch.launcher import bare, launcher_archive
+from jupyterhub_gpuspawner.batch.launcher import bare, launcher_archive, members
+from jupyterhub_gpuspawner.extension import installed
 
 
 def test_the_same_sources_make_the_same_bytes() -> None:
@@ -25,24 +25,55 @@ def test_the_same_sources_make_the_same_bytes() -> None:
 
     assert launcher_archive() == first
     assert launcher_archive() is launcher_archive()
-    assert len(first) < 112 * 1024
+    assert len(first) < 80 * 1024
 
 
-def test_the_archive_holds_the_node_and_what_it_needs_of_the_core() -> None:
-    """Nothing of the hub, the commands, the demo or Slurm's room."""
-    names = zipfile.ZipFile(io.BytesIO(launcher_archive())).namelist()
+CORE = """
+__main__.py __init__.py cpulist.py units.py
+node/__init__.py node/bind.py node/child.py node/failure.py node/folder.py node/grant.py node/hardware.py node/main.py
+node/nvml.py node/placing.py node/port.py node/report.py
+placement/__init__.py placement/affinity.py placement/choice.py placement/ring.py placement/topology.py
+wire/__init__.py wire/documents.py
+"""
 
-    package = "jupyterhub_gpuspawner/"
-    assert {name.removeprefix(package).partition("/")[0] for name in names} == {
-        *("__main__.py", "__init__.py", "cpulist.py", "lab.json", "node", "placement", "units.py", "wire", "words.py"),
-    }
-    assert {"node/main.py", "node/nvml.py", "node/hardware.py"} <= {name.removeprefix(package) for name in names}
+
+def everything() -> list[str]:
+    """The modules that all extensions bring to nodes."""
+    return [
+        module
+        for extension in installed()
+        if extension.launcher
+        for module in extension.load(extension.launcher).modules
+    ]
+
+
+def names(*extensions: str) -> set[str]:
+    """Files of the archive of a job that uses these extensions, below the package's folder."""
+    carried = tuple(extension.load(extension.launcher) for extension in installed() if extension.name in extensions)
+    archive = zipfile.ZipFile(io.BytesIO(launcher_archive(carried)))
+    return {name.removeprefix("jupyterhub_gpuspawner/") for name in archive.namelist()}
+
+
+def test_the_archive_of_a_job_that_uses_no_extension_holds_the_core_alone() -> None:
+    """Nothing of the hub, the commands or the demo, and nothing that an extension brings."""
+    assert names() == set(CORE.split())
+
+
+@pytest.mark.parametrize("name", [extension.name for extension in installed() if extension.launcher])
+def test_an_extension_adds_its_own_modules(name: str) -> None:
+    """What the core has is there once; the modules of other extensions are not."""
+    extension = next(extension for extension in installed() if extension.name == name)
+    added = names(name) - names()
+
+    assert {
+        f"{module.partition('.')[2].replace('.', '/')}.py" for module in extension.load(extension.launcher).modules
+    } <= added
 
 
 def test_a_traceback_points_into_the_repository() -> None:
     """Every statement in the archive stands on the line where it stands in its source."""
     root = Path(jupyterhub_gpuspawner.__file__).parent
-    for name, packed in launcher.members().items():
+    for name, packed in members(everything()).items():
         if name != "__main__.py" and packed:
             source = (root / name.removeprefix("jupyterhub_gpuspawner/")).read_text()
             assert packed.count("\n") == source.count("\n")
@@ -57,7 +88,7 @@ def _statements(source: str) -> set[tuple[str, str, int]]:
 
 def test_what_is_left_out_is_nowhere_missed() -> None:
     """No function of the archive uses a name that its module does not have."""
-    for name, source in launcher.members().items():
+    for name, source in members(everything()).items():
         module = compile(source, name, "exec", dont_inherit=True)
         names = {*_names(module, "STORE_NAME"), *dir(builtins), "__file__", "__name__"}
         missed = {wanted for code in _codes(module) for wanted in _names(code, "LOAD_GLOBAL")} - names
@@ -66,7 +97,7 @@ def test_what_is_left_out_is_nowhere_missed() -> None:
 
 def test_nothing_is_imported_for_types_alone() -> None:
     """The modules ``typing`` and ``__future__`` take several milliseconds of every start."""
-    for name, source in launcher.members().items():
+    for name, source in members(everything()).items():
         imported = {
             module
             for node in ast.walk(ast.parse(source))

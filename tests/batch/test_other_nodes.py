@@ -12,6 +12,8 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.shell import LONGEST, PIECE, find_python, other_nodes, unpack
+from jupyterhub_gpuspawner.extensions.several_nodes.carried import CARRIED
+from jupyterhub_gpuspawner.hub.extensions import carried_by
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.standins.report_hub import ReportHub
@@ -40,7 +42,7 @@ def run(
     (folder / "srun").chmod(0o755)
     script = "\n".join(
         [
-            unpack(launcher_archive(), LaunchPlan(gpus=2, topology_file=str(MACHINE))),
+            unpack(launcher_archive((CARRIED,)), LaunchPlan(gpus=2, topology_file=str(MACHINE))),
             find_python(["jupyterhub-singleuser"], now=True),
             f"touch $GPUSPAWNER_FOLDER/port\nexport GPUSPAWNER_PYTHON={python or sys.executable}",
             other_nodes(),
@@ -93,4 +95,4 @@ def test_a_python_that_cannot_run_the_launcher_is_passed_over(tmp_path: Path, hu
 def test_the_launcher_fits_two_environment_variables() -> None:
     """Linux refuses longer ones, and no node would report."""
     assert PIECE + 100 < LONGEST
-    assert len(launcher_archive()) * 4 / 3 * 1.02 - PIECE + 100 < LONGEST
+    assert len(launcher_archive(carried_by(None))) * 4 / 3 * 1.02 - PIECE + 100 < LONGEST

@@ -97,6 +97,7 @@ def _everything() -> str:
         tag=f"{TAG}#1a2b",
         log_path="/home/a da/%j.log",
         chdir="/home/a da",
+        before_server=(": # lines of an extension",),
         prologue="echo before\n",
         epilogue="echo after\n",
     )

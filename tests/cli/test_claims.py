@@ -11,8 +11,8 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.slurm_cluster import ClusterDescription, PrivateSlurm, SimulatedNode, SimulatedPartition
-from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
+from jupyterhub_gpuspawner.extensions.claims.carried import CARRIED, FOLDER, MODULE
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, Step, recover_plan
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def test_what_a_profile_with_a_claim_submits(gpuspawner: Call, tmp_path: Path) -
     assert result.exit_code == 0, result.stderr
     plan = re.search(r"^'(\{.*\})'$", result.stdout, re.MULTILINE)
     assert plan is not None
-    assert recover_plan(plan[1]) == (LaunchPlan(gpus=2, cpus=4, lab=True, usage_interval=30.0, claim=CLAIM_FOLDER), "")
+    found, fault = recover_plan(plan[1])
+    assert (found.gpus, found.cpus, found.choose, fault) == (2, 4, Step(f"{MODULE}:Claimant", {"folder": FOLDER}), "")
     assert "gres" not in result.stdout
     assert re.search(r"apptainer exec .*--nv", result.stdout)
 
@@ -58,10 +59,15 @@ def test_jobs_on_one_node_get_different_gpus(slurm: PrivateSlurm, public_folder:
     folder.mkdir()
     (folder / "claims").mkdir()
     (folder / "claims").chmod(0o1777)
-    (folder / "launch.pyz").write_bytes(launcher_archive())
+    (folder / "launch.pyz").write_bytes(launcher_archive((CARRIED,)))
 
     def submit(gpus: int) -> str:
-        plan = LaunchPlan(gpus=gpus, report=False, claim=str(folder / "claims"), topology_file=slurm.topology_pattern)
+        plan = LaunchPlan(
+            gpus=gpus,
+            report=False,
+            choose=Step(f"{MODULE}:Claimant", {"folder": str(folder / "claims")}),
+            topology_file=slurm.topology_pattern,
+        )
         (folder / f"plan{gpus}.json").write_text(plan.dumps())
         command = f"{sys.executable} {folder}/launch.pyz --plan {folder}/plan{gpus}.json --"
         wrap = f"exec {command} sh -c 'echo $CUDA_VISIBLE_DEVICES > {folder}/$SLURM_JOB_ID; exec sleep 600'"

@@ -20,6 +20,7 @@ GOLDEN = Path(__file__).parents[1] / "data" / "scripts" / "show.sh"
 ME = pwd.getpwuid(os.getuid())
 SITE = """
 c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUProfilesSpawner.extensions = []
 c.Spawner.cmd = ["/sw/jupyter/bin/jupyterhub-singleuser"]
 c.Spawner.args = ["--debug"]
 c.GPUSlurmSpawner.hub_name = "site"

@@ -20,6 +20,7 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import render
+from jupyterhub_gpuspawner.hub.extensions import carried_by
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
@@ -132,7 +133,7 @@ def own_descriptors() -> Iterator[None]:
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The launcher."""
     path = tmp_path_factory.mktemp("launcher") / "main.pyz"
-    path.write_bytes(launcher_archive())
+    path.write_bytes(launcher_archive(carried_by(None)))
     return path
 
 
@@ -202,7 +203,7 @@ class LaunchedServer:
 def launched(tmp_path: Path) -> Iterator[Callable[..., LaunchedServer]]:
     """Start a server with this environment, and these settings of its plan."""
     archive = tmp_path / "launch.pyz"
-    archive.write_bytes(launcher_archive())
+    archive.write_bytes(launcher_archive(carried_by(None)))
     servers: list[LaunchedServer] = []
 
     def launch(environ: Mapping[str, str], **plan: Any) -> LaunchedServer:

@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.extensions.lab import carried as lab
+from jupyterhub_gpuspawner.node import companion
 from jupyterhub_gpuspawner.node import folder as job_folder
+from jupyterhub_gpuspawner.node.run import command as run_command
+from jupyterhub_gpuspawner.node.run.command import ENTRY
 from jupyterhub_gpuspawner.singleuser import companion_files
 
 pytestmark = pytest.mark.usefixtures("own_descriptors")
@@ -158,7 +162,7 @@ def launcher_in(parent: Path, name: str = "gpuspawner.g1.AAAAAAAAAA") -> str:
     """The launcher, in a folder as the batch script makes it."""
     folder = parent / name
     folder.mkdir(mode=0o700, parents=True)
-    (folder / "launch.pyz").write_bytes(launcher_archive())
+    (folder / "launch.pyz").write_bytes(launcher_archive((lab.CARRIED,)))
     return str(folder / "launch.pyz")
 
 
@@ -166,7 +170,7 @@ def test_the_companion_is_unpacked_and_named_to_jupyter(tmp_path: Path) -> None:
     """After the site's own folders, which keep their precedence; a second launch of the same job changes nothing."""
     environ = {"GPUSPAWNER_LAUNCHER": launcher_in(tmp_path), "JUPYTER_PATH": "/sw/share/jupyter", "HOME": "/home/ada"}
     for _ in range(2):
-        job_folder.bring_companion(environ)
+        companion.provide({}, environ, ["jupyterhub-singleuser"])
 
     folder = tmp_path / "gpuspawner.g1.AAAAAAAAAA" / "lab"
     files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
@@ -188,14 +192,14 @@ def test_a_container_gets_the_companions_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str, bound: bool
 ) -> None:
     """Read-only, beside what the site binds; the folders that Apptainer binds by itself are not bound again."""
-    monkeypatch.setattr(job_folder, "USUALLY_BOUND", ())
+    monkeypatch.setattr(companion, "USUALLY_BOUND", ())
     parent = tmp_path / "scratch"
     environ = {
         "GPUSPAWNER_LAUNCHER": launcher_in(parent),
         "HOME": str(parent) if home == "parent" else home,
         "APPTAINER_BIND": "/data",
     }
-    job_folder.bring_companion(environ, "/usr/bin/apptainer")
+    companion.provide({}, environ, ["/usr/bin/apptainer"])
 
     folder = parent / "gpuspawner.g1.AAAAAAAAAA" / "lab"
     binds = {name: environ.get(name) for name in ("APPTAINER_BIND", "SINGULARITY_BIND")}
@@ -207,7 +211,7 @@ def test_a_launcher_without_a_folder_of_its_own_brings_no_companion(tmp_path: Pa
     """As one that is kept in memory, or the one for servers on the hub's machine."""
     environ = {"GPUSPAWNER_LAUNCHER": launcher_in(tmp_path, "gpuspawner-launcher-x")}
     before = dict(environ)
-    job_folder.bring_companion(environ)
+    companion.provide({}, environ, ["jupyterhub-singleuser"])
 
     assert environ == before
     assert left(tmp_path / "gpuspawner-launcher-x") == ["launch.pyz"]
@@ -216,7 +220,7 @@ def test_a_launcher_without_a_folder_of_its_own_brings_no_companion(tmp_path: Pa
 def test_a_killed_jobs_companion_is_removed_with_its_folder(tmp_path: Path) -> None:
     """Whatever it contains."""
     gone = launcher_in(tmp_path, "gpuspawner.g1.BBBBBBBBBB")
-    job_folder.bring_companion({"GPUSPAWNER_LAUNCHER": gone})
+    companion.provide({}, {"GPUSPAWNER_LAUNCHER": gone}, ["jupyterhub-singleuser"])
     os.utime(Path(gone).parent, (0, 0))
     own = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA", age=0)
 
@@ -229,15 +233,17 @@ def test_gpuspawner_run_is_the_last_in_the_path(tmp_path: Path) -> None:
     """Only in a job, so that it hides no command of the user; it is removed with the folder."""
     folder = make(tmp_path, "gpuspawner.g1.AAAAAAAAAA")
     environ = {"GPUSPAWNER_LAUNCHER": f"{folder}/launch.pyz", "GPUSPAWNER_PYTHON": "/opt/a b/python3", "PATH": "/bin"}
-    job_folder.bring_run(environ)
+    run_command.provide({}, environ, ["jupyterhub-singleuser"])
     assert environ["PATH"] == "/bin"
 
     environ["SLURM_JOB_ID"] = "7"
     for _ in range(2):
-        job_folder.bring_run(environ)
+        run_command.provide({}, environ, ["jupyterhub-singleuser"])
     command = folder / "bin" / "gpuspawner-run"
     assert (environ["PATH"], environ["GPUSPAWNER_RUN"]) == (f"/bin:{folder}/bin", str(command))
-    assert command.read_text() == f"#!/bin/sh\nexec '/opt/a b/python3' -I '{folder}/launch.pyz' --run \"$@\"\n"
+    assert (
+        command.read_text() == f"#!/bin/sh\nexec '/opt/a b/python3' -I '{folder}/launch.pyz' --entry {ENTRY} \"$@\"\n"
+    )
     assert os.access(command, os.X_OK)
 
     os.utime(folder, (0, 0))

@@ -12,7 +12,7 @@ import time
 import zipfile
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.extensions.claims import carried as claims
+from jupyterhub_gpuspawner.extensions.lab import carried as lab
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, load
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, StartFailure
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, StartFailure, Step
 from tests.node.conftest import StandinNvml, dies
 from tests.standins.nvml import describe
 from tests.standins.report_hub import ReportHub
@@ -49,6 +51,13 @@ IN_A_JOB = {
     "SLURM_JOB_PARTITION": "gpu",
     "SLURM_JOB_END_TIME": "1795259690",
 }
+
+COMPANION = Step(f"{lab.MODULE}:provide", doing="Unpacking the companion")
+
+
+def claim(folder: Path | str) -> Step:
+    """Claims GPUs in this folder."""
+    return Step(f"{claims.MODULE}:Claimant", {"folder": str(folder)})
 
 
 @lru_cache
@@ -269,7 +278,7 @@ BREAK = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from jupyterhub_gpuspawner.node import bind, folder, grant, hardware, main, placing, report
-from jupyterhub_gpuspawner.node import claim
+from jupyterhub_gpuspawner.node import claim, companion
 from jupyterhub_gpuspawner.placement import choice
 def broken(*_, **__):
     raise RuntimeError("broken by the test")
@@ -299,7 +308,7 @@ main.main(sys.argv[3:])
         ("placing.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
         ("main.to_document", None),
         ("main.announce", None),
-        ("folder.bring_companion", None),
+        ("companion.provide", "Unpacking the companion failed: RuntimeError: broken by the test"),
         ("main.read_plan", "The launch plan could not be read: broken by the test"),
     ],
 )
@@ -307,7 +316,7 @@ def test_whatever_step_breaks_the_server_starts(
     archive: Path, hub: ReportHub, real_k80: str, target: str, problem: str | None
 ) -> None:
     """Each step in turn; the job's log names it, and so does the report, unless that is what broke."""
-    plan = LaunchPlan(gpus=1, cpus=1, topology_file=real_k80, lab=True)
+    plan = LaunchPlan(gpus=1, cpus=1, topology_file=real_k80, before=(COMPANION,))
     done = launch(archive, plan, hub.environ | IN_A_JOB, "/bin/echo", "started", code=(BREAK, str(archive), target))
 
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
@@ -328,13 +337,11 @@ def test_the_launcher_itself_broken_starts_the_server(archive: Path, tmp_path: P
     assert (done.returncode, done.stdout) == (0, "started\n")
     assert "nothing_of_that_name" in done.stderr
 
-    visible = {
-        claim: launch(
-            damaged, LaunchPlan(claim=claim), {"CUDA_VISIBLE_DEVICES": "0,1"}, "/bin/sh", "-c", VISIBLE
-        ).stdout
-        for claim in (None, "/run/claims")
-    }
-    assert visible == {None: "GPUs: [0,1]\n", "/run/claims": "GPUs: []\n"}
+    visible = [
+        launch(damaged, LaunchPlan(choose=choose), {"CUDA_VISIBLE_DEVICES": "0,1"}, "/bin/sh", "-c", VISIBLE).stdout
+        for choose in (None, claim("/run/claims"))
+    ]
+    assert visible == ["GPUs: [0,1]\n", "GPUs: []\n"]
 
 
 def test_a_hub_that_is_not_there_is_one_sentence_in_the_log(archive: Path) -> None:
@@ -430,12 +437,6 @@ def test_the_server_starts_as_if_there_had_been_no_launcher(archive: Path, hub: 
     [
         (["/nonexistent/server"], 127, "/nonexistent/server: no such command; PATH is /usr/bin:/bin"),
         (["no-such-command"], 127, "no-such-command: no such command; PATH is /usr/bin:/bin"),
-        (
-            ["gpuspawner-gate", "/nonexistent/jupyterhub-singleuser", "--ready", "/", "--", "true"],
-            127,
-            "jupyter-standaloneproxy: no such command; the job's environment needs jupyterhub and "
-            "jupyter-server-proxy >= 4.6",
-        ),
         (["/etc/passwd"], 126, "/etc/passwd cannot be run: Permission denied; PATH is /usr/bin:/bin"),
     ],
 )  # fmt: skip
@@ -468,18 +469,18 @@ def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list
 
 NO_CLAIM = "No GPU is used: without the launch plan, it is unknown whether GPUs must be claimed on this node."
 PLANS = {
-    "a wrong value beside a claim": ('{"claim": "CLAIMS", "deadline": 0, "gpus": 1}', "2", "deadline: 0 is not valid"),
-    "a newer hub's bounds": ('{"claim": "CLAIMS", "deadline": 3600, "gpus": 2}', "2,3", "deadline: 3600 is not valid"),
-    "no number of GPUs": ('{"claim": "CLAIMS", "gpus": -1}', "2,3", "gpus: -1 is not valid in a launch plan"),
-    "a folder that is none": ('{"claim": 7, "gpus": 2}', "", "claim: 7 is not valid in a launch plan"),
-    "no folder": ('{"claim": "", "gpus": 2}', "", "claim: '' is not valid in a launch plan"),
-    "cut off": ('{"claim": "CLAIMS", "cpus": 2', "", "Expecting ',' delimiter"),
-    "cut off, and no claim": ('{"claim": null, "cpus": 2', "2,3", "Expecting ',' delimiter"),
+    "a wrong value beside a claim": ('{"choose": CLAIM, "deadline": 0, "gpus": 1}', "2", "deadline: 0 is not valid"),
+    "a newer hub's bounds": ('{"choose": CLAIM, "deadline": 3600, "gpus": 2}', "2,3", "deadline: 3600 is not valid"),
+    "no number of GPUs": ('{"choose": CLAIM, "gpus": -1}', "2,3", "gpus: -1 is not valid in a launch plan"),
+    "no step": ('{"choose": 7, "gpus": 2}', "", "choose: 7 is not valid in a launch plan"),
+    "a step of no module": ('{"choose": {"entry": ""}, "gpus": 2}', "", "is not valid in a launch plan"),
+    "cut off": ('{"choose": CLAIM, "cpus": 2', "", "Expecting ',' delimiter"),
+    "cut off, and no claim": ('{"choose": null, "cpus": 2', "2,3", "Expecting ',' delimiter"),
     "a file that is empty": ("EMPTY", "", "Expecting value"),
     "a file that is gone": ("/nonexistent/plan.json", "", "No such file or directory"),
-    "a wrong value without a claim": ('{"claim": null, "deadline": 0, "gpus": 1}', "2", "deadline: 0 is not valid"),
-    "a wrong type": ('{"claim": null, "gpus": "two"}', "2,3", "gpus: 'two' is not valid in a launch plan"),
-    "privileged ports": ('{"claim": null, "port_range": [1, 2]}', "2,3", "port_range: [1, 2] is not valid"),
+    "a wrong value without a claim": ('{"choose": null, "deadline": 0, "gpus": 1}', "2", "deadline: 0 is not valid"),
+    "a wrong type": ('{"choose": null, "gpus": "two"}', "2,3", "gpus: 'two' is not valid in a launch plan"),
+    "privileged ports": ('{"choose": null, "port_range": [1, 2]}', "2,3", "port_range: [1, 2] is not valid"),
 }
 
 
@@ -494,7 +495,7 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
     claims, empty = tmp_path / "claims", tmp_path / "empty.json"
     claims.mkdir()
     empty.touch()
-    text = plan.replace("CLAIMS", str(claims)).replace("EMPTY", str(empty))
+    text = plan.replace("CLAIM", json.dumps(asdict(claim(claims)))).replace("EMPTY", str(empty))
     if text.startswith("{") and text.endswith("}"):
         text = json.dumps(json.loads(text) | {"topology_file": k80})
     server = server_document(launch(archive, text, hub.environ | IN_A_JOB))
@@ -504,7 +505,7 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
     assert problems[0].startswith("The launch plan could not be read: ")
     assert reason in problems[0]
     assert (NO_CLAIM in problems) is (visible == "")
-    if "CLAIMS" in plan and visible:
+    if "CLAIM" in plan and visible:
         assert len(list(claims.glob("gpuspawner-claim.k1-*"))) == len(visible.split(","))
 
 
@@ -517,6 +518,7 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
         ("placing.Placing.place", ""),
         ("claim.claim", ""),
         ("claim.Claimant._grant", ""),
+        ("claim.Claimant.__init__", ""),
         ("main._placing", ""),
         ("placing.Placing._export", "2"),
         ("placing.PlacementDocument", "2"),
@@ -526,7 +528,7 @@ def test_whatever_step_breaks_no_server_gets_gpus_that_it_has_not_claimed(
     archive: Path, hub: ReportHub, real_k80: str, tmp_path: Path, target: str, visible: str
 ) -> None:
     """The server starts, and sees what was claimed before the step, or none."""
-    plan = LaunchPlan(gpus=1, topology_file=real_k80, claim=str(tmp_path))
+    plan = LaunchPlan(gpus=1, topology_file=real_k80, choose=claim(tmp_path))
     broken = BREAK
     if target == "main._placing":  # then nothing of the launcher is left but its first lines
         broken = broken.replace("main.main(sys.argv[3:])", RUN_ARCHIVE)

@@ -13,17 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.extensions.usage.carried import MODULE
 from jupyterhub_gpuspawner.hub.report.reader import parse_usage
-from jupyterhub_gpuspawner.node import sampler, usage
-from jupyterhub_gpuspawner.node.sampler import Looking, Sample, UnwantedError, until_over
+from jupyterhub_gpuspawner.node import child, sampler, usage
+from jupyterhub_gpuspawner.node.sampler import Looking, Sample, UnwantedError
 from jupyterhub_gpuspawner.node.usage import GpuReading, HostReading
 from jupyterhub_gpuspawner.singleuser.gpuspawner_companion import latest_usage
-from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, Step, UsageSummary
 from tests.node.conftest import LaunchedServer, StandinNvml
 from tests.standins.report_hub import ReportHub
 from tests.waiting import wait_until
 
 ABOUT = UsageSummary(job_id="7", interval=30, gpus=(GpuUse(0, "GPU-a", memory_mib=40960),))
+EACH_SECOND = Step(f"{MODULE}:accompany", {"interval": 1.0})
 
 
 class World:
@@ -255,11 +257,11 @@ def test_the_wait_ends_with_the_server(monkeypatch: pytest.MonkeyPatch, pidfd: b
     """At once where the kernel tells it, within seconds where it does not."""
     if not pidfd:
         monkeypatch.delattr(os, "pidfd_open", raising=False)
-        monkeypatch.setattr(sampler, "_POLL", 0.05)
+        monkeypatch.setattr(child, "_POLL", 0.05)
     before = signal.getsignal(signal.SIGTERM)
     try:
         server = subprocess.Popen(["sleep", "60"])
-        over = until_over(server.pid)
+        over = child.wait_for_end(server.pid)
         assert not over(0.01)
         server.kill()
         server.wait()
@@ -295,7 +297,7 @@ def test_one_process_beside_the_server_tells_the_hub_until_the_server_ends(
 ) -> None:
     """The process that told the port; its last summary says that it is the last."""
     with ReportHub() as hub:
-        server = launched({**hub.environ, **driver}, usage_interval=1.0)
+        server = launched({**hub.environ, **driver}, beside=(EACH_SECOND,))
         wait_until(lambda: len(summaries(hub)) > 0)
         assert len(server.beside()) == 1
         server.process.kill()
@@ -317,7 +319,7 @@ def test_a_sampler_that_hangs_or_is_killed_harms_no_server(
 ) -> None:
     """The server goes on. A sampler that hung continues when it can; after one that was killed there is none."""
     with ReportHub() as hub:
-        server = launched({**hub.environ, **driver}, usage_interval=1.0)
+        server = launched({**hub.environ, **driver}, beside=(EACH_SECOND,))
         wait_until(lambda: len(summaries(hub)) > 0)
         [process] = server.beside()
         process.suspend()
@@ -337,7 +339,7 @@ def test_a_driver_that_hangs_keeps_no_process_after_the_server(
     """The sampler is in a call that never returns, and ends with the server all the same."""
     Path(driver["STANDIN_NVML"]).write_text(f"{MACHINE}fail nvmlDeviceGetMemoryInfo_v2 hang -1\n")
     with ReportHub() as hub:
-        server = launched({**hub.environ, **driver}, usage_interval=1.0)
+        server = launched({**hub.environ, **driver}, beside=(EACH_SECOND,))
         wait_until(
             lambda: any(b'"port": ' in request.body and b'"port": null' not in request.body for request in hub.requests)
         )
@@ -351,7 +353,7 @@ def test_a_job_that_is_cancelled_tells_its_last_use(
 ) -> None:
     """Slurm sends SIGTERM to every process of the job."""
     with ReportHub() as hub:
-        server = launched({**hub.environ, **driver}, usage_interval=1.0)
+        server = launched({**hub.environ, **driver}, beside=(EACH_SECOND,))
         wait_until(lambda: len(summaries(hub)) > 0)
         [process] = server.beside()
         process.terminate()

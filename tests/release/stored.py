@@ -76,7 +76,6 @@ from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import (
     Door,
     GpuUse,
-    LaunchPlan,
     NodeGrant,
     NodeReport,
     PlacedGpu,
@@ -157,21 +156,6 @@ USAGE = UsageSummary(
     memory_max_mib=3000,
     problems=("NVML does not answer.",),
 )
-PLAN = LaunchPlan(
-    gpus=2,
-    cpus=4,
-    policy="restricted",
-    memory_policy="bind",
-    port_range=(20000, 20999),
-    topology_file="/etc/topology/{node}.json",
-    deadline=5.0,
-    set_threads=False,
-    report=False,
-    lab=True,
-    usage_interval=6.0,
-    claim="/var/lib/gpuspawner",
-)
-
 # --- what the hub stores of servers -----------------------------------------------------------------
 
 CONFIG = Config(
@@ -626,7 +610,6 @@ def files(folder: Path) -> dict[str, str]:
         **{f"servers/{name}.json": in_json(state_of(make())) for name, make in SERVERS.items()},
         **{f"reports/{name}.json": in_json(json.loads(report.dumps())) for name, report in REPORTS.items()},
         "usage.json": in_json(json.loads(USAGE.dumps())),
-        "plan.json": PLAN.dumps() + "\n",
         "topology.json": in_json(DOCUMENT),
         "profiles/site.yaml": yaml.safe_dump(list(PROFILES), sort_keys=False),
         **{f"courses/{slug}.yaml": yaml.safe_dump(course, sort_keys=False) for slug, course in COURSES.items()},
@@ -674,7 +657,7 @@ def left_out(values: Iterable[object]) -> list[str]:
 
 def main(folder: Path) -> None:
     """Write the files, unless they would not show everything."""
-    values = (TOPOLOGY, REPORTS, PLACEMENT, USAGE, PLAN, SESSION, ENDING, ATTEMPT, IDENTITY, START)
+    values = (TOPOLOGY, REPORTS, PLACEMENT, USAGE, SESSION, ENDING, ATTEMPT, IDENTITY, START)
     more = (COURSE_START, MESSAGE, IDLE, NODE, GRANT, EVENTS, parse_profiles(PROFILES))
     chosen = [make().chosen for make in SERVERS.values()]
     courses = tuple(Course.model_validate(course) for course in COURSES.values())

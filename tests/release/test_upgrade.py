@@ -34,7 +34,6 @@ from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Righ
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.records.record import applied
 from jupyterhub_gpuspawner.records.store import SessionStore
-from jupyterhub_gpuspawner.wire.documents import recover_plan
 from tests.fixtures.databases import disposed
 from tests.release import stored
 from tests.release.stored import RELEASE
@@ -95,8 +94,7 @@ def test_a_summary_of_use_is_read() -> None:
 
 
 def test_files_for_nodes_are_read() -> None:
-    """A launch plan, and a topology file that an admin keeps."""
-    assert recover_plan((RELEASE / "plan.json").read_text("utf-8")) == (stored.PLAN, "")
+    """A topology file that an admin keeps; a launch plan comes with the launcher that reads it."""
     assert load(str(RELEASE / "topology.json")) == stored.TOPOLOGY
 
 

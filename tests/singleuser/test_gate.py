@@ -21,7 +21,7 @@ from tornado.httputil import HTTPHeaders
 from urllib3.util.retry import Retry
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
-from jupyterhub_gpuspawner.node.folder import RUN_GATE
+from jupyterhub_gpuspawner.node.gate import RUN_GATE
 from jupyterhub_gpuspawner.singleuser import gpuspawner_gate
 from jupyterhub_gpuspawner.singleuser.gpuspawner_gate import (
     LONGEST_PATH,

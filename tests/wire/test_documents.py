@@ -10,11 +10,14 @@ import pytest
 from jupyterhub_gpuspawner.wire.documents import (
     COUNT_LIMIT,
     DEADLINE_LIMIT,
-    UNKNOWN_CLAIM,
+    UNKNOWN_STEP,
     LaunchPlan,
+    Step,
     printable,
     recover_plan,
 )
+
+CHOOSE = Step("a.b:C", {"folder": "/run/claims"})
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,7 @@ from jupyterhub_gpuspawner.wire.documents import (
         LaunchPlan(),
         LaunchPlan(2, 4, "restricted", "bind", (20000, 20100), "/etc/{node}.json", 1.5, False, False),
         LaunchPlan(gpus=0, cpus=0, deadline=600),
+        LaunchPlan(choose=CHOOSE, before=(CHOOSE, Step("a.b:c", doing="Doing it")), beside=(CHOOSE,), instead=CHOOSE),
     ],
 )
 def test_a_plan_comes_back_as_it_was_written(plan: LaunchPlan) -> None:
@@ -53,8 +57,13 @@ def test_a_plan_comes_back_as_it_was_written(plan: LaunchPlan) -> None:
         ("deadline", None),
         ("set_threads", 1),
         ("report", None),
-        ("claim", ""),
-        ("claim", "claims"),
+        ("choose", ""),
+        ("choose", {"settings": {}}),
+        ("choose", {"entry": "a.b"}),
+        ("choose", {"entry": "a:b", "settings": 1}),
+        ("instead", {"entry": "a:b", "more": 1}),
+        ("before", {"entry": "a:b"}),
+        ("beside", [{"entry": "a:b", "doing": 1}]),
     ],
 )
 def test_a_plan_with_a_wrong_value_names_it(name: str, value: object) -> None:
@@ -62,7 +71,7 @@ def test_a_plan_with_a_wrong_value_names_it(name: str, value: object) -> None:
     plan, fault = recover_plan(json.dumps({"version": 1, name: value}))
 
     assert re.fullmatch(f"{name}: .* is not valid in a launch plan", fault)
-    assert plan == LaunchPlan(claim="" if name == "claim" else None)
+    assert plan == LaunchPlan(choose=UNKNOWN_STEP if name == "choose" else None)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +84,8 @@ def test_a_plan_with_a_wrong_value_names_it(name: str, value: object) -> None:
         LaunchPlan(cpus=COUNT_LIMIT + 1),
         LaunchPlan(policy="numa"),
         LaunchPlan(port_range=(80, 90)),
-        LaunchPlan(claim=UNKNOWN_CLAIM),
-        LaunchPlan(claim="relative"),
+        LaunchPlan(choose=UNKNOWN_STEP),
+        LaunchPlan(beside=(Step("no function"),)),
     ],
 )
 def test_a_plan_that_a_node_would_refuse_cannot_be_sent(plan: LaunchPlan) -> None:
@@ -88,35 +97,39 @@ def test_a_plan_that_a_node_would_refuse_cannot_be_sent(plan: LaunchPlan) -> Non
 @pytest.mark.parametrize(
     ("text", "plan", "fault"),
     [
-        (LaunchPlan(gpus=2, claim="/run/claims").dumps(), LaunchPlan(gpus=2, claim="/run/claims"), ""),
+        (LaunchPlan(gpus=2, choose=CHOOSE).dumps(), LaunchPlan(gpus=2, choose=CHOOSE), ""),
         (
-            '{"claim": "/c", "gpus": "two", "deadline": 0, "cpus": 3, "new": 1}',
-            LaunchPlan(claim="/c", cpus=3),
+            '{"choose": {"entry": "a:b"}, "gpus": "two", "deadline": 0, "cpus": 3, "new": 1}',
+            LaunchPlan(choose=Step("a:b"), cpus=3),
             "gpus: 'two' is not valid in a launch plan; deadline: 0 is not valid in a launch plan",
         ),
-        ('{"claim": 7, "gpus": 1}', LaunchPlan(gpus=1, claim=""), "claim: 7 is not valid in a launch plan"),
-        ("[]", LaunchPlan(claim=""), "a launch plan is a JSON object"),
-        ("", LaunchPlan(claim=""), "Expecting value: line 1 column 1 (char 0)"),
+        (
+            '{"choose": 7, "gpus": 1}',
+            LaunchPlan(gpus=1, choose=UNKNOWN_STEP),
+            "choose: 7 is not valid in a launch plan",
+        ),
+        ("[]", LaunchPlan(choose=UNKNOWN_STEP), "a launch plan is a JSON object"),
+        ("", LaunchPlan(choose=UNKNOWN_STEP), "Expecting value: line 1 column 1 (char 0)"),
     ],
 )
 def test_a_node_takes_what_it_can_read_of_a_plan(text: str, plan: LaunchPlan, fault: str) -> None:
-    """A claim that cannot be read does not count as missing."""
+    """What chooses GPUs does not count as missing where it cannot be read."""
     assert recover_plan(text) == (plan, fault)
 
 
-def test_a_plan_that_was_cut_off_tells_whether_there_are_claims() -> None:
-    """The claim comes first in a plan."""
-    for claim, expected in ((None, None), ("/c", "")):
-        text = LaunchPlan(claim=claim).dumps()
-        assert {recover_plan(text[:length])[0].claim for length in range(15, len(text))} == {expected}
+def test_a_plan_that_was_cut_off_tells_whether_gpus_must_be_chosen() -> None:
+    """That comes first in a plan."""
+    for choose, expected in ((None, None), (CHOOSE, UNKNOWN_STEP)):
+        text = LaunchPlan(choose=choose).dumps()
+        assert all(recover_plan(text[:length])[0].choose == expected for length in range(16, len(text)))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "7", "{", "null"])
 def test_what_is_not_a_plan_promises_nothing(text: str) -> None:
-    """Neither a GPU nor that GPUs need no claim; the fault is named."""
+    """Neither a GPU nor that Slurm has chosen them; the fault is named."""
     plan, fault = recover_plan(text)
 
-    assert plan == LaunchPlan(claim=UNKNOWN_CLAIM)
+    assert plan == LaunchPlan(choose=UNKNOWN_STEP)
     assert fault
 
 

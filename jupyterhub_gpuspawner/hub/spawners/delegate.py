@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from traitlets import TraitError
 from traitlets.utils.importstring import import_item
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.batch.carried import Carried, cargo_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, Spawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 LAUNCHER = str(Path(jupyterhub_gpuspawner.__file__).parent / "node" / "__main__.py")
@@ -121,15 +122,24 @@ def hand_over(
     delegate.environment = {**inherited, **variables, **request.environment.variables}
 
 
-def bind(delegate: LocalProcessSpawner, request: JobRequest, policy: str) -> None:
-    """Have the launcher bind the server to cores and GPUs of the hub's machine, without a report. Raises OSError."""
+def bind(
+    delegate: LocalProcessSpawner,
+    request: JobRequest,
+    policy: str,
+    carried: tuple[Carried, ...],
+    settings: Mapping[str, Any],
+) -> None:
+    """Have the launcher bind the server to cores and GPUs of the hub's machine, without a report.
+
+    ``carried``, ``settings``: of the hub's extensions. Raises ConfigError or OSError.
+    """
     plan = LaunchPlan(
         gpus=request.placement.claim or request.resources.gpus,
         cpus=request.resources.cpus,
         policy=request.placement.policy or policy,
-        claim=CLAIM_FOLDER if request.placement.claim else None,
         report=False,
     )
+    plan = replace(plan, choose=cargo_of(request, carried, settings).on(plan).choose)
     if request.profile.port_range is not None:
         delegate.port = _free_port(*request.profile.port_range)
     delegate.cmd = [sys.executable, "-I", LAUNCHER, "--plan", plan.dumps(), "--", *delegate.cmd]

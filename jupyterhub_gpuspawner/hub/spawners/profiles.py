@@ -371,7 +371,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         if request.profile.kind == "local":
             await self._refuse_account(own=isinstance(starter, SimpleLocalProcessSpawner))
             try:
-                delegate.bind(starter, request, self.placement_policy)
+                brought, settings = self.carried(), self.settings_of_carried(self)
+                delegate.bind(starter, request, self.placement_policy, brought, settings)
             except OSError as error:
                 self.log.warning("The server of %s is not bound: %s", self._log_name, error)
         limit = None if isinstance(starter, OwnStartTimeout) else self.start_timeout

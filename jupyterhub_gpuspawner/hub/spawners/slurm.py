@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets import TraitError, default
 
+from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.cluster.availability import Availability, availability
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN
@@ -30,7 +31,7 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.extension import Extension
-from jupyterhub_gpuspawner.hub.extensions import spawner_settings
+from jupyterhub_gpuspawner.hub.extensions import carried_by, spawner_settings
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment, Stage
 from jupyterhub_gpuspawner.hub.job.log import JobLog
@@ -263,7 +264,23 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         args = settings.get_args() if isinstance(settings, GPUSlurmSpawner) else settings.args
         own |= {"args": tuple(args), "cmd": tuple(settings.cmd)}
         locations = {name: self.configured_as(name) for name in requests}
-        return build.JobSettings(**own, requests=requests, locations=locations, variables=variables)
+        return build.JobSettings(
+            **own,
+            requests=requests,
+            locations=locations,
+            carried=self.carried(),
+            of_extensions=self.settings_of_carried(settings),
+            variables=variables,
+        )
+
+    def carried(self) -> tuple[Carried, ...]:
+        """What the hub's extensions add to the launcher of a job."""
+        names: list[str] | None = getattr(self, "extensions", None)
+        return carried_by(None if names is None else tuple(names))
+
+    def settings_of_carried(self, settings: Effective | GPUSlurmSpawner) -> dict[str, Any]:
+        """The settings that these read, by their names."""
+        return {name: getattr(settings, name) for each in self.carried() for name in each.settings}
 
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""
@@ -271,8 +288,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
             settings = self.effective(name)
             build.site_profile(self._settings(settings))
             check_commands(settings)
-        for gate in (False, True):  # takes a fifth of a second, once: now, not in the hub's loop during a start
-            launcher_archive(gate=gate)
+        # reads all that jobs may carry: takes a second, once, and that now, not in the hub's loop during a start
+        launcher_archive(self.carried())
 
     def ignored_settings(self) -> tuple[IgnoredSetting, ...]:
         """Settings of this hub that have no effect, for the admin."""

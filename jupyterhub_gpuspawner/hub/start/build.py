@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.batch import script, template
+from jupyterhub_gpuspawner.batch.carried import Carried, cargo_of
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
@@ -18,7 +19,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER, OBSERVE_SE
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
-from jupyterhub_gpuspawner.profiles.resources import CLAIM_FOLDER, SBATCH_OPTIONS, Resources
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.profiles.tuples import TYPED
 from jupyterhub_gpuspawner.slurm import job as jobs
 from jupyterhub_gpuspawner.slurm.job import JobIdentity
@@ -54,7 +55,6 @@ class JobSettings:
     gpus_option: str
     hub_name: str
     job_name: str
-    lab_companion: bool
     log_dir: str
     memory_policy: str
     placement_policy: str
@@ -63,11 +63,14 @@ class JobSettings:
     req_homedir: str
     req_prologue: str
     topology_file: str
-    usage_interval: float
     requests: Mapping[str, Any]
     """The ``req_*`` settings by name, without those that batchspawner takes from the account database."""
     locations: Mapping[str, str]
     """Each of these as the admin wrote it, such as ``c.GPUSlurmSpawner.req_partition``."""
+    carried: tuple[Carried, ...]
+    """What the hub's extensions add to the launcher."""
+    of_extensions: Mapping[str, Any]
+    """The settings that these read, by their names."""
     variables: frozenset[str]
     """Names of the job's variables beside the account's; empty without a ``batch_script``, and for no server."""
 
@@ -137,7 +140,8 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
         tag=tag,
     )
     command = server_command(request, settings.cmd, settings.args)
-    launcher = launcher_archive(gate=request.profile.app is not None)
+    cargo = cargo_of(request, settings.carried, settings.of_extensions)
+    launcher, plan = launcher_archive(cargo.carried), cargo.on(launch_plan(settings, request))
     log_path = f"{slurms_log_dir(settings.log_dir, account)}/jupyterhub-%j.log"
     name = jobs.job_name(settings.job_name, start_id)
     if settings.batch_script:
@@ -145,7 +149,8 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
             settings.batch_script,
             template_variables(settings, request, account),
             launcher=launcher,
-            plan=launch_plan(settings, request),
+            plan=plan,
+            before_server=cargo.lines,
             command=command,
             tag=tag,
             environment=request.environment,
@@ -158,7 +163,8 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
         text = script.render(
             request,
             launcher=launcher,
-            plan=launch_plan(settings, request),
+            plan=plan,
+            before_server=cargo.lines,
             command=command,
             tag=tag,
             log_path=log_path,
@@ -185,7 +191,7 @@ def slurms_log_dir(log_dir: str, account: Account) -> str:
 
 
 def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
-    """The plan for the launcher on the node."""
+    """The plan for the launcher on the node, without what extensions add."""
     first_last = settings.port_range.split("-") if settings.port_range else None
     return LaunchPlan(
         gpus=request.placement.claim or request.resources.gpus,
@@ -195,9 +201,6 @@ def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
         port_range=request.profile.port_range or (first_last and (int(first_last[0]), int(first_last[1]))) or None,
         topology_file=settings.topology_file or None,
         deadline=OBSERVE_SECONDS,
-        lab=settings.lab_companion and request.lab,
-        claim=CLAIM_FOLDER if request.placement.claim else None,
-        usage_interval=settings.usage_interval,
     )
 
 

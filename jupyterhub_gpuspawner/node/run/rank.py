@@ -252,7 +252,7 @@ _TAIL = 4096
 
 def place(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str], rank: Rank) -> None:
     """Place and bind this process, and set the environment of its rank."""
-    plan = replace(recover_plan(spec.plan)[0], report=False, lab=False, claim=None, gpus=None, cpus=None)
+    plan = replace(recover_plan(spec.plan)[0], report=False, choose=None, gpus=None, cpus=None)
     if "mem" in spec.keeps:
         plan = replace(plan, memory_policy="none")
     slurm = Slurm(environ, job=spec.allocation or None)

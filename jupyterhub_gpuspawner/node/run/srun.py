@@ -304,7 +304,7 @@ except (AttributeError, OSError):
 file.write(archive)
 file.flush()
 path = "/proc/self/fd/%d" % file.fileno()
-sys.argv = [path, "--rank", *sys.argv[1:]]
+sys.argv = [path, "--entry", "jupyterhub_gpuspawner.node.run.rank:main", *sys.argv[1:]]
 runpy.run_path(path, run_name="__main__")
 ' "$@"
 done

@@ -182,7 +182,7 @@ NO_STEP = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``launch.pyz --run ARGUMENT…``; returns the exit code."""
+    """``gpuspawner-run ARGUMENT…``; returns the exit code."""
     launcher = os.path.abspath(sys.argv[0])
     with open(launcher, "rb") as file:
         archive = file.read()

@@ -98,7 +98,7 @@ echo before
 
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \
-'{"claim": null, "cpus": null, "deadline": 3.0, "gpus": 4, "lab": false, "memory_policy": "preferred", "policy": "restricted", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "usage_interval": 0.0, "version": 1}'
+'{"choose": null, "before": [], "beside": [], "cpus": null, "deadline": 3.0, "gpus": 4, "instead": null, "memory_policy": "preferred", "policy": "restricted", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "version": 1}'
 }
 gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\n' '
 dGhlIGxhdW5jaGVyJ3MgemlwYXBw
@@ -201,45 +201,7 @@ with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
     echo "gpuspawner: no folder could hold the launcher; it is kept in memory" >&2
 fi
 
-# The job's other nodes: a launcher on each reports what the job has there. The server does not wait for them
-gpuspawner_other_nodes() (
-    trap - EXIT TERM INT HUP
-    { set +eux; } 2>/dev/null
-    unset -f srun
-    export GPUSPAWNER_ARCHIVE GPUSPAWNER_ARCHIVE_REST GPUSPAWNER_PYTHON GPUSPAWNER_BESIDE
-    GPUSPAWNER_BESIDE=${gpuspawner_server%/*}
-    # Let the server's own launcher finish first: it writes this file when it has chosen the port
-    gpuspawner_left=25
-    while [ ! -e "${GPUSPAWNER_FOLDER:-}/port" ] && [ "$gpuspawner_left" -gt 0 ]; do
-        command sleep 0.2
-        gpuspawner_left=$((gpuspawner_left - 1))
-    done
-    GPUSPAWNER_ARCHIVE=$(gpuspawner_launcher | command head -c 120000) || exit 1
-    GPUSPAWNER_ARCHIVE_REST=$(gpuspawner_launcher | command tail -c +120001) || exit 1
-    exec srun --overlap --relative=1 --nodes="$((SLURM_JOB_NUM_NODES - 1))" --ntasks="$((SLURM_JOB_NUM_NODES - 1))" \
-        --ntasks-per-node=1 --job-name=gpuspawner-nodes --export=ALL --mpi=none --no-kill --kill-on-bad-exit=0 \
-        --input=none -- nice -n 10 /bin/sh -c 'for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 \
-        "${GPUSPAWNER_BESIDE:-}/python3" /usr/bin/python3 /usr/libexec/platform-python; do
-    gpuspawner_try=$(command -v -- "$gpuspawner_try") || continue
-    "$gpuspawner_try" -I -c "import sys
-if sys.version_info < (3, 9):
-    sys.exit(99)
-import base64, os, tempfile
-file = open(os.memfd_create('"'"'launch.pyz'"'"'), '"'"'wb'"'"', 0) if hasattr(os, '"'"'memfd_create'"'"') else tempfile.TemporaryFile('"'"'wb'"'"', 0)
-file.write(base64.b64decode(os.environ.pop('"'"'GPUSPAWNER_ARCHIVE'"'"') + os.environ.pop('"'"'GPUSPAWNER_ARCHIVE_REST'"'"')))
-sys.path.insert(0, '"'"'/proc/self/fd/%d'"'"' % file.fileno())
-from jupyterhub_gpuspawner.node.other_node import main
-main(sys.argv[1])" "$1"
-    gpuspawner_status=$?
-    case $gpuspawner_status in 99 | 126 | 127) ;; *) exit "$gpuspawner_status" ;; esac
-done
-echo "gpuspawner: no Python 3.9 or newer on ${SLURMD_NODENAME:-$(hostname)}: the node is not reported" >&2
-exit 1
-' sh "$(gpuspawner_plan)" </dev/null
-)
-if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
-    gpuspawner_other_nodes &
-fi
+: # lines of an extension
 
 # The server. Signals are handled after it ends, so that the lines below still run
 gpuspawner_stopped=

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SlurmFailed,
     whole_gpus,
 )
+from jupyterhub_gpuspawner.extensions.several_nodes.carried import CARRIED, RUN
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.waiting import wait_until
 
@@ -71,8 +72,8 @@ def serving(slurm: PrivateSlurm, folder: Path, *options: str) -> Iterator[Server
     """A job that the launcher starts as it starts a server; ``options``: of sbatch, by default all that there is."""
     home = folder / f"gpuspawner.{time.monotonic_ns() % 10**10:010}"
     home.mkdir()
-    (home / "launch.pyz").write_bytes(launcher_archive())
-    plan = LaunchPlan(topology_file=slurm.topology_pattern)
+    (home / "launch.pyz").write_bytes(launcher_archive((CARRIED,)))
+    plan = LaunchPlan(topology_file=slurm.topology_pattern, before=(RUN,))
     (home / "plan.json").write_text(plan.dumps())
     dump, script = home / "environment.json", home / "job.sh"
     show = "import json, os, sys, time; json.dump(dict(os.environ), open(sys.argv[1], 'w')); time.sleep(600)"

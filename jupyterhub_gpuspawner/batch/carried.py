@@ -1,0 +1,73 @@
+"""What extensions add to the launcher that a job carries to its node, and to its launch plan and its script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, Step
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a job that uses an extension gets of it; the steps are those of the launch plan."""
+
+    choose: Step | None = None
+    before: Step | None = None
+    beside: Step | None = None
+    instead: Step | None = None
+    lines: str = ""
+    """Shell lines of the batch script, after those that find Python and before the server."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What an extension adds to the launcher of the jobs that use it."""
+
+    modules: tuple[str, ...]
+    """Modules that run on the node, of the standard library alone. What they import of their package is packed, too."""
+    use: Callable[[JobRequest, Mapping[str, Any]], Use | None]
+    """What a job gets, by its request and the spawner's ``settings``; None: the job does not use it."""
+    settings: tuple[str, ...] = ()
+    """Names of the spawner's settings that ``use`` reads."""
+    files: Callable[[], Mapping[str, str]] = dict
+    """Names and texts of further files of the archive."""
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """What one job carries of the extensions that it uses."""
+
+    carried: tuple[Carried, ...] = ()
+    uses: tuple[Use, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The shell lines of each."""
+        return tuple(use.lines for use in self.uses if use.lines)
+
+    def on(self, plan: LaunchPlan) -> LaunchPlan:
+        """The plan with the steps of each."""
+        return replace(
+            plan,
+            choose=next((use.choose for use in self.uses if use.choose), None),
+            before=tuple(use.before for use in self.uses if use.before),
+            beside=tuple(use.beside for use in self.uses if use.beside),
+            instead=next((use.instead for use in self.uses if use.instead), None),
+        )
+
+
+def cargo_of(request: JobRequest, carried: Iterable[Carried], settings: Mapping[str, Any]) -> Cargo:
+    """What a job carries; raises ConfigError if it needs what no extension here brings."""
+    used = [(each, use) for each in carried if (use := each.use(request, settings)) is not None]
+    cargo = Cargo(tuple(each for each, _ in used), tuple(use for _, use in used))
+    if request.placement.claim and not any(use.choose for use in cargo.uses):
+        raise ConfigError(
+            "placement.claim needs the extension claims, which this hub does not have.",
+            where=f"profile {request.profile.slug}",
+            hint="Without it the server would use GPUs that belong to others.",
+        )
+    return cargo

@@ -1,0 +1,28 @@
+"""What a job that runs a web application carries: what requires the hub's sign-in before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jupyterhub_gpuspawner.batch.carried import Carried, Use
+from jupyterhub_gpuspawner.batch.launcher import bare
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.singleuser import GATE, gate_source
+from jupyterhub_gpuspawner.wire.documents import Step
+
+MODULE = "jupyterhub_gpuspawner.node.gate"
+
+
+def use(request: JobRequest, _settings: Mapping[str, Any]) -> Use | None:
+    """For a profile with an ``app`` that does not sign people in itself."""
+    app = request.profile.app
+    return Use(instead=Step(f"{MODULE}:command")) if app is not None and app.auth == "hub" else None
+
+
+def files() -> dict[str, str]:
+    """The module that runs beside the application, with the packages of its environment."""
+    return {f"{GATE}.py": bare(gate_source())}
+
+
+CARRIED = Carried((MODULE,), use, files=files)
