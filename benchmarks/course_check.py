@@ -32,7 +32,6 @@ from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.extensions.seats.site_answers import NOW, node, partition, site
 from tests.standins.course_hub import configuration
@@ -118,7 +117,7 @@ async def seconds() -> None:
         )
         nodes = [node(f"g{index}", "gpu:k80:4") for index in range(1, number + 1)]
         answers = site(nodes, [partition("gpu", f"g[1-{number}]")], gres_conf=gres)
-        snapshot = ClusterSnapshot(parse_nodes(answers.nodes), parse_partitions(answers.partitions), taken_at=NOW)
+        snapshot = ClusterSnapshot(answers.nodes, tuple(answers.partitions), taken_at=NOW)
         slurm = {"partition": "gpu", "gpus": 1, "cpus": cpus, "memory": "8G", "time": "2:00:00"}
         now = datetime.fromtimestamp(NOW, timezone.utc)
         profiles = parse_profiles([{"display_name": "GPU", "slug": "gpu", "slurm": slurm}])

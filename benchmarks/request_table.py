@@ -20,12 +20,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.extensions.seats.ask import Answer, what_runs
-from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
+from jupyterhub_gpuspawner.extensions.seats.ask import Answer, site_from, what_runs
+from jupyterhub_gpuspawner.extensions.seats.site import Request
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.units import NodeAllocation
@@ -248,15 +248,16 @@ async def trials(kind: Kind) -> tuple[list[Trial], str]:
         "GresTypes": "gpu,shard",
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_CORE_MEMORY",
+        "PrivateData": "none",
     }
     names = [name for group in groups for name in group.names()]
     features = [_feature(*pair) for group in groups for pair in group.pairs()]
-    site = Site(
+    answers = site_from(
         config="".join(f"{key} = {value}\n" for key, value in parameters.items()),
         nodes="".join(map(kind.node, names, features)),
         partitions=f"PartitionName=gpu Default=YES MaxTime=1-00:00:00 Nodes={','.join(names)} State=UP\n",
-        gres_conf=kind.gres_conf(names),
     )
+    site = replace(answers, gres_conf=kind.gres_conf(names))
     result = await what_runs(site, [*fillers, *jobs], at=time.time(), slurm=Installation(), timeout=SECONDS)
     held: dict[str, list[NodeAllocation]] = {}
     for answer in result.answers[: len(fillers)]:

@@ -182,6 +182,8 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
         return _never(fault)
     if partition.unread:
         return _unknown(f"the description of partition {name} could not be read")
+    if partition.not_modelled:
+        return _unknown(f"this hub cannot check {' and '.join(partition.not_modelled)} of partition {name}")
     if in_allowed_group(partition, asker.groups) is None:
         members = " or ".join(partition.allow_groups)
         return _unknown(f"partition {name} is restricted to members of {members}, which this hub cannot check")

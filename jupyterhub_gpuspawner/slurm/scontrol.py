@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Literal, TypeVar
 
 from jupyterhub_gpuspawner import units
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, Table, Unread
@@ -65,9 +67,9 @@ def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation
     if text.strip() == "No reservations in the system":
         return ()
     reservations = []
-    for record in _records(text, "ReservationName"):
+    for record, part in _records_with_text(text, "ReservationName"):
         try:
-            reservations.append(_reservation(record))
+            reservations.append(_reservation(record, part))
         except SlurmOutputError as error:  # even if it is the only one, which must not hide the cluster
             notice(Unread("reservation", record["ReservationName"], error.field))
     return tuple(reservations)
@@ -75,15 +77,19 @@ def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation
 
 def _records(text: str, first: str) -> Iterator[dict[str, str]]:
     """The records of an answer by their first field; a repeated name comes from text that imitates a record."""
+    return (record for record, _ in _records_with_text(text, first))
+
+
+def _records_with_text(text: str, first: str) -> Iterator[tuple[dict[str, str], str]]:
     names = set()
     for part in _parts(text, first):
         record = fields(part)
         name = record.get(first)
         if not name and part.strip():
-            raise _no_record(first, part)
+            raise SlurmOutputError(f"scontrol gave an answer that does not start with {first}=.", raw=part)
         if name and name not in names:
             names.add(name)
-            yield record
+            yield record, part
 
 
 def _parts(text: str, first: str) -> Iterator[str]:
@@ -93,10 +99,6 @@ def _parts(text: str, first: str) -> Iterator[str]:
         end = text.find(mark, begin) + 1 or len(text)
         yield text[begin:end]
         begin = end
-
-
-def _no_record(first: str, part: str) -> SlurmOutputError:
-    return SlurmOutputError(f"scontrol gave an answer that does not start with {first}=.", raw=part)
 
 
 def _number(record: Mapping[str, str], key: str, default: int = 0) -> int:
@@ -116,6 +118,7 @@ def _node(record: Mapping[str, str]) -> NodeState:
             f"scontrol did not report State and CPUTot of node {name}.", raw=repr(record), field="State"
         )
     cpus, sockets, cores = (_number(record, key) for key in ("CPUTot", "Sockets", "CoresPerSocket"))
+    spec = _number(record, "MemSpecLimit")
     features, possible = words(record.get("ActiveFeatures")), words(record.get("AvailableFeatures"))
     return NodeState(
         name=record["NodeName"],
@@ -123,7 +126,7 @@ def _node(record: Mapping[str, str]) -> NodeState:
         states=_states(record["State"]),
         cpus=_number(record, "CPUEfctv") or cpus,
         cpus_allocated=_number(record, "CPUAlloc"),
-        memory_mib=max(0, _number(record, "RealMemory") - _number(record, "MemSpecLimit")),
+        memory_mib=max(0, _number(record, "RealMemory") - spec),
         memory_allocated_mib=_number(record, "AllocMem"),
         gres=gres("Gres", record.get("Gres", "")),
         gres_used=gres("GresUsed", record.get("GresUsed", "")),
@@ -133,6 +136,15 @@ def _node(record: Mapping[str, str]) -> NodeState:
         reason=present(record.get("Reason")),
         cpus_per_core=max(1, cpus // (sockets * cores)) if sockets and cores else 1,
         socket_cores=cores,
+        sockets=sockets or 1,
+        boards=_number(record, "Boards") or 1,
+        threads_per_core=_number(record, "ThreadsPerCore") or 1,
+        cpus_configured=cpus,
+        core_spec_count=_number(record, "CoreSpecCount"),
+        cpu_spec_list=present(record.get("CPUSpecList")),
+        memory_spec_mib=spec,
+        tmp_disk_mib=_number(record, "TmpDisk"),
+        weight=_number(record, "Weight", 1),
     )
 
 
@@ -148,6 +160,32 @@ def _states(text: str) -> frozenset[str]:
         bare = word.rstrip("".join(_SUFFIXES))
         states |= {bare, *(_SUFFIXES[mark] for mark in word[len(bare) :])}
     return frozenset(states - {""})
+
+
+class Model(Enum):
+    """How a parameter of a partition counts when the form says whether a job starts now."""
+
+    FIELD = "a field of Partition says it"
+    NO_MATTER = "it decides neither, or the trial of a job (sbatch --test-only) knows it alone"
+    NOT_NOW = "nobody says what follows from it, so where it is set a start is not promised"
+
+
+_MODELS = {
+    Model.FIELD: """
+        AllowAccounts AllowGroups AllowQos Default DefMemPerCPU DefMemPerNode DefaultTime DenyAccounts DenyQos
+        ExclusiveUser Hidden JobDefaults MaxCPUsPerNode MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes
+        OverSubscribe PartitionName PreemptMode PriorityTier ReqResv State
+    """,
+    Model.NO_MATTER: """
+        AllocNodes DisableRootJobs GraceTime LLN NodeSets OverTimeLimit PowerDownOnIdle PriorityJobFactor QoS
+        ResumeTimeout SuspendTime SuspendTimeout Topology TotalCPUs TotalNodes TRES TRESBillingWeights Alternate
+    """,
+    Model.NOT_NOW: "Exclusive ExclusiveTopo MaxCPUsPerSocket RootOnly SelectTypeParameters",
+}
+PARTITION_PARAMETERS = {name: model for model, names in _MODELS.items() for name in names.split()}
+"""What ``scontrol show partition`` prints of a partition in Slurm 22.05 to 26.05."""
+_NOTHING = frozenset({"", "NO", "NONE", "UNLIMITED", "USER", "NODE", "0"})
+"""Values with which the last of them change nothing, or that another field says."""
 
 
 def _partition(record: Mapping[str, str]) -> Partition:
@@ -181,7 +219,7 @@ def _partition(record: Mapping[str, str]) -> Partition:
         allow_qos=words(record.get("AllowQos"), everyone="ALL"),
         deny_qos=words(record.get("DenyQos")),
         needs_reservation=record.get("ReqResv") == "YES",
-        exclusive=record.get("OverSubscribe") == "EXCLUSIVE",
+        exclusive=record.get("OverSubscribe") == "EXCLUSIVE" or record.get("Exclusive") == "NODE",
         jobs_per_cpu=value("OverSubscribe", _jobs_per_cpu, 1),
         shares_cpus=present(record.get("OverSubscribe")).startswith("FORCE"),
         one_user=record.get("ExclusiveUser") == "YES" or record.get("Exclusive") == "USER",
@@ -191,6 +229,14 @@ def _partition(record: Mapping[str, str]) -> Partition:
         default_cpus_per_gpu=value("JobDefaults", _default_per_gpu("DefCpuPerGPU"), None),
         default_memory_per_gpu_mib=value("JobDefaults", _default_per_gpu("DefMemPerGPU"), None),
         unread=tuple(unread),
+        not_modelled=tuple(
+            sorted(
+                key
+                for key, value in record.items()
+                if PARTITION_PARAMETERS.get(key) is Model.NOT_NOW and present(value).upper() not in _NOTHING
+            )
+        ),
+        parameters=record,
     )
 
 
@@ -217,13 +263,19 @@ def _default_per_gpu(name: str) -> Callable[[Mapping[str, str], str], int | None
     return lambda record, key: default_per_gpu(record.get(key), name)
 
 
-def _reservation(record: Mapping[str, str]) -> Reservation:
+_CORES = re.compile(r"\bNodeName=\S+ CoreIDs=(\S+)")
+
+
+def _reservation(record: Mapping[str, str], text: str) -> Reservation:
     return Reservation(
         name=record["ReservationName"],
         start=epoch(record.get("StartTime"), "StartTime"),
         end=epoch(record.get("EndTime"), "EndTime"),
         nodes=_nodes(record, "Nodes"),
         partial="CoreIDs" in record,
+        core_count=_number(record, "CoreCnt"),
+        cores=tuple(len(read(parse_cpulist, "CoreIDs", cores)) for cores in _CORES.findall(text)),
+        licenses=present(record.get("Licenses")),
         flags=frozenset(words(record.get("Flags"))),
         users=words(record.get("Users")),
         accounts=words(record.get("Accounts")),
@@ -281,6 +333,10 @@ class SlurmConfig:
     """See :attr:`ClusterSnapshot.enforces_limits_of_all`."""
     memory_is_allocated: bool = True
     """Slurm allocates memory (SelectTypeParameters); without a default, a job that requests none gets all."""
+    version: str = ""
+    """Of slurmctld, such as ``22.05.8``; empty where it is not reported."""
+    parameters: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """All as Slurm prints them, by its names."""
 
     @property
     def hides_jobs(self) -> bool:
@@ -306,6 +362,8 @@ def parse_config(text: str) -> SlurmConfig:
     storage = present(values.get("AccountingStorageType"))
     selected = values.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
     return SlurmConfig(
+        version=values.get("SLURM_VERSION", ""),
+        parameters=values,
         private_data=frozenset(private),
         slurm_uid=int(account["uid"]) if account is not None else None,
         accounting=storage not in ("", "accounting_storage/none"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import islice
 from operator import eq
@@ -161,6 +161,21 @@ class NodeState(NamedTuple):
     ``CPUs``)."""
     socket_cores: int = 0
     """CoresPerSocket; 0 where it is not reported."""
+    sockets: int = 1
+    boards: int = 1
+    threads_per_core: int = 1
+    """Hardware threads, also where Slurm counts cores as CPUs."""
+    cpus_configured: int = 0
+    """CPUTot: :attr:`cpus`, and those that are kept from jobs."""
+    core_spec_count: int = 0
+    """Cores kept from jobs."""
+    cpu_spec_list: str = ""
+    """The same as a list of CPUs, where Slurm reports it."""
+    memory_spec_mib: int = 0
+    """MemSpecLimit: MiB kept from jobs, which :attr:`memory_mib` is without."""
+    tmp_disk_mib: int = 0
+    weight: int = 1
+    """Nodes of the smallest weight are used first."""
 
     @property
     def usable(self) -> bool:
@@ -254,6 +269,10 @@ class Partition:
     """DefMemPerGPU likewise."""
     unread: tuple[str, ...] = ()
     """Slurm's names of fields that were not understood and have their defaults here."""
+    not_modelled: tuple[str, ...] = ()
+    """Parameters that are set and may keep a job from starting in a way that no other field says."""
+    parameters: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """All as Slurm prints them, by its names."""
 
 
 PERIODS = {"HOURLY": 3600, "DAILY": 86400, "WEEKLY": 7 * 86400, "WEEKDAY": 86400, "WEEKEND": 86400}
@@ -292,6 +311,12 @@ class Reservation:
     nodes: tuple[str, ...] = ()
     partial: bool = False
     """It is of some of its nodes' cores (CoreCnt), not of whole nodes."""
+    core_count: int = 0
+    """The sum of these cores."""
+    cores: tuple[int, ...] = ()
+    """How many of each node; empty where Slurm reports their sum alone, as it does in the first seconds."""
+    licenses: str = ""
+    """Those that it holds, as Slurm prints them: ``matlab:2,idl:1``."""
     flags: frozenset[str] = frozenset()
     users: tuple[str, ...] = ()
     """Who may use it; a name with ``-`` in front may not. Empty: see :attr:`accounts` and :attr:`groups`."""

@@ -1067,6 +1067,15 @@ def test_a_partition_that_was_not_understood_is_in_doubt() -> None:
     ] * 2
 
 
+def test_no_start_is_promised_in_a_partition_with_a_parameter_that_nobody_models() -> None:
+    """What can never run is said all the same."""
+    snapshot = cluster(node("g1", "gpu:k80:4"), not_modelled=("MaxCPUsPerSocket", "RootOnly"))
+    sentence = "availability unknown: this hub cannot check MaxCPUsPerSocket and RootOnly of partition gpu"
+
+    assert card(snapshot, gpus=1) == ("unknown", sentence, "")
+    assert card(snapshot, gpus=9)[0] == "never"
+
+
 LATER = Availability(Chance.LATER, full("5 h"), expected(NOW + 5 * HOUR, now=NOW))
 BEHIND = Availability(Chance.LATER, "not yet", not_before(NOW + 5 * HOUR))
 TOO_LATE = ", but a start may wait for at most 4 h here"

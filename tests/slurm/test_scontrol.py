@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.scontrol import (
+    PARTITION_PARAMETERS,
     SlurmConfig,
     parse_allocations,
     parse_config,
@@ -49,6 +50,8 @@ def test_k80_node_with_three_of_four_gpus_in_use() -> None:
         features=("k80", "ib"),
         partitions=("gpu", "debug"),
         socket_cores=12,
+        sockets=2,
+        cpus_configured=24,
     )
 
 
@@ -203,6 +206,7 @@ def test_reservations_tell_who_when_and_where() -> None:
         start=1795256088.0,
         end=1795256088.0 + 12 * 3600,
         nodes=("c5",),
+        core_count=24,
         flags=frozenset({"SPEC_NODES"}),
         users=("bob",),
     )
@@ -231,6 +235,8 @@ def test_a_reservation_of_some_cores_is_told_from_one_of_whole_nodes() -> None:
             end=1795259688.0,
             nodes=("g1",),
             partial=True,
+            core_count=2,
+            cores=(2,),
             flags=frozenset({"SPEC_NODES"}),
             users=("bob",),
         )
@@ -799,3 +805,51 @@ def test_a_job_with_threads_set_aside_is_read() -> None:
 def test_no_jobs_have_nothing() -> None:
     """Slurm prints a sentence for an empty cluster."""
     assert parse_allocations("No jobs in the system\n") == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_parameter_of_a_partition_is_known(version: str) -> None:
+    """A new one is declared with how it counts, before a form says that something starts now."""
+    printed = {
+        key
+        for partition in parse_partitions(recorded(version, "scontrol", "partition_a_o").stdout)
+        for key in partition.parameters
+    }
+
+    assert printed - PARTITION_PARAMETERS.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "not_modelled", "exclusive"),
+    [
+        ("MaxCPUsPerSocket=2", ("MaxCPUsPerSocket",), False),
+        ("MaxCPUsPerSocket=UNLIMITED RootOnly=NO ExclusiveTopo=NO Exclusive=NO SelectTypeParameters=NONE", (), False),
+        ("RootOnly=YES ExclusiveTopo=YES", ("ExclusiveTopo", "RootOnly"), False),
+        ("SelectTypeParameters=CR_SOCKET", ("SelectTypeParameters",), False),
+        ("Exclusive=NODE", (), True),
+        ("Exclusive=TOPO", ("Exclusive",), False),
+        ("Exclusive=USER", (), False),
+    ],
+)
+def test_a_parameter_that_nobody_models_is_told_where_it_is_set(
+    parameter: str, not_modelled: tuple[str, ...], exclusive: bool
+) -> None:
+    """So that no start is promised; whole nodes have two names, by version."""
+    (partition,) = parse_partitions(f"PartitionName=gpu {parameter} Nodes=g1 State=UP OverSubscribe=NO\n")
+
+    assert (partition.not_modelled, partition.exclusive) == (not_modelled, exclusive)
+
+
+def test_what_a_reservation_holds_beside_nodes_is_read() -> None:
+    """Cores of each node, and licences."""
+    (reservation,) = parse_reservations(
+        "ReservationName=half a week StartTime=1 EndTime=2 Nodes=g[1-2] CoreCnt=3 Flags=SPEC_NODES   NodeName=g1 "
+        "CoreIDs=0-1 NodeName=g2 CoreIDs=4 TRES=cpu=3 Licenses=matlab:2,idl:1 State=ACTIVE\n"
+    )
+
+    assert (reservation.name, reservation.core_count, reservation.cores, reservation.licenses) == (
+        "half a week",
+        3,
+        (2, 1),
+        "matlab:2,idl:1",
+    )

@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,17 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.held import held_jobs
-from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, question_of, version_of
+from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, question_of
 from jupyterhub_gpuspawner.slurm.commands import Installation, run
 from jupyterhub_gpuspawner.slurm.login_node import command_line
 from jupyterhub_gpuspawner.slurm.messages import last_line
+from jupyterhub_gpuspawner.slurm.scontrol import (
+    parse_config,
+    parse_licenses,
+    parse_nodes,
+    parse_partitions,
+    parse_reservations,
+)
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
 from jupyterhub_gpuspawner.slurm.squeue import HELD, STATES
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_allocations
@@ -96,17 +103,33 @@ async def read_site(slurm: Installation, *, gres_conf: str | None = None) -> Sit
     listed = ("squeue", "--local", "-h", "-a", "-t", STATES, "-O", HELD.columns(mark))
     commands = [*(("scontrol", *words) for words in shown), listed]
     answers = await asyncio.gather(*(slurm.run(*command, limit=OUTPUT_LIMIT) for command in commands))
-    config, nodes, partitions, reservations, licenses, details, queue = (answer.output() for answer in answers)
-    jobs = await asyncio.to_thread(held_jobs, queue, mark, details)
-    if gres_conf is None:
-        gres_conf = "" if slurm.query_prefix else await asyncio.to_thread(_gres_conf, config)
-    return Site(config, nodes, partitions, reservations, licenses, jobs, gres_conf)
+    *texts, details, queue = (answer.output() for answer in answers)
+
+    def parse() -> Site:
+        site = site_from(*texts)
+        lines = gres_conf
+        if lines is None:
+            lines = "" if slurm.query_prefix else _gres_conf(site.config.parameters.get("SLURM_CONF", ""))
+        return replace(site, jobs=held_jobs(queue, mark, details), gres_conf=lines)
+
+    return await asyncio.to_thread(parse)
 
 
-def _gres_conf(config: str) -> str:
-    match = re.search(r"^SLURM_CONF *= (/\S+)$", config, re.MULTILINE)
+def site_from(config: str, nodes: str, partitions: str, reservations: str = "", licenses: str = "") -> Site:
+    """The site by these answers of ``scontrol show``, without its jobs; raises SlurmOutputError."""
+    return Site(
+        parse_config(config),
+        parse_nodes(nodes),
+        parse_partitions(partitions),
+        parse_reservations(reservations),
+        parse_licenses(licenses),
+    )
+
+
+def _gres_conf(slurm_conf: str) -> str:
+    """What is beside slurm.conf; empty where that is not on this machine."""
     try:
-        return Path(match[1]).with_name("gres.conf").read_text("utf-8", "replace") if match is not None else ""
+        return Path(slurm_conf).with_name("gres.conf").read_text("utf-8", "replace") if slurm_conf else ""
     except OSError:
         return ""
 
@@ -135,7 +158,7 @@ async def what_runs(
         question_of, site, requests, at=at, without=without, users=users, seconds=timeout + 5.0
     )
     document = await _run_controller(question.document, slurm, timeout)
-    return await asyncio.to_thread(_answers, document, question, requests, version_of(site))
+    return await asyncio.to_thread(_answers, document, question, requests, site.config.version)
 
 
 async def _run_controller(document: Mapping[str, Any], slurm: Installation, timeout: float) -> dict[str, Any]:
@@ -174,6 +197,8 @@ async def _run_controller(document: Mapping[str, Any], slurm: Installation, time
     return result
 
 
+_RESERVATION = re.compile(r"(?<=^reservation )r\d+(?=:)")
+"""A name of the twin's in a sentence about a reservation that could not be made."""
 _JOB = re.compile(r"JobId=(\d+) (?:ArrayJobId=(\d+) ArrayTaskId=(\S+) )?")
 _STATE = re.compile(r" JobState=(\S+) Reason=(\S+) ")
 
@@ -184,7 +209,8 @@ def _answers(document: Mapping[str, Any], question: Question, requests: Sequence
     if _release(document["version"]) != _release(version):
         here = version or "an unknown version"
         notes.append(f"Counted by the scheduler of Slurm {document['version']}; this cluster has {here}.")
-    notes += [f"Not considered by Slurm's scheduler: {text}" for text in document["unplaced"]]
+    unplaced = (_RESERVATION.sub(lambda match: question.reservations[match[0]], text) for text in document["unplaced"])
+    notes += [f"Not considered by Slurm's scheduler: {text}" for text in unplaced]
     answers = []
     for request, (number, task) in zip(requests, question.jobs, strict=True):
         submitted = document["requests"][number]

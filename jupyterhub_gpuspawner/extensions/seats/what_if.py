@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.seats.outcome import SiteOutcome
 from jupyterhub_gpuspawner.extensions.seats.site import Site
-from jupyterhub_gpuspawner.slurm.text import fields, present
 from jupyterhub_gpuspawner.units import expand_nodelist
 
 SETTABLE = (
@@ -47,8 +46,8 @@ def with_parameter(site: Site, setting: str) -> Site:
     if key == "SelectType" and value not in _SELECT_TYPES:
         raise ConfigError(f"{value!r} cannot be tried.", where="--set", hint=f"Use {' or '.join(_SELECT_TYPES)}.")
     gone = {key, _INSTEAD.get(key, key)}
-    lines = [line for line in site.config.splitlines() if line.partition("=")[0].strip() not in gone]
-    return replace(site, config="\n".join([*lines, f"{key} = {value}", ""]))
+    kept = {name: text for name, text in site.config.parameters.items() if name not in gone}
+    return replace(site, config=replace(site.config, parameters={**kept, key: value}))
 
 
 def with_gres_conf(site: Site, text: str) -> Site:
@@ -78,32 +77,25 @@ def with_nodes(site: Site, addition: str) -> Site:
     if not (listed and equals and model):
         raise ConfigError(f"{addition!r} is not NEW=LIKE, such as g[4-5]=g1.", where=where)
     new, nodes = _host_list(listed, where), _node_names(site)
-    if model not in nodes:
+    like = next((node for node in site.nodes if node.name == model), None)
+    if like is None:
         raise ConfigError(f"Slurm has no node {model!r} that they could be like.", where=where)
     if existing := [name for name in new if name in nodes]:
         raise ConfigError(f"Slurm has node {existing[0]!r} already.", where=where, hint="Use names that are new.")
-    record = next(line for line in site.nodes.splitlines() if line.startswith(f"NodeName={model} "))
-    record = re.sub(r" State=\S+", " State=IDLE", record, count=1)
-    added = [record.replace(f"NodeName={model} ", f"NodeName={name} ", 1) for name in new]
     lines = _gres_lines(site.gres_conf, nodes)
     return replace(
         site,
-        nodes="\n".join([*site.nodes.splitlines(), *added, ""]),
-        partitions="".join(f"{_with_members(line, model, listed)}\n" for line in site.partitions.splitlines()),
+        nodes=(*site.nodes, *(like._replace(name=name, states=frozenset({"IDLE"})) for name in new)),
+        partitions=tuple(
+            replace(partition, nodes=(*partition.nodes, *new)) if model in partition.nodes else partition
+            for partition in site.partitions
+        ),
         gres_conf=_written(((*names, *new) if model in names else names, line) for names, line in lines),
     )
 
 
-def _with_members(partition: str, model: str, more: str) -> str:
-    """A line of ``scontrol show partition -o``, with more nodes if this one is among them."""
-    members = present(fields(partition).get("Nodes"))
-    if model not in expand_nodelist(members):
-        return partition
-    return partition.replace(f" Nodes={members} ", f" Nodes={members},{more} ", 1)
-
-
 def _node_names(site: Site) -> tuple[str, ...]:
-    return tuple(re.findall(r"^NodeName=(\S+)", site.nodes, re.MULTILINE))
+    return tuple(node.name for node in site.nodes)
 
 
 def _host_list(text: str, where: str) -> tuple[str, ...]:

@@ -15,10 +15,9 @@ from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
 from jupyterhub_gpuspawner.extensions.seats.site import Site
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
-from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, CpuAllocation, DefaultMemory
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
-from tests.extensions.seats.site_answers import NOW, config, job, node, partition, reservation
+from tests.extensions.seats.site_answers import NOW, config, job, node, partition, reservation, site
 from tests.standins.resources import resolved
 
 PARAMETERS = ("CR_CORE_MEMORY", "CR_CPU_MEMORY", "CR_SOCKET_MEMORY", "CR_CORE")
@@ -317,10 +316,10 @@ def _request(chance: random.Random, kinds: tuple[str, ...], machine: Machine) ->
 
 def site_of(of: Sequence[Case], parameters: str) -> Site:
     """One site with all of them."""
-    return Site(
+    return site(
+        (machine.line() for case in of for machine in case.machines),
+        _partitions(of),
         config=_config(parameters),
-        nodes="".join(machine.line() for case in of for machine in case.machines),
-        partitions="".join(_partitions(of)),
         reservations="".join(case.reservation for case in of),
         jobs=tuple(held for case in of for held in case.jobs),
     )
@@ -346,12 +345,12 @@ def wait(case: Case, at: int, resources: Resources, reason: str) -> ClusterJob:
 
 def snapshot_of(of: Sequence[Case], parameters: str, of_queues: Sequence[ClusterJob] = ()) -> ClusterSnapshot:
     """The same as the form sees it, with these jobs of the queues."""
-    site = site_of(of, parameters)
-    read = parse_config(site.config)
+    of_all = site_of(of, parameters)
+    read = of_all.config
     return ClusterSnapshot(
-        nodes=parse_nodes(site.nodes),
-        partitions=parse_partitions(site.partitions),
-        reservations=parse_reservations(site.reservations) if site.reservations else (),
+        nodes=of_all.nodes,
+        partitions=tuple(of_all.partitions),
+        reservations=tuple(of_all.reservations),
         jobs=(*(job for case in of for job in case.running), *of_queues),
         memory=DefaultMemory(per_cpu_mib=read.default_memory_per_cpu_mib, allocated=read.memory_is_allocated),
         cpu_allocation=CpuAllocation(read.cpu_unit, read.default_cpus_per_gpu),

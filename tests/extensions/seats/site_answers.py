@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed, slurm_version
+from jupyterhub_gpuspawner.extensions.seats.ask import site_from
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
 from jupyterhub_gpuspawner.extensions.seats.site import Site
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
@@ -110,4 +112,9 @@ def reservation(
 
 def site(nodes: Iterable[str], partitions: Iterable[str], **more: Any) -> Site:
     """A site with these lines; ``more`` are its other answers."""
-    return Site(**{"config": config(), "nodes": "".join(nodes), "partitions": "".join(partitions), **more})
+    texts = {
+        "config": config(),
+        **{name: more.pop(name) for name in ("config", "reservations", "licenses") if name in more},
+    }
+    read = site_from(nodes="".join(nodes), partitions="".join(partitions), **texts)
+    return replace(read, **more)

@@ -24,9 +24,9 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.ask import Answer, Answers, TwinFailed, TwinMissing, what_runs
-from jupyterhub_gpuspawner.extensions.seats.site import PLACEMENT_OPTIONS, Request, Site, question_of
+from jupyterhub_gpuspawner.extensions.seats.site import Request, Site, question_of
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
+from jupyterhub_gpuspawner.slurm.scontrol import parse_config
 from tests.extensions.seats.site_answers import NOW, VERSION, config, job, node, partition, reservation, site
 
 pytestmark = pytest.mark.slurm
@@ -406,7 +406,7 @@ def test_a_port_that_another_program_has_is_not_used(here: Here, monkeypatch: py
 
 async def test_a_twin_of_another_version_says_so(here: Here) -> None:
     """It answers all the same: allocation has hardly changed between versions."""
-    newer = replace(SMALL, config=config(SLURM_VERSION="99.11.1"))
+    newer = replace(SMALL, config=parse_config(config(SLURM_VERSION="99.11.1")))
     answers = await what_runs(
         newer, [Request("ada", ("-c 1", "--foo=bar", "--account=math"))], at=NOW, slurm=here.slurm
     )
@@ -598,8 +598,3 @@ async def test_names_and_values_of_a_site_that_a_twin_cannot_have_are_left_out_o
         "g2  (0,)",
         ("Option --nodelist=/etc/hosts is not known here and is left out of the count.",),
     )
-
-
-def test_all_options_that_a_twin_takes_decide_the_placement() -> None:
-    """The controller has a list of its own, since it runs alone on a login node."""
-    assert {DECIDES[name] for name in PLACEMENT_OPTIONS} == {Decides.PLACEMENT}

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import tag
-from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.scontrol import parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.courses.test_course import DEEP_LEARNING, course
@@ -42,9 +42,9 @@ BEGINS, ENDS = NOW + 3600, NOW + 3 * 3600
 def snapshot_of(answers: Site) -> ClusterSnapshot:
     """What the hub reads from the same answers."""
     return ClusterSnapshot(
-        nodes=parse_nodes(answers.nodes),
-        partitions=parse_partitions(answers.partitions),
-        reservations=parse_reservations(answers.reservations),
+        nodes=answers.nodes,
+        partitions=tuple(answers.partitions),
+        reservations=tuple(answers.reservations),
         taken_at=NOW,
     )
 
@@ -137,8 +137,8 @@ COUNTS: dict[str, tuple[Site, int, dict[str, Any], tuple[str, ...], SeatCount]] 
     "maintenance before servers could end": (
         replace(
             TWO,
-            reservations=reservation(
-                "upkeep", "g[1-2]", begins_in=3 * 3600 - 600, ends_in=9 * 3600, flags="MAINT,SPEC_NODES"
+            reservations=parse_reservations(
+                reservation("upkeep", "g[1-2]", begins_in=3 * 3600 - 600, ends_in=9 * 3600, flags="MAINT,SPEC_NODES")
             ),
         ),
         2,
