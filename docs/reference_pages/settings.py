@@ -10,6 +10,7 @@ from traitlets import Enum, TraitType
 from traitlets.config import Configurable
 from traitlets.traitlets import DefaultHandler
 
+from jupyterhub_gpuspawner.hub.extensions import settings_classes
 from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.slurm_settings import BOUNDED
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -18,7 +19,12 @@ from jupyterhub_gpuspawner.profiles.tuples import TYPED
 
 from .wording import cell, choice, code, markdown, table
 
-CONFIGURED: tuple[type[Configurable], ...] = (GPUProfilesSpawner, GPUSlurmSpawner, *SETTINGS_CLASSES)
+CONFIGURED: tuple[type[Configurable], ...] = (
+    GPUProfilesSpawner,
+    GPUSlurmSpawner,
+    *SETTINGS_CLASSES,
+    *settings_classes(),
+)
 
 
 def page() -> str:

@@ -71,6 +71,8 @@ class ProfilesOf:
     """Why the user of a spawner is not offered the profile with this slug, and what they can do; else empty."""
     occasion: Callable[[Mapping[str, Any], str], Occasion | None]
     """For what the profile with this slug is offered, in the hub with these tornado settings; None for any other."""
+    lead_scope: str = ""
+    """The scope, filtered by an occasion's group, of those who lead it: staff for the servers of its profile."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class HubExtension:
     """Classes of settings of which each hub makes one object, to check them when it starts."""
     tables: tuple[Table, ...] = ()
     """Tables in the hub's database; made before anything is begun."""
+    configured: tuple[Callable[[JupyterHub], object], ...] = ()
+    """Called once, when the configuration is read and the database has not been opened: for scopes of its own."""
     begin: tuple[Callable[[JupyterHub], object], ...] = ()
     """Begin what goes on as long as the hub runs; called once, in its event loop."""
     api: tuple[tuple[Any, ...], ...] = ()
@@ -121,10 +125,10 @@ class Part:
 class HubExtensions:
     """The extensions of one hub."""
 
-    def __init__(self, extensions: Extensions = Extensions(), session: Session | None = None) -> None:  # noqa: B008 - it is frozen
-        """``session`` is that of the hub's database, which is rolled back when an extension's query fails."""
+    def __init__(self, extensions: Extensions = Extensions()) -> None:  # noqa: B008 - it is frozen
         self.extensions = extensions
-        self._session = session
+        self._session: Session | None = None
+        """That of the hub's database, which is rolled back when an extension's query fails."""
         for left_out in extensions.faults:
             report(left_out)
         loaded = load_each(extensions, lambda extension: extension.hub, report)
@@ -167,14 +171,22 @@ class HubExtensions:
 
     # --- what the hub asks -----------------------------------------------------------------------
 
+    def configured(self, app: JupyterHub) -> None:
+        """Let each prepare the hub."""
+        self._call(lambda adds: adds.configured, app)
+
     def begin(self, app: JupyterHub) -> None:
         """Begin the work of each."""
+        self._session = app.db
+        self._call(lambda adds: adds.begin, app)
+
+    def _call(self, of: Callable[[HubExtension], Iterable[Callable[[JupyterHub], object]]], app: JupyterHub) -> None:
         for part in self.parts:
-            for begin in part.adds.begin:
+            for call in of(part.adds):
                 try:
-                    begin(app)
+                    call(app)
                 except Exception as error:  # noqa: BLE001 - as in `each`
-                    self.failed(part.extension.name, begin.__name__, error)
+                    self.failed(part.extension.name, call.__name__, error)
 
     def routes(self, prefix: str) -> list[tuple[Any, ...]]:
         """All routes below ``prefix``; a page that raises an error names its extension in the log."""
@@ -242,6 +254,12 @@ def spawner_settings() -> tuple[type[HasTraits], ...]:
 def carried_by(names: tuple[str, ...] | None) -> tuple[Carried, ...]:
     """What the extensions with these names, or all, add to the launcher; one that cannot be loaded is left out."""
     return tuple(carried for _, carried in load_each(chosen(names), lambda extension: extension.launcher, report))
+
+
+@cache
+def settings_classes() -> tuple[type[Configurable], ...]:
+    """The classes of settings that extensions of this installation bring, also those that a hub leaves out."""
+    return HubExtensions(installed()).settings
 
 
 def report(left_out: Fault) -> None:

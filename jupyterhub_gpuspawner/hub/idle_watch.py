@@ -7,9 +7,10 @@ JupyterHub's times of activity are read in one query, where a profile asks for t
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 from jupyterhub import orm
@@ -19,10 +20,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
 from jupyterhub_gpuspawner.hub.idle import (
     RESTORED_SECONDS,
     ROW_AFTER,
@@ -41,6 +40,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_us
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back, timestamp
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.hub.spawners.offers import occasion_of
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     gpus_of,
@@ -51,32 +51,30 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     stop_server,
     with_profiles,
 )
+from jupyterhub_gpuspawner.profiles.offered import Occasion
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule
 
-# The idle policy for each profile of a hub, and when the courses of its servers are in session.
+# The idle policy for each profile of a hub, and when the occasions of its servers are in session.
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The policy for each profile of a hub, and the sessions of its courses, as they are now."""
+    """The policy for each profile of a hub, and for what occasions others are offered, as they are now."""
 
     site: IdleRule
     profiles: Mapping[str, IdleRule]
     """By slug."""
-    courses: Mapping[str, HubCourse]
-    """By the slugs of their profiles."""
+    occasion: Callable[[str], Occasion | None]
+    """For what a profile is offered, by its slug."""
 
     def rule(self, profile: str) -> IdleRule:
         """The policy for the servers of an admin's profile; the site's for one that is offered no longer."""
         return self.profiles.get(profile, self.site)
 
     def session(self, profile: str, now: float) -> tuple[bool, float]:
-        """Whether a session of the profile's course is under way, and when its last one has ended; 0: never."""
-        course = self.courses.get(profile)
-        sessions = course.sessions if course is not None else ()
-        times = [(session.start.timestamp(), session.end.timestamp()) for session in sessions]
-        ended = max((end for _, end in times if end <= now), default=0.0)
-        return any(start <= now < end for start, end in times), ended
+        """Whether a session of the profile's occasion is under way, and when its last one has ended; 0: never."""
+        occasion = self.occasion(profile)
+        return (occasion.is_under_way(now), occasion.ended_at(now)) if occasion is not None else (False, 0.0)
 
     @property
     def ask_for_activity(self) -> bool:
@@ -90,9 +88,7 @@ def rules_of(site: Any, settings: Mapping[str, Any]) -> Rules:
     with suppress(ConfigError):  # told where the profiles are read
         offered = offering.source.profiles() if offering is not None else ()
         profiles = {profile.slug: idle_rule(profile.idle, idle) for profile in offered}
-    book = course_book(settings)
-    courses = {slug_of(course.slug): course for course in book.courses()} if book is not None else {}
-    return Rules(idle_rule(None, idle), profiles, courses)
+    return Rules(idle_rule(None, idle), profiles, cache(partial(occasion_of, settings)))
 
 
 POLL_SECONDS = 60.0

@@ -15,7 +15,6 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
   watch;
 * goes on with starts that Slurm had not taken when the hub ended (:mod:`.kept`);
 * looks each minute for servers that do not use their GPUs (:mod:`.idle_watch`);
-* keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.course.ahead`);
 * keeps what servers report of their nodes (:mod:`.cluster.fleet`);
 * adds what extensions bring (:mod:`.extensions`), which are known once all of the configuration is read;
 * writes the events of servers to the hub's event log (:mod:`.job.stream`), and keeps a record of each session
@@ -45,8 +44,6 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.cluster.fleet import begin_fleet
-from jupyterhub_gpuspawner.hub.course.ahead import begin_courses
-from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, define_scope, is_no_deletion
 from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtensions, chosen
 from jupyterhub_gpuspawner.hub.idle_watch import begin_idle
 from jupyterhub_gpuspawner.hub.job.stream import begin_events
@@ -72,7 +69,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, begin_unfinished
 
-SETTINGS_CLASSES: tuple[type[Configurable], ...] = (GPUCourses, GPUSessions)
+SETTINGS_CLASSES: tuple[type[Configurable], ...] = (GPUSessions,)
 """The classes of settings that each hub makes one object of, beside its spawners."""
 UPKEEP = (
     show_all_text,
@@ -81,7 +78,6 @@ UPKEEP = (
     begin_reconciliation,
     begin_unfinished,
     begin_kept_starts,
-    begin_courses,
     begin_events,
     begin_sessions,
     begin_idle,
@@ -114,18 +110,19 @@ def extensions_of_hub(app: JupyterHub) -> HubExtensions:
         names = None
         with suppress(TraitError):
             names = getattr(app.spawner_class(config=app.config), "extensions", None)
-        app.tornado_settings[KEY] = HubExtensions(chosen(names), app.db)
+        app.tornado_settings[KEY] = HubExtensions(chosen(names))
     extensions: HubExtensions = app.tornado_settings[KEY]
     return extensions
 
 
 def register_extensions(app: JupyterHub) -> None:
-    """Add the routes of extensions before the hub's own, of which the last answers for all others."""
+    """Let extensions prepare the hub, and add their routes before the hub's own: its last answers for all others."""
 
     def add_routes(_change: object) -> None:
         extensions = extensions_of_hub(app)
         app.handlers[:0] = [*routes.static_routes(extensions, app.hub_prefix), *extensions.routes(app.hub_prefix)]
 
+    app.observe(lambda _change: extensions_of_hub(app).configured(app), "session_factory")
     app.observe(add_routes, "handlers")
 
 
@@ -221,7 +218,6 @@ def register() -> None:
     app = this_hub()
     if app is not None and not app.handlers and record(app):
         GPUProfilesSpawner.default_form = staticmethod(render_form)
-        define_scope()
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         # the tables before they are used, and the slugs before the folder is read, which the check does
@@ -229,5 +225,4 @@ def register() -> None:
         register_check(app)
         register_extensions(app)
         register_spawn_limit(app)
-        app.log.addFilter(is_no_deletion)
         when_configured(app, *UPKEEP, lambda app: extensions_of_hub(app).begin(app), register_outage(app))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,6 @@ from jupyterhub_gpuspawner.hub.choose import words as choose_words
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
 from jupyterhub_gpuspawner.hub.cluster.page import ClusterHandler, ClusterPage, FleetHandler, may_see_cluster
-from jupyterhub_gpuspawner.hub.course import api as course_api
-from jupyterhub_gpuspawner.hub.course import words as course_words
-from jupyterhub_gpuspawner.hub.course.book import course_of_server
-from jupyterhub_gpuspawner.hub.course.page import (
-    CourseCheckPage,
-    CourseEvents,
-    CoursePage,
-    CoursePeoplePage,
-    CoursesPage,
-    teaches_any,
-)
 from jupyterhub_gpuspawner.hub.extensions import NO_EXTENSIONS, HubExtensions, Link, Notice
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server import api as server_api
@@ -44,8 +33,10 @@ from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.server.no_answer import NoAnswerPage, ProxyErrorPage
 from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
+from jupyterhub_gpuspawner.hub.spawners.offers import occasion_of
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import server_routes
+from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 
 STATIC = Path(__file__).parent / "web" / "static"
 
@@ -64,7 +55,6 @@ class StaticFiles(CacheControlStaticFilesHandler):
 API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
     *choose_api.HANDLERS,
-    *course_api.HANDLERS,
     *server_api.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
     (r"/api/gpuspawner/fleet", FleetHandler),
@@ -74,11 +64,6 @@ API: list[tuple[Any, ...]] = [
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/[0-9a-f]{12}/(.*)", StaticFiles, {"path": str(STATIC)}),
     (r"/gpuspawner/cluster", ClusterPage),
-    (r"/gpuspawner/courses", CoursesPage),
-    (r"/gpuspawner/course/([^/]+)", CoursePage),
-    (r"/gpuspawner/course/([^/]+)/check", CourseCheckPage),
-    (r"/gpuspawner/course/([^/]+)/people", CoursePeoplePage),
-    (r"/gpuspawner/course/([^/]+)/events", CourseEvents),
     (r"/gpuspawner/no-answer", NoAnswerPage),
     *server_routes("/gpuspawner/log", LogPage),
     *server_routes("/gpuspawner/stop", StopPage),
@@ -119,12 +104,10 @@ class PageTools:
 
     choose = choose_words
     cluster = cluster_words
-    course = course_words
     times = times
     words = words
     may_see_cluster = staticmethod(may_see_cluster)
     is_admin = staticmethod(is_admin)
-    teaches_any = staticmethod(teaches_any)
 
     def __init__(self, extensions: Callable[[], HubExtensions] = lambda: NO_EXTENSIONS) -> None:
         self._extensions = extensions
@@ -146,7 +129,12 @@ class PageTools:
     @staticmethod
     def cards(user: Any) -> tuple[ServerCard, ...]:
         """The cards of a user's servers, of whatever spawner."""
-        course_of = partial(course_of_server, user.settings, now=time.time())
+        now = time.time()
+
+        def course_of(profile: str) -> OccasionNow | None:
+            occasion = occasion_of(user.settings, profile)
+            return occasion.at(now) if occasion is not None else None
+
         servers = map(server_of, user.all_spawners())
         return server_cards(servers, contact=contact_of(user.spawner), course_of=course_of)
 

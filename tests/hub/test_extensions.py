@@ -65,6 +65,7 @@ FAULTY = {
     "links": HubExtension(links=(Link("Bad", "bad", raises),)),
     "notices": HubExtension(notices=raises),
     "begin": HubExtension(begin=(raises,)),
+    "configured": HubExtension(configured=(raises,)),
 }
 
 
@@ -74,16 +75,17 @@ def test_a_hook_that_raises_is_named_in_the_log_and_left_out(
 ) -> None:
     """What the others add is there; the traceback is logged once."""
     begun: list[object] = []
-    good = HubExtension(links=GOOD.links, notices=GOOD.notices, begin=(begun.append,))
-    extensions, app = hub(bad=FAULTY[what], good=good), SimpleNamespace()
+    good = HubExtension(links=GOOD.links, notices=GOOD.notices, begin=(begun.append,), configured=(begun.append,))
+    extensions, app = hub(bad=FAULTY[what], good=good), SimpleNamespace(db=None)
     caplog.clear()
     for _ in range(2):
+        extensions.configured(app)
         extensions.begin(app)
         assert [link.text for link in extensions.links({}, ann)] == ["Good"]
         assert [notice.text for notice in extensions.notices(ann)] == ["New.", "Old."]
 
-    assert begun == [app, app]
-    name = "raises" if what == "begin" else what
+    assert begun == [app] * 4
+    name = "raises" if what in ("begin", "configured") else what
     assert [(record.getMessage(), record.exc_info is not None) for record in caplog.records] == [
         (f"The extension bad is left out here, since its {name} failed: LookupError: of no use", traceback)
         for traceback in (True, False)

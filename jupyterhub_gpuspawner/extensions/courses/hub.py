@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from jupyterhub.app import JupyterHub
+
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, messages_of
-from jupyterhub_gpuspawner.hub.course import offers
+from jupyterhub_gpuspawner.hub.course import additions, api, offers, page, participants, words
+from jupyterhub_gpuspawner.hub.course.ahead import begin_courses
 from jupyterhub_gpuspawner.hub.course.book import course_book
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, Notice, ProfilesOf
+from jupyterhub_gpuspawner.hub.course.rights import TEACH, GPUCourses, define_scope, is_no_deletion
+from jupyterhub_gpuspawner.hub.extensions import HubExtension, Link, Notice, ProfilesOf
 
 
 def notices_to(user: Any, _spawner: Any = None) -> Iterator[Notice]:
@@ -22,11 +26,35 @@ def notices_to(user: Any, _spawner: Any = None) -> Iterator[Notice]:
             yield Notice(message.text, message.sender, message.at, of=course.title)
 
 
+def prepare(app: JupyterHub) -> None:
+    """Let the hub know the scope of instructors before it reads roles, and not warn of theirs that it deletes then."""
+    define_scope()
+    app.log.addFilter(is_no_deletion)
+
+
 PROFILES = ProfilesOf(
     offered=offers.courses_offered,
     refresh=offers.refresh_courses,
     errors=offers.course_faults,
     refusal=offers.refusal,
     occasion=offers.occasion,
+    lead_scope=TEACH,
 )
-HUB = HubExtension(notices=notices_to, profiles_of=PROFILES)
+HUB = HubExtension(
+    settings=(GPUCourses,),
+    tables=(page.RECENT_ACTIONS_TABLE, additions.TABLE, participants.TABLE),
+    configured=(prepare,),
+    begin=(begin_courses,),
+    api=tuple(api.HANDLERS),
+    pages=(
+        (r"/gpuspawner/courses", page.CoursesPage),
+        (r"/gpuspawner/course/([^/]+)", page.CoursePage),
+        (r"/gpuspawner/course/([^/]+)/check", page.CourseCheckPage),
+        (r"/gpuspawner/course/([^/]+)/people", page.CoursePeoplePage),
+        (r"/gpuspawner/course/([^/]+)/events", page.CourseEvents),
+    ),
+    links=(Link(words.COURSES, "gpuspawner/courses", page.teaches_any),),
+    notices=notices_to,
+    profiles_of=PROFILES,
+    page_tools={"course": words},
+)

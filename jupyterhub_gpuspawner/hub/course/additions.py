@@ -10,18 +10,18 @@ from collections.abc import Collection, Iterable, Sequence
 
 from jupyterhub import orm
 from jupyterhub.auth import Authenticator
-from sqlalchemy import Column, String, Table, Unicode, delete, insert, inspect, select
+from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, inspect, select
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.course import words
 from jupyterhub_gpuspawner.hub.course.book import HubCourse, HubPeople
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 
 ADDED_LIMIT = 200
 """Maximum number of people who are added to one course."""
-_TABLE = Table(
+TABLE = Table(
     "gpuspawner_course_people",
-    TABLES,
+    MetaData(),
     Column("course", String(64), primary_key=True),
     Column("user", Unicode(255), primary_key=True),
     Column("added_by", Unicode(255), nullable=False),
@@ -32,14 +32,14 @@ _TABLE = Table(
 def added_people(session: Session) -> dict[str, tuple[str, ...]]:
     """Everybody who was added, by course, in the order in which they were; raises SQLAlchemyError."""
     people: dict[str, tuple[str, ...]] = {}
-    for course, user in session.execute(select(_TABLE.c.course, _TABLE.c.user).order_by(_TABLE.c.at, _TABLE.c.user)):
+    for course, user in session.execute(select(TABLE.c.course, TABLE.c.user).order_by(TABLE.c.at, TABLE.c.user)):
         people[course] = (*people.get(course, ()), user)
     return people
 
 
 def added_people_if_any(session: Session) -> dict[str, tuple[str, ...]]:
     """As :func:`added_people`, also of a database that no hub with this table has used yet."""
-    return added_people(session) if inspect(session.connection()).has_table(_TABLE.name) else {}
+    return added_people(session) if inspect(session.connection()).has_table(TABLE.name) else {}
 
 
 def keep_additions(session: Session, course: str, users: Iterable[str], *, by: str) -> None:
@@ -49,7 +49,7 @@ def keep_additions(session: Session, course: str, users: Iterable[str], *, by: s
     with transaction(session):
         _remove(session, course, [str(row["user"]) for row in rows])
         if rows:
-            session.execute(insert(_TABLE), rows)
+            session.execute(insert(TABLE), rows)
 
 
 def drop_additions(session: Session, course: str, users: Collection[str]) -> None:
@@ -64,16 +64,16 @@ def drop_additions_of_others(session: Session, courses: Collection[str], missed:
     ``courses`` are all that there are now, and ``missed`` those that were missing at the last call. A course is gone
     if it is missing at two: its file may be replaced just now, or its folder not be mounted. Returns what is missing.
     """
-    missing = set(session.scalars(select(_TABLE.c.course).distinct())) - set(courses)
+    missing = set(session.scalars(select(TABLE.c.course).distinct())) - set(courses)
     gone = missing.intersection(missed)
     if gone:
         with transaction(session):
-            session.execute(delete(_TABLE).where(_TABLE.c.course.in_(gone)))
+            session.execute(delete(TABLE).where(TABLE.c.course.in_(gone)))
     return missing - gone
 
 
 def _remove(session: Session, course: str, users: Collection[str]) -> None:
-    session.execute(delete(_TABLE).where(_TABLE.c.course == course, _TABLE.c.user.in_(users)))
+    session.execute(delete(TABLE).where(TABLE.c.course == course, TABLE.c.user.in_(users)))
 
 
 def may_sign_in(session: Session, authenticator: Authenticator, name: str) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course import Course, CourseDate, people
-from jupyterhub_gpuspawner.courses.course_profile import PREFIX, group_name, opens_at
+from jupyterhub_gpuspawner.courses.course_profile import group_name
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.words import some
@@ -395,25 +395,3 @@ def course_book(settings: Mapping[str, Any]) -> CourseBook | None:
     """
     book: CourseBook | None = settings.get(SETTING)
     return book
-
-
-@dataclass(frozen=True)
-class ServersCourse:
-    """The course of a server, as its user sees it."""
-
-    title: str
-    session_ends: float | None = None
-    """When the session ends that is under way or for which servers are started ahead, in seconds since the epoch."""
-
-
-def course_of_server(settings: Mapping[str, Any], profile: str, *, now: float) -> ServersCourse | None:
-    """The course whose profile a server has; None for the server of another profile. ``now``: since the epoch."""
-    book = course_book(settings)
-    course = book.get(profile.removeprefix(PREFIX)) if book is not None and profile.startswith(PREFIX) else None
-    if course is None or course.course is None:
-        return None
-    moment = datetime.fromtimestamp(now, timezone.utc)
-    session, following = course.session_at(moment), course.next_session(moment)
-    if session is None and following is not None and opens_at(course.course, following) <= moment:
-        session = following
-    return ServersCourse(course.title, session.end.timestamp() if session is not None else None)

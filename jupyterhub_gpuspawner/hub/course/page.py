@@ -17,7 +17,7 @@ from urllib.parse import urlunparse
 
 from jupyterhub.handlers.base import BaseHandler
 from markupsafe import Markup
-from sqlalchemy import Column, Integer, String, Table, UnicodeText, insert, select
+from sqlalchemy import Column, Integer, MetaData, String, Table, UnicodeText, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from tornado import web
@@ -56,16 +56,16 @@ from jupyterhub_gpuspawner.hub.course.view import (
     wish_of,
 )
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, TABLES, delete_older, roll_back, transaction
+from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, delete_older, roll_back, transaction
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 
 # What instructors did on a course's page, in a table of our own in the hub's database.
 
 
-_RECENT_ACTIONS_TABLE = Table(
+RECENT_ACTIONS_TABLE = Table(
     "gpuspawner_course_actions",
-    TABLES,
+    MetaData(),
     Column("id", Integer, primary_key=True),
     Column("course", String(64), nullable=False, index=True),
     Column("at", SECONDS, nullable=False),
@@ -75,8 +75,8 @@ _RECENT_ACTIONS_TABLE = Table(
 
 def latest_actions(session: Session, course: str) -> tuple[Line, ...]:
     """The last actions, newest first; raises SQLAlchemyError."""
-    by_course = select(_RECENT_ACTIONS_TABLE).where(_RECENT_ACTIONS_TABLE.c.course == course)
-    query = by_course.order_by(_RECENT_ACTIONS_TABLE.c.id.desc()).limit(RECENT)
+    by_course = select(RECENT_ACTIONS_TABLE).where(RECENT_ACTIONS_TABLE.c.course == course)
+    query = by_course.order_by(RECENT_ACTIONS_TABLE.c.id.desc()).limit(RECENT)
     return tuple(Line(row.text, row.at) for row in session.execute(query))
 
 
@@ -85,10 +85,10 @@ def keep_actions(session: Session, course: str, sentences: Iterable[str], at: fl
 
     Raises SQLAlchemyError.
     """
-    delete_older(session, _RECENT_ACTIONS_TABLE.c.at, RETENTION_SECONDS)
+    delete_older(session, RECENT_ACTIONS_TABLE.c.at, RETENTION_SECONDS)
     with transaction(session):
         for text in sentences:
-            session.execute(insert(_RECENT_ACTIONS_TABLE).values(course=course, at=at, text=text))
+            session.execute(insert(RECENT_ACTIONS_TABLE).values(course=course, at=at, text=text))
 
 
 INTERVAL = 2.0

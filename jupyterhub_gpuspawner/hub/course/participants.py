@@ -21,6 +21,7 @@ from jupyterhub import orm
 from sqlalchemy import (
     Column,
     Integer,
+    MetaData,
     String,
     Table,
     Text,
@@ -39,7 +40,7 @@ from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, delete_older, in_batches, transaction
+from jupyterhub_gpuspawner.hub.site.database import SECONDS, delete_older, in_batches, transaction
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_of
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 
@@ -53,9 +54,9 @@ RETENTION_SECONDS = 30 * 86400.0
 FAULT_LIMIT = 1000
 """Characters of a fault that are kept."""
 
-_TABLE = Table(
+TABLE = Table(
     "gpuspawner_course_starts",
-    TABLES,
+    MetaData(),
     Column("course", String(64), primary_key=True),
     Column("session", String(32), primary_key=True),
     Column("user", Unicode(255), primary_key=True),
@@ -111,7 +112,7 @@ class CourseStarts:
 
     def find(self, course: str, session: str, user: str | None = None) -> dict[str, CourseStart]:
         """The starts of a session, by user; or that of one user."""
-        query = select(_TABLE).filter_by(course=course, session=session)
+        query = select(TABLE).filter_by(course=course, session=session)
         rows = self._session.execute(query if user is None else query.filter_by(user=user))
         return {
             row.user: CourseStart(row.user, Stage(row.stage), row.tries, row.asked_at, row.ready_at, row.fault)
@@ -126,14 +127,14 @@ class CourseStarts:
         ]
         if not rows:
             return
-        old = delete(_TABLE).filter_by(**key).where(_TABLE.c.user == bindparam("person"))
+        old = delete(TABLE).filter_by(**key).where(TABLE.c.user == bindparam("person"))
         with transaction(self._session):
             self._session.execute(old, [{"person": row["user"]} for row in rows])
-            self._session.execute(insert(_TABLE), rows)
+            self._session.execute(insert(TABLE), rows)
 
     def forget_old(self) -> None:
         """Delete records older than :data:`RETENTION_SECONDS`."""
-        delete_older(self._session, _TABLE.c.asked_at, RETENTION_SECONDS)
+        delete_older(self._session, TABLE.c.asked_at, RETENTION_SECONDS)
 
 
 EARLIER = 3600.0

@@ -18,15 +18,13 @@ from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.estimate import utc
-from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.course.book import ServersCourse, course_book, course_of_server
-from jupyterhub_gpuspawner.hub.course.rights import teaches
 from jupyterhub_gpuspawner.hub.extensions import Notice, extensions_of
 from jupyterhub_gpuspawner.hub.idle import IdleServer, NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server.card import IdleNotice, idle_notice, server_facts
+from jupyterhub_gpuspawner.hub.spawners.offers import lead_scopes, occasion_of
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     extend_server,
@@ -43,6 +41,7 @@ from jupyterhub_gpuspawner.hub.web.handlers import (
     server_named,
     server_routes,
 )
+from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 
 REQUESTS = RateLimit(burst=20, per_minute=20)
 """For each server, whoever asks."""
@@ -51,15 +50,15 @@ REQUESTS = RateLimit(burst=20, per_minute=20)
 def staff_for(handler: BaseHandler, spawner: Spawner) -> str:
     """The name of whoever sends the request, if they are staff for this server: its profile's limits are not for them.
 
-    Staff are administrators, those who teach the course of which the server is, and those who have the scope `servers`
-    for more than this one server. The server's own user is not, and nobody with whom the server is shared. Empty for
-    all others.
+    Staff are administrators, those who lead the occasion for which its profile is offered, such as a course, and those
+    who have the scope `servers` for more than this one server. The server's own user is not, and nobody with whom the
+    server is shared. Empty for all others.
     """
     requester: Any = handler.current_user
     if requester.kind == "user" and requester.name == spawner.user.name:
         return ""
     scopes = handler.parsed_scopes
-    if is_admin(scopes) or _beyond_this_server(scopes.get("servers"), spawner) or _teaches(handler, spawner):
+    if is_admin(scopes) or _beyond_this_server(scopes.get("servers"), spawner) or _leads_server(handler, spawner):
         return str(requester.name)
     return ""
 
@@ -81,20 +80,23 @@ def _beyond_this_server(filters: Any, spawner: Spawner) -> bool:
     return user.name in filters.get("user", ()) or not groups.isdisjoint(filters.get("group", ()))
 
 
-def teaches_user(handler: BaseHandler, user_name: str) -> bool:
-    """Whether whoever sends the request is an instructor of a course of this user's."""
-    return bool(_taught_courses(handler, user_name))
+def leads_user(handler: BaseHandler, user: Any) -> bool:
+    """Whether whoever sends the request leads an occasion of this user's, such as a course."""
+    return any(_leads(handler, group.name) for group in user.groups)
 
 
-def _teaches(handler: BaseHandler, spawner: Spawner) -> bool:
-    profile = server_of(spawner, with_start=False).profile
-    return profile in map(slug_of, _taught_courses(handler, spawner.user.name))
+def _leads_server(handler: BaseHandler, spawner: Spawner) -> bool:
+    user: Any = spawner.user
+    occasion = occasion_of(handler.settings, server_of(spawner, with_start=False).profile)
+    return (
+        occasion is not None
+        and any(group.name == occasion.group for group in user.groups)
+        and _leads(handler, occasion.group)
+    )
 
 
-def _taught_courses(handler: BaseHandler, user_name: str) -> list[str]:
-    book = course_book(handler.settings)
-    courses = book.courses_of(user_name) if book is not None else ()
-    return [course.slug for course in courses if teaches(handler.parsed_scopes, course.slug)]
+def _leads(handler: BaseHandler, group: str) -> bool:
+    return any(handler.has_scope(f"{scope}!group={group}") for scope in lead_scopes(handler.settings))
 
 
 class _RunningServerHandler(RESTHandler):
@@ -260,9 +262,9 @@ class SessionDocument:
     idle: IdleNotice | None = None
     """None where its user is not told that it is idle."""
     course: str = ""
-    """The title of the course that it is for; empty for another profile."""
+    """The title of the occasion for which its profile is offered, such as a course; empty for one of the hub's own."""
     session_ends_at: str | None = None
-    """When the course's session ends, ISO 8601, UTC; None where none is under way."""
+    """When its session ends, ISO 8601, UTC; None where none is under way."""
 
 
 def session_document(
@@ -272,7 +274,7 @@ def session_document(
     now: float,
     notices: Sequence[int],
     saves: Sequence[int],
-    course: ServersCourse | None = None,
+    course: OccasionNow | None = None,
 ) -> SessionDocument:
     """The document of this server; ``course``: its own."""
     placement = server.placement
@@ -324,11 +326,12 @@ class SessionHandler(_OwnServer):
         user: Any = self.current_user
         notices, saves = lab_minutes(spawner)
         server, now = server_of(spawner), time.time()
+        occasion = occasion_of(user.settings, server.profile)
         document = session_document(
             server,
             extensions_of(user.settings).notices(user, spawner),
             now=now,
-            course=course_of_server(user.settings, server.profile, now=now),
+            course=occasion.at(now) if occasion is not None else None,
             notices=notices,
             saves=saves,
         )

@@ -21,7 +21,6 @@ from markupsafe import Markup
 from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.cpulist import count_cpus, parse_cpulist
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.course.book import ServersCourse
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.report.reader import in_words
@@ -33,6 +32,7 @@ from jupyterhub_gpuspawner.picture import drawing, usage_chart
 from jupyterhub_gpuspawner.picture.node import table
 from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
+from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 from jupyterhub_gpuspawner.profiles.profile import IdleAction
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.words import counted, cpus_used, gpu_memory_used, memory, memory_used
@@ -363,8 +363,8 @@ class ServerCard:
     """When its job is expected to start, while it is pending."""
     change: str = ""
     """Why that is another time than before."""
-    course: ServersCourse | None = None
-    """The course that it is for."""
+    course: OccasionNow | None = None
+    """For what its profile was offered, such as a course."""
     app: str = ""
     """The name of the application that runs; empty for Jupyter."""
 
@@ -397,9 +397,9 @@ def server_cards(
     *,
     now: float | None = None,
     contact: str = words.CONTACT,
-    course_of: Callable[[str], ServersCourse | None] = lambda _profile: None,
+    course_of: Callable[[str], OccasionNow | None] = lambda _profile: None,
 ) -> tuple[ServerCard, ...]:
-    """A card for each server, those that are active first; ``course_of`` finds the course of a profile's slug.
+    """A card for each server, those that are active first; ``course_of`` finds the occasion of a profile's slug.
 
     A default server that is not active and about which there is nothing to say has one only beside another card that
     is: where nothing runs the page says that in a sentence.

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.idle import NotKept
 from jupyterhub_gpuspawner.hub.job.events import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, is_admin, posted_options
-from jupyterhub_gpuspawner.hub.server.api import extends_without_limit, staff_for, teaches_user
+from jupyterhub_gpuspawner.hub.server.api import extends_without_limit, leads_user, staff_for
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, may_start_alone
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -147,7 +147,7 @@ def stopper_of(handler: BaseHandler, owner: Any) -> Kind:
         return Kind.STOPPED_BY_USER
     if is_admin(handler.parsed_scopes):
         return Kind.STOPPED_BY_ADMIN
-    return Kind.STOPPED_BY_INSTRUCTOR if teaches_user(handler, owner.name) else Kind.STOPPED_BY_OTHER_USER
+    return Kind.STOPPED_BY_INSTRUCTOR if leads_user(handler, owner) else Kind.STOPPED_BY_OTHER_USER
 
 
 def _runs_since(since: datetime, *, now: float) -> str:

@@ -273,6 +273,12 @@ def occasion_of(settings: Mapping[str, Any], slug: str) -> Occasion | None:
     return next(occasions, None)
 
 
+def lead_scopes(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The scopes, filtered by an occasion's group, of those who lead it, such as a course's instructors."""
+    adds = (part.adds.profiles_of for part in extensions_of(settings))
+    return tuple(offers.lead_scope for offers in adds if offers is not None and offers.lead_scope)
+
+
 # Applies the user options of one start: JupyterHub's ``apply_user_options``; and who may choose them.
 
 FOR_OTHERS = (

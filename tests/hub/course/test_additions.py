@@ -30,10 +30,10 @@ from jupyterhub_gpuspawner.hub.course.book import (
     CourseBook,
     HubCourse,
     HubPeople,
-    ServersCourse,
-    course_of_server,
 )
+from jupyterhub_gpuspawner.hub.course.offers import occasion
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, define_scope, people_of_hub, update_rights
+from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 from tests.fixtures.databases import hub_session
 
 FILE = """
@@ -229,5 +229,7 @@ async def test_the_course_and_the_session_of_a_server(hour: int, session_ends: i
     def at(hour: int) -> float:
         return datetime(2026, 3, 4, hour, tzinfo=timezone.utc).timestamp()
 
-    courses = [course_of_server({SETTING: book}, slug, now=at(hour)) for slug in ("course-deep", "course-x", "light")]
-    assert courses == [ServersCourse("A course", at(session_ends) if session_ends else None), None, None]
+    deep, *others = (occasion({SETTING: book}, slug) for slug in ("course-deep", "course-x", "light"))
+    assert deep is not None
+    assert deep.at(at(hour)) == OccasionNow("A course", at(session_ends) if session_ends else None)
+    assert others == [None, None]

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from jupyterhub.scopes import has_scope, parse_scopes
 
-from jupyterhub_gpuspawner.hub.course.book import SETTING, ServersCourse
-from jupyterhub_gpuspawner.hub.course.rights import instructor_scopes
 from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason
 from jupyterhub_gpuspawner.hub.extensions import Notice
 from jupyterhub_gpuspawner.hub.job.events import Kind as CauseKind
@@ -19,8 +17,10 @@ from jupyterhub_gpuspawner.hub.server.stop import stopper_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.times import parse_time
+from jupyterhub_gpuspawner.profiles.offered import Occasion, OccasionNow
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.standins.hub_spawner import HubSpawner
+from tests.standins.occasion import LESSONS, offering
 
 NOW = 1_772_442_000.0
 SERVER = Server(
@@ -74,7 +74,7 @@ def test_a_running_server_with_messages() -> None:
 
 def test_a_server_of_a_course() -> None:
     """With the end of the session, which need not be that of the server."""
-    course = ServersCourse("Deep learning", NOW + 3600)
+    course = OccasionNow("Deep learning", NOW + 3600)
     document = session_document(SERVER, MESSAGES, now=NOW, course=course, notices=(30, 10, 2), saves=(10,))
 
     assert asdict(document) == {**DOCUMENT, "course": "Deep learning", "session_ends_at": "2026-03-02T10:00:00+00:00"}
@@ -133,10 +133,15 @@ def test_more_time_over_rest(more: MoreTime, document: dict[str, Any]) -> None:
 ADA = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="course-deep"), SimpleNamespace(name="lab")])
 THESIS = HubSpawner(ADA, ready=True, chosen=ChosenProfile("thesis", "slurm"))
 LESSON = HubSpawner(ADA, "lab", ready=True, chosen=ChosenProfile("course-deep", "slurm"))
-BOOK = SimpleNamespace(courses_of=lambda user: [SimpleNamespace(slug="deep")] if user == "ada" else [])
+TEACH = "custom:example:teach"
+COURSES = replace(
+    LESSONS,
+    occasion=lambda _settings, slug: Occasion("deep", "Deep learning", slug) if slug == "course-deep" else None,
+    lead_scope=TEACH,
+)
 
 SHARED = ["servers!server=ada/", "servers!server=ada/lab"]
-TEACHES = [*instructor_scopes("course-deep"), *SHARED]
+TEACHES = [f"{TEACH}!group=course-deep", *SHARED]
 ADMIN = ["admin:servers", "delete:servers"]
 
 
@@ -146,7 +151,7 @@ def sender(kind: str, name: str, scopes: list[str]) -> Any:
     return SimpleNamespace(
         current_user=SimpleNamespace(kind=kind, name=name),
         parsed_scopes=parsed,
-        settings={SETTING: BOOK},
+        settings=offering(COURSES),
         has_scope=lambda scope: has_scope(scope, parsed),
     )
 
@@ -179,7 +184,7 @@ STOPPERS: dict[str, tuple[str, str, list[str], CauseKind]] = {
     "who teaches another course": (
         "user",
         "ina",
-        [*instructor_scopes("course-ml"), *SHARED],
+        [f"{TEACH}!group=course-ml", *SHARED],
         CauseKind.STOPPED_BY_OTHER_USER,
     ),
     "a friend": ("user", "ben", ["delete:servers!server=ada/"], CauseKind.STOPPED_BY_OTHER_USER),

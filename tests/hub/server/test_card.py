@@ -8,7 +8,6 @@ from datetime import datetime, timezone
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.hub.course.book import ServersCourse
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, State, Verdict
 from jupyterhub_gpuspawner.hub.job.ending import Ending
@@ -26,6 +25,7 @@ from jupyterhub_gpuspawner.hub.server.card import (
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.words import SUSPENDED
+from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, job_words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
@@ -189,7 +189,7 @@ def test_which_servers_have_a_card(servers: list[Server], names: list[str]) -> N
 
 def test_the_card_of_a_courses_server_names_the_course_and_the_end_of_the_session() -> None:
     """And the card of no other."""
-    course = ServersCourse("Deep learning", NOW + 3600)
+    course = OccasionNow("Deep learning", NOW + 3600)
     servers = [Server(ready=True, profile="course-dl"), Server(name="lab", ready=True, profile="k80")]
     cards = server_cards(servers, now=NOW, course_of={"course-dl": course}.get)
 

@@ -14,8 +14,7 @@ from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
-from jupyterhub_gpuspawner.hub.course import words as course_words
-from jupyterhub_gpuspawner.hub.extensions import Notice
+from jupyterhub_gpuspawner.hub.extensions import Link, Notice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts, use_our_templates
 
 STOCK = JupyterHub()._template_paths_default()
@@ -40,13 +39,11 @@ def page(folder: Path, template: str) -> BeautifulSoup:
     )
     tools = SimpleNamespace(
         cluster=cluster_words,
-        course=course_words,
         times=times,
         words=words,
-        links=lambda _scopes, _reader: [],
+        links=lambda _scopes, _reader: [Link("Sessions", "gpuspawner/sessions", lambda *_: True)],
         notices=lambda _reader: [Notice("Down at noon.", "root", 0.0)],
         may_see_cluster=lambda _scopes: True,
-        teaches_any=lambda _scopes, _reader: True,
     )
     reader = SimpleNamespace(name="ada", json_escaped_name="ada")
     hub: dict[str, Any] = {"base_url": "/hub/", "static_url": lambda path, **_: path, "no_spawner_check": True}
@@ -71,7 +68,7 @@ def test_our_part_of_a_page_survives_a_sites_template(tmp_path: Path, template: 
     soup = page(tmp_path, template)
 
     assert soup.select_one(".gpuspawner-message b").get_text() == "Down at noon."  # type: ignore[union-attr]
-    assert links(soup)[:4] == ["Home", "Token", "Cluster", "Courses"]
+    assert links(soup)[:4] == ["Home", "Token", "Sessions", "Cluster"]
     assert [element.get_text() for element in soup.select(".announcement")] + links(soup)[4:] == own
 
 
