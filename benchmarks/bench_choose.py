@@ -22,10 +22,11 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.estimate import LATEST_WAITS, PastWait, past_waits
+from jupyterhub_gpuspawner.cluster.estimate import Span
 from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ClusterNow, ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.records.waits import LATEST_WAITS, PastWait, past_waits
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, parse_jobs
@@ -175,11 +176,12 @@ def test_statuses_with_choices(benchmark: Any) -> None:
     dice = random.Random(1)
     waits = past_waits([PastWait(dice.uniform(60, 86_400), dice.uniform(0, 86_400)) for _ in range(LATEST_WAITS)])
 
-    past = {f"part{n}": waits for n in range(4)}
+    def span(partition: str, planned: float) -> Span | None:
+        return waits.span(planned) if partition in {f"part{n}" for n in range(4)} else None
 
     def statuses_with_choices() -> tuple[ProfileStatus, ...]:
         return profile_statuses(
-            offered, username="alice", groups=(), clusters={"": ClusterNow(snapshot, past=past)}, now=now
+            offered, username="alice", groups=(), clusters={"": ClusterNow(snapshot, waits=span)}, now=now
         )
 
     statuses = statuses_with_choices()

@@ -34,7 +34,7 @@ from pydantic import TypeAdapter
 
 from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.cluster.capacity import queue_position
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, expected, starts_now
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, Waits, expected, starts_now
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,
@@ -43,9 +43,11 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.extensions import PlannedWait
 from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment
-from jupyterhub_gpuspawner.hub.records.keeper import LEARN_SECONDS
-from jupyterhub_gpuspawner.hub.start.wait import LEARNED, Wait, expected_start, planned_start
+from jupyterhub_gpuspawner.hub.records import keeper
+from jupyterhub_gpuspawner.hub.records.keeper import LEARN_SECONDS, LEARNED
+from jupyterhub_gpuspawner.hub.start.wait import Wait, expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.records.promises import Outcome, accuracy, learned, outcomes
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -226,6 +228,10 @@ class Hub:
         """Promises of "now" that took over a minute although GPUs were free then."""
         self._learned_at = 0.0
 
+    def waits(self, *, queued: bool) -> Waits:
+        """What was learned of waits so far."""
+        return lambda partition, planned: keeper.estimate(PlannedWait(CLUSTER, partition, planned, queued))
+
     def see(self, observation: Observation) -> None:
         """Say what follows from an observation; of a start that came, compare it with what was said."""
         if observation.at - self._learned_at > LEARN_SECONDS:
@@ -237,7 +243,9 @@ class Hub:
             estimate = starts_now() if observation.kind is Kind.NOW else UNKNOWN
             if observation.kind is Kind.EXPECTED:  # without a plan: a job is about to end
                 planned = observation.planned if observation.planned is not None else observation.at
-                estimate = expected(planned, now=observation.at, past=LEARNED[CLUSTER].asked.get(observation.pattern))
+                estimate = expected(
+                    planned, now=observation.at, partition=observation.pattern, waits=self.waits(queued=False)
+                )
             if estimate is not UNKNOWN:
                 promise = Promise(observation.at, PromiseMoment.CLICK, estimate, observation.pattern)
                 self.open[observation.job_id].promises.append(promise)
@@ -251,7 +259,7 @@ class Hub:
                 partition=observation.pattern,
                 starts_at=observation.planned,
             )
-            estimate = expected_start(job, None, now=observation.at)
+            estimate = expected_start(job, None, now=observation.at, waits=self.waits(queued=True))
             promised = start.wait.follow(observation.job_id, estimate, None, observation.pattern, now=observation.at)
             start.promises += [promised] if promised is not None else []
         else:
@@ -278,6 +286,10 @@ class Bench:
         self._latest: ClusterSnapshot | None = None
         self._latest_at = 0.0
         self._asking = asyncio.Lock()
+
+    def waits(self, *, queued: bool) -> Waits:
+        """What was learned of waits so far."""
+        return lambda partition, planned: keeper.estimate(PlannedWait(CLUSTER, partition, planned, queued))
 
     def see(self, observation: Observation) -> None:
         """Have the hub see this, and record it."""

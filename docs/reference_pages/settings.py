@@ -11,7 +11,6 @@ from traitlets.config import Configurable
 from traitlets.traitlets import DefaultHandler
 
 from jupyterhub_gpuspawner.hub.extensions import settings_classes
-from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.slurm_settings import BOUNDED
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -22,7 +21,6 @@ from .wording import cell, choice, code, markdown, table
 CONFIGURED: tuple[type[Configurable], ...] = (
     GPUProfilesSpawner,
     GPUSlurmSpawner,
-    *SETTINGS_CLASSES,
     *settings_classes(),
 )
 

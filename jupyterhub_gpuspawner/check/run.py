@@ -41,7 +41,6 @@ from jupyterhub_gpuspawner.check.finding import (
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extension import load_each
 from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
-from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.database import is_readable
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -124,7 +123,7 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
         spawner.check()
     except TraitError as error:
         raise ConfigError(str(error)) from error
-    for cls in (*SETTINGS_CLASSES, *settings_classes()):
+    for cls in settings_classes():
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # misspelt names are findings
@@ -246,7 +245,7 @@ def fatal(error: GPUSpawnerError, path: Path) -> tuple[Finding, ...]:
         del config.JupyterHub.spawner_class
     site = site_of(path, config, spawner_class)
     misspelt = tuple(settings.misspelt(site))
-    classes = (JupyterHub, site.spawner_class, *SETTINGS_CLASSES, *settings_classes())
+    classes = (JupyterHub, site.spawner_class, *settings_classes())
     errors = [error, *(fault for cls in classes for fault in refused(site.config, cls)), *_of_profiles(site)]
     unique = {str(problem): problem for problem in errors}
     last: tuple[Finding, ...] = ()

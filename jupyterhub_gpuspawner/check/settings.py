@@ -20,7 +20,6 @@ from traitlets.utils.importstring import import_item
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.extensions import settings_classes
-from jupyterhub_gpuspawner.hub.registration import SETTINGS_CLASSES
 from jupyterhub_gpuspawner.hub.site.account import configured_value, refused_names
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT, exposed_database, write_fault, write_fix
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
@@ -184,7 +183,6 @@ def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
         JupyterHub,
         type(context.spawner),
         LocalProcessSpawner,
-        *SETTINGS_CLASSES,
         *settings_classes(),
     ]
     for name in ("authenticator_class", "proxy_class"):
@@ -198,7 +196,7 @@ def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
 
 def misspelt(site: configuration.Site) -> Iterator[Finding]:
     """Sections and settings whose names are close to others, in a configuration with which the hub does not start."""
-    classes = (JupyterHub, site.spawner_class, LocalProcessSpawner, *SETTINGS_CLASSES, *settings_classes())
+    classes = (JupyterHub, site.spawner_class, LocalProcessSpawner, *settings_classes())
     for finding in _unknown(site.config, classes):
         if finding.severity is Severity.ERROR:
             yield finding

@@ -15,7 +15,16 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of, model_of_type, usual_limit
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Estimate, Kind, PastWaits, expected, not_before, starts_now
+from jupyterhub_gpuspawner.cluster.estimate import (
+    UNKNOWN,
+    Estimate,
+    Kind,
+    Waits,
+    as_planned,
+    expected,
+    not_before,
+    starts_now,
+)
 from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.cluster.limits import (
     Fault,
@@ -80,7 +89,7 @@ class _Asker(NamedTuple):
     user: str
     person: str
     groups: Mapping[str, bool]
-    past: Mapping[str, PastWaits]
+    waits: Waits
 
 
 def availability(
@@ -91,13 +100,13 @@ def availability(
     user: str = "",
     person: str = "",
     groups: Mapping[str, bool] = MappingProxyType({}),
-    past: Mapping[str, PastWaits] = MappingProxyType({}),
+    waits: Waits = as_planned,
 ) -> Availability:
     """When a job with these resources would start; ``now`` in seconds since the epoch.
 
     ``user`` owns the job, and is checked against the users of a reservation; ``person`` asks, and is not ahead of
-    themselves. ``groups`` is checked against AllowGroups of the partitions, see :func:`in_allowed_group`. ``past`` are
-    past waits by partition. Of several partitions the best one counts.
+    themselves. ``groups`` is checked against AllowGroups of the partitions, see :func:`in_allowed_group`. ``waits`` is
+    what is known of waits there. Of several partitions the best one counts.
     """
     if snapshot is None or not snapshot.partitions:
         return _unknown("Slurm has not responded yet")
@@ -106,7 +115,7 @@ def availability(
         return _dated(_never(fault), snapshot)
     if _has_unchecked_options(resources):
         return _dated(_unknown("part of what this profile asks for is checked at submission"), snapshot)
-    asker = _Asker(now, user, person or user, groups, past)
+    asker = _Asker(now, user, person or user, groups, waits)
     by_partition = [
         replace(_in_partition(resources, snapshot, name, asker), partition=name)
         for name in partitions_of(resources, snapshot)
@@ -388,7 +397,7 @@ class _Fit:
         now = self.asker.now
         if start is None or not now < start < inf:
             return Availability(Chance.LATER, clause)
-        estimate = expected(start, now=now, past=self.asker.past.get(self.partition.name))
+        estimate = expected(start, now=now, partition=self.partition.name, waits=self.asker.waits)
         return Availability(Chance.LATER, f"{clause}. Expected start: {estimate.words(now)}", estimate)
 
     def _behind(self, competition: Competition) -> float | None:

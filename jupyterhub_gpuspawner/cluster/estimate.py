@@ -1,16 +1,13 @@
-"""When a job is expected to start: one value with one form of words, why it changed, and what past waits taught. Pure.
+"""When a job is expected to start: one value with one form of words, and why it changed. Pure.
 
-Slurm plans as if every job ran to its time limit and nobody came with a higher priority. How long waits really were,
-as a part of what Slurm had said, is learned from past ones of the same partition for which Slurm had planned about as
-long (:data:`SIMILAR`): of these ratios one in twenty is below :attr:`Share.low` and one in twenty above
-:attr:`Share.high`. Where few are known the range is from now until the longest of them or Slurm's plan, and until
-Slurm's plan alone where next to none are.
+Slurm plans as if every job ran to its time limit and nobody came with a higher priority. How long waits really are may
+be known better (:data:`Waits`); where it is not, the range is from now until Slurm's plan.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
@@ -19,19 +16,6 @@ from typing import Any, NamedTuple, overload
 from jupyterhub_gpuspawner.words import duration, people, some
 
 MINUTE = 60.0
-"""Seconds. Both waits of a ratio are counted a minute longer, or the shortest waits would decide it."""
-SIMILAR = 3.0
-"""A past wait counts for a plan if its own plan was at most so many times as long, and at least that part of it."""
-SIMILAR_WAITS = 100
-"""Of these the latest count, and so many of them."""
-ENOUGH = 20
-"""Similar waits from which both ends of a range are learned."""
-FEW = 5
-"""Similar waits from which its end is learned."""
-TAIL = 0.05
-"""The part of similar waits that was shorter than the range, and the part that was longer."""
-LATEST_WAITS = 400
-"""Past waits of a partition that count, the latest ones."""
 
 
 class Kind(str, Enum):
@@ -114,15 +98,30 @@ def not_before(moment: float) -> Estimate:
     return Estimate(Kind.NOT_BEFORE, earliest=moment, likely=moment)
 
 
-def expected(slurm: float, *, now: float, past: PastWaits | None = None) -> Estimate:
-    """The estimate where Slurm plans a start at ``slurm``; ``past``: of the job's partition, None without any."""
+class Span(NamedTuple):
+    """How long a wait will be, in seconds."""
+
+    earliest: float
+    likely: float
+    latest: float
+
+
+Waits = Callable[[str, float], Span | None]
+"""How long waits in the partition of this name are, for which Slurm plans so many seconds; None where it is unknown."""
+
+
+def as_planned(_partition: str, _planned: float) -> None:
+    """Nothing is known of waits but what Slurm plans."""
+
+
+def expected(slurm: float, *, now: float, partition: str = "", waits: Waits = as_planned) -> Estimate:
+    """The estimate where Slurm plans a start in this partition at ``slurm``."""
     if slurm <= now:
         return Estimate(Kind.EXPECTED, slurm, slurm, slurm, slurm)
-    share = past.share(slurm - now) if past is not None else None
-    if share is None:
+    span = waits(partition, slurm - now)
+    if span is None:
         return Estimate(Kind.EXPECTED, now, slurm, slurm, slurm)
-    earliest, likely, latest = (now + max(0.0, (slurm - now + MINUTE) * ratio - MINUTE) for ratio in share)
-    return Estimate(Kind.EXPECTED, earliest, latest, likely, slurm)
+    return Estimate(Kind.EXPECTED, now + span.earliest, now + span.latest, now + span.likely, slurm)
 
 
 def _span(low: float, high: float) -> str:
@@ -145,59 +144,6 @@ def _rounded(seconds: float, *, up: bool) -> float:
     seconds = max(seconds, 0.0)
     step = next((step for limit, step in _STEPS if seconds <= limit), 6 * 3600)
     return step * (math.ceil(seconds / step) if up else seconds // step)
-
-
-# What past waits were, as parts of what Slurm had planned.
-
-
-class PastWait(NamedTuple):
-    """A wait that is over, or has already been longer than was said; in seconds."""
-
-    planned: float
-    """As Slurm had planned it."""
-    actual: float
-
-    @property
-    def ratio(self) -> float:
-        """The actual wait as a part of the planned one: 0.5 means half as long."""
-        return (max(self.actual, 0.0) + MINUTE) / (max(self.planned, 0.0) + MINUTE)
-
-
-class Share(NamedTuple):
-    """Which part of a planned wait is to be expected."""
-
-    low: float
-    middle: float
-    high: float
-
-
-@dataclass(frozen=True)
-class PastWaits:
-    """The latest waits of one partition, the oldest first."""
-
-    waits: tuple[PastWait, ...]
-
-    def share(self, planned: float) -> Share | None:
-        """Which part of ``planned`` seconds similar waits were; None where fewer than :data:`FEW` are known."""
-        length = planned + MINUTE
-        similar = [
-            wait.ratio for wait in self.waits if length / SIMILAR <= max(wait.planned, 0.0) + MINUTE <= length * SIMILAR
-        ]
-        ordered = sorted(similar[-SIMILAR_WAITS:])
-        number = len(ordered)
-        if number < FEW:
-            return None
-        middle = ordered[number // 2]
-        if number < ENOUGH:
-            return Share(0.0, middle, max(ordered[-1], 1.0))
-        # of n waits the next one exceeds the k-th smallest with a probability of 1 - k / (n + 1)
-        below, above = math.floor(TAIL * (number + 1)), math.ceil((1 - TAIL) * (number + 1))
-        return Share(ordered[max(below - 1, 0)], middle, ordered[min(above, number) - 1])
-
-
-def past_waits(waits: Sequence[PastWait]) -> PastWaits:
-    """The latest of these waits, the oldest first."""
-    return PastWaits(tuple(waits[-LATEST_WAITS:]))
 
 
 # Why an estimate has changed, from two views of the queue.

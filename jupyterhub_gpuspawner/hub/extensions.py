@@ -22,6 +22,7 @@ from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.batch.carried import Carried
+from jupyterhub_gpuspawner.cluster.estimate import Span, Waits
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
@@ -76,6 +77,19 @@ class ProfilesOf:
 
 
 @dataclass(frozen=True)
+class PlannedWait:
+    """A wait in Slurm's queue, as Slurm plans it."""
+
+    cluster: str
+    """The cluster's name; empty in a hub that names none."""
+    partition: str
+    seconds: float
+    """From now until the start that Slurm plans."""
+    queued: bool
+    """The job is pending; else Slurm was asked before it is submitted."""
+
+
+@dataclass(frozen=True)
 class HubExtension:
     """What an extension adds to a hub that runs."""
 
@@ -100,6 +114,8 @@ class HubExtension:
     """
     profiles_of: ProfilesOf | None = None
     """Profiles that it offers to some users."""
+    estimate: Callable[[PlannedWait], Span | None] | None = None
+    """How long a wait will be, better than Slurm's plan; None where it is not known."""
     page_tools: Mapping[str, Any] | None = None
     """What templates find below ``gpuspawner``, by its name, such as a module with sentences."""
 
@@ -219,6 +235,15 @@ class HubExtensions:
                 except Exception as error:  # noqa: BLE001 - as in `each`
                     self.failed(part.extension.name, "profiles_of", error)
 
+    def waits(self, cluster: str, *, queued: bool) -> Waits:
+        """What they know of waits on a cluster, of pending jobs or before a job is submitted; the first that does."""
+
+        def span(partition: str, planned: float) -> Span | None:
+            wait = PlannedWait(cluster, partition, planned, queued)
+            return next(self.each("estimate", lambda adds: adds.estimate(wait) if adds.estimate else None), None)
+
+        return span
+
     @property
     def templates(self) -> list[str]:
         """The folders of their page templates."""
@@ -295,6 +320,11 @@ def extensions_of(settings: Mapping[str, Any]) -> HubExtensions:
     """The extensions of the hub with these tornado settings."""
     extensions = settings.get(KEY)
     return extensions if isinstance(extensions, HubExtensions) else NO_EXTENSIONS
+
+
+def extensions_for(spawner: Any) -> HubExtensions:
+    """Those of this spawner's hub; none outside of a hub."""
+    return extensions_of(getattr(spawner.user, "settings", None) or {})
 
 
 def chosen(names: Sequence[str] | None) -> Extensions:

@@ -17,8 +17,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * looks each minute for servers that do not use their GPUs (:mod:`.idle_watch`);
 * keeps what servers report of their nodes (:mod:`.cluster.fleet`);
 * adds what extensions bring (:mod:`.extensions`), which are known once all of the configuration is read;
-* writes the events of servers to the hub's event log (:mod:`.job.stream`), and keeps a record of each session
-  (:mod:`.records.keeper`).
+* writes the events of servers to the hub's event log (:mod:`.job.stream`).
 
 A hub imports the spawners of all installed packages while it is being constructed, so an import must not change it.
 :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that exists
@@ -38,7 +37,6 @@ from typing import Any
 from jupyterhub import apihandlers, handlers
 from jupyterhub.app import JupyterHub
 from traitlets import TraitError
-from traitlets.config import Configurable
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
@@ -55,7 +53,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     this_hub,
 )
 from jupyterhub_gpuspawner.hub.kept import begin_kept_starts
-from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, begin_sessions
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import foreign_encoding, refused_names
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage
@@ -69,8 +66,6 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, begin_unfinished
 
-SETTINGS_CLASSES: tuple[type[Configurable], ...] = (GPUSessions,)
-"""The classes of settings that each hub makes one object of, beside its spawners."""
 UPKEEP = (
     show_all_text,
     begin_open_files,
@@ -79,7 +74,6 @@ UPKEEP = (
     begin_unfinished,
     begin_kept_starts,
     begin_events,
-    begin_sessions,
     begin_idle,
     begin_fleet,
 )
@@ -173,7 +167,7 @@ def register_check(app: JupyterHub) -> None:
         try:
             spawner = app.spawner_class(config=app.config)
             spawner.check()
-            for cls in (*SETTINGS_CLASSES, *extensions_of_hub(app).settings):
+            for cls in extensions_of_hub(app).settings:
                 cls(config=app.config)
             for ignored in getattr(spawner, "ignored_settings", tuple)():
                 app.log.warning("%s", ignored)

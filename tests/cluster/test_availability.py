@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability, within
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, PastWait, PastWaits, expected, not_before
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, Span, expected, not_before
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
@@ -510,9 +510,12 @@ def test_a_start_behind_others_is_planned_around_theirs(
 def test_a_range_is_learned_from_past_waits() -> None:
     """Where waits of the partition were a tenth to a half of what Slurm had said, so is this one."""
     snapshot = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(running("1", "g1", "gpu:k80:4", ends_in=10 * HOUR),))
-    past = {"gpu": PastWaits(tuple(PastWait(10 * HOUR, part / 100 * 10 * HOUR) for part in range(9, 52)))}
+    parts = {"gpu": Span(0.1, 0.3, 0.5)}
 
-    assert availability(resolved(gpus=1), snapshot, now=NOW, past=past).sentence == (
+    def waits(partition: str, planned: float) -> Span:
+        return Span(*(part * planned for part in parts[partition]))
+
+    assert availability(resolved(gpus=1), snapshot, now=NOW, waits=waits).sentence == (
         "full. Expected start: in 1 to 5 h, if nobody with a higher priority comes"
     )
 

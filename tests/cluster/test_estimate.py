@@ -8,24 +8,17 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import queue_view
 from jupyterhub_gpuspawner.cluster.estimate import (
-    ENOUGH,
-    FEW,
-    LATEST_WAITS,
-    MINUTE,
-    SIMILAR_WAITS,
     UNKNOWN,
     Change,
     ChangeCause,
     Estimate,
     Kind,
-    PastWait,
-    PastWaits,
     QueueView,
+    Span,
     cause_of_change,
     expected,
     is_changed,
     not_before,
-    past_waits,
     starts_now,
 )
 from tests.snapshots import NOW, cluster, node, running, waiting
@@ -89,61 +82,25 @@ def test_a_start_holds_what_the_words_said(estimate: Estimate, held: list[tuple[
     assert [(after, estimate.holds(NOW + after, now=NOW)) for after, _ in held] == held
 
 
-def of_parts(*parts: float, planned: float = HOUR) -> PastWaits:
-    """Waits that were such parts of what Slurm had planned."""
-    return past_waits([PastWait(planned, part * (planned + MINUTE) - MINUTE) for part in parts])
-
-
-def span(past: PastWaits, planned: float = HOUR) -> tuple[float, float, float]:
-    """Earliest, likely and latest start where Slurm plans one in ``planned`` seconds, in seconds from now."""
-    estimate = expected(NOW + planned, now=NOW, past=past)
-    assert estimate.kind is Kind.EXPECTED
-    assert estimate.planned == NOW + planned
-    times = estimate.earliest, estimate.likely, estimate.latest
-    return tuple(pytest.approx(moment - NOW, abs=1) for moment in times if moment is not None)  # type: ignore[return-value]
-
-
-def test_slurms_own_plan_is_a_latest_time_where_next_to_nothing_is_known() -> None:
+def test_slurms_own_plan_is_a_latest_time_where_nothing_else_is_known() -> None:
     """It counts on every job's running to its time limit; a plan of the past is overdue."""
-    assert expected(NOW + HOUR, now=NOW, past=of_parts(*[0.5] * (FEW - 1))) == Estimate(
+    assert expected(NOW + HOUR, now=NOW) == Estimate(
         Kind.EXPECTED, earliest=NOW, latest=NOW + HOUR, likely=NOW + HOUR, planned=NOW + HOUR
     )
     assert expected(NOW - 60, now=NOW).words(NOW) == "soon (it was expected 1 min ago)"
 
 
-def test_a_few_past_waits_say_what_is_likely_and_how_long_it_may_take() -> None:
-    """From now until Slurm's plan, or the longest of them where one was longer than that."""
-    assert span(of_parts(0.1, 0.2, 0.5, 0.6, 0.9, planned=940), planned=940) == (0, 440, 940)
-    assert span(of_parts(0.1, 0.2, 0.5, 0.6, 1.5, planned=940), planned=940) == (0, 440, 1440)
+def test_a_wait_is_as_long_as_waits_of_its_partition_are_known_to_be() -> None:
+    """Another partition's say nothing of it."""
+    known = {("gpu", HOUR): Span(60, 600, 1800)}
 
+    def waits(partition: str, planned: float) -> Span | None:
+        return known.get((partition, planned))
 
-def test_a_range_is_learned_from_what_came_of_past_plans() -> None:
-    """Nine of ten waits were within it, one in twenty shorter and one in twenty longer; half had ended by its middle.
-
-    Both waits count a minute longer, so that seconds of difference are no multiple.
-    """
-    past = of_parts(*(part / 100 for part in range(1, 100)))
-
-    assert past.share(2940) == pytest.approx((0.05, 0.5, 0.95))
-    assert span(past, planned=2940) == (90, 1440, 2790)
-    assert PastWait(planned=1, actual=15).ratio < 1.3
-
-
-def test_a_plan_is_judged_by_plans_of_similar_length() -> None:
-    """Short waits come as Slurm says, and long ones much sooner: neither says anything of the other."""
-    short = [PastWait(540, 540)] * ENOUGH
-    long = [PastWait(36000 - 60, 720 - 60)] * ENOUGH
-    past = past_waits([*short, *long])
-
-    assert span(past, planned=600) == (600, 600, 600)
-    assert span(past, planned=20 * HOUR) == (1381, 1381, 1381)
-    assert past.share(2 * HOUR) is None  # between the two
-
-
-def test_only_the_latest_waits_count() -> None:
-    """A partition changes its habits."""
-    assert span(of_parts(*[2.0] * SIMILAR_WAITS, *[0.5] * SIMILAR_WAITS)) == (1770, 1770, 1770)
-    assert len(of_parts(*[1.0] * (LATEST_WAITS + 1)).waits) == LATEST_WAITS
+    assert expected(NOW + HOUR, now=NOW, partition="gpu", waits=waits) == Estimate(
+        Kind.EXPECTED, earliest=NOW + 60, latest=NOW + 1800, likely=NOW + 600, planned=NOW + HOUR
+    )
+    assert expected(NOW + HOUR, now=NOW, partition="cpu", waits=waits) == expected(NOW + HOUR, now=NOW)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from jupyterhub import orm
 from jupyterhub.user import User
 from sqlalchemy.exc import OperationalError
 
+from jupyterhub_gpuspawner.cluster.estimate import Span
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault
 from jupyterhub_gpuspawner.hub.extensions import (
     KEY,
@@ -20,6 +21,7 @@ from jupyterhub_gpuspawner.hub.extensions import (
     HubExtensions,
     Link,
     Notice,
+    PlannedWait,
     extensions_of,
 )
 from tests.fixtures.databases import hub_session
@@ -103,6 +105,23 @@ def test_what_is_no_hub_extension_is_left_out(
         "The extension lost is left out: it cannot be imported.",
         "The extension bad is left out: .hub:HUB must be a HubExtension.",
     ]
+
+
+def test_a_wait_is_as_long_as_the_first_extension_says_that_knows_it(
+    hub: Callable[..., HubExtensions], caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that fails is named in the log; where none knows it, Slurm's plan counts."""
+    spans = {PlannedWait("cedar", "gpu", 3600.0, queued=True): Span(60, 600, 1800)}
+    knows, surprised = HubExtension(estimate=spans.get), HubExtension(estimate=lambda _wait: Span(0, 0, 0))
+    extensions = hub(bad=HubExtension(estimate=raises), knows=knows)
+    caplog.clear()
+
+    assert extensions.waits("cedar", queued=True)("gpu", 3600.0) == Span(60, 600, 1800)
+    assert extensions.waits("cedar", queued=False)("gpu", 3600.0) is None
+    assert {record.getMessage() for record in caplog.records} == {
+        "The extension bad is left out here, since its estimate failed: LookupError: of no use"
+    }
+    assert hub(knows=knows, other=surprised).waits("cedar", queued=True)("gpu", 3600.0) == Span(60, 600, 1800)
 
 
 def test_nothing_is_told_while_the_database_is_away(

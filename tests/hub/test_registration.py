@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.job import stream
 from jupyterhub_gpuspawner.hub.job.stream import Stream
 from jupyterhub_gpuspawner.hub.records import keeper
-from jupyterhub_gpuspawner.hub.registration import UPKEEP, register_templates
+from jupyterhub_gpuspawner.hub.registration import UPKEEP, extensions_of_hub, register_templates
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.fixtures.databases import hub_session
@@ -178,6 +178,7 @@ async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypa
         before = asyncio.all_tasks()
         for begin in UPKEEP:
             begin(app)
+        extensions_of_hub(app).begin(app)
         loops = asyncio.all_tasks() - before
         for loop in loops:
             loop.cancel()

@@ -20,7 +20,7 @@ from tornado import web
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected, starts_now, utc
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits, as_planned, expected, starts_now, utc
 from jupyterhub_gpuspawner.cluster.limits import partitions_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import (
@@ -32,12 +32,12 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     statuses_of,
     what_a_job_gets,
 )
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.start.build import batch_job
-from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, options_schema, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -63,14 +63,14 @@ _NEVER = 10 * 366 * 86400.0
 """Seconds. For a job that cannot start Slurm gives a time centuries ahead."""
 
 
-def of_start(answer: WillRun, *, now: float, past: PastWaits | None = None) -> Availability:
-    """Put Slurm's answer into words for a participant; ``now`` in seconds since the epoch, ``past`` waits there."""
+def of_start(answer: WillRun, *, now: float, waits: Waits = as_planned) -> Availability:
+    """Put Slurm's answer into words for a participant; ``now`` in seconds, ``waits`` as for :func:`expected`."""
     if answer.starts_at - now > _NEVER:
         closed = f"partition {answer.partition} is closed, or you are not allowed to use it"
         return Availability(Chance.NEVER, closed, field="slurm.partition")
     if answer.starts_at - now <= _SOON:
         return Availability(Chance.NOW, "starts now", starts_now(answer.starts_at), nodes=answer.nodes)
-    estimate = expected(answer.starts_at, now=now, past=past)
+    estimate = expected(answer.starts_at, now=now, partition=answer.partition, waits=waits)
     return Availability(Chance.LATER, f"expected start: {estimate.words(now)}", estimate, nodes=answer.nodes)
 
 
@@ -119,10 +119,18 @@ class Trials:
         """By user: one of a user's trials runs at a time."""
         self._logged: set[str] = set()
 
-    async def of(self, client: SlurmClient, script: str, *, user: str, prefix: tuple[str, ...]) -> Availability:
+    async def of(
+        self,
+        client: SlurmClient,
+        script: str,
+        *,
+        user: str,
+        prefix: tuple[str, ...],
+        waits: Waits = as_planned,
+    ) -> Availability:
         """Try the job of this script; faults of Slurm or sudo are part of the answer.
 
-        ``prefix`` runs a command as the user.
+        ``prefix`` runs a command as the user, ``waits`` is what is known of waits on the cluster.
         """
         key = (user, prefix, directives(script))
         self._forget()
@@ -130,7 +138,7 @@ class Trials:
             if sum(key[0] == user and not trial.done() for key, (_, trial) in self._cached.items()) >= WAITING:
                 return _unknown("please wait: Slurm is still checking your earlier choices")
             turn = self._turns.setdefault(user, asyncio.Lock())
-            question = asyncio.ensure_future(self._ask(client, script, user, prefix, turn))
+            question = asyncio.ensure_future(self._ask(client, script, user, prefix, turn, waits))
             self._cached[key] = (self._clock() + RETENTION_SECONDS, question)
         trial = self._cached[key][1]
         await asyncio.wait({trial}, timeout=PATIENCE)
@@ -142,7 +150,13 @@ class Trials:
             del self._cached[key]
 
     async def _ask(
-        self, client: SlurmClient, script: str, user: str, prefix: tuple[str, ...], turn: asyncio.Lock
+        self,
+        client: SlurmClient,
+        script: str,
+        user: str,
+        prefix: tuple[str, ...],
+        turn: asyncio.Lock,
+        waits: Waits,
     ) -> Availability:
         async with turn, self._slots:
             try:
@@ -151,7 +165,7 @@ class Trials:
             except GPUSpawnerError as error:
                 self.log(error)
                 return of_error(error)
-        return of_start(answer, now=time.time(), past=LEARNED[self._cluster].asked.get(answer.partition))
+        return of_start(answer, now=time.time(), waits=waits)
 
     def log(self, error: GPUSpawnerError) -> None:
         """Log, once, a fault that only the administrator can repair."""
@@ -195,7 +209,13 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
         if connection.silent:
             return _unknown(SILENT_ON.format(cluster=name) if len(spawner.clusters) > 1 else SILENT)
         job = batch_job(settings, request, await spawner.account(settings, connection), start_id="")
-        trial = await trials.of(connection.client, job.script, user=spawner.user.name, prefix=prefix)
+        trial = await trials.of(
+            connection.client,
+            job.script,
+            user=spawner.user.name,
+            prefix=prefix,
+            waits=extensions_for(spawner).waits(name, queued=False),
+        )
         trial = on_cluster(in_the_forms_words(trial, by_snapshot), name, spawner.clusters)
         limit = queue_limit(request.profile.queue_timeout, spawner.site_queue_limit)
         return within(trial, limit, now=time.time())

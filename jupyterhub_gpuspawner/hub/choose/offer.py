@@ -17,14 +17,14 @@ from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, no_longer_now, within
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of, model_of_type
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits, as_planned
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of, preempted
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -229,7 +229,7 @@ async def statuses_of(
             snapshot,
             owner=site.owners[name],
             unix_groups=await allowed_groups(snapshot, site.owners[name]),
-            past=LEARNED[name].asked,
+            waits=extensions_for(spawner).waits(name, queued=False),
             responds=name not in silent,
         )
         for name, snapshot in snapshots.items()
@@ -657,8 +657,8 @@ class ClusterNow:
     """The account that would own the job; empty if unknown."""
     unix_groups: Mapping[str, bool] = field(default_factory=dict)
     """Whether that account is in a group, as far as the hub's machine knows."""
-    past: Mapping[str, PastWaits] = field(default_factory=dict)
-    """Past waits by partition."""
+    waits: Waits = as_planned
+    """What is known of waits there."""
     responds: bool = True
     """Its Slurm answers; else nothing is said to start now."""
 
@@ -671,7 +671,7 @@ class ClusterNow:
             user=self.owner,
             person=username,
             groups=self.unix_groups,
-            past=self.past,
+            waits=self.waits,
         )
         return answer if self.responds else no_longer_now(answer, now=now)
 

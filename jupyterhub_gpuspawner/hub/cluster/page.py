@@ -20,11 +20,11 @@ from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob, sur
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, health
 from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.cluster.rows import Rights, health_section, sections, summary
+from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.records.keeper import FAILING_NODES
 from jupyterhub_gpuspawner.hub.server.card import in_a_line
 from jupyterhub_gpuspawner.hub.site.connection import Connection
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
-from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 SCOPES = ("admin-ui", "list:users", "read:servers")
@@ -171,7 +171,8 @@ class ClusterPage(BaseHandler):
         """One cluster's section of the map, for the page's template; with its name where there are several."""
         name = sight.cluster if several else ""
         cluster_map, namespace = sight.cluster_map, self.template_namespace
-        past, failing = LEARNED[sight.cluster].queued, FAILING_NODES[sight.cluster]
+        waits = extensions_of(self.settings).waits(sight.cluster, queued=True)
+        failing = FAILING_NODES[sight.cluster]
         if cluster_map is None:
             return {"name": name, "sight": sight}
         rights = Rights(log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=sight.use)
@@ -182,7 +183,7 @@ class ClusterPage(BaseHandler):
                 cluster_map,
                 now=time.time(),
                 rights=rights,
-                past=past,
+                waits=waits,
                 failing=failing,
                 filtered=any(filters.values()),
             )

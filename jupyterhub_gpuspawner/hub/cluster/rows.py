@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     WaitingJob,
     totals,
 )
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWaits, expected
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits, as_planned, expected
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.fleet.health import FleetHealth, NodeHealth
@@ -91,17 +91,15 @@ class WaitingLine:
 
 
 class JobsInWords:
-    """Tells the jobs of one map to one viewer; ``now`` in seconds since the epoch, ``past`` waits by partition.
+    """Tells the jobs of one map to one viewer; ``now`` in seconds since the epoch, ``waits`` as :func:`expected`.
 
     ``beside`` are, by type of GPU, the types on the same nodes: of which GPU a slice is.
     """
 
-    def __init__(
-        self, now: float, rights: Rights, past: Mapping[str, PastWaits], beside: Mapping[str, Collection[str]]
-    ) -> None:
+    def __init__(self, now: float, rights: Rights, waits: Waits, beside: Mapping[str, Collection[str]]) -> None:
         self._now = now
         self._beside = beside
-        self._past = past
+        self._waits = waits
         self._rights = rights
         self._told: dict[str, JobWords] = {}
 
@@ -116,7 +114,9 @@ class JobsInWords:
         since, now = job.submitted_at, self._now
         waiting = "" if since is None else words.WAITING_SINCE.format(duration=duration(now - since))
         estimate = (
-            UNKNOWN if job.starts_at is None else expected(job.starts_at, now=now, past=self._past.get(partition))
+            UNKNOWN
+            if job.starts_at is None
+            else expected(job.starts_at, now=now, partition=partition, waits=self._waits)
         )
         return WaitingLine(
             job=self._links(job.user, job.job_id, job.server, started=False),
@@ -260,15 +260,15 @@ def sections(
     *,
     now: float,
     rights: Rights = NO_RIGHTS,
-    past: Mapping[str, PastWaits] = MappingProxyType({}),
+    waits: Waits = as_planned,
     failing: Mapping[str, FailingNode] = MappingProxyType({}),
     filtered: bool = False,
 ) -> tuple[Section, ...]:
     """The partitions in Slurm's order, with as many of their nodes as the page may hold.
 
-    ``now`` as in time.time(); ``past`` are past waits by partition, ``failing`` nodes by name on which starts fail.
+    ``now`` as in time.time(); ``waits`` as for :func:`expected`, ``failing`` nodes by name on which starts fail.
     """
-    in_words = JobsInWords(now, rights, past, cluster_map.types_beside)
+    in_words = JobsInWords(now, rights, waits, cluster_map.types_beside)
     wanted = sum(len(partition.nodes) for partition in cluster_map.partitions)
     unfold = wanted <= OPEN_AT_MOST or (filtered and wanted <= ROWS_AT_MOST)
     row_by_name: dict[str, Row] = {}

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
@@ -26,7 +26,9 @@ from traitlets import Bool
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.cluster.estimate import Span
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.extensions import PlannedWait
 from jupyterhub_gpuspawner.hub.job.events import Event, Promise
 from jupyterhub_gpuspawner.hub.job.session import session_in
 from jupyterhub_gpuspawner.hub.job.stream import STREAM
@@ -34,10 +36,9 @@ from jupyterhub_gpuspawner.hub.records.metrics import observe_promises
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
-from jupyterhub_gpuspawner.hub.spawners.server import promised_to_waiting, starts_slurm_jobs
-from jupyterhub_gpuspawner.hub.start.wait import LEARNED
+from jupyterhub_gpuspawner.hub.spawners.server import job_spawner, starts_slurm_jobs
 from jupyterhub_gpuspawner.records.failures import IN_A_ROW, FailingNode, failing_nodes
-from jupyterhub_gpuspawner.records.promises import Outcome, learned, outcomes
+from jupyterhub_gpuspawner.records.promises import Learned, Outcome, learned, outcomes
 from jupyterhub_gpuspawner.records.record import on_clusters
 from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
 
@@ -75,6 +76,8 @@ WAITING_AT_MOST = 10_000
 """Events that may wait to be written; where a disk hangs, later ones are lost."""
 PROMISES_AT_MOST = 4000
 """Sessions from whose waits the hub learns: the latest ones."""
+LEARNED: defaultdict[str, Learned] = defaultdict(Learned)
+"""Past waits on each cluster; the only one of a hub that names none has an empty name."""
 LEARN_SECONDS = 600.0
 """Seconds between two looks at them."""
 FAILING_SECONDS = DAY_SECONDS
@@ -194,6 +197,19 @@ class Recorder:
         self._room.release()
         if done.exception() is not None:
             get_logger().error("A session was not recorded", exc_info=done.exception())
+
+
+def estimate(wait: PlannedWait) -> Span | None:
+    """How long a wait will be, as past ones like it were; None where too few are known."""
+    learned_there = LEARNED[wait.cluster]
+    past = (learned_there.queued if wait.queued else learned_there.asked).get(wait.partition)
+    return past.span(wait.seconds) if past is not None else None
+
+
+def promised_to_waiting(users: Iterable[Any]) -> list[tuple[str, tuple[Promise, ...]]]:
+    """Cluster of each start whose job is pending now, and what was said of it; reads no row of the database."""
+    starters = (job_spawner(spawner) for user in users for spawner in list(user.spawners.values()))
+    return [(ours.cluster, ours.life.promises) for ours in starters if ours is not None and ours.attempt.in_queue]
 
 
 def stored_sessions(app: JupyterHub) -> frozenset[str]:

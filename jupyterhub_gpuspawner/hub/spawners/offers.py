@@ -19,7 +19,7 @@ from jupyterhub.scopes import Scope
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub.extensions import HubExtensions, extensions_of
+from jupyterhub_gpuspawner.hub.extensions import extensions_for, extensions_of
 from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_of
 from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
@@ -231,11 +231,6 @@ class ProfileSource:
 
 
 # What extensions offer one user beside these.
-
-
-def extensions_for(spawner: Any) -> HubExtensions:
-    """Those of this spawner's hub; none outside of a hub."""
-    return extensions_of(getattr(spawner.user, "settings", None) or {})
 
 
 def offered_beside(spawner: Any) -> tuple[Offered, ...]:

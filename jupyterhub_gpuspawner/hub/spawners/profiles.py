@@ -20,7 +20,7 @@ from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, de
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.extensions import chosen
+from jupyterhub_gpuspawner.hub.extensions import chosen, extensions_for
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
@@ -33,7 +33,6 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     ProfileSource,
     apply_user_options,
     errors_beside,
-    extensions_for,
     offered_beside,
     profile_folder,
     refuse_choice_of_others,

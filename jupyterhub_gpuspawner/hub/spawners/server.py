@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending, words_of
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Promise, Stage
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
 from jupyterhub_gpuspawner.hub.report.server_report import Use, mean_use
@@ -274,12 +274,6 @@ def waits_in_queue(spawner: Any) -> bool:
     """Whether the job of a server that is being started is pending; reads no row of the database."""
     ours = job_spawner(spawner)
     return ours is not None and bool(ours.job_id) and ours.attempt.in_queue
-
-
-def promised_to_waiting(users: Iterable[Any]) -> list[tuple[str, tuple[Promise, ...]]]:
-    """Cluster of each start whose job is pending now, and what was said of it; reads no row of the database."""
-    starters = (job_spawner(spawner) for user in users for spawner in list(user.spawners.values()))
-    return [(ours.cluster, ours.life.promises) for ours in starters if ours is not None and ours.attempt.in_queue]
 
 
 def keeps_ending(spawner: Any) -> bool:

@@ -21,7 +21,7 @@ from traitlets import TraitError, default
 from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.cluster.availability import Availability, availability
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     GPUSpawnerError,
@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.extension import Extension
-from jupyterhub_gpuspawner.hub.extensions import carried_by, spawner_settings
+from jupyterhub_gpuspawner.hub.extensions import carried_by, extensions_for, spawner_settings
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment, Stage
 from jupyterhub_gpuspawner.hub.job.log import JobLog
@@ -67,7 +67,6 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
 )
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, keep_without_answer, resume
-from jupyterhub_gpuspawner.hub.start.wait import LEARNED
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.commands import COMMAND, check_commands, command_prefix, fixed_prefix
@@ -153,7 +152,11 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
 
     def start_facts(self) -> StartFacts:
         """What is known of the start that is under way; asks nothing."""
-        return start_facts(self.attempt, self.watch, self.report.placement, self.request)
+        return start_facts(self.attempt, self.watch, self.report.placement, self.request, self.waits(queued=True))
+
+    def waits(self, *, queued: bool) -> Waits:
+        """What is known of waits on its cluster, of pending jobs or before a job is submitted."""
+        return extensions_for(self).waits(self.cluster, queued=queued)
 
     async def availability_of(
         self, request: JobRequest, snapshot: ClusterSnapshot | None, *, now: float
@@ -169,7 +172,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
             user=owner,
             person=self.user.name,
             groups=await allowed_groups(snapshot, owner),
-            past=LEARNED[request.resources.cluster or ""].asked,
+            waits=extensions_for(self).waits(request.resources.cluster or "", queued=False),
         )
 
     def accept_report(self, report: NodeReport) -> None:
@@ -545,6 +548,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
             state=self.row,
             life=self.life,
             request=self.request,
+            waits=self.waits(queued=True),
         )
 
     def _start_error(self, error: GPUSpawnerError) -> Exception:

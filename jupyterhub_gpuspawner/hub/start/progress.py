@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, Estimate, utc
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, Estimate, Waits, as_planned, utc
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.events import Stage
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
@@ -72,6 +72,8 @@ class StartFacts:
     """When the start is given up, where Slurm has not taken its job since it does not answer; None: it has."""
     cluster: str = ""
     """The name of the job's cluster; empty in a hub that names none."""
+    waits: Waits = as_planned
+    """What is known of waits there."""
 
     @property
     def line(self) -> Line:
@@ -85,20 +87,21 @@ class StartFacts:
         """
         if self.job is None or not self.line.waits or never_clears(self.job.reason):
             return UNKNOWN
-        estimate = expected_start(self.job, self.queue_position, now=now, cluster=self.cluster)
+        estimate = expected_start(self.job, self.queue_position, now=now, waits=self.waits)
         return self.at_click if estimate is UNKNOWN and self.at_click.is_conditional(now) else estimate
 
 
 def start_facts(
-    attempt: Attempt, watch: JobWatch, placement: PlacementDocument | None, request: JobRequest | None
+    attempt: Attempt, watch: JobWatch, placement: PlacementDocument | None, request: JobRequest | None, waits: Waits
 ) -> StartFacts:
-    """What is known of an attempt; asks nothing."""
+    """What is known of an attempt, and of waits on its cluster; asks nothing."""
     matching, job, position = "resources", watch.status, watch.queue_position()
     if request is not None:
         matching = "GPUs" if request.resources.gpus or request.resources.shards else "CPUs"
     return StartFacts(
         job_id=watch.job_id,
         cluster=watch.spawner.cluster,
+        waits=waits,
         reached=dict(attempt.reached),
         job=job,
         placement=placement,

@@ -14,6 +14,7 @@ from typing import Any
 import jupyterhub
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
+from jupyterhub_gpuspawner.cluster.estimate import Waits, as_planned
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, start_error, why_never
@@ -59,6 +60,8 @@ class Readiness:
     life: Life
     request: JobRequest | None
     """What was requested; None in a hub without profiles, and after a restart."""
+    waits: Waits = as_planned
+    """What is known of waits of pending jobs on its cluster."""
     _comment_checked: bool = False
 
     async def wait(self) -> None:
@@ -111,7 +114,7 @@ class Readiness:
         if position is not None:
             snapshot = self.spawner.connection().cluster.latest
         partition = position.partition if position is not None else status.partition
-        estimate = expected_start(status, position, now=now, cluster=self.spawner.cluster)
+        estimate = expected_start(status, position, now=now, waits=self.waits)
         promise = self.attempt.wait.follow(self.job.job_id, estimate, snapshot, partition, now=now)
         if promise is not None:
             self.life.promised(promise)

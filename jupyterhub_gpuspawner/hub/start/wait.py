@@ -5,7 +5,6 @@ Nothing here asks Slurm: a start is expected by what the watcher and the shared 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, queue_view
@@ -15,13 +14,14 @@ from jupyterhub_gpuspawner.cluster.estimate import (
     Change,
     Estimate,
     QueueView,
+    Waits,
+    as_planned,
     cause_of_change,
     expected,
     is_changed,
     not_before,
 )
 from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment
-from jupyterhub_gpuspawner.records.promises import Learned
 from jupyterhub_gpuspawner.slurm.job import Job
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -30,28 +30,21 @@ _TIMED = ("BeginTime", "Reservation")
 """Reasons for which the expected start is a set time, not an estimate."""
 
 
-LEARNED: defaultdict[str, Learned] = defaultdict(Learned)
-"""Past waits on each cluster, as the session records tell; none where no records are kept.
-
-The only cluster of a hub that names none has an empty name.
-"""
-
-
 def planned_start(job: Job, position: QueuePosition | None) -> float | None:
     """When Slurm plans to start a pending job; None until it has a plan. By the view of the queue, where it has one."""
     planned = position.starts_at if position is not None else None
     return planned if planned is not None else job.starts_at
 
 
-def expected_start(job: Job, position: QueuePosition | None, *, now: float, cluster: str = "") -> Estimate:
-    """When a job that is pending on this cluster is expected to start; UNKNOWN if it does not start by itself."""
+def expected_start(job: Job, position: QueuePosition | None, *, now: float, waits: Waits = as_planned) -> Estimate:
+    """When a job that is pending is expected to start; UNKNOWN if it does not start by itself."""
     planned = planned_start(job, position)
     if planned is None or never_clears(job.reason):
         return UNKNOWN
     if job.reason in _TIMED:
         return not_before(planned)
     partition = position.partition if position is not None else job.partition
-    return expected(planned, now=now, past=LEARNED[cluster].queued.get(partition))
+    return expected(planned, now=now, partition=partition, waits=waits)
 
 
 @dataclass

@@ -12,6 +12,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,21 +21,28 @@ from sqlalchemy.orm import Session
 from traitlets import TraitError
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.cluster.estimate import expected
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Placed, Promise, PromiseMoment
+from jupyterhub_gpuspawner.cluster.estimate import Span, expected
+from jupyterhub_gpuspawner.hub.extensions import PlannedWait
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Placed, Promise, PromiseMoment, Stage
 from jupyterhub_gpuspawner.hub.records import keeper
 from jupyterhub_gpuspawner.hub.records.keeper import (
     FAILING_NODES,
+    LEARNED,
     GPUSessions,
     Recorder,
     complete_left,
+    estimate,
+    promised_to_waiting,
     records_file,
     stored_sessions,
 )
-from jupyterhub_gpuspawner.hub.start.wait import LEARNED
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt
+from jupyterhub_gpuspawner.records.promises import Learned
 from jupyterhub_gpuspawner.records.store import SessionStore
+from jupyterhub_gpuspawner.records.waits import ENOUGH, PastWait, past_waits
 from tests.fixtures.databases import hub_session
-from tests.records.a_session import ENDED, LIFE, NOON, PLACED, READY, SUBMITTED
+from tests.records.a_session import ENDED, LIFE, NOON, PLACED, PROMISES, READY, SUBMITTED
+from tests.standins.hub_spawner import HubSpawner
 
 
 class App:
@@ -137,6 +145,37 @@ async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path)
     finally:
         LEARNED.clear()
         await asyncio.to_thread(recorder.close)
+
+
+def test_only_starts_that_wait_teach_before_they_are_over() -> None:
+    """No row of the database is read for it; other servers have nothing that was said of a start."""
+    ada = SimpleNamespace(name="ada")
+    waiting, running = HubSpawner(ada, attempt=Attempt(stage=Stage.QUEUED)), HubSpawner(ada)
+    for spawner in (waiting, running):
+        spawner.life.begin("1", username="ada", servername="", begun_at=1.0)
+        spawner.life.promised(PROMISES[0])
+    users = [SimpleNamespace(spawners={"": waiting, "second": running}), SimpleNamespace(spawners={})]
+
+    assert promised_to_waiting(users) == [("", PROMISES[:1])]
+
+
+def test_a_wait_is_expected_to_be_like_those_of_its_kind_in_its_partition() -> None:
+    """Others say nothing of it: of another cluster or partition, or of jobs that were not pending."""
+    LEARNED["juniper"] = Learned(queued={"gpu": past_waits([PastWait(3600, 1770)] * ENOUGH)})
+    try:
+        spans = [
+            estimate(PlannedWait(cluster, partition, 3600, queued))
+            for cluster, partition, queued in (
+                ("juniper", "gpu", True),
+                ("juniper", "gpu", False),
+                ("juniper", "cpu", True),
+                ("cedar", "gpu", True),
+            )
+        ]
+    finally:
+        LEARNED.clear()
+
+    assert spans == [Span(1770, 1770, 1770), None, None, None]
 
 
 async def test_a_hub_learns_from_waits_on_each_cluster_for_itself(tmp_path: Path) -> None:

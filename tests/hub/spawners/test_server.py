@@ -27,7 +27,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     job_ids_of,
     note_stopper,
     other_nodes_of,
-    promised_to_waiting,
     refresh_servers,
     report_taker,
     running_log,
@@ -43,7 +42,6 @@ from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-from tests.records.a_session import PROMISES
 from tests.snapshots import cluster, node, waiting
 from tests.standins.hub_spawner import HubSpawner
 from tests.standins.resources import resolved
@@ -256,13 +254,10 @@ async def test_the_work_in_the_background_reads_no_row_of_each_server() -> None:
     """A hub with many servers would stand still for a query each, in every check after a rollback."""
     queued = Spawner(job=RUNNING, attempt=Attempt(stage=Stage.QUEUED))
     queued.user = Unread()
-    queued.life.begin("1", username="ada", servername="", begun_at=1.0)
-    queued.life.promised(PROMISES[0])
     users = [SimpleNamespace(spawners={"": queued, "second": Unread()}), SimpleNamespace(spawners={})]
 
     assert (job_ids_of(users, ""), job_ids_of(users, "cedar")) == ({"12"}, set())
     assert (waits_in_queue(queued), waits_in_queue(Unread())) == (True, False)
-    assert promised_to_waiting(users) == [("", PROMISES[:1])]
 
 
 # --- who stopped it ---------------------------------------------------------------------------------

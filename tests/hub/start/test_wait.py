@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, PastWait, PastWaits, expected
+from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Span, expected
 from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment
-from jupyterhub_gpuspawner.hub.start.wait import LEARNED, Wait, expected_start
-from jupyterhub_gpuspawner.records.promises import Learned
+from jupyterhub_gpuspawner.hub.start.wait import Wait, expected_start
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from tests.snapshots import NOW, cluster, node, running, waiting
 
@@ -47,17 +46,16 @@ def test_a_change_is_explained_by_the_queue_then_and_now() -> None:
     assert sentences == ["", "", *["Later than before: 1 person with a higher priority came."] * 2]
 
 
-def test_the_range_is_that_of_past_waits_in_the_partition_of_the_cluster() -> None:
-    """Another cluster has a partition of that name. The plan is that of the view of the queue, where it has one."""
-    waits = tuple(PastWait(7200 - 60, part * 72 - 60) for part in range(10, 51))  # a tenth to a half
-    LEARNED["juniper"] = Learned(queued={"gpu": PastWaits(waits)})
-    try:
-        words, elsewhere = (
-            expected_start(JOB, QueuePosition(1, 1, "gpu", starts_at=NOW + 7200), now=NOW, cluster=cluster).span(NOW)
-            for cluster in ("juniper", "cedar")
-        )
-    finally:
-        LEARNED.clear()
+def test_the_range_is_that_of_waits_in_the_partition_of_the_job() -> None:
+    """The plan is that of the view of the queue, where it has one."""
+
+    def waits(partition: str, planned: float) -> Span | None:
+        return Span(600, 1800, 3600) if (partition, planned) == ("gpu", 7200) else None
+
+    words, elsewhere = (
+        expected_start(JOB, QueuePosition(1, 1, partition, starts_at=NOW + 7200), now=NOW, waits=waits).span(NOW)
+        for partition in ("gpu", "cpu")
+    )
 
     assert (words, elsewhere) == ("in 10 min to 1 h", "within 2 h")
     assert expected_start(JOB, None, now=NOW).span(NOW) == "within 1 h"
