@@ -48,7 +48,6 @@ from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, TABLES, transact
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, server_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, parse_tag, start_of, start_of_name
 from jupyterhub_gpuspawner.words import counted, some
@@ -117,9 +116,8 @@ class Reconciliation:
         Return the seconds until the next check if that is to confirm something. Raises GPUSpawnerError if Slurm does
         not answer, and SQLAlchemyError; nothing is cancelled then.
         """
-        client = self._site.connection().client
         own_jobs = self._own_jobs()
-        jobs = await client.every_job()
+        jobs = await self._site.connection().client.every_job()
         # a job that a server had before or has after the question is no orphan
         own_jobs |= self._own_jobs()
         mine = marked(jobs.values(), hub=self._site.hub_name, mark=self._mark, name_template=self._site.job_name)
@@ -146,8 +144,9 @@ class Reconciliation:
 
     def _own_jobs(self) -> set[str]:
         """Ids of jobs on this cluster, and ids of starts."""
-        cancelling = {job_id for cluster, job_id in submission.CANCELLING if cluster == self._site.cluster}
-        return self._servers.job_ids() | cancelling | {start for start in map(start_of, submission.SUBMITTING) if start}
+        cluster = self._site.connection()
+        submitting = {start for start in map(start_of, cluster.submitting) if start}
+        return self._servers.job_ids() | cluster.cancelling | submitting
 
     def _owner(self, user: str) -> JobIdentity:
         prefix = self._site.exec_prefix

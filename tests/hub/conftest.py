@@ -32,8 +32,8 @@ c.Authenticator.allowed_users = {{"ann", *{list(ROLES)!r}}}
 c.JupyterHub.concurrent_spawn_limit = 0
 c.JupyterHub.active_server_limit = 0
 c.JupyterHub.named_server_limit_per_user = lambda handler: 2 if handler.current_user.name == "liv" else 0
-from jupyterhub_gpuspawner.hub.site import slurm_settings
-slurm_settings.COMMANDS_AT_A_TIME = 40
+from jupyterhub_gpuspawner.hub.site import connection
+connection.COMMANDS_AT_A_TIME = 40
 from jupyterhub_gpuspawner.hub import upkeep
 upkeep.CONFIRMED_AFTER = 1.0
 from jupyterhub_gpuspawner.hub.job import watch

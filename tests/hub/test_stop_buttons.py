@@ -37,8 +37,8 @@ c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 1
 c.JupyterHub.concurrent_spawn_limit = c.JupyterHub.active_server_limit = 0
 for role in c.JupyterHub.load_roles:
     role["scopes"] += ["tokens", "list:users"]
-from jupyterhub_gpuspawner.hub.site import slurm_settings
-slurm_settings.COMMANDS_AT_A_TIME = 40
+from jupyterhub_gpuspawner.hub.site import connection
+connection.COMMANDS_AT_A_TIME = 40
 from jupyterhub_gpuspawner.hub.spawners import server
 server.PENDING_PATIENCE_SECONDS = 1.0
 from jupyterhub_gpuspawner.hub import upkeep

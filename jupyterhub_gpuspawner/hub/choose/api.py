@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
 )
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
-from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.start.build import batch_job
@@ -184,7 +184,7 @@ def tried_partitions(resources: Resources, best: str, snapshot: ClusterSnapshot 
     return ",".join((best, *(name for name in partitions_of(resources, snapshot) if name != best)))
 
 
-_TRIALS: WeakKeyDictionary[Connection, Trials] = WeakKeyDictionary()
+_TRIALS: WeakKeyDictionary[Cluster, Trials] = WeakKeyDictionary()
 
 
 async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availability:

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError,
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
-from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
@@ -140,7 +140,7 @@ ANSWERED_SECONDS = 30.0
 class Site(NamedTuple):
     """What is known of the site for the profiles of one user; all empty where no profile uses Slurm."""
 
-    connections: Mapping[str, Connection] = MappingProxyType({})
+    connections: Mapping[str, Cluster] = MappingProxyType({})
     """By cluster."""
     defaults: Defaults | None = None
     owners: Mapping[str, str] = MappingProxyType({})
@@ -168,7 +168,7 @@ class Site(NamedTuple):
         """
         now = time.time()
 
-        def seconds(connection: Connection) -> float:
+        def seconds(connection: Cluster) -> float:
             latest = connection.cluster.latest
             shown = latest is not None and (now - latest.taken_at <= ANSWERED_SECONDS or connection.silent)
             return patience if shown else first

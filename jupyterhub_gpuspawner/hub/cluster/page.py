@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.cluster.rows import Rights, health_section, secti
 from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.records.keeper import FAILING_NODES
 from jupyterhub_gpuspawner.hub.server.card import in_a_line
-from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -67,7 +67,7 @@ def filters_of(handler: BaseHandler) -> dict[str, str]:
     return {name: handler.get_argument(name, "")[:WORDS_AT_MOST] for name in ("text", "partition", "use")}
 
 
-def connections_of(handler: BaseHandler) -> dict[str, Connection]:
+def connections_of(handler: BaseHandler) -> dict[str, Cluster]:
     """The hub's connection to each cluster by its name, which is empty in a hub that names none.
 
     Raises 404 in a hub without Slurm jobs.
@@ -76,11 +76,11 @@ def connections_of(handler: BaseHandler) -> dict[str, Connection]:
     if not starts_slurm_jobs(spawner_class):
         raise web.HTTPError(404, "This hub does not start Slurm jobs.")
     site = spawner_class(config=handler.settings["config"], hub=handler.settings["hub"])
-    connections: dict[str, Connection] = site.connections()
+    connections: dict[str, Cluster] = site.connections()
     return connections
 
 
-def requested_connection(handler: BaseHandler) -> Connection:
+def requested_connection(handler: BaseHandler) -> Cluster:
     """The connection to the cluster that the query names, or to the first one; raises 404."""
     connections = connections_of(handler)
     name = handler.get_argument("cluster", "") or next(iter(connections))
@@ -90,7 +90,7 @@ def requested_connection(handler: BaseHandler) -> Connection:
     return connections[name]
 
 
-async def sight_of(handler: BaseHandler, connection: Connection) -> Sight:
+async def sight_of(handler: BaseHandler, connection: Cluster) -> Sight:
     """The current or last known map of a cluster, filtered."""
     snapshot = await connection.cluster.recent(AGE)
     if snapshot is None:
@@ -112,7 +112,7 @@ async def sight_of(handler: BaseHandler, connection: Connection) -> Sight:
     )
 
 
-async def health_of(handler: BaseHandler, connection: Connection) -> FleetHealth:
+async def health_of(handler: BaseHandler, connection: Cluster) -> FleetHealth:
     """The health of a cluster's nodes, by their reports and Slurm's configuration; raises SQLAlchemyError."""
     store = FleetStore(handler.db.get_bind(), connection.name)
     snapshot = await connection.cluster.recent(AGE)

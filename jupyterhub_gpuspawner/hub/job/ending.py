@@ -38,7 +38,7 @@ from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exception
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
-from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import UNAVAILABLE, roll_back
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -655,7 +655,7 @@ def headline(lines: str, *, ours_alone: bool = False) -> str:
     return (ours or (written if not ours_alone else []) or [""])[-1].removeprefix(LOG_MARK)
 
 
-async def why_never(connection: Connection, exec_prefix: str, request: JobRequest | None, *, since: float) -> str:
+async def why_never(connection: Cluster, exec_prefix: str, request: JobRequest | None, *, since: float) -> str:
     """Why the job of a server can never run, in the words of the form; empty where the snapshot does not tell.
 
     ``since``: when the start began, in seconds since the epoch. An older snapshot may contradict what Slurm has just

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Generic, TypeVar
@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.slurm import watcher
 from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, Installation
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from jupyterhub_gpuspawner.units import NodeAllocation
@@ -32,6 +32,9 @@ FIRST_PAUSE = 5.0
 LONGEST_PAUSE = 60.0
 LATE = 3.0
 """Seconds after which a question counts as not answered, while it may still be."""
+
+COMMANDS_AT_A_TIME = 8
+"""Slurm commands that run at the same time on a cluster, for requests of users and of the hub itself."""
 
 Answer = TypeVar("Answer")
 
@@ -170,9 +173,28 @@ def _named(unread: Unread) -> str:
     return f"{name} (field {unread.field or 'unknown'})"
 
 
-@dataclass(frozen=True, eq=False)
-class Connection:
-    """One cluster: a client (with its limit of commands at once), a watcher (one ``squeue`` for all jobs), views."""
+@dataclass(frozen=True)
+class Location:
+    """Where a cluster's Slurm is, and how it is asked; what is equal is one cluster."""
+
+    name: str
+    """The cluster's name in ``clusters``; empty in a hub that names none."""
+    bin_dir: str = ""
+    slurm_conf: str = ""
+    req_cluster: str = ""
+    """Slurm's name of it, where the commands need it (``-M``)."""
+    wrapper_dir: str = ""
+    query_prefix: tuple[str, ...] = ()
+    timeout: float = DEFAULT_TIMEOUT
+    """Seconds for one command."""
+
+
+@dataclass(eq=False)
+class Cluster:
+    """One cluster: a client (with its limit of commands at once), a watcher (one ``squeue`` for all jobs), views.
+
+    What the hub does there beside Slurm's answers belongs to it, too: jobs of two clusters may have one number.
+    """
 
     name: str
     """The cluster's name in ``clusters``; empty in a hub that names none."""
@@ -187,6 +209,14 @@ class Connection:
     """Whether Slurm shows this account the jobs of others."""
     accounts: LoginNodeAccounts | None = None
     """Accounts as the cluster knows them; None where this machine does."""
+    submitting: set[str] = field(default_factory=set)
+    """Comments of submissions under way, and of those whose job is looked for; nothing else acts on these jobs."""
+    cancelling: set[str] = field(default_factory=set)
+    """Ids of jobs that are being cancelled; nothing else acts on them."""
+    question: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of the submissions that wait for Slurm one asks at a time: each question may last until it times out."""
+    replaces_comments: bool = False
+    """It showed another comment for the last new job than the one with which that was submitted."""
 
     @property
     def silent(self) -> bool:
@@ -195,51 +225,40 @@ class Connection:
         return self.cluster.silent or (since is not None and (latest is None or since > latest.taken_at))
 
 
-_CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Connection]] = WeakKeyDictionary()
+_CLUSTERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Location, Cluster]] = WeakKeyDictionary()
 
 
-def connection(
-    name: str,
-    *,
-    bin_dir: str,
-    slurm_conf: str,
-    cluster: str,
-    wrapper_dir: str,
-    query_prefix: tuple[str, ...],
-    timeout: float,
-    limit: int,
-) -> Connection:
-    """Return the connection of this event loop for these settings, which is made on first use.
+def cluster_at(at: Location) -> Cluster:
+    """The cluster there, which all servers of this event loop share; made on first use."""
+    clusters = _CLUSTERS.setdefault(asyncio.get_running_loop(), {})
+    if at not in clusters:
+        clusters[at] = _new_cluster(at)
+    return clusters[at]
 
-    ``name`` is the cluster's in ``clusters``, which lines of the log have beside the logger's; ``cluster`` is Slurm's
-    name of it, where the commands need it (``-M``).
-    """
-    connections = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
-    settings = (name, bin_dir, slurm_conf, cluster, wrapper_dir, query_prefix, timeout, limit)
-    if settings not in connections:
-        metrics.export_zeros(name)
-        installation = Installation(
-            bin_dir=bin_dir,
-            slurm_conf=slurm_conf,
-            cluster=cluster,
-            wrapper_dir=wrapper_dir,
-            query_prefix=query_prefix,
-            timeout=timeout,
-            limit=limit,
-            observe=partial(metrics.slurm_command, cluster=name),
-        )
-        log = logging.getLogger(f"{get_logger().name}.{name}" if name else get_logger().name)
-        client = SlurmClient(installation, report=UnreadRecords(log, cluster=name).report)
-        jobs = JobWatcher(client, active_interval=watcher.ACTIVE_INTERVAL, rest_interval=watcher.REST_INTERVAL, log=log)
-        connections[settings] = Connection(
-            name,
-            client,
-            jobs,
-            # a page that gets no answer has the watcher ask at once, so that all pages say the same
-            cluster=ClusterView(client.snapshot, on_silence=jobs.ask_soon, log=log),
-            allocations=SharedView(client.allocations, log=log),
-            operator=SharedView(client.may_extend, log=log),
-            shows_jobs=SharedView(client.sees_jobs_of, log=log),
-            accounts=LoginNodeAccounts(installation) if query_prefix else None,
-        )
-    return connections[settings]
+
+def _new_cluster(at: Location) -> Cluster:
+    metrics.export_zeros(at.name)
+    installation = Installation(
+        bin_dir=at.bin_dir,
+        slurm_conf=at.slurm_conf,
+        cluster=at.req_cluster,
+        wrapper_dir=at.wrapper_dir,
+        query_prefix=at.query_prefix,
+        timeout=at.timeout,
+        limit=COMMANDS_AT_A_TIME,
+        observe=partial(metrics.slurm_command, cluster=at.name),
+    )
+    log = logging.getLogger(f"{get_logger().name}.{at.name}" if at.name else get_logger().name)
+    client = SlurmClient(installation, report=UnreadRecords(log, cluster=at.name).report)
+    jobs = JobWatcher(client, active_interval=watcher.ACTIVE_INTERVAL, rest_interval=watcher.REST_INTERVAL, log=log)
+    return Cluster(
+        at.name,
+        client,
+        jobs,
+        # a page that gets no answer has the watcher ask at once, so that all pages say the same
+        cluster=ClusterView(client.snapshot, on_silence=jobs.ask_soon, log=log),
+        allocations=SharedView(client.allocations, log=log),
+        operator=SharedView(client.may_extend, log=log),
+        shows_jobs=SharedView(client.sees_jobs_of, log=log),
+        accounts=LoginNodeAccounts(installation) if at.query_prefix else None,
+    )

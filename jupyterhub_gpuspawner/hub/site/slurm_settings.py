@@ -14,7 +14,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import job_owner
-from jupyterhub_gpuspawner.hub.site.connection import Connection, connection
+from jupyterhub_gpuspawner.hub.site.connection import Cluster, Location, cluster_at
 from jupyterhub_gpuspawner.hub.site.effective import NOTHING, Effective, OwnSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT
@@ -187,8 +187,6 @@ CONNECTION = ("exec_prefix", "query_prefix", "req_cluster", "slurm_bin_dir", "sl
 """Settings without which a job cannot be found, polled or cancelled."""
 OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
 """Settings of which batchspawner takes the default from the account database."""
-COMMANDS_AT_A_TIME = 8
-"""Slurm commands that run at the same time, for requests of users and of the hub itself."""
 LAB_SAVES = (10, 2)
 """Minutes before a server's end at which JupyterLab saves all open documents."""
 NODE_RETENTION_DAYS = 90
@@ -437,18 +435,19 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         """A setting as the admin wrote it, such as ``c.GPUSlurmSpawner.req_partition``."""
         raise NotImplementedError
 
-    def connection(self, settings: Effective | None = None) -> Connection:
-        """The client of a cluster and its watcher, which all servers there share; by default of this server's."""
+    def connection(self, settings: Effective | None = None) -> Cluster:
+        """The cluster of these settings, by default of this server's; all servers there share it."""
         of = settings or self
-        return connection(
-            of.cluster,
-            bin_dir=of.slurm_bin_dir,
-            slurm_conf=of.slurm_conf,
-            cluster=of.req_cluster,
-            wrapper_dir=of.wrapper_dir,
-            query_prefix=fixed_prefix(of.query_prefix, where="query_prefix"),
-            timeout=self.clusters.get(of.cluster, {}).get("slurm_timeout", self._timeout_of_all),
-            limit=COMMANDS_AT_A_TIME,
+        return cluster_at(
+            Location(
+                of.cluster,
+                bin_dir=of.slurm_bin_dir,
+                slurm_conf=of.slurm_conf,
+                req_cluster=of.req_cluster,
+                wrapper_dir=of.wrapper_dir,
+                query_prefix=fixed_prefix(of.query_prefix, where="query_prefix"),
+                timeout=self.clusters.get(of.cluster, {}).get("slurm_timeout", self._timeout_of_all),
+            )
         )
 
     def as_user(self) -> tuple[str, ...]:

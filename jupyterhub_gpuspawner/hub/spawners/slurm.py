@@ -40,7 +40,7 @@ from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, allowed_groups, job_owner, refuse_root
-from jupyterhub_gpuspawner.hub.site.connection import Connection
+from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import (
     TO_POLL,
     TO_START,
@@ -240,7 +240,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         """
         return {name: build.site_defaults(self._settings(self.effective(name))) for name in self.clusters or [""]}
 
-    def connections(self) -> dict[str, Connection]:
+    def connections(self) -> dict[str, Cluster]:
         """The connection to each cluster by its name; to the only one by an empty name."""
         return {name: self.connection(self.effective(name)) for name in self.clusters or [""]}
 
@@ -300,7 +300,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
 
     # --- the job --------------------------------------------------------------------------------
 
-    async def account(self, settings: build.JobSettings | None = None, connection: Connection | None = None) -> Account:
+    async def account(self, settings: build.JobSettings | None = None, connection: Cluster | None = None) -> Account:
         """Home and shell of the job's user, by default the server's; raises ConfigError if there is no such account."""
         name = self._username or self.user.name
         home = (settings or self).req_homedir.replace("{username}", name)
@@ -346,7 +346,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
     def cancel_in_background(self) -> None:
         """Cancel the job, and try again until that works."""
         cancel = self.cancellation(self._username or self.user.name, self.watch.identity)
-        in_background(submission.cancel_surely(self.job_id, cancel, cluster=self.cluster))
+        in_background(submission.cancel_surely(self.connection(), self.job_id, cancel))
 
     # --- JupyterHub's contract ------------------------------------------------------------------
 
@@ -440,14 +440,13 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         for note in job.notes:
             self.log.warning("Batch script of %s: %s", self._log_name, note)
         job_id = await submission.submit(
-            self.connection().client,
+            self.connection(),
             job,
             prefix=self.as_user(),
             environment=self.job_environment(account),
             cancel=self.cancellation(self._username, job.identity, trusted_until=None),
             on_silence=self._keep_for_later,
             renewed=partial(self._renewed_job, account),
-            cluster=self.cluster,
         )
         self.attempt.unanswered = None
         self.watch.submitted(job_id, job.identity, trusted=submission.TRUSTED)
@@ -479,8 +478,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         """Have no job of the attempts before a restart of the hub run beside the one that is submitted now."""
         settings = self.effective(self.attempt.submitted_on)
         cancel = {job: self.cancellation(self._username, job, on=settings) for job in self.attempt.submissions}
-        client = self.connection(settings).client
-        await submission.without_jobs(client, cancel, self._keep_for_later, cluster=self.attempt.submitted_on)
+        await submission.without_jobs(self.connection(settings), cancel, self._keep_for_later)
 
     async def _account_when_slurm_answers(self) -> Account:
         """The job's account. Waits for Slurm, if that is known to be silent, or is needed to look the account up."""
@@ -488,17 +486,17 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         if connection.silent:
             try:
                 async with timeout(submission.FIRST_SEARCH_SECONDS):
-                    await submission.until_answer(connection.client, self._keep_for_later)
+                    await submission.until_answer(connection, self._keep_for_later)
             except asyncio.TimeoutError:
                 self._keep_for_later(SlurmUnavailable("Slurm has not answered the hub's last question."))
-                await submission.until_answer(connection.client, self._keep_for_later)
+                await submission.until_answer(connection, self._keep_for_later)
         while True:
             try:
                 return await self.account()
             except SlurmUnavailable as error:
                 self._keep_for_later(error)
                 await asyncio.sleep(submission.ANSWER_SECONDS)
-                await submission.until_answer(connection.client, self._keep_for_later)
+                await submission.until_answer(connection, self._keep_for_later)
 
     def _keep_for_later(self, error: SlurmUnavailable) -> None:
         """Slurm does not take the job now: pages say so, and that the server starts when Slurm answers."""
@@ -663,19 +661,19 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
             await cancel(job_id)
         except GPUSpawnerError:  # JupyterHub forgets the server all the same, and may have done so meanwhile
             self.explained.stop_unconfirmed()
-            in_background(self._cancel_later(job_id, cancel, self.cluster))
+            in_background(self._cancel_later(self.connection(), job_id, cancel))
             return
         if not now:
             await self.explained.keep_log_of_stop()
             await first_of(self.watch.until_ending(), asyncio.sleep(STOP_PATIENCE_SECONDS))
 
-    async def _cancel_later(self, job_id: str, cancel: submission.Cancellation, cluster: str) -> None:
+    async def _cancel_later(self, cluster: Cluster, job_id: str, cancel: submission.Cancellation) -> None:
         """Cancel the job of a server that was stopped already; its card then no longer says that it may run.
 
         JupyterHub has dropped this spawner by then, and may have made another one, which pages show and which may have
         started another job since.
         """
-        await submission.cancel_surely(job_id, cancel, cluster=cluster)
+        await submission.cancel_surely(cluster, job_id, cancel)
         spawner = self.user.spawners.get(self.name, self)
         if spawner.explained.stop_confirmed(job_id):
             spawner.row.store_soon()

@@ -101,7 +101,7 @@ class Readiness:
         submitted = self.job.submitted_as if self.attempt.restored_at is None else None
         if status is not None and submitted is not None and not self._comment_checked:
             self._comment_checked = True
-            check_comment(self.spawner.connection().client, status, submitted, self.spawner.log)
+            check_comment(self.spawner.connection(), status, submitted, self.spawner.log)
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
         if status is not None and status.phase is Phase.QUEUED:

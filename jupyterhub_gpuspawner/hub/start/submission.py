@@ -17,8 +17,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeVar
-from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Column, Connection, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
@@ -27,6 +25,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import (
     SECONDS,
     TABLES,
@@ -43,7 +42,6 @@ from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import PREFIX, Job, JobIdentity
 
 Cancel = Callable[[str], Awaitable[None]]
-Key = TypeVar("Key")
 
 PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between tries; the last one repeats."""
@@ -60,14 +58,10 @@ SUBMISSIONS = 3
 """How often sbatch is run for one start: a slurmctld that answers other questions all the time has another fault."""
 ANSWER_SECONDS = 2.0
 """Seconds between two questions whether Slurm answers again."""
-SUBMITTING: set[str] = set()
-"""Comments of submissions under way, and of those whose job is looked for; nothing else acts on these jobs."""
-CANCELLING: set[tuple[str, str]] = set()
-"""Jobs that are being cancelled, each by the name of its cluster and its id; nothing else acts on them."""
 
 
 async def submit(
-    client: SlurmClient,
+    cluster: Cluster,
     job: BatchJob,
     *,
     prefix: Sequence[str],
@@ -75,13 +69,12 @@ async def submit(
     cancel: Cancel,
     on_silence: Callable[[SlurmUnavailable], None],
     renewed: Callable[[], Awaitable[BatchJob]],
-    cluster: str = "",
 ) -> str:
     """Submit ``job`` and return its id; ``on_silence`` is called with the error of an sbatch that got no answer.
 
     Once Slurm answers again, and before each further sbatch, ``renewed`` returns the same job as it is to be made then.
     The start fails with what that raises, such as RequestError where its user may not have it any more; a job that is
-    there is cancelled. ``cluster`` is the name of its cluster.
+    there is cancelled.
 
     It waits until Slurm answers: the caller limits that time. Raises what :meth:`SlurmClient.submit` raises, and
     SlurmUnavailable only where nobody could say later whose a job is that this sbatch made.
@@ -90,43 +83,38 @@ async def submit(
     up after the start has failed, or beside another one, is cancelled, and so is the job of a submission that was
     cancelled.
     """
-    SUBMITTING.add(job.tag)
+    cluster.submitting.add(job.tag)
     for attempt in range(1, SUBMISSIONS + 1):
         if attempt > 1:
             try:
                 job = await renewed()
             except BaseException:
-                work = _search(client, job, cancel, SEARCHES, cluster)
-                in_background(_looking_after(SUBMITTING, job.tag, work))
+                in_background(_looking_after(cluster, job, _search(cluster, job, cancel, SEARCHES)))
                 raise
-        submission = asyncio.ensure_future(_submitted(client, job, prefix, environment))
+        submission = asyncio.ensure_future(_submitted(cluster.client, job, prefix, environment))
         try:
             job_id = await asyncio.shield(submission)
         except asyncio.CancelledError:
-            in_background(
-                _looking_after(SUBMITTING, job.tag, _cancel_when_submitted(submission, client, job, cancel, cluster))
-            )
+            in_background(_looking_after(cluster, job, _cancel_when_submitted(submission, cluster, job, cancel)))
             raise
         except _Failed as failed:
             try:
-                job_id = await _job_of_unanswered(client, job, failed, on_silence, last=attempt == SUBMISSIONS)
+                job_id = await _job_of_unanswered(cluster, job, failed, on_silence, last=attempt == SUBMISSIONS)
             except (_Failed, asyncio.CancelledError) as error:
-                in_background(
-                    _looking_after(SUBMITTING, job.tag, _search(client, job, cancel, failed.searches, cluster))
-                )
+                in_background(_looking_after(cluster, job, _search(cluster, job, cancel, failed.searches)))
                 raise (failed.error if error is failed else error) from failed.error.__cause__
             if job_id:
                 try:
                     await renewed()  # its user may have lost the right while Slurm did not answer
                 except BaseException:
-                    in_background(cancel_surely(job_id, cancel, cluster=cluster))
-                    SUBMITTING.discard(job.tag)
+                    in_background(cancel_surely(cluster, job_id, cancel))
+                    cluster.submitting.discard(job.tag)
                     raise
         if job_id:
             break
     if attempt > 1:
-        in_background(_looking_after(SUBMITTING, job.tag, _search(client, job, cancel, SEARCHES, cluster, own=job_id)))
-    SUBMITTING.discard(job.tag)  # the caller stores the id before anything else happens in the loop
+        in_background(_looking_after(cluster, job, _search(cluster, job, cancel, SEARCHES, own=job_id)))
+    cluster.submitting.discard(job.tag)  # the caller stores the id before anything else happens in the loop
     return job_id
 
 
@@ -143,16 +131,12 @@ class _Failed(Exception):
         self.uncertain = False
 
 
-_QUESTIONS: WeakKeyDictionary[SlurmClient, asyncio.Lock] = WeakKeyDictionary()
-"""Of the submissions that wait for Slurm one asks at a time: each question may last until it times out."""
-
-
-async def until_answer(client: SlurmClient, on_silence: Callable[[SlurmUnavailable], None]) -> None:
+async def until_answer(cluster: Cluster, on_silence: Callable[[SlurmUnavailable], None]) -> None:
     """Wait until Slurm answers a question; tries for ever. ``on_silence`` is called with the error of each try."""
     while True:
         try:
-            async with _QUESTIONS.setdefault(client, asyncio.Lock()):
-                await client.config()
+            async with cluster.question:
+                await cluster.client.config()
         except GPUSpawnerError as error:
             if not isinstance(error, SlurmUnavailable) or isinstance(error, CommandMissing):
                 return  # not silence, and the next command says what it is
@@ -163,7 +147,7 @@ async def until_answer(client: SlurmClient, on_silence: Callable[[SlurmUnavailab
 
 
 async def _job_of_unanswered(
-    client: SlurmClient,
+    cluster: Cluster,
     job: BatchJob,
     failed: _Failed,
     on_silence: Callable[[SlurmUnavailable], None],
@@ -175,7 +159,7 @@ async def _job_of_unanswered(
     Raises ``failed`` where sbatch was answered, where it was the ``last`` one and has made none, and where it cannot be
     known whether a job is this start's.
     """
-    error, identifiable = failed.error, job.identity.name or client not in REPLACING
+    error, identifiable = failed.error, job.identity.name or not cluster.replaces_comments
     if not isinstance(error, SlurmUnavailable) or isinstance(error, CommandMissing):
         raise failed
     if failed.uncertain or not identifiable:
@@ -186,8 +170,8 @@ async def _job_of_unanswered(
         while jobs is None:
             await asyncio.sleep(ANSWER_SECONDS)
             with suppress(GPUSpawnerError):
-                async with _QUESTIONS.setdefault(client, asyncio.Lock()):
-                    jobs = await client.jobs_of_start(job.identity)
+                async with cluster.question:
+                    jobs = await cluster.client.jobs_of_start(job.identity)
         job_id = _own(job, jobs, failed)
         if job_id:
             return job_id
@@ -211,11 +195,7 @@ def _own(job: BatchJob, jobs: Mapping[str, Job], failed: _Failed) -> str:
 
 
 async def without_jobs(
-    client: SlurmClient,
-    cancel: Mapping[JobIdentity, Cancel],
-    on_silence: Callable[[SlurmUnavailable], None],
-    *,
-    cluster: str = "",
+    cluster: Cluster, cancel: Mapping[JobIdentity, Cancel], on_silence: Callable[[SlurmUnavailable], None]
 ) -> None:
     """Return once Slurm's answers say that none of these jobs is there; one that is there is cancelled first.
 
@@ -226,13 +206,13 @@ async def without_jobs(
     answers, found = 0, set[str]()
     while answers < ANSWERS:
         try:
-            async with _QUESTIONS.setdefault(client, asyncio.Lock()):
-                jobs = {job_id: own for own in cancel for job_id in await client.jobs_of_start(own)}
+            async with cluster.question:
+                jobs = {job_id: own for own in cancel for job_id in await cluster.client.jobs_of_start(own)}
             for job_id, identity in jobs.items():
                 if job_id not in found:
                     found.add(job_id)
                     get_logger().warning("Job %s (%s) has lost its start: cancelling it", job_id, identity.tag)
-                    metrics.lost_job("orphan", cluster=cluster)
+                    metrics.lost_job("orphan", cluster=cluster.name)
                 await cancel[identity](job_id)
         except SlurmUnavailable as error:
             on_silence(error)
@@ -242,12 +222,12 @@ async def without_jobs(
             await asyncio.sleep(ANSWER_SECONDS)
 
 
-async def _looking_after(under_way: set[Key], key: Key, work: Awaitable[None]) -> None:
-    under_way.add(key)
+async def _looking_after(cluster: Cluster, job: BatchJob, work: Awaitable[None]) -> None:
+    cluster.submitting.add(job.tag)
     try:
         await work
     finally:
-        under_way.discard(key)
+        cluster.submitting.discard(job.tag)
 
 
 async def _submitted(client: SlurmClient, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -267,43 +247,45 @@ async def _submitted(client: SlurmClient, job: BatchJob, prefix: Sequence[str], 
 
 
 async def _cancel_when_submitted(
-    submission: asyncio.Future[str], client: SlurmClient, job: BatchJob, cancel: Cancel, cluster: str
+    submission: asyncio.Future[str], cluster: Cluster, job: BatchJob, cancel: Cancel
 ) -> None:
     try:
         job_id = await submission
     except _Failed as failed:
-        await _search(client, job, cancel, failed.searches, cluster)
+        await _search(cluster, job, cancel, failed.searches)
     else:
         get_logger().info("The start of %s was cancelled: cancelling job %s", job.tag, job_id)
-        metrics.lost_job("start given up", cluster=cluster)
-        await cancel_surely(job_id, cancel, cluster=cluster)
+        metrics.lost_job("start given up", cluster=cluster.name)
+        await cancel_surely(cluster, job_id, cancel)
 
 
-async def _search(
-    client: SlurmClient, job: BatchJob, cancel: Cancel, questions: int, cluster: str, *, own: str = ""
-) -> None:
+async def _search(cluster: Cluster, job: BatchJob, cancel: Cancel, questions: int, *, own: str = "") -> None:
     """Cancel jobs of this start other than ``own``, if one shows up within so many answers of Slurm."""
     for attempt in range(SEARCHES):
         if not questions:
             return
         await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
         with suppress(GPUSpawnerError):
-            jobs = [job_id for job_id in await client.jobs_of_start(job.identity) if job_id != own]
+            jobs = [job_id for job_id in await cluster.client.jobs_of_start(job.identity) if job_id != own]
             questions -= 1
             for job_id in jobs:
                 get_logger().warning("sbatch failed, but created job %s (%s): cancelling it", job_id, job.tag)
-                metrics.lost_job("sbatch unanswered", cluster=cluster)
-                await cancel_surely(job_id, cancel, cluster=cluster)
+                metrics.lost_job("sbatch unanswered", cluster=cluster.name)
+                await cancel_surely(cluster, job_id, cancel)
             if jobs:
                 return
 
 
-async def cancel_surely(job_id: str, cancel: Cancel, *, cluster: str = "") -> None:
+async def cancel_surely(cluster: Cluster, job_id: str, cancel: Cancel) -> None:
     """Cancel a job on this cluster, and try again until that works; a hub that is restarted finds the job again.
 
     A refusal is tried again, too: slurmctld may not find the account for a while, and an admin may mend the rights.
     """
-    await _looking_after(CANCELLING, (cluster, job_id), _cancel_until_done(job_id, cancel))
+    cluster.cancelling.add(job_id)
+    try:
+        await _cancel_until_done(job_id, cancel)
+    finally:
+        cluster.cancelling.discard(job_id)
 
 
 async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
@@ -319,21 +301,14 @@ async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
             return
 
 
-REPLACING: WeakSet[SlurmClient] = WeakSet()
-"""The clusters that show another comment for the last job than the one with which it was submitted."""
-
-
-def check_comment(client: SlurmClient, job: Job, submitted: JobIdentity, log: logging.Logger) -> None:
+def check_comment(cluster: Cluster, job: Job, submitted: JobIdentity, log: logging.Logger) -> None:
     """Note whether the cluster keeps comments of jobs, by its first answer about a new one.
 
     Logged where a cluster begins to replace them. A user can change the comment of a job later.
     """
-    if job.tag == submitted.tag:
-        REPLACING.discard(client)
+    known, cluster.replaces_comments = cluster.replaces_comments, job.tag != submitted.tag
+    if known or not cluster.replaces_comments:
         return
-    if client in REPLACING:
-        return
-    REPLACING.add(client)
     if submitted.name and job.name == submitted.name:
         what = "Jobs are found again by their name instead."
     else:

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site.connection import FIRST_PAUSE, LATE, ClusterView, Connection, UnreadRecords
+from jupyterhub_gpuspawner.hub.site.connection import FIRST_PAUSE, LATE, Cluster, ClusterView, UnreadRecords
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
 
 
@@ -199,7 +199,7 @@ def test_pages_say_the_same_whoever_asked(
     watcher: Any = SimpleNamespace(unanswered_since=since)
     cluster: Any = SimpleNamespace(silent=silent, latest=latest)
 
-    connection = Connection("", unused, watcher, cluster, allocations=unused, operator=unused, shows_jobs=unused)
+    connection = Cluster("", unused, watcher, cluster, allocations=unused, operator=unused, shows_jobs=unused)
     assert connection.silent is expected
 
 

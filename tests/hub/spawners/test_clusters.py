@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT
@@ -148,6 +150,24 @@ async def test_a_cluster_has_one_connection_with_its_own_time_out() -> None:
     assert own.client.installation.timeout == 30
     assert all(connection is own for connection in (spawner.connection(), other.connections()["cedar"]))
     assert other.connection().client.installation.timeout == DEFAULT_TIMEOUT
+
+
+async def test_a_job_of_the_same_number_on_another_cluster_is_another_job() -> None:
+    """Clusters count their jobs each for itself: a cancellation on one says nothing of the others."""
+    clusters = spawner_of(CLUSTERS).connections()
+    never = asyncio.Event()
+
+    async def cancel(_job_id: str) -> None:
+        await never.wait()
+
+    work = asyncio.create_task(cancel_surely(clusters["juniper"], "12", cancel))
+    await asyncio.sleep(0)
+    cancelling = {name: cluster.cancelling for name, cluster in spawner_of(CLUSTERS).connections().items()}
+
+    assert cancelling == {"juniper": {"12"}, "cedar": set()}
+    never.set()
+    await work
+    assert cancelling == {"juniper": set(), "cedar": set()}
 
 
 REFUSED = {*CONNECTION, "clusters"} - {"req_cluster"}

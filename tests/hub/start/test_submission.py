@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jupyterhub import orm
@@ -22,6 +23,7 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
+from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.hub.start.submission import (
@@ -38,6 +40,12 @@ from tests.fixtures.databases import hub_session, new_database, session_of
 TAG = "jupyterhub-gpuspawner/demo/ann/#1"
 IDENTITY = JobIdentity(owner="ann", uid=1001, tag=TAG)
 JOB = BatchJob("#!/bin/bash\n", (), TAG, IDENTITY)
+
+
+def cluster_of(client: Any) -> Cluster:
+    """A cluster that this client asks."""
+    unused: Any = None
+    return Cluster("", client, unused, unused, allocations=unused, operator=unused, shows_jobs=unused)
 
 
 class Slurm:
@@ -57,6 +65,7 @@ class Slurm:
         self.right: Exception | None = None
         """Why the user may not have the job any more."""
         self.asked = 0
+        self.cluster = cluster_of(self)
 
     async def renewed(self) -> BatchJob:
         self.asked += 1
@@ -85,7 +94,7 @@ class Slurm:
 
 def submission_task(slurm: Slurm) -> asyncio.Task[str]:
     submission = submit(
-        slurm,  # type: ignore[arg-type]
+        slurm.cluster,
         JOB,
         prefix=(),
         environment={},
@@ -150,7 +159,7 @@ async def test_a_job_that_cannot_be_seen_at_once_is_looked_for_however_sbatch_fa
     await settle()
 
     assert slurm.cancelled == ["13"]
-    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
+    assert (set(), set()) == (slurm.cluster.submitting, slurm.cluster.cancelling)
 
 
 async def test_the_submission_waits_for_slurm_and_uses_the_job_that_sbatch_has_made() -> None:
@@ -161,7 +170,7 @@ async def test_the_submission_waits_for_slurm_and_uses_the_job_that_sbatch_has_m
 
     assert await submission_task(slurm) == "13"
     assert (slurm.submissions, slurm.silences, slurm.cancelled) == (1, [unanswered], [])
-    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
+    assert (set(), set()) == (slurm.cluster.submitting, slurm.cluster.cancelling)
 
 
 class Back(Slurm):
@@ -189,7 +198,7 @@ async def test_the_submission_is_made_again_once_it_is_certain_that_there_is_no_
     await settle()
 
     assert slurm.cancelled == []
-    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
+    assert (set(), set()) == (slurm.cluster.submitting, slurm.cluster.cancelling)
 
 
 LOST = RequestError("It is reserved for the group vision.", field="profile")
@@ -206,8 +215,8 @@ async def test_who_has_lost_the_right_meanwhile_gets_no_second_sbatch() -> None:
     await settle()
 
     assert (slurm.submissions, slurm.asked, slurm.cancelled) == (1, 1, ["19"])
-    assert set() == submission.SUBMITTING
-    assert set() == submission.CANCELLING
+    assert slurm.cluster.submitting == set()
+    assert slurm.cluster.cancelling == set()
 
 
 async def test_who_has_lost_the_right_meanwhile_gets_no_job_that_an_unanswered_sbatch_has_made() -> None:
@@ -220,8 +229,8 @@ async def test_who_has_lost_the_right_meanwhile_gets_no_job_that_an_unanswered_s
     await settle()
 
     assert (slurm.submissions, slurm.asked, slurm.cancelled) == (1, 1, ["13"])
-    assert set() == submission.SUBMITTING
-    assert set() == submission.CANCELLING
+    assert slurm.cluster.submitting == set()
+    assert slurm.cluster.cancelling == set()
 
 
 async def test_a_start_that_slurm_takes_at_once_asks_nothing_again() -> None:
@@ -271,7 +280,7 @@ async def test_a_job_of_a_start_before_a_restart_has_gone_before_the_next_one_is
 ) -> None:
     """Slurm has to say so three times in a row; each of its silences is told."""
     slurm = Earlier(*answers)
-    await submission.without_jobs(slurm, {IDENTITY: slurm.cancel}, slurm.silences.append)  # type: ignore[arg-type]
+    await submission.without_jobs(cluster_of(slurm), {IDENTITY: slurm.cancel}, slurm.silences.append)
 
     assert (slurm.asked, slurm.cancelled, len(slurm.silences)) == (asked, cancelled, silences)
 
@@ -291,7 +300,7 @@ async def test_only_silence_is_waited_for(answer: Exception | None) -> None:
                 raise error
 
     silences: list[SlurmUnavailable] = []
-    await submission.until_answer(Questions(), silences.append)  # type: ignore[arg-type]
+    await submission.until_answer(cluster_of(Questions()), silences.append)
 
     assert [str(error) for error in silences] == ["No answer.", "Still none."]
 
@@ -329,7 +338,7 @@ async def test_without_a_mark_of_its_own_no_job_is_submitted_twice(caplog: pytes
     clusters = [Slurm(SlurmUnavailable("sbatch got no answer.")) for _ in range(2)]
     for job in (replaced, shown, replaced):
         for _ in range(2):  # each new job is looked at
-            submission.check_comment(clusters[0], job, IDENTITY, logging.getLogger())  # type: ignore[arg-type]
+            submission.check_comment(clusters[0].cluster, job, IDENTITY, logging.getLogger())
         for slurm in clusters:
             slurm.submissions = 0
             slurm.silences.clear()
@@ -402,7 +411,7 @@ async def test_a_start_that_is_given_up_at_any_step_has_its_job_or_none(steps: i
 
     assert (slurm.there, start.cancelled(), slurm.cancelled) in [(True, True, ["18"]), (True, False, [])]
     assert start.cancelled() or start.result() == "18"
-    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
+    assert (set(), set()) == (slurm.cluster.submitting, slurm.cluster.cancelling)
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["while sbatch runs", "while it waits for Slurm"])
@@ -433,7 +442,7 @@ async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
     await settle()
 
     assert (slurm.queries, slurm.cancelled) == (1, [])
-    assert (set(), set()) == (submission.SUBMITTING, submission.CANCELLING)
+    assert (set(), set()) == (slurm.cluster.submitting, slurm.cluster.cancelling)
 
 
 async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -449,7 +458,7 @@ async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFix
             raise troubles.pop(0)
 
     with caplog.at_level("INFO"):
-        await cancel_surely("17", cancel)
+        await cancel_surely(cluster_of(None), "17", cancel)
 
     assert [record.getMessage() for record in caplog.records] == [
         "Job 17 is not cancelled yet; the hub will try again: No answer.",

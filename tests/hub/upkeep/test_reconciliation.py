@@ -14,7 +14,6 @@ from sqlalchemy.exc import OperationalError
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, servers_on_removed, state_job_ids
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
@@ -54,14 +53,12 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("changed", "is_orphan"), CASES.values(), ids=CASES.keys())
-async def test_which_jobs_belong_to_no_server(
-    changed: dict[str, Any], is_orphan: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_which_jobs_belong_to_no_server(changed: dict[str, Any], is_orphan: bool) -> None:
     """It has not ended, its mark and recorded start are this hub's, its user owns it, and it has no server or start."""
-    monkeypatch.setattr(submission, "SUBMITTING", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
     job = Job(**{"job_id": "12", "phase": Phase.QUEUED, "user": "ann", "tag": TAG, **changed})
     site = Site(job, starts=(START, f"{MARK}-22222222"))
     site.in_memory.add("7")
+    site.submitting.add(f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222")
     check = reconciliation(site)
     await check.run_once()
     await check.run_once()
@@ -110,13 +107,15 @@ class Site:
         self.recorded = {start: RecordedStart("ann", "") for start in starts}
         self.faults = [fault] if fault else []
         self.in_memory: set[str] = set()
+        self.submitting: set[str] = set()
+        self.cancelling: set[str] = set()
         self.in_database: set[str] = set()
         self.at_the_question: Callable[[], None] = lambda: None
         self.cancelled: list[tuple[str, str]] = []
         self.notified: list[str] = []
 
     def connection(self, _settings: object = None) -> Any:
-        return SimpleNamespace(client=self)
+        return SimpleNamespace(client=self, submitting=self.submitting, cancelling=self.cancelling)
 
     async def every_job(self) -> dict[str, Job]:
         self.at_the_question()
@@ -199,32 +198,16 @@ async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None
     assert site.cancelled == []
 
 
-async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_submission_under_way_is_left_alone() -> None:
     """Its job exists before its id is stored; and a job that is being cancelled is not cancelled twice."""
-    monkeypatch.setattr(submission, "SUBMITTING", {TAG})
-    monkeypatch.setattr(submission, "CANCELLING", {("", "13")})
     named = Job("14", Phase.RUNNING, user="ann", tag="project 7", name=NAME)
     site = Site(JOB, Job("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"), named, starts=(START, f"{START}9"))
+    site.submitting, site.cancelling = {TAG}, {"13"}
     check = reconciliation(site)
     await check.run_once()
     await check.run_once()
 
     assert site.cancelled == []
-
-
-@pytest.mark.parametrize(("cancelled_on", "left_alone"), [("juniper", True), ("cedar", False), ("", False)])
-async def test_a_job_of_the_same_number_on_another_cluster_is_another_job(
-    cancelled_on: str, left_alone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Clusters count their jobs each for itself: a cancellation on one says nothing of the others."""
-    monkeypatch.setattr(submission, "CANCELLING", {(cancelled_on, "12")})
-    site = Site(JOB)
-    site.cluster = "juniper"
-    check = reconciliation(site)
-    await check.run_once()
-    await check.run_once()
-
-    assert site.cancelled == ([] if left_alone else [("ann", "12")])
 
 
 async def test_slurm_does_not_answer() -> None:
