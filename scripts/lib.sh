@@ -65,7 +65,7 @@ apt_install() (
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
         as_root chmod 755 "$policy"
     fi
-    install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@")
+    install=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "$@")
     # The first attempt fails if the package lists are absent or outdated.
     as_root "${install[@]}" >/dev/null 2>&1 </dev/null && exit 0
     quietly as_root apt-get update -qq
@@ -131,17 +131,21 @@ virtual_environment() {
     (umask 022 && chmod 755 "$folder")
 }
 
-# python_packages EXTRAS: install this package with these extras, or with none, editable.
+# python_packages EXTRAS [PIP OPTION...]: install this package with these extras, or with none, editable.
 python_packages() {
-    local stamp=$venv/.installed-$1 state python
+    local wanted extra state python missing=
     python=$(readlink -f "$venv")/bin/python # by the path that all users can follow: the commands get it as interpreter
     state=$(cat pyproject.toml scripts/lib.sh | sha256sum; "$python" --version; pwd -P)
-    [ "$(cat "$stamp" 2>/dev/null)" = "$state" ] && return
+    IFS=, read -ra wanted <<<"$1"
+    for extra in "${wanted[@]:-}"; do
+        [ "$(cat "$venv/.installed-$extra" 2>/dev/null)" = "$state" ] || missing=1
+    done
+    [ -n "$missing" ] || return 0
     "$python" -m pip --version >/dev/null 2>&1 || quietly "$python" -m ensurepip
-    say "Installing Python packages (a minute or two)"
-    (umask 022 && quietly "$python" -m pip install --disable-pip-version-check --quiet -e ".${1:+[$1]}") ||
+    say "Installing Python packages in $venv (a minute or two)"
+    (umask 022 && quietly "$python" -m pip install --disable-pip-version-check --quiet "${@:2}" -e ".${1:+[$1]}") ||
         fail "pip could not install the Python packages"
-    printf '%s\n' "$state" >"$stamp"
+    for extra in "${wanted[@]:-}"; do printf '%s\n' "$state" >"$venv/.installed-$extra"; done
 }
 
 # --- environments with other versions ------------------------------------------------------------------
@@ -298,9 +302,6 @@ check() {
 
 # what a test needs beyond its own process: the markers of pyproject.toml
 REAL='slurm or hub or browser or users or gpu or vm'
-
-# where tests go through the list of extensions, or through all modules; what others test cannot import it
-KNOW_EXTENSIONS=(tests/test_extension.py tests/cli tests/check tests/docs tests/hub tests/extensions)
 
 # run_tests FOLDER CHOICE [PYTEST OPTION...]: run the tests whose markers match the expression CHOICE, with the output of
 # each part in FOLDER. Those that start nothing come first, one process for each of two cores. The others wait more than
