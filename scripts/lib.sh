@@ -303,6 +303,10 @@ check() {
 # what a test needs beyond its own process: the markers of pyproject.toml
 REAL='slurm or hub or browser or users or gpu or vm'
 
+# marked MARKERS: print the modules in which one of these markers is written (see REAL). pytest imports no others then: it
+# takes half a minute for all. A marker that comes from elsewhere is an error of tests/conftest.py.
+marked() { grep -rlE --include='test_*.py' --exclude-dir=nightly "mark\.(${1// or /|})\b" tests; }
+
 # run_tests FOLDER CHOICE [PYTEST OPTION...]: run the tests whose markers match the expression CHOICE, with the output of
 # each part in FOLDER. Those that start nothing come first, one process for each of two cores. The others wait more than
 # they compute, so five processes share the cores: three for those with a real Slurm or hub, one for those in a browser,
@@ -314,10 +318,12 @@ run_tests() {
     say "Tests of single parts (two at a time)"
     "${pytest[@]}" -n 2 -m "($choice) and not ($REAL)" | tee "$folder/parts" || status=1
     for part in browser vm; do
-        { "${pytest[@]}" -m "($choice) and $part" >"$folder/$part" 2>&1 || [ $? = 5 ] || : >"$folder/.$part-failed"; } & # 5: there are none
+        # shellcheck disable=SC2046 # a list
+        { "${pytest[@]}" -m "($choice) and $part" $(marked "$part") >"$folder/$part" 2>&1 || [ $? = 5 ] || : >"$folder/.$part-failed"; } & # 5: there are none
     done
     say "Tests with a real Slurm and hub (three at a time), and beside them those in a browser"
-    "${pytest[@]}" -n 3 --dist worksteal --durations=25 -m "($choice) and ($REAL) and not (browser or vm)" |
+    # shellcheck disable=SC2046 # a list
+    "${pytest[@]}" -n 3 --dist worksteal --durations=25 -m "($choice) and ($REAL) and not (browser or vm)" $(marked "$REAL") |
         tee "$folder/real" || status=1
     wait
     for part in browser vm; do

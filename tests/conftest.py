@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,11 +40,25 @@ def quarantined() -> dict[str, str]:
     return {test: reason.strip() for test, _, reason in (line.partition(" ") for line in lines)}
 
 
+REAL = ("slurm", "hub", "browser", "users", "gpu", "vm")
+"""The markers by whose text scripts/lib.sh finds the modules that it has pytest import."""
+
+
+@cache
+def _marks_in(path: Path) -> set[str]:
+    return set(re.findall(r"\bmark\.(\w+)", path.read_text()))
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests in a browser come last, and tests in quarantine are for the night."""
     quarantine = quarantined()
     for item in items:
+        unwritten = {mark.name for mark in item.iter_markers() if mark.name in REAL} - _marks_in(item.path)
+        if unwritten:
+            raise pytest.UsageError(
+                f"{item.nodeid}: {sorted(unwritten)} must be written as pytest.mark.... in its module"
+            )
         if item.nodeid.partition("[")[0] in quarantine:
             item.add_marker(pytest.mark.nightly)
     # Playwright's loop runs on in this thread, and no other can run beside it.
