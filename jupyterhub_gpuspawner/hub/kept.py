@@ -149,6 +149,6 @@ def give_up(spawner: GPUSlurmSpawner) -> None:
 
 
 def begin_kept_starts(app: JupyterHub) -> None:
-    """Go on with them once the hub has started."""
+    """Go on with starts that Slurm had not taken when the hub ended, once the hub has started."""
     if starts_slurm_jobs(app.spawner_class):
         every(app, 0, KeptStarts(app).go_on, "Going on with starts that were kept")

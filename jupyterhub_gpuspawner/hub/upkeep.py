@@ -271,7 +271,7 @@ def _cluster_in(state: Any) -> str:
 
 
 def begin_reconciliation(app: JupyterHub) -> None:
-    """Begin the checks of each cluster that profiles submit jobs to. There may be no spawner if nobody has a server."""
+    """Look on each cluster that profiles submit jobs to for jobs of this hub that belong to no server."""
     if not starts_slurm_jobs(app.spawner_class):
         return
 
@@ -357,7 +357,7 @@ class Unfinished:
 
 
 def begin_unfinished(app: JupyterHub) -> None:
-    """Begin the checks."""
+    """Look every few seconds for starts and stops that JupyterHub has left unfinished, and finish them."""
     if starts_slurm_jobs(app.spawner_class):
         every(app, UNWATCHED_SECONDS, Unfinished(app).run_once, "The check for servers that are not polled")
 

@@ -63,6 +63,6 @@ class VisibleText(logging.Filter):
 
 
 def show_all_text(app: JupyterHub) -> None:
-    """Do so in the log of a hub whose configuration has been read."""
+    """Have each line of the log of a hub whose configuration has been read show what does not print."""
     for handler in app.log.handlers:
         handler.addFilter(VisibleText(handler))
