@@ -63,7 +63,7 @@ from jupyterhub_gpuspawner.hub.job.events import (
 from jupyterhub_gpuspawner.hub.job.session import Session as ServerSession
 from jupyterhub_gpuspawner.hub.site.database import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, KeptStart, Moment
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.hub.upkeep import keep_slugs
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
@@ -295,6 +295,13 @@ def ended() -> GPUProfilesSpawner:
     return server
 
 
+def kept() -> GPUProfilesSpawner:
+    """A server whose start is kept, since Slurm did not answer; its last sbatch may have made a job."""
+    server = spawner()
+    server.kept = KeptStart(Moment(NOW, 1000.5, "a-boot-id"), 300.0, "cedar", (IDENTITY,))
+    return server
+
+
 def local() -> GPUProfilesSpawner:
     """A server on the hub's machine."""
     server = started(kind="local")
@@ -310,7 +317,7 @@ def of_another_package() -> GPUProfilesSpawner:
     return server
 
 
-SERVERS = {make.__name__: make for make in (running, waiting, ended, local, of_another_package)}
+SERVERS = {make.__name__: make for make in (running, waiting, kept, ended, local, of_another_package)}
 
 
 def state_of(server: GPUProfilesSpawner) -> dict[str, Any]:
