@@ -2,7 +2,7 @@
 
 The criteria, in order: the slowest link of the best ring, the mean bandwidth of all pairs, the distance from the
 granted CPUs, the fewest NUMA nodes, the links that are left for the next job, the lowest positions. For a single GPU
-the first two do not apply, so the CPUs decide. The search is exact and deterministic.
+the first two do not apply, so the CPUs decide. The search is deterministic, and exact for up to eight granted GPUs.
 
 GPUs are indices into ``topology.gpus``; NUMA nodes and CPUs are kernel numbers.
 """
@@ -10,41 +10,35 @@ GPUs are indices into ``topology.gpus``; NUMA nodes and CPUs are kernel numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations
+from math import comb
+from operator import add
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.placement import ring
 from jupyterhub_gpuspawner.placement.affinity import aligned, home, ways
-from jupyterhub_gpuspawner.placement.ring import gbps
+from jupyterhub_gpuspawner.placement.rates import gbps
+from jupyterhub_gpuspawner.placement.ring import best_ring, slowest_at_most, slowest_of_best
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 
-# The names of the policies for GPUs and for memory. Standard library only: the launcher reads them on the node.
-#
-# How they are applied: GPUs and CPUs in :mod:`~jupyterhub_gpuspawner.placement.choice`, memory in
-# :mod:`~jupyterhub_gpuspawner.node.bind`.
-
 POLICIES = ("none", "best-effort", "restricted")
 """How GPUs and CPUs are chosen; the names are those of kubelet's Topology Manager."""
 MEMORY_POLICIES = ("none", "preferred", "bind")
-"""How memory is bound to NUMA nodes (set_mempolicy(2))."""
-
-
-# The order of a node's GPUs in a ring over several nodes.
-#
-# Within one node a ring is closed: its last GPU sends to its first. In a ring over several nodes the last GPU of a
-# node sends to the first one of the next node, by the network; the link from the last to the first GPU of a node is
-# not used. So the ring of each node is opened at its slowest link.
+"""How memory is bound to NUMA nodes (set_mempolicy(2)), in :mod:`~jupyterhub_gpuspawner.node.bind`."""
+SETS = 200
+"""Up to this many sets of GPUs, all are looked at: with 8 GPUs these are at most 70, and of pairs of 20 GPUs 190."""
 
 
 def opened(topology: NodeTopology, ring: Sequence[int]) -> tuple[int, ...]:
     """The GPUs of ``ring`` (positions), turned so that its slowest link is the one from the last to the first.
 
-    If several links are equally slow, the ring is turned as little as possible.
+    In a ring over several nodes that link is not used: the last GPU of a node sends to the first one of the next node,
+    by the network. If several links are equally slow, the ring is turned as little as possible.
     """
     speeds = [_gbps(topology, ring[n - 1], ring[n]) for n in range(len(ring))]
     start = speeds.index(min(speeds)) if len(ring) > 2 else 0
@@ -60,11 +54,6 @@ def _gbps(topology: NodeTopology, a: int, b: int) -> float:
         nvlink_generation=min(nvlink, default=None),
         pcie_generation=min(pcie, default=None),
     )
-
-
-LIMIT = 2_000_000
-"""Limit for the steps of the search: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG
-devices need more, and those have no links to each other: then the nearest to the CPUs are taken."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +102,7 @@ def choose(
     field = _Field(topology, sorted(free), bound)
     if policy == "none":
         gpus = free[:count]
-        order = field.ring(sum([1 << field.positions.index(gpu) for gpu in gpus]))
+        order = field.ring(sorted(field.positions.index(gpu) for gpu in gpus))
     else:
         order = gpus = field.best(min(count, len(free)), nodes_first=policy != "best-effort")
     choice = replace(field.measured(topology, gpus, order), aligned=aligned(topology, gpus, bound))
@@ -122,7 +111,7 @@ def choose(
 
 
 class _Field:
-    """The granted GPUs as integers: bandwidths in units of 10 MB/s, distances from the CPUs, NUMA nodes as bits."""
+    """The granted GPUs as integers: bandwidths in units of 10 MB/s, distances from the CPUs, NUMA nodes."""
 
     def __init__(self, topology: NodeTopology, positions: Sequence[int], cpus: frozenset[int]) -> None:
         self.positions = positions
@@ -136,34 +125,68 @@ class _Field:
                 if topology.link(a, b).startswith("NV"):
                     self.nvlink[i][j] = self.nvlink[j][i] = weight
         self.far = ways(topology, positions, cpus)
-        homes: dict[object, int] = {}
-        self.home = [homes.setdefault(home(topology, position), 1 << len(homes)) for position in positions]
+        self.home = [home(topology, position) for position in positions]
 
     def best(self, count: int, *, nodes_first: bool) -> list[int]:
         """The positions of the best ``count`` GPUs, in ring order."""
-        if count == len(self.positions):
-            return self.ring((1 << count) - 1)
-        kinds = self._kinds()
-        if ring.cost(count, kinds) > LIMIT:
-            order = sorted(range(len(self.positions)), key=lambda i: (self.far[i], i))
-            return self.ring(sum([1 << i for i in order[:count]]))
-        sums, masks = ring.sets(self.weight, count, kinds)
-        if nodes_first:
-            hosts = [self._host(mask, nodes_first=True) for mask in masks]
-            best = max(hosts)
-            near = [n for n, host in enumerate(hosts) if host == best]
-            sums, masks = [sums[n] for n in near], [masks[n] for n in near]
-        if count == 1:
-            return self.ring(max(masks, key=self._tie))
-        return self.ring(ring.best_set(self.weight, sums, masks, self._tie))
+        size = len(self.positions)
+        if count == size:
+            return self.ring(range(size))
+        if comb(size, count) <= SETS:
+            return self.ring(self._best(combinations(range(size), count), nodes_first=nodes_first))
+        members = self._best(self._grown(count, nodes_first=nodes_first), nodes_first=nodes_first)
+        while True:
+            before = members
+            members = self._best((before, *self._exchanged(before)), nodes_first=nodes_first)
+            if members == before:
+                return self.ring(members)
 
-    def ring(self, mask: int) -> list[int]:
-        """The best ring through ``mask`` as positions: first the GPU nearest to the CPUs, then its nearer neighbour."""
-        first = min(ring.members(mask), key=lambda i: (self.far[i], i))
-        one = ring.best_ring(self.weight, mask, first)
-        other = [first, *one[:0:-1]]
-        order_ = min(one, other, key=lambda order: ([self.far[i] for i in order], order))
-        return [self.positions[i] for i in order_]
+    def _best(self, sets: Iterable[tuple[int, ...]], *, nodes_first: bool) -> tuple[int, ...]:
+        """The best one of some sets."""
+        ranked = sorted([(self._bound(members, nodes_first=nodes_first), members) for members in sets], reverse=True)
+        best: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        for bound, members in ranked:
+            if bound <= best[0]:
+                break  # all that follow are at most as good
+            best = max(best, (self._rank(bound, members, nodes_first=nodes_first), members))
+        return best[1]
+
+    def _bound(self, members: Sequence[int], *, nodes_first: bool) -> tuple[int, ...]:
+        """What sets are ranked by, greater is better, with a bound in place of the slowest link of their best ring."""
+        links = (slowest_at_most(self.weight, members), sum([self.weight[i][j] for i in members for j in members]))
+        host = self._host(members)
+        return (*host[::-1], *links, *self._tie(members)) if nodes_first else (*links, *host, *self._tie(members))
+
+    def _rank(self, bound: tuple[int, ...], members: Sequence[int], *, nodes_first: bool) -> tuple[int, ...]:
+        at = 2 if nodes_first else 0
+        return (*bound[:at], slowest_of_best(self.weight, members), *bound[at + 1 :])
+
+    def _grown(self, count: int, *, nodes_first: bool) -> Iterator[tuple[int, ...]]:
+        """Sets of ``count``: from each GPU, the one with the fastest links to those that are taken, again and again."""
+        for start in range(len(self.positions)):
+            members = [start]
+            fast = list(self.weight[start])
+            while len(members) < count:
+                homes = {self.home[i] for i in members}
+                left = [i for i in range(len(self.positions)) if i not in members]
+                keys = [((self.home[i] in homes) * nodes_first, fast[i], -self.far[i], -i) for i in left]
+                members.append(-max(keys)[-1])
+                fast = list(map(add, fast, self.weight[members[-1]]))
+            yield tuple(sorted(members))
+
+    def _exchanged(self, members: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """The sets with one other member."""
+        for one in members:
+            rest = [i for i in members if i != one]
+            yield from (tuple(sorted([*rest, i])) for i in range(len(self.positions)) if i not in members)
+
+    def ring(self, members: Sequence[int]) -> list[int]:
+        """Their best ring as positions: first the GPU nearest to the CPUs, then its nearer neighbour."""
+        first = min(members, key=lambda i: (self.far[i], i))
+        one = best_ring(self.weight, members, first).order
+        other = (first, *one[:0:-1])
+        nearest = min(one, other, key=lambda order: ([self.far[i] for i in order], order))
+        return [self.positions[i] for i in nearest]
 
     def measured(self, topology: NodeTopology, gpus: Sequence[int], order: Sequence[int]) -> Choice:
         """Links and NUMA nodes of ``gpus``, whose best ring is ``order``."""
@@ -184,49 +207,22 @@ class _Field:
             mean_gbps=None if "?" in words else round(sum(sums) / len(sums) / 100, 2),
         )
 
-    def _kinds(self) -> list[list[int]]:
-        """Groups of interchangeable GPUs: with the same links to all others, NUMA node and distance from the CPUs."""
-        kinds: list[list[int]] = []
-        for i in range(len(self.positions)):
-            kind = next((kind for kind in kinds if self._alike(i, kind[0])), None)
-            if kind is None:
-                kinds.append([i])
-            else:
-                kind.append(i)
-        return kinds
+    def _host(self, members: Sequence[int]) -> tuple[int, int]:
+        """How near the members are to the CPUs, and in how few NUMA nodes; greater is better."""
+        return -sum([self.far[i] for i in members]), -len({self.home[i] for i in members})
 
-    def _alike(self, i: int, j: int) -> bool:
-        return (
-            self.home[i] == self.home[j]
-            and self.far[i] == self.far[j]
-            and all(
-                self.weight[i][k] == self.weight[j][k] and self.nvlink[i][k] == self.nvlink[j][k]
-                for k in range(len(self.positions))
-                if k not in (i, j)
-            )
-        )
-
-    def _host(self, mask: int, *, nodes_first: bool = False) -> tuple[int, int]:
-        total, homes = 0, 0
-        for i in ring.members(mask):
-            total -= self.far[i]
-            homes |= self.home[i]
-        nodes = -bin(homes).count("1")
-        return (nodes, total) if nodes_first else (total, nodes)
-
-    def _tie(self, mask: int) -> tuple[int, ...]:
-        """A key by which sets with equal links are ranked, greater is better: the host, what is left, low positions.
+    def _tie(self, members: Sequence[int]) -> tuple[int, ...]:
+        """A key by which sets with equal links are ranked, greater is better: what is left, low positions.
 
         What is left is the bandwidth between the GPUs not taken, NVLink first, so that a single GPU is not taken from a
         bridged pair if there is another.
         """
-        inside = list(ring.members(mask))
         bridged = left = 0
-        for i in inside:
+        for i in members:
             nvlink, weight = self.nvlink[i], self.weight[i]
-            bridged += sum([nvlink[j] for j in inside]) - 2 * sum(nvlink)
-            left += sum([weight[j] for j in inside]) - 2 * sum(weight)
-        return (*self._host(mask), bridged, left, *[-i for i in inside])
+            bridged += sum([nvlink[j] for j in members]) - 2 * sum(nvlink)
+            left += sum([weight[j] for j in members]) - 2 * sum(weight)
+        return (bridged, left, *[-i for i in members])
 
 
 def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:

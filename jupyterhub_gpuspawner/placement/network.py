@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.placement.ring import gbps
+from jupyterhub_gpuspawner.placement.rates import gbps
 from jupyterhub_gpuspawner.placement.topology import NETWORK
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from jupyterhub_gpuspawner.placement.choice import Choice, choose
 from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
-from jupyterhub_gpuspawner.placement.ring import gbps
+from jupyterhub_gpuspawner.placement.rates import gbps
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
 HERE = Path(__file__).parents[1]
@@ -325,6 +326,19 @@ def test_choice_on_machines_nobody_built(seed: int) -> None:
                 for policy in ("best-effort", "restricted"):
                     choice = choose(machine, granted=free, count=count, cpus=cpus, policy=policy)
                     assert exhaustive.agrees(choice, free, count, policy != "best-effort"), (free, count, choice)
+
+
+EXACT_16 = json.loads((HERE / "data" / "exact-choices-16.json").read_text("utf-8"))
+"""By machine of 16 GPUs and policy: of each number of GPUs from 2 on the slowest link of the ring of the best set, and
+the mean of its links, in GB/s, as an exact search over all sets has found them."""
+
+
+@pytest.mark.parametrize(("name", "policy"), [(name, policy) for name in EXACT_16 for policy in EXACT_16[name]])
+def test_choice_of_sixteen_gpus_has_the_links_of_the_best_set(name: str, policy: str) -> None:
+    """Not all sets of more than eight GPUs are looked at; on machines that are built, nothing is lost by that."""
+    machine = NAMED[name]
+    choices = [choose(machine, granted=range(16), count=n, cpus=range(3), policy=policy) for n in range(2, 17)]
+    assert [[choice.ring_gbps, choice.mean_gbps] for choice in choices] == EXACT_16[name][policy]
 
 
 # --- the table in the documentation ---------------------------------------------------------------
