@@ -16,10 +16,6 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extension import Command, Extension, installed
 
 OWN = {
-    "bandwidth": Command(
-        "jupyterhub_gpuspawner.cli.bandwidth:bandwidth",
-        "Measure copies of pinned memory to and from each GPU, bound to each NUMA node and unbound.",
-    ),
     "check": Command(
         "jupyterhub_gpuspawner.cli.check:check",
         "Check the configuration, each profile with its options, each course, and Slurm.",

@@ -13,13 +13,13 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION, table
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.fleet.gres_conf import GresConf, with_nodes_of_gpus
 from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf as gres_conf_of
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.picture import drawing
-from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, to_document
 
 # The node that a command describes: this one, the output of ``nvidia-smi topo -m``, or a topology file.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.placement import nvidia_smi_matrix
+from jupyterhub_gpuspawner.cli import nvidia_smi_matrix
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 from tests.standins.nvml import describe
 

@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.picture import drawing, node
-from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
 HERE = Path(__file__).parents[1]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.choice import Choice, choose
-from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.rates import gbps
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 

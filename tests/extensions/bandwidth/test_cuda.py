@@ -21,7 +21,9 @@ UNKNOWN = NodeTopology()
 TWO_GPUS = "gpu 0000:04:00.0 12.9 12.8 Tesla_K80\ngpu 0000:82:00.0 6.0 5.0 Tesla_K80\n"
 _MEASURE = """
 import json, sys
-from jupyterhub_gpuspawner.measure.bandwidth import CopyError, CudaDriver, CudaUnavailableError, ThisHost, measure
+from jupyterhub_gpuspawner.extensions.bandwidth.measurement import (
+    CopyError, CudaDriver, CudaUnavailableError, ThisHost, measure
+)
 from jupyterhub_gpuspawner.placement.topology import from_document
 node = from_document(json.loads(sys.stdin.read()))
 try:

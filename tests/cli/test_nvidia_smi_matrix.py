@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
-from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
 
 DATA = Path(__file__).parents[1] / "data"

@@ -1,4 +1,4 @@
-"""Parse the output of ``nvidia-smi topo -m``. Pure, standard library only.
+"""Parse the output of ``nvidia-smi topo -m``. Pure.
 
 A table of link words with a row and a column for each GPU and NIC, followed by up to three columns of affinity::
 
@@ -268,7 +268,7 @@ def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | No
     words = [word for word in tail[1:] if word]
     if len(words) > max(0, len(columns) - 1):
         return None
-    cells = dict(zip(columns, tail[:1]))
+    cells = dict(zip(columns, tail[:1], strict=False))
     if _GPU_NUMA in columns and words:
         last = max(n for n, word in enumerate(tail) if word)
         if last > 2 or len(tail) == len(columns):
@@ -281,5 +281,5 @@ def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | No
 def _by_blanks(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
     """Values of a row without tabs, which are clear only if none is missing, or if all are ``N/A``."""
     if len(tail) == len(columns) or not any(word != "N/A" for word in tail):
-        return dict(zip(columns, tail))
+        return dict(zip(columns, tail, strict=False))
     return None

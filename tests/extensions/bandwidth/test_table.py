@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jupyterhub_gpuspawner.cli.bandwidth import rows, table
-from jupyterhub_gpuspawner.measure.bandwidth import Bandwidth, Copies, MeasuredGpu
+from jupyterhub_gpuspawner.extensions.bandwidth.cli import rows, table
+from jupyterhub_gpuspawner.extensions.bandwidth.measurement import Bandwidth, Copies, MeasuredGpu
 
-BANDWIDTH = Bandwidth.model_validate_json(
-    (Path(__file__).parents[1] / "data" / "bandwidth" / "made-up.json").read_bytes()
-)
+BANDWIDTH = Bandwidth.model_validate_json((Path(__file__).parent / "made-up.json").read_bytes())
 
 
 def test_table() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from jupyterhub_gpuspawner.measure.bandwidth import Buffer, CopyError, MeasuredGpu
+from jupyterhub_gpuspawner.extensions.bandwidth.measurement import Buffer, CopyError, MeasuredGpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.measure.bandwidth import Direction
+    from jupyterhub_gpuspawner.extensions.bandwidth.measurement import Direction
 
 T = TypeVar("T")
 TWO_SOCKETS = (MeasuredGpu(index=0, name="K80", numa_node=0), MeasuredGpu(index=2, name="K80", numa_node=1))

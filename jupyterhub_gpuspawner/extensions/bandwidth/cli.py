@@ -6,8 +6,8 @@ import click
 
 from jupyterhub_gpuspawner.cli.topology import give_up, this_node
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.measure import bandwidth as gpu_bandwidth
-from jupyterhub_gpuspawner.measure.bandwidth import (
+from jupyterhub_gpuspawner.extensions.bandwidth import measurement
+from jupyterhub_gpuspawner.extensions.bandwidth.measurement import (
     DIRECTIONS,
     Bandwidth,
     Copies,
@@ -48,7 +48,7 @@ def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
     node = this_node(10.0)
     host = ThisHost(node)
     try:
-        cuda = gpu_bandwidth.CudaDriver(node)
+        cuda = measurement.CudaDriver(node)
         there = [gpu.index for gpu in cuda.gpus()]
         for gpu in gpus:
             if gpu not in there:

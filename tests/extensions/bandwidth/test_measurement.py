@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.measure.bandwidth import (
+from jupyterhub_gpuspawner.extensions.bandwidth.measurement import (
     Bandwidth,
     Buffer,
     Copies,
@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.measure.bandwidth import (
 )
 from jupyterhub_gpuspawner.node import bind, hardware
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
-from tests.measure.standin import TWO_SOCKETS, StandInMachine
+from tests.extensions.bandwidth.standin import TWO_SOCKETS, StandInMachine
 
 MIB = 2**20
 

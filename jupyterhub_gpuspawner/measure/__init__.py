@@ -1,1 +1,0 @@
-"""Bandwidth measurements on a compute node: what binding to the wrong socket costs there."""
