@@ -24,7 +24,7 @@ from benchmarks.side_by_side.cluster import rpcs
 from benchmarks.side_by_side.phases import from_outside
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.cluster.fleet import POLL_SECONDS
+from jupyterhub_gpuspawner.extensions.fleet.upkeep import POLL_SECONDS
 from tests.fixtures.accounting import SMALL
 from tests.fixtures.hubs import LIGHT, NO_SPAWN_WAIT, start_hub
 from tests.hub.visitor import Visitor

@@ -51,12 +51,17 @@ class Extension:
     """A tuple of :class:`~.profiles.sections.ProfileField`: fields of a profile that it adds."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     """Commands of ``gpuspawner`` by their names."""
+    command_options: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a command that is no extension's: what is called with it, and returns it with more options."""
     checks: str = ""
     """A module; each of its functions whose name begins with ``check_`` is a check of ``gpuspawner check``."""
     login_scripts: Mapping[str, str] = field(default_factory=dict)
     """Scripts of ``wrapper_dir`` that run as the hub's own account, by their names: files of its package."""
     launcher: str = ""
     """The :class:`~.batch.carried.Carried`: what it adds to the launcher of the jobs that use it."""
+    forget: str = ""
+    """A function of a connection to the hub's database and a user's name, which deletes what is kept there of them and
+    returns how many there were by what they are, such as ``{"idle time": 3}``."""
     package: str = ""
     """The package that declares it."""
 

@@ -33,10 +33,6 @@ OWN = {
         "jupyterhub_gpuspawner.cli.files:files",
         "Write the files that an admin installs beside a hub into DIR, with the paths of this installation.",
     ),
-    "fleet": Command(
-        "jupyterhub_gpuspawner.cli.fleet:fleet",
-        "Show which nodes differ from their siblings, and how well Slurm places jobs on them.",
-    ),
     "idle": Command(
         "jupyterhub_gpuspawner.cli.records:idle",
         "List servers that were idle for as long as their profile allows, with the GPU-hours that they held unused.",
@@ -93,6 +89,9 @@ class Commands(click.Group):
         extension, named = commands()[cmd_name]
         try:
             command: click.Command = extension.load(named.target)
+            for other in installed():
+                if cmd_name in other.command_options:
+                    command = other.load(other.command_options[cmd_name])(command)
         except Exception as error:
             if extension.package:
                 raise GPUSpawnerError(f"The command {cmd_name} of the extension {extension.name}: {error}") from error

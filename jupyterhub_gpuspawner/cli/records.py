@@ -15,7 +15,7 @@ import click
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table
 from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.cluster.fleet import forget_reporter
+from jupyterhub_gpuspawner.extension import Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_idle_times
 from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT, is_readable
@@ -227,8 +227,13 @@ def _forget_in_database(config: Path, _database: Path | None, user: str) -> dict
     What is known of nodes stays, without the user's name.
     """
     with load_site(config).database("idle times and starts cannot be deleted") as connection:
-        forget_reporter(connection, user)
-        return {"idle time": forget_idle_times(connection, user), "start": forget_starts(connection, user)}
+        faults, counts = list[Fault](), dict[str, int]()
+        for _, forget in load_each(installed(), lambda extension: extension.forget, faults.append):
+            counts |= forget(connection, user)
+        counts |= {"idle time": forget_idle_times(connection, user), "start": forget_starts(connection, user)}
+    if faults:
+        raise ConfigError(f"not all of {user} was deleted: {faults[0]}")
+    return counts
 
 
 # ``gpuspawner idle``: whom the idle policy would have stopped, and how many GPU-hours that would have freed.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,8 +15,6 @@ import click
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION, table
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.fleet.gres_conf import GresConf, with_nodes_of_gpus
-from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf as gres_conf_of
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.picture import drawing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, to_document
@@ -248,25 +245,10 @@ def _numa_nodes(topology: NodeTopology) -> str:
     return table([["NUMA node", "CPUs", "memory", *(["distances"] if distances else [])], *rows])
 
 
-_NODES = re.compile(r"[\w.,\[\]-]+", re.ASCII)
-"""A host list as in gres.conf(5)."""
-
-
 @click.group(invoke_without_command=True)
 @source_options
 @JSON
 @click.option("--svg", metavar="FILE", help="Draw the node as an SVG file; - writes to standard output.")
-@click.option("--gres-conf", is_flag=True, help="Print lines for Slurm's gres.conf: types, Cores= and Links=.")
-@click.option("--node", metavar="NAME", help="With --gres-conf: begin each line with NodeName=NAME.")
-@click.option(
-    "--numa-node-as-socket", is_flag=True, help="With --gres-conf: for slurmd with the parameter of that name."
-)
-@click.option(
-    "--threads-per-core",
-    type=click.IntRange(1, 8),
-    metavar="N",
-    help="With --gres-conf: hardware threads of a core, where the topology does not contain them.",
-)
 @click.pass_context
 def topology(
     context: click.Context,
@@ -276,17 +258,10 @@ def topology(
     timeout: float,
     as_json: bool,
     svg: str | None,
-    gres_conf: bool,
-    node: str | None,
-    numa_node_as_socket: bool,
-    threads_per_core: int | None,
 ) -> None:
     """Show a node's GPUs, the links between them, and the CPUs and memory closest to them.
 
     The node is this one, or the one described by --text or --file. Unknown information is reported as unknown.
-
-    With --gres-conf it prints lines for gres.conf instead, with what must be known about them as comments. Run it on
-    the node outside of jobs, where all GPUs can be seen.
 
     JSON: gpus (names), links (square matrix of link types), cpu_affinity, numa_affinity, gpu_numa_id (one entry for
     each GPU, null if unknown), nics, nic_links (a row for each NIC), warnings.
@@ -296,32 +271,21 @@ def topology(
     source = Source(text, file, timeout)
     context.obj = source
     if context.invoked_subcommand is not None:
-        if as_json or svg is not None or gres_conf:
-            raise click.UsageError(f"--json, --svg and --gres-conf cannot be used with {context.invoked_subcommand}.")
+        if as_json or svg is not None:
+            raise click.UsageError(f"--json and --svg cannot be used with {context.invoked_subcommand}.")
         return
-    if gres_conf and as_json:
-        raise click.UsageError("--json and --gres-conf cannot be used together.")
-    if not gres_conf and (node is not None or numa_node_as_socket or threads_per_core is not None):
-        raise click.UsageError("--node, --numa-node-as-socket and --threads-per-core belong to --gres-conf.")
-    if node is not None and _NODES.fullmatch(node) is None:
-        raise click.BadParameter(f"{node!r} is not a list of nodes such as g1 or g[1-4]", param_hint="--node")
     source_topology = source.read()
     if svg is not None:
-        write(svg, drawing.svg(source_topology, title=source_topology.hostname or "Node") + "\n")
-    if gres_conf:
-        lines = _gres_conf(source_topology, numa_node_as_socket=numa_node_as_socket, threads=threads_per_core)
-        click.echo(lines.text(node or ""), nl=False)
-    elif as_json:
+        draw(source_topology, svg)
+    if as_json:
         click.echo(json.dumps(document(source_topology), indent=2))
     elif svg is None:
         click.echo(listing(source_topology), nl=False)
 
 
-def _gres_conf(node: NodeTopology, *, numa_node_as_socket: bool, threads: int | None) -> GresConf:
-    """The lines for gres.conf; ends the program with exit code 2 if the node has no GPU."""
-    if not node.gpus:
-        give_up("no GPU was found, so there are no lines for gres.conf")
-    return gres_conf_of(with_nodes_of_gpus(node), numa_node_as_socket=numa_node_as_socket, threads_per_core=threads)
+def draw(node: NodeTopology, svg: str) -> None:
+    """Write the picture of a node to the file, or to standard output for ``-``."""
+    write(svg, drawing.svg(node, title=node.hostname or "Node") + "\n")
 
 
 @topology.command()

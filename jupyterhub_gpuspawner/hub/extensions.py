@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyterhub.app import JupyterHub
+from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.user import User
+from markupsafe import Markup
 from sqlalchemy import Table
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -25,6 +27,7 @@ from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.cluster.estimate import Span, Waits
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
+from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 
@@ -90,6 +93,28 @@ class PlannedWait:
 
 
 @dataclass(frozen=True)
+class NodeMark:
+    """What an extension knows of a node, in the row of the node on the map of a cluster; to be escaped."""
+
+    text: str
+    """One or more sentences."""
+    command: str = ""
+    """A command that keeps jobs away from the node; empty where none is needed."""
+
+
+@dataclass(frozen=True)
+class NodeMarks:
+    """What an extension knows of some nodes of a cluster."""
+
+    name: str
+    """Its key in the document of the map."""
+    nodes: Mapping[str, Sequence[NodeMark]]
+    """By the names of the nodes."""
+    document: Sequence[Mapping[str, Any]]
+    """What stands under this key."""
+
+
+@dataclass(frozen=True)
 class HubExtension:
     """What an extension adds to a hub that runs."""
 
@@ -116,6 +141,10 @@ class HubExtension:
     """Profiles that it offers to some users."""
     estimate: Callable[[PlannedWait], Span | None] | None = None
     """How long a wait will be, better than Slurm's plan; None where it is not known."""
+    marks_of: Callable[[str], NodeMarks] | None = None
+    """What it knows of nodes of the cluster with this name, which is empty in a hub that names none."""
+    below_map: Callable[[BaseHandler, Cluster, str], Awaitable[Markup]] | None = None
+    """A section below the map of a cluster, with the cluster's name where there are several; or SQLAlchemyError."""
     page_tools: Mapping[str, Any] | None = None
     """What templates find below ``gpuspawner``, by its name, such as a module with sentences."""
 
@@ -243,6 +272,23 @@ class HubExtensions:
             return next(self.each("estimate", lambda adds: adds.estimate(wait) if adds.estimate else None), None)
 
         return span
+
+    def marks_of(self, cluster: str) -> list[NodeMarks]:
+        """What they know of nodes of a cluster."""
+        return list(self.each("marks_of", lambda adds: adds.marks_of(cluster) if adds.marks_of is not None else None))
+
+    async def below_map(self, handler: BaseHandler, connection: Cluster, name: str) -> list[Markup]:
+        """The sections below the map of a cluster; raises SQLAlchemyError."""
+        sections = []
+        for part in self.parts:
+            if part.adds.below_map is not None:
+                try:
+                    sections.append(await part.adds.below_map(handler, connection, name))
+                except SQLAlchemyError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - as in `each`
+                    self.failed(part.extension.name, "below_map", error)
+        return sections
 
     @property
     def templates(self) -> list[str]:

@@ -22,8 +22,6 @@ from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.choose import words as choose_words
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
-from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
-from jupyterhub_gpuspawner.hub.cluster.page import ClusterHandler, ClusterPage, FleetHandler, may_see_cluster
 from jupyterhub_gpuspawner.hub.extensions import NO_EXTENSIONS, HubExtensions, Link, Notice
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server import api as server_api
@@ -56,14 +54,11 @@ API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
     *choose_api.HANDLERS,
     *server_api.HANDLERS,
-    (r"/api/gpuspawner/cluster", ClusterHandler),
-    (r"/api/gpuspawner/fleet", FleetHandler),
 ]
 """Paths below ``/hub`` that answer in JSON."""
 
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/[0-9a-f]{12}/(.*)", StaticFiles, {"path": str(STATIC)}),
-    (r"/gpuspawner/cluster", ClusterPage),
     (r"/gpuspawner/no-answer", NoAnswerPage),
     *server_routes("/gpuspawner/log", LogPage),
     *server_routes("/gpuspawner/stop", StopPage),
@@ -103,10 +98,8 @@ class PageTools:
     """The namespace ``gpuspawner`` in templates; one for all pages of a hub. Extensions add to it."""
 
     choose = choose_words
-    cluster = cluster_words
     times = times
     words = words
-    may_see_cluster = staticmethod(may_see_cluster)
     is_admin = staticmethod(is_admin)
 
     def __init__(self, extensions: Callable[[], HubExtensions] = lambda: NO_EXTENSIONS) -> None:

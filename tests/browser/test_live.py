@@ -16,10 +16,10 @@ from sqlalchemy import create_engine
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES, PrivateSlurm
-from jupyterhub_gpuspawner.fleet.health import Grant
-from jupyterhub_gpuspawner.fleet.node_record import View
+from jupyterhub_gpuspawner.extensions.fleet.health import Grant
+from jupyterhub_gpuspawner.extensions.fleet.node_record import View
+from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub import times
-from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.cli.conftest import Call
+    from tests.fixtures.commands import Call
 
 WITHOUT_GPUS = ClusterDescription(
     nodes=(SimulatedNode("k1", machine="k80-2socket", sockets=2, cores_per_socket=12, memory_mib=64000),),

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.extension import Extension, Extensions
 from jupyterhub_gpuspawner.site.config_files import GROUPS, SHIPPED, ConfigFile, HubInstallation, files_of
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Call
+    from tests.fixtures.commands import Call
 
 SITE = HubInstallation(
     folder=Path("/srv/hub"),

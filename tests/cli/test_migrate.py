@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Call
+from tests.fixtures.commands import Call
 
 OLD = """
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import MACHINES, TEXTS
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Call
+    from tests.fixtures.commands import Call
 
 DGX1V = TEXTS / "024_dgx1v_microway.txt"
 

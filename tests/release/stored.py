@@ -35,12 +35,12 @@ from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.cluster.estimate import Estimate
 from jupyterhub_gpuspawner.cluster.estimate import Kind as EstimateKind
 from jupyterhub_gpuspawner.courses.course import Course
+from jupyterhub_gpuspawner.extensions.fleet.health import Grant
+from jupyterhub_gpuspawner.extensions.fleet.node_record import NodeRecord, Sightings, View, merged
+from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, Messages
 from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
-from jupyterhub_gpuspawner.fleet.health import Grant
-from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, Sightings, View, merged
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore
 from jupyterhub_gpuspawner.hub.course.additions import keep_additions
 from jupyterhub_gpuspawner.hub.course.page import keep_actions
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts

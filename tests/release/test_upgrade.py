@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
+from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore, StoredFleet
 from jupyterhub_gpuspawner.extensions.messages.store import Messages
-from jupyterhub_gpuspawner.hub.cluster.fleet import FleetStore, StoredFleet
 from jupyterhub_gpuspawner.hub.course.additions import added_people
 from jupyterhub_gpuspawner.hub.course.page import latest_actions
 from jupyterhub_gpuspawner.hub.course.participants import CourseStarts

@@ -189,8 +189,6 @@ OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
 """Settings of which batchspawner takes the default from the account database."""
 LAB_SAVES = (10, 2)
 """Minutes before a server's end at which JupyterLab saves all open documents."""
-NODE_RETENTION_DAYS = 90
-"""Days for which what is known of a node, and of each grant, is kept after the last report."""
 RECONCILE_INTERVAL = 600.0
 """Seconds between searches for jobs of this hub that belong to no server."""
 LOG_FOLDER = ".local/share/gpuspawner/logs"

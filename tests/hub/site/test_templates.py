@@ -13,7 +13,6 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, Te
 from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.hub import times, words
-from jupyterhub_gpuspawner.hub.cluster import words as cluster_words
 from jupyterhub_gpuspawner.hub.extensions import Link, Notice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts, use_our_templates
 
@@ -38,12 +37,10 @@ def page(folder: Path, template: str) -> BeautifulSoup:
         ]
     )
     tools = SimpleNamespace(
-        cluster=cluster_words,
         times=times,
         words=words,
         links=lambda _scopes, _reader: [Link("Sessions", "gpuspawner/sessions", lambda *_: True)],
         notices=lambda _reader: [Notice("Down at noon.", "root", 0.0)],
-        may_see_cluster=lambda _scopes: True,
     )
     reader = SimpleNamespace(name="ada", json_escaped_name="ada")
     hub: dict[str, Any] = {"base_url": "/hub/", "static_url": lambda path, **_: path, "no_spawner_check": True}
@@ -68,7 +65,7 @@ def test_our_part_of_a_page_survives_a_sites_template(tmp_path: Path, template: 
     soup = page(tmp_path, template)
 
     assert soup.select_one(".gpuspawner-message b").get_text() == "Down at noon."  # type: ignore[union-attr]
-    assert links(soup)[:4] == ["Home", "Token", "Sessions", "Cluster"]
+    assert links(soup)[:3] == ["Home", "Token", "Sessions"]
     assert [element.get_text() for element in soup.select(".announcement")] + links(soup)[4:] == own
 
 

@@ -1,0 +1,245 @@
+"""The rows of the map: one for each node, with neighbouring GPUs in the same use as one piece. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+from typing import NamedTuple
+
+from jupyterhub_gpuspawner.cluster.estimate import Waits, as_planned
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
+from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.extensions.cluster_map import words
+from jupyterhub_gpuspawner.extensions.cluster_map.jobs import NO_RIGHTS, JobsInWords, JobWords, Rights, WaitingLine
+from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
+    ClusterMap,
+    GpuUse,
+    Holder,
+    MapGpu,
+    MapNode,
+    MapPartition,
+    NodeUse,
+    Totals,
+    totals,
+)
+from jupyterhub_gpuspawner.hub import times
+from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
+from jupyterhub_gpuspawner.words import counted, memory
+
+ROWS_AT_MOST = 2000
+"""Rows of nodes on one page at most; partitions beyond that are shown as a link."""
+OPEN_AT_MOST = 100
+"""Rows of nodes on a page whose partitions are unfolded; on a longer page they are folded."""
+TIB = 1024**2
+"""MiB in a TiB."""
+WAITING_AT_MOST = 10
+"""Pending jobs of a partition on the page, at most."""
+
+
+class GpuRun(NamedTuple):
+    """Neighbouring GPUs of a node with the same type, use and holders."""
+
+    kind: str
+    """``free``, ``own`` (a server of this hub), ``other`` (any other job) or ``out``."""
+    number: int
+    name: str
+    """Their indices, such as ``0-3``, or how many; with the type where the node has several."""
+    jobs: tuple[JobWords, ...] = ()
+    words: str = ""
+    """Instead of jobs."""
+
+
+class Bar(NamedTuple):
+    """How much of something is in use and out of service, each in percent of the whole; the rest is free."""
+
+    words: str
+    used: int
+    out: int = 0
+
+
+class Row(NamedTuple):
+    """One node."""
+
+    name: str
+    use: str
+    state: str
+    reason: str
+    has: str
+    gpus: tuple[GpuRun, ...]
+    jobs: tuple[JobWords, ...]
+    """Jobs that have none of the node's GPUs."""
+    cpus: Bar
+    memory: Bar
+    marks: tuple[NodeMark, ...] = ()
+    """What extensions know of it; without commands where it is out of service."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One partition."""
+
+    name: str
+    state: str
+    """Empty for one that is up."""
+    words: str
+    gpus: Bar | None
+    """None for a partition without GPUs."""
+    cpus: Bar
+    memory: Bar
+    waiting: tuple[WaitingLine, ...]
+    more_waiting: str
+    rows: tuple[Row, ...]
+    folded: int
+    """The number of its nodes that are not on this page."""
+    open: bool
+    rest: str = ""
+    """What is said of these nodes."""
+
+
+def sections(
+    cluster_map: ClusterMap,
+    *,
+    now: float,
+    rights: Rights = NO_RIGHTS,
+    waits: Waits = as_planned,
+    marks: Sequence[NodeMarks] = (),
+    filtered: bool = False,
+) -> tuple[Section, ...]:
+    """The partitions in Slurm's order, with as many of their nodes as the page may hold.
+
+    ``now`` as in time.time(); ``waits`` as for :func:`expected`, ``marks`` what extensions know of nodes.
+    """
+    in_words = JobsInWords(now, rights, waits, cluster_map.types_beside)
+    wanted = sum(len(partition.nodes) for partition in cluster_map.partitions)
+    unfold = wanted <= OPEN_AT_MOST or (filtered and wanted <= ROWS_AT_MOST)
+    row_by_name: dict[str, Row] = {}
+    room = ROWS_AT_MOST
+    parts = []
+    for partition in cluster_map.partitions:
+        nodes = cluster_map.nodes_of(partition) if len(partition.nodes) <= room or room == ROWS_AT_MOST else ()
+        nodes = nodes[:room]
+        room -= len(nodes)
+        for node in nodes:
+            if node.name not in row_by_name:
+                row_by_name[node.name] = _row(
+                    node, in_words, [mark for of in marks for mark in of.nodes.get(node.name, ())]
+                )
+        rows = tuple(row_by_name[node.name] for node in nodes)
+        jobs = cluster_map.waiting(partition, WAITING_AT_MOST)
+        waiting = tuple(in_words.waiting(job, partition.name) for job in jobs)
+        parts.append(_section(partition, rows, waiting, unfold=unfold))
+    return tuple(parts)
+
+
+def summary(cluster_map: ClusterMap) -> str:
+    """The whole cluster in one line."""
+    together = totals(cluster_map.nodes)
+    return "; ".join((counted(together.nodes, "node"), _gpus_in_words(together)))
+
+
+def _section(
+    partition: MapPartition, rows: tuple[Row, ...], waiting: tuple[WaitingLine, ...], *, unfold: bool
+) -> Section:
+    has = partition.totals
+    summary_parts = [counted(has.nodes, "node"), _gpus_in_words(has)]
+    if partition.waiting:
+        summary_parts.append(f"{counted(partition.waiting, 'job')} waiting")
+    more, folded = partition.waiting - len(waiting), len(partition.nodes) - len(rows)
+    left_out = words.LEFT_OUT.format(nodes=counted(folded, "more node"))
+    rest = left_out if rows else words.FOLDED.format(nodes=counted(folded, "node"))
+    return Section(
+        name=partition.name,
+        state="" if partition.state == "UP" else words.PARTITION_STATES.get(partition.state, partition.state),
+        words="; ".join(summary_parts),
+        gpus=_bar(has.gpus_used, has.gpus, has.gpus_out) if has.gpus else None,
+        cpus=_bar(has.cpus_used, has.cpus, has.cpus_out),
+        memory=_bar(has.memory_used_mib, has.memory_mib, has.memory_out_mib, _amount),
+        waiting=waiting,
+        more_waiting=words.MORE_WAITING.format(jobs=counted(more, "more job")) if more else "",
+        rows=rows,
+        folded=folded,
+        open=unfold and bool(rows or waiting),
+        rest=rest if folded else "",
+    )
+
+
+def _gpus_in_words(has: Totals) -> str:
+    """The GPUs of some nodes by what they do, such as ``4 GPUs: 1 free, 3 in use``."""
+    if not has.gpus:
+        return "no GPU"
+    parts = [(has.gpus_free, words.FREE), (has.gpus_used, words.IN_USE), (has.gpus_out, words.OUT)]
+    text = ", ".join(f"{number:,} {word}" for number, word in parts if number)
+    return f"{counted(has.gpus, 'GPU')}: {text}"
+
+
+def _row(node: MapNode, in_words: JobsInWords, marks: Sequence[NodeMark]) -> Row:
+    with_gpus = {holder.job_id for gpu in node.gpus for holder in gpu.holders}
+    types = dict.fromkeys(gpu.type for gpu in node.gpus)
+    counts = [(gpu_model(kind, types) if kind else "GPU", sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
+    state = node.state
+    if node.reservation:
+        state = f"{state}, {words.IN_RESERVATION.format(name=node.reservation)}"
+    since = "" if node.reason_at is None else times.clock(node.reason_at)
+    out = node.use is NodeUse.OUT
+    return Row(
+        name=node.name,
+        use=node.use.value,
+        state=state,
+        reason=f"{node.reason} (since {since}, {node.reason_by})" if node.reason and node.reason_by else node.reason,
+        has="; ".join(f"{count} \N{MULTIPLICATION SIGN} {kind}" for kind, count in counts),
+        gpus=tuple(_runs(node, in_words)),
+        jobs=in_words.running([holder for holder in node.jobs if holder.job_id not in with_gpus]),
+        cpus=_bar(node.cpus_used, node.cpus, (node.cpus - node.cpus_used) * out),
+        memory=_bar(node.memory_used_mib, node.memory_mib, (node.memory_mib - node.memory_used_mib) * out, _amount),
+        marks=tuple(replace(mark, command="") if out else mark for mark in marks),
+    )
+
+
+def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:
+    types = {gpu.type for gpu in node.gpus}
+    for (use, holders, kind, is_numbered), group in groupby(node.gpus, _alike):
+        gpus = list(group)
+        count = f"{len(gpus)}\N{MULTIPLICATION SIGN}"
+        numbers = _indices(tuple(gpu.index or 0 for gpu in gpus)) if is_numbered else count
+        yield GpuRun(
+            kind=_kind(use, holders),
+            number=len(gpus),
+            name=f"{numbers} {gpu_model(kind, types).name or 'GPU'}" if len(types) > 1 else numbers,
+            jobs=in_words.running(holders),
+            words="" if holders else _USES[use],
+        )
+
+
+_USES = {GpuUse.FREE: words.FREE, GpuUse.OUT: words.OUT, GpuUse.USED: words.IN_USE}
+
+
+@lru_cache(maxsize=1024)  # the same few for all nodes of a cluster
+def _indices(indices: tuple[int, ...]) -> str:
+    return format_cpulist(indices)
+
+
+def _alike(gpu: MapGpu) -> tuple[GpuUse, tuple[Holder, ...], str, bool]:
+    return gpu.use, gpu.holders, gpu.type, gpu.index is not None
+
+
+def _kind(use: GpuUse, holders: tuple[Holder, ...]) -> str:
+    if use is not GpuUse.USED:
+        return str(use.value)
+    return "own" if any(holder.server is not None for holder in holders) else "other"
+
+
+def _bar(used: int, whole: int, out: int, in_words: Callable[[int], str] = "{:,}".format) -> Bar:
+    text = words.OF_TOTAL.format(used=in_words(used), total=in_words(whole))
+    return Bar(text, _percent(used, whole), _percent(out, whole))
+
+
+def _amount(mib: int) -> str:
+    if mib >= 10 * TIB:
+        return f"{mib // TIB:,} TiB"
+    return memory(mib) if mib else "0"
+
+
+def _percent(part: int, whole: int) -> int:
+    return round(100 * min(part, whole) / whole) if whole > 0 and part > 0 else 0

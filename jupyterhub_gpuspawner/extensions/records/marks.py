@@ -1,0 +1,26 @@
+"""Nodes on which the last starts failed, on the map of the cluster."""
+
+from __future__ import annotations
+
+from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
+from jupyterhub_gpuspawner.hub.records.keeper import FAILING_NODES
+from jupyterhub_gpuspawner.records.failures import FailingNode
+from jupyterhub_gpuspawner.words import people
+
+FAILING = "The last {starts} starts here failed, those of {people}."
+
+
+def marks_of(cluster: str) -> NodeMarks:
+    """The nodes of a cluster on which starts fail, each with the command that drains it."""
+    failing = FAILING_NODES[cluster]
+    return NodeMarks(
+        "failing_nodes",
+        nodes={name: (mark(node),) for name, node in failing.items()},
+        document=[node.to_json() for node in failing.values()],
+    )
+
+
+def mark(node: FailingNode) -> NodeMark:
+    """That the last starts on a node failed, what to look at before it is drained, and the command that drains it."""
+    text = FAILING.format(starts=len(node.records), people=people(len(node.people)))
+    return NodeMark(f"{text} {node.doubt}".rstrip(), node.drain)

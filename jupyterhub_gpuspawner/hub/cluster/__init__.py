@@ -1,1 +1,0 @@
-"""The map of the cluster and the health of its nodes."""

@@ -1,0 +1,57 @@
+"""What pages and documents about whole clusters need: who may see them, and which cluster is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import Scope
+from tornado import web
+
+from jupyterhub_gpuspawner.hub.site.connection import Cluster
+from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+
+SCOPES = ("admin-ui", "list:users", "read:servers")
+"""Scopes needed for all users to see a whole cluster: everybody's jobs and servers are named there."""
+AGE = 15.0
+"""Seconds for which one answer of Slurm is used for all readers."""
+
+
+def may_see_cluster(parsed_scopes: Mapping[str, object]) -> bool:
+    """Whether these scopes include all of :data:`SCOPES`, each without a filter."""
+    return all(parsed_scopes.get(scope) is Scope.ALL for scope in SCOPES)
+
+
+def check_scopes(handler: BaseHandler) -> None:
+    """Raise 403 unless the reader has all of :data:`SCOPES`, unfiltered."""
+    if not may_see_cluster(handler.parsed_scopes):
+        raise web.HTTPError(403, f"The map of the cluster needs the scopes {', '.join(SCOPES)} for all users.")
+
+
+def connections_of(handler: BaseHandler) -> dict[str, Cluster]:
+    """The hub's connection to each cluster by its name, which is empty in a hub that names none.
+
+    Raises 404 in a hub without Slurm jobs.
+    """
+    spawner_class = handler.settings["spawner_class"]
+    if not starts_slurm_jobs(spawner_class):
+        raise web.HTTPError(404, "This hub does not start Slurm jobs.")
+    site = spawner_class(config=handler.settings["config"], hub=handler.settings["hub"])
+    connections: dict[str, Cluster] = site.connections()
+    return connections
+
+
+async def snapshot_of(connection: Cluster) -> ClusterSnapshot | None:
+    """What Slurm says of a cluster, at most :data:`AGE` old where it answers; None if it has never answered."""
+    return await connection.cluster.recent(AGE)
+
+
+def requested_connection(handler: BaseHandler) -> Cluster:
+    """The connection to the cluster that the query names, or to the first one; raises 404."""
+    connections = connections_of(handler)
+    name = handler.get_argument("cluster", "") or next(iter(connections))
+    if name not in connections:
+        names = ", ".join(filter(None, connections)) or "none"
+        raise web.HTTPError(404, f"There is no such cluster. The clusters with a name are: {names}.")
+    return connections[name]
