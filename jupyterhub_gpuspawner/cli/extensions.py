@@ -81,7 +81,7 @@ def _checks(module: ModuleType) -> Iterator[str]:
 
 def _in_a_hub(hub: HubExtension, *, settings: list[str]) -> dict[str, list[str]]:
     classes = [f"c.{cls.__name__}.{name}" for cls in hub.settings for name in sorted(cls.class_own_traits(config=True))]
-    hooks: dict[str, Any] = {"notices": hub.notices}
+    hooks: dict[str, Any] = {"notices": hub.notices, "marks_of": hub.marks_of, "below_map": hub.below_map}
     return {
         "settings": [*settings, *classes],
         "tables": [table.name for table in hub.tables],

@@ -207,7 +207,7 @@ def _text(choice: UnlistedChoice) -> dict[str, Any]:
 
 
 def queue_limit(requested: int | str | None, site: int | None) -> int | None:
-    """Seconds that a job may wait in the queue, None for ever: a profile's (``asked``), or the site's if it is None."""
+    """Seconds that a job may wait in the queue, None for ever: the profile's (``requested``), else the site's."""
     if requested is None:
         return site
     return requested if isinstance(requested, int) else None
@@ -261,10 +261,10 @@ def permitted(profile: Profile, user: str, groups: Collection[str], now: datetim
         return Refusal(RefusalKind.OTHER_GROUPS, f"it is reserved for the {named}")
     if allow.from_ is not None and now < moment_of(allow.from_):
         first = _zoned(allow.from_)
-        return Refusal(RefusalKind.NOT_YET, f"it is available from {_settings(first)}", first)
+        return Refusal(RefusalKind.NOT_YET, f"it is available from {_in_words(first)}", first)
     if allow.until is not None and now >= _end(allow.until):
         last = _zoned(allow.until)
-        return Refusal(RefusalKind.ENDED, f"it was available until {_settings(last)}", last)
+        return Refusal(RefusalKind.ENDED, f"it was available until {_in_words(last)}", last)
     return None
 
 
@@ -290,7 +290,7 @@ def _end(moment: date) -> datetime:
     return moment_of(moment + timedelta(days=1))
 
 
-def _settings(when: date) -> str:
+def _in_words(when: date) -> str:
     return moment(when) if isinstance(when, datetime) else day(when)
 
 

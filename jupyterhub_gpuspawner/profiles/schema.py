@@ -121,7 +121,7 @@ class Guarded:
 
 
 def matching(pattern: str, description: str) -> Checked:
-    """Text that fully matches ``pattern``; ``says`` completes 'must be …'. A number counts as its digits."""
+    """Text that fully matches ``pattern``; ``description`` completes 'must be …'. A number counts as its digits."""
     grammar = re.compile(pattern, re.ASCII)
 
     def read(value: object) -> str:

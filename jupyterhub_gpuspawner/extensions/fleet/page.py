@@ -93,10 +93,10 @@ async def health_of(handler: BaseHandler, connection: Cluster) -> FleetHealth:
     return await store.call(read)
 
 
-async def below_map(handler: BaseHandler, connection: Cluster, name: str) -> Markup:
-    """The section of a cluster, with its ``name`` where there are several; raises SQLAlchemyError."""
+async def below_map(handler: BaseHandler, connection: Cluster, cluster: str) -> Markup:
+    """The section of a cluster, with its name (``cluster``) where there are several; raises SQLAlchemyError."""
     section = health_section(await health_of(handler, connection), time.time())
-    html = await handler.render_template("gpuspawner_health.html", name=name, health=section)
+    html = await handler.render_template("gpuspawner_health.html", cluster=cluster, health=section)
     return Markup(html)  # noqa: S704 - the template has escaped its texts
 
 

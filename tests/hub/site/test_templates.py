@@ -66,7 +66,7 @@ def test_our_part_of_a_page_survives_a_sites_template(tmp_path: Path, template: 
 
     assert soup.select_one(".gpuspawner-message b").get_text() == "Down at noon."  # type: ignore[union-attr]
     assert links(soup)[:3] == ["Home", "Token", "Sessions"]
-    assert [element.get_text() for element in soup.select(".announcement")] + links(soup)[4:] == own
+    assert [element.get_text() for element in soup.select(".announcement")] + links(soup)[3:] == own
 
 
 def test_no_page_compiles_a_template_when_it_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
