@@ -43,13 +43,13 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.records import keeper
+from jupyterhub_gpuspawner.extensions.records.keeper import LEARN_SECONDS, LEARNED
+from jupyterhub_gpuspawner.extensions.records.promises import Outcome, accuracy, learned, outcomes
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
 from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment
-from jupyterhub_gpuspawner.hub.records import keeper
-from jupyterhub_gpuspawner.hub.records.keeper import LEARN_SECONDS, LEARNED
 from jupyterhub_gpuspawner.hub.start.wait import Wait, expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.records.promises import Outcome, accuracy, learned, outcomes
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Job, Phase

@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
+from jupyterhub_gpuspawner.extensions.records.export import COLUMNS
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
+from jupyterhub_gpuspawner.extensions.records.store import STEPS
 from jupyterhub_gpuspawner.hub.job.events import EVENTS, Kind
 from jupyterhub_gpuspawner.hub.job.stream import SCHEMAS
-from jupyterhub_gpuspawner.records.export import COLUMNS
-from jupyterhub_gpuspawner.records.record import SessionRecord
-from jupyterhub_gpuspawner.records.store import STEPS
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
 

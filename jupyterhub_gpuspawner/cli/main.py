@@ -25,16 +25,12 @@ OWN = {
         "jupyterhub_gpuspawner.cli.extensions:extensions",
         "List the extensions that are installed, with what each adds.",
     ),
-    "failures": Command(
-        "jupyterhub_gpuspawner.cli.failures:failures",
-        "List starts that failed by cluster, cause and profile, with their nodes, and what mends each cause.",
-    ),
     "files": Command(
         "jupyterhub_gpuspawner.cli.files:files",
         "Write the files that an admin installs beside a hub into DIR, with the paths of this installation.",
     ),
     "idle": Command(
-        "jupyterhub_gpuspawner.cli.records:idle",
+        "jupyterhub_gpuspawner.extensions.records.cli:idle",
         "List servers that were idle for as long as their profile allows, with the GPU-hours that they held unused.",
     ),
     "migrate": Command(
@@ -49,19 +45,12 @@ OWN = {
         "jupyterhub_gpuspawner.cli.place:run",
         "Run COMMAND as one job step on the nodes and GPUs of this job, each rank bound to its part of its node.",
     ),
-    "sessions": Command(
-        "jupyterhub_gpuspawner.cli.records:sessions", "Read, export and delete the records of sessions."
-    ),
     "show": Command(
         "jupyterhub_gpuspawner.cli.check:show", "Print the complete batch script for PROFILE, without submitting it."
     ),
     "topology": Command(
         "jupyterhub_gpuspawner.cli.topology:topology",
         "Show a node's GPUs, the links between them, and the CPUs and memory closest to them.",
-    ),
-    "why": Command(
-        "jupyterhub_gpuspawner.cli.failures:why",
-        "Say what happened to the last server of USER: how long it waited, where it ran, and why it ended.",
     ),
 }
 """The commands that are no extension's. The sentences stand here: without them, ``--help`` would import them all."""

@@ -299,7 +299,7 @@ def hook(spawner):  # in the place of the demo's, which writes to homes
         raise OSError(30, "Read-only file system", "/home/hook")
 
 c.Spawner.pre_spawn_hook = hook
-from jupyterhub_gpuspawner.hub.records import keeper
+from jupyterhub_gpuspawner.extensions.records import keeper
 keeper.FAILING_NODES_SECONDS = 1.0
 """
 

@@ -15,10 +15,10 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.handlers import default_handlers
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.job import stream
 from jupyterhub_gpuspawner.hub.job.stream import Stream
-from jupyterhub_gpuspawner.hub.records import keeper
 from jupyterhub_gpuspawner.hub.registration import UPKEEP, extensions_of_hub, register_templates
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

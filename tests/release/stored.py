@@ -40,6 +40,7 @@ from jupyterhub_gpuspawner.extensions.fleet.node_record import NodeRecord, Sight
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, Messages
 from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
+from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
 from jupyterhub_gpuspawner.hub.course.additions import keep_additions
 from jupyterhub_gpuspawner.hub.course.page import keep_actions
@@ -69,7 +70,6 @@ from jupyterhub_gpuspawner.hub.upkeep import keep_slugs
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
-from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation

@@ -21,6 +21,8 @@ from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore, StoredFleet
 from jupyterhub_gpuspawner.extensions.messages.store import Messages
+from jupyterhub_gpuspawner.extensions.records.record import applied
+from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub.course.additions import added_people
 from jupyterhub_gpuspawner.hub.course.page import latest_actions
 from jupyterhub_gpuspawner.hub.course.participants import CourseStarts
@@ -32,8 +34,6 @@ from jupyterhub_gpuspawner.hub.upkeep import read_slugs
 from jupyterhub_gpuspawner.placement.topology import load
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.records.record import applied
-from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.fixtures.databases import disposed
 from tests.release import stored
 from tests.release.stored import RELEASE

@@ -5,7 +5,7 @@ from jupyterhub_gpuspawner.extension import Command, Extension
 EXTENSION = Extension(
     name="fleet",
     about="Keeps what servers report of their nodes, and finds nodes that differ from others with the same GPUs.",
-    needs=("seats",),
+    needs=("records", "seats"),
     hub=".hub:HUB",
     commands={
         "fleet": Command(

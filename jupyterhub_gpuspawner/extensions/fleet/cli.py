@@ -13,17 +13,17 @@ from pathlib import Path
 import click
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON
-from jupyterhub_gpuspawner.cli.records import file_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.fleet.gres_conf import GresConf
 from jupyterhub_gpuspawner.extensions.fleet.gres_conf import gres_conf as gres_conf_of
 from jupyterhub_gpuspawner.extensions.fleet.health import PARTIAL, FleetHealth, health
 from jupyterhub_gpuspawner.extensions.fleet.replay import replay as replay_of
 from jupyterhub_gpuspawner.extensions.fleet.store import StoredFleet, forget_in_database, read_database
+from jupyterhub_gpuspawner.extensions.records.cli import file_of
+from jupyterhub_gpuspawner.extensions.records.record import on_clusters
+from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.records.record import on_clusters
-from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import counted

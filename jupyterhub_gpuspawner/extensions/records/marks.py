@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from jupyterhub_gpuspawner.extensions.records.failures import FailingNode
+from jupyterhub_gpuspawner.extensions.records.keeper import FAILING_NODES
 from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
-from jupyterhub_gpuspawner.hub.records.keeper import FAILING_NODES
-from jupyterhub_gpuspawner.records.failures import FailingNode
 from jupyterhub_gpuspawner.words import people
 
 FAILING = "The last {starts} starts here failed, those of {people}."

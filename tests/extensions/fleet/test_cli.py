@@ -16,10 +16,10 @@ from jupyterhub_gpuspawner.extensions.fleet.gres_conf import LINKS_NOTE
 from jupyterhub_gpuspawner.extensions.fleet.health import Grant
 from jupyterhub_gpuspawner.extensions.fleet.node_record import IDLE_VIEWS
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
+from jupyterhub_gpuspawner.extensions.records.keeper import records_file
+from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub.job.events import Placed, Submitted
-from jupyterhub_gpuspawner.hub.records.keeper import records_file
 from jupyterhub_gpuspawner.placement.topology import load
-from jupyterhub_gpuspawner.records.store import SessionStore
 from tests.cli.conftest import MACHINES
 from tests.extensions.fleet.nodes import DAY, only, topology, view, with_gpu
 from tests.fixtures.databases import disposed, with_tables

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.extensions.fleet.replay import cases
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.records.record import SessionRecord
 
 ONE = Resources(partition="gpu", gpus=1, gpu_type="k80", cpus=8, memory=4000)
 CPU = Resources(partition="gpu", cpus=8, memory=4000)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from jupyterhub_gpuspawner.extensions.records.failures import FailingNode
+from jupyterhub_gpuspawner.extensions.records.keeper import FAILING_NODES
 from jupyterhub_gpuspawner.extensions.records.marks import marks_of
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
 from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
-from jupyterhub_gpuspawner.hub.records.keeper import FAILING_NODES
-from jupyterhub_gpuspawner.records.failures import FailingNode
-from jupyterhub_gpuspawner.records.record import SessionRecord
 
 
 def test_a_node_on_which_the_starts_of_several_people_failed_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
-from tests.records.a_session import ENDED, NOON, PLACED, PROMISES, READY, SUBMITTED, USAGE
 from tests.standins.resources import resolved
+from tests.standins.session_events import ENDED, NOON, PLACED, PROMISES, READY, SUBMITTED, USAGE
 
 REQUEST = JobRequest(
     profile=Profile(display_name="Two K80", slug="two-k80"),

@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.job.events import EVENTS, Ended, Event, Kind
 from jupyterhub_gpuspawner.hub.job.stream import SCHEMAS, emitter, register_schemas
-from tests.records.a_session import LIFE
+from tests.standins.session_events import LIFE
 
 pytestmark = pytest.mark.oldest
 

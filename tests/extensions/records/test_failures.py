@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from jupyterhub_gpuspawner.extensions.records.failures import failing_nodes, failures_of, never_started
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
-from jupyterhub_gpuspawner.records.failures import failing_nodes, failures_of, never_started
-from jupyterhub_gpuspawner.records.record import SessionRecord
-from tests.records.a_session import NOON
+from tests.standins.session_events import NOON
 
 
 def start(at: int, user: str, node: str, fault: str = "", profile: str = "gpu") -> SessionRecord:

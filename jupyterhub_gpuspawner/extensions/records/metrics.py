@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Histogram
 
+from jupyterhub_gpuspawner.extensions.records.promises import outcomes
 from jupyterhub_gpuspawner.hub.job.events import Event, Placed
-from jupyterhub_gpuspawner.records.promises import outcomes
 
 _PROMISES = Counter(
     "gpuspawner_promised_starts",

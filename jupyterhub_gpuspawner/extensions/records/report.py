@@ -14,8 +14,8 @@ from html import escape
 from typing import NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner.cluster.estimate import Kind
-from jupyterhub_gpuspawner.records.promises import Outcome, accuracy
-from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.extensions.records.promises import Outcome, accuracy
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.words import counted, duration
 
 R = TypeVar("R")

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 
 Value = str | int | float | bool | None
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from prometheus_client import REGISTRY
 
-from jupyterhub_gpuspawner.hub.records.metrics import observe_promises
-from tests.records.a_session import NOON, PLACED
+from jupyterhub_gpuspawner.extensions.records.metrics import observe_promises
+from tests.standins.session_events import NOON, PLACED
 
 
 def test_expected_starts_are_counted_when_their_job_has_started() -> None:

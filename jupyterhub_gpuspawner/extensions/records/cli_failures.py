@@ -14,17 +14,23 @@ from jupyterhub import orm
 from sqlalchemy import select
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, since
-from jupyterhub_gpuspawner.cli.records import DATABASE, file_of
 from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.records.cli import DATABASE, file_of
+from jupyterhub_gpuspawner.extensions.records.failures import (
+    FailingNode,
+    Failures,
+    failing_nodes,
+    failures_of,
+    never_started,
+)
+from jupyterhub_gpuspawner.extensions.records.last_server import BEFORE_SECONDS, LastServer, last_server
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord, on_clusters
+from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
-from jupyterhub_gpuspawner.hub.records.last_server import BEFORE_SECONDS, LastServer, last_server
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, is_readable
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.records.failures import FailingNode, Failures, failing_nodes, failures_of, never_started
-from jupyterhub_gpuspawner.records.record import SessionRecord, on_clusters
-from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.words import counted, duration, people, some
 

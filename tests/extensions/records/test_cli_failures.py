@@ -23,16 +23,16 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
+from jupyterhub_gpuspawner.extensions.records.explanation import explanation
+from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub.job.ending import JOB_KILLED, JOB_SILENT, Ending, ending_state
 from jupyterhub_gpuspawner.hub.job.events import Cause, Ended, Kind, Stage, job_ended_in_start
-from jupyterhub_gpuspawner.records.explanation import explanation
-from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from tests.cli.runner import cli_runner
-from tests.records.a_session import LIFE, PLACED, READY, SUBMITTED
+from tests.standins.session_events import LIFE, PLACED, READY, SUBMITTED
 
-GUIDE = Path(__file__).parents[2] / "docs/howto/when-a-server-does-not-start.md"
+GUIDE = Path(__file__).parents[3] / "docs/howto/when-a-server-does-not-start.md"
 NOW = time.time()
 WORKS = replace(SUBMITTED, begun_at=NOW - 601)
 MODULE = Ending(

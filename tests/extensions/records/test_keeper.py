@@ -22,10 +22,8 @@ from traitlets import TraitError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cluster.estimate import Span, expected
-from jupyterhub_gpuspawner.hub.extensions import PlannedWait
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Placed, Promise, PromiseMoment, Stage
-from jupyterhub_gpuspawner.hub.records import keeper
-from jupyterhub_gpuspawner.hub.records.keeper import (
+from jupyterhub_gpuspawner.extensions.records import keeper
+from jupyterhub_gpuspawner.extensions.records.keeper import (
     FAILING_NODES,
     LEARNED,
     GPUSessions,
@@ -36,13 +34,15 @@ from jupyterhub_gpuspawner.hub.records.keeper import (
     records_file,
     stored_sessions,
 )
+from jupyterhub_gpuspawner.extensions.records.promises import Learned
+from jupyterhub_gpuspawner.extensions.records.store import SessionStore
+from jupyterhub_gpuspawner.extensions.records.waits import ENOUGH, PastWait, past_waits
+from jupyterhub_gpuspawner.hub.extensions import PlannedWait
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Placed, Promise, PromiseMoment, Stage
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
-from jupyterhub_gpuspawner.records.promises import Learned
-from jupyterhub_gpuspawner.records.store import SessionStore
-from jupyterhub_gpuspawner.records.waits import ENOUGH, PastWait, past_waits
 from tests.fixtures.databases import hub_session
-from tests.records.a_session import ENDED, LIFE, NOON, PLACED, PROMISES, READY, SUBMITTED
 from tests.standins.hub_spawner import HubSpawner
+from tests.standins.session_events import ENDED, LIFE, NOON, PLACED, PROMISES, READY, SUBMITTED
 
 
 class App:
@@ -238,9 +238,9 @@ import asyncio, logging, math, sys
 from types import SimpleNamespace
 from traitlets.config import Config
 from jupyterhub_gpuspawner.hub.job.stream import STREAM
-from jupyterhub_gpuspawner.hub.records import keeper
+from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from tests.records.a_session import LIFE
+from tests.standins.session_events import LIFE
 
 async def hub():
     logging.basicConfig()

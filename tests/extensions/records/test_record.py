@@ -7,6 +7,7 @@ from functools import reduce
 
 import pytest
 
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord, applied, lost
 from jupyterhub_gpuspawner.hub.job.events import (
     UNKNOWN,
     Cause,
@@ -17,9 +18,9 @@ from jupyterhub_gpuspawner.hub.job.events import (
     stages,
     start_failed,
 )
-from jupyterhub_gpuspawner.records.record import SessionRecord, applied, lost
 from jupyterhub_gpuspawner.slurm.job import ENDS, End
-from tests.records.a_session import COMMON, ENDED, LIFE, NOON, PLACED, PROMISES, READY, RECORD, SUBMITTED, USAGE
+from tests.extensions.records.a_record import RECORD
+from tests.standins.session_events import COMMON, ENDED, LIFE, NOON, PLACED, PROMISES, READY, SUBMITTED, USAGE
 
 
 def test_a_session_from_its_submission_to_its_end() -> None:

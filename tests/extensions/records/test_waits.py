@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.cluster.estimate import MINUTE
-from jupyterhub_gpuspawner.records.waits import (
+from jupyterhub_gpuspawner.extensions.records.waits import (
     ENOUGH,
     FEW,
     LATEST_WAITS,

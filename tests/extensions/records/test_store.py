@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.records.store import STEPS, SessionStore, StoreError
 from jupyterhub_gpuspawner.hub.job.events import UNKNOWN, Submitted
-from jupyterhub_gpuspawner.records.store import STEPS, SessionStore, StoreError
-from tests.records.a_session import ENDED, LIFE, NOON, PROMISES, RECORD, SUBMITTED
+from tests.extensions.records.a_record import RECORD
+from tests.standins.session_events import ENDED, LIFE, NOON, PROMISES, SUBMITTED
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
 def test_a_step_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file can be used by the version before, and the next try succeeds."""
     filled(path, "ada").close()
-    steps, add = "jupyterhub_gpuspawner.records.store.STEPS", "ALTER TABLE sessions ADD COLUMN more TEXT"
+    steps, add = "jupyterhub_gpuspawner.extensions.records.store.STEPS", "ALTER TABLE sessions ADD COLUMN more TEXT"
     monkeypatch.setattr(steps, (*STEPS, add, "SELECT fault_of_a_step"))
     with pytest.raises(StoreError):
         SessionStore(path)

@@ -7,13 +7,13 @@ from datetime import timezone
 
 from bs4 import BeautifulSoup
 
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
+from jupyterhub_gpuspawner.extensions.records.report import quantile, report
 from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
-from jupyterhub_gpuspawner.records.record import SessionRecord
-from jupyterhub_gpuspawner.records.report import quantile, report
-from tests.records import a_session
-from tests.records.a_session import NOON
+from tests.extensions.records import a_record
+from tests.standins.session_events import NOON
 
-RECORD = replace(a_session.RECORD, promises=())
+RECORD = replace(a_record.RECORD, promises=())
 REFUSED = replace(
     RECORD,
     session="refused",
@@ -77,7 +77,7 @@ def test_use_is_never_more_than_was_held() -> None:
 
 def test_expected_starts_are_compared_with_what_came() -> None:
     """By profile and by hour: one was to start now, and the other within a minute of the 30 seconds that it took."""
-    text = report([a_session.RECORD], zone=timezone.utc, title="Sessions", created=NOON)
+    text = report([a_record.RECORD], zone=timezone.utc, title="Sessions", created=NOON)
     sections = BeautifulSoup(text, "html.parser").select("section")
     (section,) = (section for section in sections if "Expected starts" in section.get_text())
     rows = [[cell.get_text() for cell in row.select("th, td.number")] for row in section.select("tbody tr")]

@@ -9,8 +9,8 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
-from jupyterhub_gpuspawner.records.explanation import Explanation, explanation
-from jupyterhub_gpuspawner.records.record import SessionRecord
+from jupyterhub_gpuspawner.extensions.records.explanation import Explanation, explanation
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.slurm.commands import COMMAND
 
 IN_A_ROW = 3

@@ -16,15 +16,15 @@ from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since,
 from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.extension import Fault, installed, load_each
+from jupyterhub_gpuspawner.extensions.records.export import export as write
+from jupyterhub_gpuspawner.extensions.records.export import read_key
+from jupyterhub_gpuspawner.extensions.records.keeper import GPUSessions, records_file
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
+from jupyterhub_gpuspawner.extensions.records.report import report as page
+from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_idle_times
-from jupyterhub_gpuspawner.hub.records.keeper import GPUSessions, records_file
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT, is_readable
 from jupyterhub_gpuspawner.hub.start.submission import forget_starts
-from jupyterhub_gpuspawner.records.export import export as write
-from jupyterhub_gpuspawner.records.export import read_key
-from jupyterhub_gpuspawner.records.record import SessionRecord
-from jupyterhub_gpuspawner.records.report import report as page
-from jupyterhub_gpuspawner.records.store import SessionStore
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.words import counted, duration, people
 

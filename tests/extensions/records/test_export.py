@@ -15,8 +15,7 @@ from frictionless.resources import TableResource
 from pyarrow import parquet
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
-from jupyterhub_gpuspawner.records.export import (
+from jupyterhub_gpuspawner.extensions.records.export import (
     COLUMNS,
     CSV,
     PARQUET,
@@ -27,8 +26,10 @@ from jupyterhub_gpuspawner.records.export import (
     read_key,
     traits_of,
 )
-from jupyterhub_gpuspawner.records.record import SessionRecord
-from tests.records.a_session import NOON, RECORD
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
+from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
+from tests.extensions.records.a_record import RECORD
+from tests.standins.session_events import NOON
 
 KEY = bytes(range(32))
 CREATED = "2026-05-01T12:00:00+00:00"

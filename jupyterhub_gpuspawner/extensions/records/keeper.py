@@ -28,19 +28,19 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.estimate import Span
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.records.failures import IN_A_ROW, FailingNode, failing_nodes
+from jupyterhub_gpuspawner.extensions.records.metrics import observe_promises
+from jupyterhub_gpuspawner.extensions.records.promises import Learned, Outcome, learned, outcomes
+from jupyterhub_gpuspawner.extensions.records.record import on_clusters
+from jupyterhub_gpuspawner.extensions.records.store import PATIENCE, SessionStore, StoreError
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
 from jupyterhub_gpuspawner.hub.job.events import Event, Promise
 from jupyterhub_gpuspawner.hub.job.session import session_in
 from jupyterhub_gpuspawner.hub.job.stream import STREAM
-from jupyterhub_gpuspawner.hub.records.metrics import observe_promises
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.spawners.server import job_spawner, starts_slurm_jobs
-from jupyterhub_gpuspawner.records.failures import IN_A_ROW, FailingNode, failing_nodes
-from jupyterhub_gpuspawner.records.promises import Learned, Outcome, learned, outcomes
-from jupyterhub_gpuspawner.records.record import on_clusters
-from jupyterhub_gpuspawner.records.store import PATIENCE, SessionStore, StoreError
 
 # The admin's settings for session records: ``c.GPUSessions``.
 

@@ -18,8 +18,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.records.record import SessionRecord, applied, lost
 from jupyterhub_gpuspawner.hub.job.events import Cause, Event, Kind, Promise
-from jupyterhub_gpuspawner.records.record import SessionRecord, applied, lost
 
 PATIENCE = 20.0
 """Seconds to wait for another process that writes."""

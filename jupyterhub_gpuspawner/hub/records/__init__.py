@@ -1,1 +1,0 @@
-"""Keeps a record of each session of the hub's servers."""
