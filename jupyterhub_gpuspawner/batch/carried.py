@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, Step
+
+if TYPE_CHECKING:  # the command line imports the launcher, and needs no pydantic
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
 
 @dataclass(frozen=True)

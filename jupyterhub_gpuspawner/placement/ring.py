@@ -6,7 +6,8 @@ cycle whose slowest link is fastest (for two GPUs, their link). Weights are inte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +20,9 @@ STEPS = 500
 """Links that are tried for each slowest link, at most, in a ring of more members."""
 
 
-class Ring(NamedTuple):
-    """A ring; greater is better."""
+@dataclass(frozen=True)
+class Ring:
+    """A ring through some members."""
 
     slowest: int
     """Weight of its slowest link; 0 for a single member."""

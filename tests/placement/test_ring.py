@@ -55,7 +55,8 @@ def test_best_ring(seed: int) -> None:
     for a, b in itertools.combinations(range(size), 2):
         weight[a][b] = weight[b][a] = draw.choice((7, 9, 12, 25, 50))
     first = draw.randrange(size)
-    slowest, total, order = ring.best_ring(weight, range(size), first)
+    best = ring.best_ring(weight, range(size), first)
+    order = best.order
     others = [member for member in range(size) if member != first]
 
     def worth(members: Sequence[int]) -> tuple[int, int]:
@@ -64,7 +65,11 @@ def test_best_ring(seed: int) -> None:
 
     assert order[0] == first
     assert sorted(order) == list(range(size))
-    assert (slowest, total) == worth(order) == max(worth([first, *rest]) for rest in itertools.permutations(others))
+    assert (
+        (best.slowest, best.total)
+        == worth(order)
+        == max(worth([first, *rest]) for rest in itertools.permutations(others))
+    )
 
 
 @pytest.mark.parametrize("seed", range(10))
