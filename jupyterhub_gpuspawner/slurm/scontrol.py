@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, Table, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import Hardware, NodeState, Partition, Reservation, Table, Unread
 from jupyterhub_gpuspawner.slurm.text import (
     Notice,
     default_per_gpu,
@@ -102,7 +102,10 @@ def _parts(text: str, first: str) -> Iterator[str]:
 
 
 def _number(record: Mapping[str, str], key: str, default: int = 0) -> int:
-    value = present(record.get(key))
+    text = record.get(key, "")
+    if text.isdecimal():  # of most, in answers about thousands of nodes
+        return int(text)
+    value = present(text)
     return read(int, key, value) if value else default
 
 
@@ -117,16 +120,15 @@ def _node(record: Mapping[str, str]) -> NodeState:
         raise SlurmOutputError(
             f"scontrol did not report State and CPUTot of node {name}.", raw=repr(record), field="State"
         )
-    cpus, sockets, cores = (_number(record, key) for key in ("CPUTot", "Sockets", "CoresPerSocket"))
-    spec = _number(record, "MemSpecLimit")
+    hardware = _hardware(*map(record.get, _HARDWARE))
     features, possible = words(record.get("ActiveFeatures")), words(record.get("AvailableFeatures"))
     return NodeState(
         name=record["NodeName"],
         address=present(record.get("NodeAddr")),
         states=_states(record["State"]),
-        cpus=_number(record, "CPUEfctv") or cpus,
+        cpus=_number(record, "CPUEfctv") or hardware.cpus,
         cpus_allocated=_number(record, "CPUAlloc"),
-        memory_mib=max(0, _number(record, "RealMemory") - spec),
+        memory_mib=max(0, hardware.memory_mib - hardware.memory_spec_mib),
         memory_allocated_mib=_number(record, "AllocMem"),
         gres=gres("Gres", record.get("Gres", "")),
         gres_used=gres("GresUsed", record.get("GresUsed", "")),
@@ -134,17 +136,44 @@ def _node(record: Mapping[str, str]) -> NodeState:
         other_features=() if possible == features else tuple(name for name in possible if name not in features),
         partitions=words(record.get("Partitions")),
         reason=present(record.get("Reason")),
-        cpus_per_core=max(1, cpus // (sockets * cores)) if sockets and cores else 1,
-        socket_cores=cores,
-        sockets=sockets or 1,
-        boards=_number(record, "Boards") or 1,
-        threads_per_core=_number(record, "ThreadsPerCore") or 1,
-        cpus_configured=cpus,
-        core_spec_count=_number(record, "CoreSpecCount"),
-        cpu_spec_list=present(record.get("CPUSpecList")),
-        memory_spec_mib=spec,
-        tmp_disk_mib=_number(record, "TmpDisk"),
+        cpus_per_core=max(1, hardware.cpus // (hardware.sockets * hardware.cores)) if hardware.cores else 1,
+        socket_cores=hardware.cores,
+        hardware=hardware,
+    )
+
+
+_HARDWARE = (
+    "CPUTot",
+    "Sockets",
+    "CoresPerSocket",
+    "Boards",
+    "ThreadsPerCore",
+    "RealMemory",
+    "MemSpecLimit",
+    "CoreSpecCount",
+    "TmpDisk",
+    "Weight",
+    "CPUSpecList",
+)
+
+
+@lru_cache(maxsize=1024)
+def _hardware(*texts: str | None) -> Hardware:
+    """Of the values of these fields, which thousands of nodes share."""
+    record = {key: text or "" for key, text in zip(_HARDWARE, texts, strict=True)}
+    numbers = {key: _number(record, key) for key in _HARDWARE[:-1]}
+    return Hardware(
+        cpus=numbers["CPUTot"],
+        sockets=numbers["Sockets"] or 1,
+        cores=numbers["CoresPerSocket"],
+        boards=numbers["Boards"] or 1,
+        threads_per_core=numbers["ThreadsPerCore"] or 1,
+        memory_mib=numbers["RealMemory"],
+        memory_spec_mib=numbers["MemSpecLimit"],
+        core_spec_count=numbers["CoreSpecCount"],
+        tmp_disk_mib=numbers["TmpDisk"],
         weight=_number(record, "Weight", 1),
+        cpu_spec_list=present(record["CPUSpecList"]),
     )
 
 

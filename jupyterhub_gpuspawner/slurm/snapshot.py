@@ -130,6 +130,30 @@ _OUT = frozenset(
 )
 
 
+class Hardware(NamedTuple):
+    """What slurm.conf says of a node; nodes that are alike have the same object."""
+
+    cpus: int = 0
+    """CPUTot: those for jobs, and those that are kept from them."""
+    sockets: int = 1
+    cores: int = 0
+    """Of a socket; 0 where it is not reported."""
+    boards: int = 1
+    threads_per_core: int = 1
+    """Hardware threads, also where Slurm counts cores as CPUs."""
+    memory_mib: int = 0
+    """RealMemory."""
+    memory_spec_mib: int = 0
+    """MemSpecLimit: MiB of it that are kept from jobs."""
+    core_spec_count: int = 0
+    """Cores that are kept from jobs."""
+    cpu_spec_list: str = ""
+    """The same as a list of CPUs, where Slurm reports it."""
+    tmp_disk_mib: int = 0
+    weight: int = 1
+    """Nodes of the smallest weight are used first."""
+
+
 class NodeState(NamedTuple):
     """One node as slurmctld reports it."""
 
@@ -161,21 +185,7 @@ class NodeState(NamedTuple):
     ``CPUs``)."""
     socket_cores: int = 0
     """CoresPerSocket; 0 where it is not reported."""
-    sockets: int = 1
-    boards: int = 1
-    threads_per_core: int = 1
-    """Hardware threads, also where Slurm counts cores as CPUs."""
-    cpus_configured: int = 0
-    """CPUTot: :attr:`cpus`, and those that are kept from jobs."""
-    core_spec_count: int = 0
-    """Cores kept from jobs."""
-    cpu_spec_list: str = ""
-    """The same as a list of CPUs, where Slurm reports it."""
-    memory_spec_mib: int = 0
-    """MemSpecLimit: MiB kept from jobs, which :attr:`memory_mib` is without."""
-    tmp_disk_mib: int = 0
-    weight: int = 1
-    """Nodes of the smallest weight are used first."""
+    hardware: Hardware = Hardware()
 
     @property
     def usable(self) -> bool:

@@ -69,7 +69,7 @@ def near_cpus(*sites: Site) -> dict[str, tuple[frozenset[int], ...]]:
 
 def outcome(answers: Answers, site: Site, near: Mapping[str, Sequence[frozenset[int]]]) -> SiteOutcome:
     """What becomes of the jobs of a site; ``near`` is of :func:`near_cpus`."""
-    per_core = {node.name: node.threads_per_core for node in site.nodes}
+    per_core = {node.name: node.hardware.threads_per_core for node in site.nodes}
     jobs = tuple(_job_outcome(answer, per_core, near) for answer in answers.answers)
     return SiteOutcome(answers.running, sum(job.beside is True for job in jobs), jobs)
 

@@ -217,17 +217,17 @@ def _node(node: NodeState, *, reboots: bool) -> dict[str, str]:
     """A node's line in slurm.conf; ``reboots``: Slurm would reboot it for a feature that it may have."""
     line = {
         "NodeName": node.name,
-        "CPUs": node.cpus_configured,
-        "Boards": node.boards if node.boards > 1 else "",
-        "SocketsPerBoard": node.sockets // node.boards,
-        "CoresPerSocket": node.socket_cores,
-        "ThreadsPerCore": node.threads_per_core,
-        "RealMemory": node.memory_mib + node.memory_spec_mib,
-        "MemSpecLimit": node.memory_spec_mib,
-        "CoreSpecCount": "" if node.cpu_spec_list else node.core_spec_count,
-        "CpuSpecList": node.cpu_spec_list,
-        "TmpDisk": node.tmp_disk_mib,
-        "Weight": node.weight,
+        "CPUs": node.hardware.cpus,
+        "Boards": node.hardware.boards if node.hardware.boards > 1 else "",
+        "SocketsPerBoard": node.hardware.sockets // node.hardware.boards,
+        "CoresPerSocket": node.hardware.cores,
+        "ThreadsPerCore": node.hardware.threads_per_core,
+        "RealMemory": node.hardware.memory_mib,
+        "MemSpecLimit": node.hardware.memory_spec_mib,
+        "CoreSpecCount": "" if node.hardware.cpu_spec_list else node.hardware.core_spec_count,
+        "CpuSpecList": node.hardware.cpu_spec_list,
+        "TmpDisk": node.hardware.tmp_disk_mib,
+        "Weight": node.hardware.weight,
         "Feature": ",".join([*node.features, *(node.other_features if reboots else ())]),
         "Gres": ",".join(map(str, node.gres)),
     }
@@ -280,7 +280,7 @@ def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
         if line["Name"] == "gpu":
             cores, (count,) = parse_cpulist(line.get("Cores", "")), _counts([line]).values()
             for name in expand_nodelist(line["NodeName"]):
-                threads = nodes[name].threads_per_core
+                threads = nodes[name].hardware.threads_per_core
                 near = frozenset(core * threads + thread for core in cores for thread in range(threads))
                 by_node.setdefault(name, []).extend([near] * count)
     return {name: tuple(gpus) for name, gpus in by_node.items() if all(gpus)}
@@ -288,8 +288,8 @@ def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
 
 def _numbers_per_cpu(node: NodeState) -> int:
     """How many numbers in ``CPU_IDs`` are one CPU: two where a core of two threads counts as one (``CPUs=``)."""
-    threads = node.sockets * (node.socket_cores or 1) * node.threads_per_core
-    return max(1, threads // max(1, node.cpus_configured)) if node.threads_per_core > 1 else 1
+    threads = node.hardware.sockets * (node.hardware.cores or 1) * node.hardware.threads_per_core
+    return max(1, threads // max(1, node.hardware.cpus)) if node.hardware.threads_per_core > 1 else 1
 
 
 def _written(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
@@ -317,7 +317,7 @@ def _counts(lines: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], int]:
 
 def _reported_lines(node: NodeState) -> Iterator[dict[str, str]]:
     """Lines for what slurmctld reports of a node: a socket where it names one, and none where it names several."""
-    per_socket = node.socket_cores
+    per_socket = node.hardware.cores
     first = 0
     for gres in node.gres:
         line = {"Name": gres.name} | ({"Type": gres.type} if gres.type else {})
@@ -430,7 +430,11 @@ def _core_counts(reservation: Reservation, nodes: Mapping[str, NodeState]) -> li
     """
     names, total = reservation.nodes, reservation.core_count
     there = [nodes[name] for name in names if name in nodes]
-    if not 0 < total < sum(node.sockets * node.socket_cores - node.core_spec_count for node in there):
+    if (
+        not 0
+        < total
+        < sum(node.hardware.sockets * node.hardware.cores - node.hardware.core_spec_count for node in there)
+    ):
         return []
     return [total * (number + 1) // len(names) - total * number // len(names) for number in range(len(names))]
 
