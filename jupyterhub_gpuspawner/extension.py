@@ -55,6 +55,8 @@ class Extension:
     """By the name of a command that is no extension's: what is called with it, and returns it with more options."""
     checks: str = ""
     """A module; each of its functions whose name begins with ``check_`` is a check of ``gpuspawner check``."""
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """Documents in JSON that its commands print, by their titles: dataclasses with a field ``version``."""
     login_scripts: Mapping[str, str] = field(default_factory=dict)
     """Scripts of ``wrapper_dir`` that run as the hub's own account, by their names: files of its package."""
     launcher: str = ""

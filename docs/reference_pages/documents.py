@@ -17,7 +17,6 @@ from jupyterhub_gpuspawner.extensions.cluster_map import survey as cluster_map
 from jupyterhub_gpuspawner.extensions.fleet import differences
 from jupyterhub_gpuspawner.extensions.fleet import health as fleet
 from jupyterhub_gpuspawner.extensions.messages import api as messages
-from jupyterhub_gpuspawner.extensions.seats import what_if
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.course import api as course
@@ -118,7 +117,6 @@ DOCUMENTS = (
         f"{', '.join(code(kind.value) for kind in differences.Kind)}; the `fault` of a contradiction one of "
         f"{', '.join(code(fault.value) for fault in differences.Fault)}.",
     ),
-    Document("What-if document", what_if.VERSION, what_if.WhatIfDocument),
     Document("Course check document", report.VERSION, report.CheckDocument),
     Document("Usage document", report_api.USAGE_VERSION, report_api.UsageDocument),
     Document(
@@ -127,6 +125,12 @@ DOCUMENTS = (
         topology.NodeTopology,
         "Part of a node's report, and the format of a topology file; every field may be absent.\n\n"
         f"{markdown(topology.__doc__).split(chr(10) * 2)[-1]}",
+    ),
+    *(
+        Document(title, cls.version, cls)
+        for extension in installed()
+        for title, reference in extension.documents.items()
+        for cls in [extension.load(reference)]
     ),
 )
 

@@ -54,7 +54,11 @@ def extensions(*, as_json: bool) -> None:
 
 def added_by(extension: Extension) -> Added:
     """What an extension adds; raises whatever its modules raise."""
-    adds = {"commands": sorted(extension.commands), "scripts of a login node": sorted(extension.login_scripts)}
+    adds = {
+        "commands": sorted(extension.commands),
+        "documents": sorted(extension.documents),
+        "scripts of a login node": sorted(extension.login_scripts),
+    }
     if extension.spawner_settings:
         traits = extension.load(extension.spawner_settings).class_own_traits(config=True)
         adds["settings"] = [f"c.GPUSlurmSpawner.{name}" for name in sorted(traits)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import pwd
 import re
-import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -23,8 +22,6 @@ import requests
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.extensions.seats.site import Request, question_of
-from tests.extensions.seats.site_answers import NOW, node, partition, site
 from tests.fixtures.hubs import needs_proxy
 from tests.fixtures.login_node import HUB_UID, LoginNode, login_node, missing
 from tests.fixtures.site import own_files
@@ -183,16 +180,6 @@ def test_check_finds_all_in_order_and_a_host_key_that_is_not(hub: HubProcess, ma
     assert [line for line in fine.stdout.splitlines() if line.startswith("WRONG")] == []
     assert unknown.returncode == 3
     assert "the login node's host key is unknown, or not the one that was recorded" in unknown.stdout
-
-
-def test_the_login_node_answers_which_jobs_would_start(machines: LoginNode) -> None:
-    """A slurmctld without nodes, as the hub's account there, which is neither root nor Slurm's."""
-    of = site([node("g1", "gpu:t4:4")], [partition("gpu", "g1")])
-    requests_ = [Request("ada", ("--gres=gpu:1", "--mem=100"))] * 3
-    question = json.dumps(question_of(of, requests_, at=NOW).document)
-    answer = machines.run(*shlex.split(machines.query_prefix), f"{machines.wrappers}/twin", stdin=question)
-    assert answer.returncode == 0, answer.stderr
-    assert json.loads(answer.stdout)["jobs"].count("JobState=CONFIGURING") == 3
 
 
 @pytest.mark.nightly

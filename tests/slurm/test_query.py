@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.extensions.seats.ask import read_site
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of
 from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -109,7 +108,7 @@ async def test_a_missing_script_is_named(login: LoginNode) -> None:
 
 @pytest.mark.parametrize("cluster", ["", "cedar"])
 async def test_all_that_the_hub_asks_is_permitted(login: LoginNode, cluster: str) -> None:
-    """By the client, about accounts, and for a twin; what is asked and refused would be missing at a site alone."""
+    """By the client, and about accounts; what is asked and refused would be missing at a site alone."""
     asked: set[tuple[str, int | None]] = set()
     slurm = Installation(
         wrapper_dir=str(login.folder),
@@ -137,7 +136,6 @@ async def test_all_that_the_hub_asks_is_permitted(login: LoginNode, cluster: str
         client.sees_jobs_of("ben"),
         client.account(),
         client.version(),
-        read_site(slurm),
         LoginNodeAccounts(slurm).of("ada"),
         slurm.run("scontrol", "ping"),
     ]

@@ -1,0 +1,61 @@
+"""A twin for a hub whose machine has no Slurm: what it asks, and where it runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.extensions.seats.ask import read_site
+from jupyterhub_gpuspawner.extensions.seats.site import Request, question_of
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from tests.extensions.seats.site_answers import NOW, config, node, partition, site
+from tests.fixtures.login_node import LoginNode, login_node, missing
+from tests.slurm.test_query import LoginNode as StandIn
+
+
+async def test_all_that_a_site_is_asked_for_is_permitted(tmp_path: Path) -> None:
+    """By the script `query`, which refuses every other question."""
+    login, asked = StandIn(tmp_path), list[tuple[str, int | None]]()
+    answers = f"""
+*config*) echo '{config()}' ;;
+*node*) echo '{node("g1").strip()}' ;;
+*partition*) echo '{partition("gpu", "g1").strip()}' ;;
+"""
+    login.add("scontrol", f'#!/bin/sh\ncase "$*" in{answers}esac\n')
+    login.add("squeue", "#!/bin/sh\n")
+    slurm = Installation(
+        wrapper_dir=str(login.folder),
+        query_prefix=login.installation.query_prefix,
+        observe=lambda command, _seconds, code: asked.append((command, code)),
+    )
+    of = await read_site(slurm)
+
+    assert sorted(asked) == [*[("scontrol", 0)] * 6, ("squeue", 0)]
+    assert ([one.name for one in of.nodes], of.jobs) == (["g1"], ())
+
+
+@pytest.fixture(scope="module")
+def machines(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, site_folder: Path) -> Iterator[LoginNode]:
+    """The login node, and the hub's machine."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with login_node(site_folder / "login", slurm_cluster, two_users) as node:
+        yield node
+
+
+@pytest.mark.slurm
+@pytest.mark.users
+def test_the_login_node_answers_which_jobs_would_start(machines: LoginNode) -> None:
+    """A slurmctld without nodes, as the hub's account there, which is neither root nor Slurm's."""
+    of = site([node("g1", "gpu:t4:4")], [partition("gpu", "g1")])
+    requests_ = [Request("ada", ("--gres=gpu:1", "--mem=100"))] * 3
+    question = json.dumps(question_of(of, requests_, at=NOW).document)
+    answer = machines.run(*shlex.split(machines.query_prefix), f"{machines.wrappers}/twin", stdin=question)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["jobs"].count("JobState=CONFIGURING") == 3
