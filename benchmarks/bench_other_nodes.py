@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.batch.shell import call, find_python, other_nodes, srun_cpus, unpack
+from jupyterhub_gpuspawner.batch.shell import call, find_python, srun_cpus, unpack
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,
@@ -29,6 +29,8 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     whole_gpus,
 )
+from jupyterhub_gpuspawner.extensions.several_nodes.carried import CARRIED
+from jupyterhub_gpuspawner.extensions.several_nodes.script import other_nodes
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 SERVED_FOR = 10
@@ -64,7 +66,7 @@ def script(plan: LaunchPlan, output: Path, *, reporting: bool) -> str:
     parts = [
         "#!/bin/bash",
         f"date +%s.%N > {output}.begin",
-        unpack(launcher_archive(), plan),
+        unpack(launcher_archive((CARRIED,)), plan),
         srun_cpus(),
         find_python(server, now=True),
         other_nodes() if reporting else "",

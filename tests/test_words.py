@@ -47,7 +47,7 @@ def test_duration(seconds: float, words: str) -> None:
 
 
 PACKAGE = Path(jupyterhub_gpuspawner.__file__).parent
-SCRIPTS = ("hub/web/static/times.js", "singleuser/companion.js")
+SCRIPTS = ("hub/web/static/times.js", "extensions/lab/companion.js")
 TIMES = (
     *range(24 * 3600),
     *range(24 * 3600, 10 * 24 * 3600, 60),

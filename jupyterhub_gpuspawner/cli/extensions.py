@@ -66,6 +66,8 @@ def added_by(extension: Extension) -> Added:
         adds["fields of a profile"] = [field.name for field in extension.load(extension.profile_fields)]
     if extension.checks:
         adds["checks"] = sorted(_checks(extension.load(extension.checks)))
+    if extension.launcher:
+        adds["modules on the node"] = [name.rpartition(".")[2] for name in extension.load(extension.launcher).modules]
     if extension.hub:
         adds |= _in_a_hub(extension.load(extension.hub), settings=adds.get("settings", []))
     return Added(

@@ -41,10 +41,6 @@ OWN = {
         "jupyterhub_gpuspawner.cli.place:place",
         "Choose GPUs of a node as the launcher does in a job, and explain the choice.",
     ),
-    "run": Command(
-        "jupyterhub_gpuspawner.cli.place:run",
-        "Run COMMAND as one job step on the nodes and GPUs of this job, each rank bound to its part of its node.",
-    ),
     "show": Command(
         "jupyterhub_gpuspawner.cli.check:show", "Print the complete batch script for PROFILE, without submitting it."
     ),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tornado import httpserver, netutil, web
 
-from jupyterhub_gpuspawner.node import usage
+from jupyterhub_gpuspawner.demo.simulated_use import simulated_use
 from jupyterhub_gpuspawner.placement.topology import load
 
 RELOAD_SECONDS = 5
@@ -81,7 +81,7 @@ def readings(environ: Mapping[str, str], pattern: str, now: float) -> Iterator[d
     positions = {gpu.uuid: position for position, gpu in enumerate(topology.gpus)}
     for name in filter(None, environ.get("CUDA_VISIBLE_DEVICES", "").split(",")):
         gpu = topology.gpus[int(name) if name.isdigit() else positions[name]]
-        use = usage.reading(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
+        use = simulated_use(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
         yield {
             "index": gpu.index,
             "name": html.escape(gpu.name),

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from jupyterhub_gpuspawner import singleuser
+from jupyterhub_gpuspawner.extensions import lab
 
 pytestmark = pytest.mark.browser
 
-COMPANION = Path(singleuser.__file__).with_name("companion.js").read_text("utf-8")
+COMPANION = Path(lab.__file__).with_name("companion.js").read_text("utf-8")
 SITE = "http://hub.example"
 LAB = """
 const modules = {

@@ -14,8 +14,8 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.demo.monitor import page
 from jupyterhub_gpuspawner.demo.run import MONITOR, RIGHTS, monitor_profile
+from jupyterhub_gpuspawner.demo.simulated_use import simulated_use
 from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES
-from jupyterhub_gpuspawner.node import usage
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 from tests.waiting import wait_until
 
@@ -52,7 +52,7 @@ def test_its_page_shows_each_gpu_with_the_use_that_the_pages_show() -> None:
     assert [link["href"] for link in soup.select("a")] == ["gpuspawner/home"]
     assert f"Job <7> on node k80-2socket: CUDA_VISIBLE_DEVICES=2,0, {len(os.sched_getaffinity(0))} core" in words
     assert [heading.get_text() for heading in soup.select("h2")] == ["GPU 2: Tesla K80", "GPU 0: Tesla K80"]
-    use = usage.reading(2, 11441, NOW)
+    use = simulated_use(2, 11441, NOW)
     assert (
         f"GPU 2: Tesla K80 Utilization {use.utilization:g} % Memory {use.memory_used_mib} of 11441 MiB "
         f"Power {use.power_watts:g} W" in words

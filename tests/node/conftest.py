@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import render
-from jupyterhub_gpuspawner.hub.extensions import carried_by
+from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
@@ -129,11 +130,16 @@ def own_descriptors() -> Iterator[None]:
             os.close(int(path.name))
 
 
+def all_carried() -> tuple[Carried, ...]:
+    """What all extensions that are installed add to the launcher."""
+    return tuple(extension.load(extension.launcher) for extension in installed() if extension.launcher)
+
+
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The launcher."""
     path = tmp_path_factory.mktemp("launcher") / "main.pyz"
-    path.write_bytes(launcher_archive(carried_by(None)))
+    path.write_bytes(launcher_archive(all_carried()))
     return path
 
 
@@ -203,7 +209,7 @@ class LaunchedServer:
 def launched(tmp_path: Path) -> Iterator[Callable[..., LaunchedServer]]:
     """Start a server with this environment, and these settings of its plan."""
     archive = tmp_path / "launch.pyz"
-    archive.write_bytes(launcher_archive(carried_by(None)))
+    archive.write_bytes(launcher_archive(all_carried()))
     servers: list[LaunchedServer] = []
 
     def launch(environ: Mapping[str, str], **plan: Any) -> LaunchedServer:

@@ -12,7 +12,7 @@ import time
 import zipfile
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.extensions.claims import carried as claims
-from jupyterhub_gpuspawner.extensions.lab import carried as lab
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, StartFailure, Step
@@ -52,12 +50,8 @@ IN_A_JOB = {
     "SLURM_JOB_END_TIME": "1795259690",
 }
 
-COMPANION = Step(f"{lab.MODULE}:provide", doing="Unpacking the companion")
-
-
-def claim(folder: Path | str) -> Step:
-    """Claims GPUs in this folder."""
-    return Step(f"{claims.MODULE}:Claimant", {"folder": str(folder)})
+NOWHERE = Step("nowhere:nothing", doing="Bringing a part")
+"""A step whose module is not there."""
 
 
 @lru_cache
@@ -278,7 +272,6 @@ BREAK = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from jupyterhub_gpuspawner.node import bind, folder, grant, hardware, main, placing, report
-from jupyterhub_gpuspawner.node import claim, companion
 from jupyterhub_gpuspawner.placement import choice
 def broken(*_, **__):
     raise RuntimeError("broken by the test")
@@ -308,7 +301,7 @@ main.main(sys.argv[3:])
         ("placing.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
         ("main.to_document", None),
         ("main.announce", None),
-        ("companion.provide", "Unpacking the companion failed: RuntimeError: broken by the test"),
+        ("main._take", "Bringing a part failed: RuntimeError: broken by the test"),
         ("main.read_plan", "The launch plan could not be read: broken by the test"),
     ],
 )
@@ -316,7 +309,7 @@ def test_whatever_step_breaks_the_server_starts(
     archive: Path, hub: ReportHub, real_k80: str, target: str, problem: str | None
 ) -> None:
     """Each step in turn; the job's log names it, and so does the report, unless that is what broke."""
-    plan = LaunchPlan(gpus=1, cpus=1, topology_file=real_k80, before=(COMPANION,))
+    plan = LaunchPlan(gpus=1, cpus=1, topology_file=real_k80, before=(NOWHERE,))
     done = launch(archive, plan, hub.environ | IN_A_JOB, "/bin/echo", "started", code=(BREAK, str(archive), target))
 
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
@@ -339,7 +332,7 @@ def test_the_launcher_itself_broken_starts_the_server(archive: Path, tmp_path: P
 
     visible = [
         launch(damaged, LaunchPlan(choose=choose), {"CUDA_VISIBLE_DEVICES": "0,1"}, "/bin/sh", "-c", VISIBLE).stdout
-        for choose in (None, claim("/run/claims"))
+        for choose in (None, NOWHERE)
     ]
     assert visible == ["GPUs: [0,1]\n", "GPUs: []\n"]
 
@@ -469,12 +462,8 @@ def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list
 
 NO_CLAIM = "No GPU is used: without the launch plan, it is unknown whether GPUs must be claimed on this node."
 PLANS = {
-    "a wrong value beside a claim": ('{"choose": CLAIM, "deadline": 0, "gpus": 1}', "2", "deadline: 0 is not valid"),
-    "a newer hub's bounds": ('{"choose": CLAIM, "deadline": 3600, "gpus": 2}', "2,3", "deadline: 3600 is not valid"),
-    "no number of GPUs": ('{"choose": CLAIM, "gpus": -1}', "2,3", "gpus: -1 is not valid in a launch plan"),
     "no step": ('{"choose": 7, "gpus": 2}', "", "choose: 7 is not valid in a launch plan"),
     "a step of no module": ('{"choose": {"entry": ""}, "gpus": 2}', "", "is not valid in a launch plan"),
-    "cut off": ('{"choose": CLAIM, "cpus": 2', "", "Expecting ',' delimiter"),
     "cut off, and no claim": ('{"choose": null, "cpus": 2', "2,3", "Expecting ',' delimiter"),
     "a file that is empty": ("EMPTY", "", "Expecting value"),
     "a file that is gone": ("/nonexistent/plan.json", "", "No such file or directory"),
@@ -485,17 +474,16 @@ PLANS = {
 
 
 @pytest.mark.parametrize(("plan", "visible", "reason"), PLANS.values(), ids=PLANS.keys())
-def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_have_claimed(
+def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_have(
     archive: Path, hub: ReportHub, k80: str, tmp_path: Path, plan: str, visible: str, reason: str
 ) -> None:
     """With those parts of it that can be read; the report names the others.
 
-    The claim is kept where it can be read; where it cannot, no GPU is used. The server starts in any case.
+    Where it is not known whether something must choose GPUs, none is used. The server starts in any case.
     """
-    claims, empty = tmp_path / "claims", tmp_path / "empty.json"
-    claims.mkdir()
+    empty = tmp_path / "empty.json"
     empty.touch()
-    text = plan.replace("CLAIM", json.dumps(asdict(claim(claims)))).replace("EMPTY", str(empty))
+    text = plan.replace("EMPTY", str(empty))
     if text.startswith("{") and text.endswith("}"):
         text = json.dumps(json.loads(text) | {"topology_file": k80})
     server = server_document(launch(archive, text, hub.environ | IN_A_JOB))
@@ -505,38 +493,16 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
     assert problems[0].startswith("The launch plan could not be read: ")
     assert reason in problems[0]
     assert (NO_CLAIM in problems) is (visible == "")
-    if "CLAIM" in plan and visible:
-        assert len(list(claims.glob("gpuspawner-claim.k1-*"))) == len(visible.split(","))
 
 
-@pytest.mark.parametrize(
-    ("target", "visible"),
-    [
-        ("choice.choose", ""),
-        ("grant.gpus", ""),
-        ("placing.Placing._gpus", ""),
-        ("placing.Placing.place", ""),
-        ("claim.claim", ""),
-        ("claim.Claimant._grant", ""),
-        ("claim.Claimant.__init__", ""),
-        ("main._placing", ""),
-        ("placing.Placing._export", "2"),
-        ("placing.PlacementDocument", "2"),
-    ],
-)
-def test_whatever_step_breaks_no_server_gets_gpus_that_it_has_not_claimed(
-    archive: Path, hub: ReportHub, real_k80: str, tmp_path: Path, target: str, visible: str
-) -> None:
-    """The server starts, and sees what was claimed before the step, or none."""
-    plan = LaunchPlan(gpus=1, topology_file=real_k80, choose=claim(tmp_path))
-    broken = BREAK
-    if target == "main._placing":  # then nothing of the launcher is left but its first lines
-        broken = broken.replace("main.main(sys.argv[3:])", RUN_ARCHIVE)
-    code = (broken, str(archive), target)
-    done = launch(archive, plan, hub.environ | IN_A_JOB, "/bin/sh", "-c", VISIBLE, code=code)
+def test_what_chooses_gpus_is_missing(archive: Path, hub: ReportHub, real_k80: str) -> None:
+    """The server sees none, and its card says why."""
+    plan = LaunchPlan(gpus=1, topology_file=real_k80, choose=NOWHERE)
+    done = launch(archive, plan, hub.environ | IN_A_JOB, "/bin/sh", "-c", VISIBLE)
 
-    assert (done.returncode, done.stdout) == (0, f"GPUs: [{visible}]\n"), done.stderr
-    assert "broken by the test" in done.stderr
+    sentence = "No GPU is used: what chooses GPUs on this node failed: ModuleNotFoundError: No module named 'nowhere'."
+    assert (done.returncode, done.stdout) == (0, "GPUs: []\n")
+    assert sentence in reported(hub).placement.problems
 
 
 VISIBLE = 'echo "GPUs: [$CUDA_VISIBLE_DEVICES]"'

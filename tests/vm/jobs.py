@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.node.run.srun import SPEC, Spec
+from jupyterhub_gpuspawner.extensions.several_nodes.node.srun import SPEC, Spec
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.batch.carried import Carried, Use
 from jupyterhub_gpuspawner.batch.launcher import bare
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.singleuser import GATE, gate_source
 from jupyterhub_gpuspawner.wire.documents import Step
 
-MODULE = "jupyterhub_gpuspawner.node.gate"
+MODULE = "jupyterhub_gpuspawner.extensions.applications.node.gate"
 
 
 def use(request: JobRequest, _settings: Mapping[str, Any]) -> Use | None:
@@ -22,7 +22,7 @@ def use(request: JobRequest, _settings: Mapping[str, Any]) -> Use | None:
 
 def files() -> dict[str, str]:
     """The module that runs beside the application, with the packages of its environment."""
-    return {f"{GATE}.py": bare(gate_source())}
+    return {"gpuspawner_gate.py": bare(Path(__file__).with_name("gpuspawner_gate.py").read_text("utf-8"))}
 
 
 CARRIED = Carried((MODULE,), use, files=files)

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.wire.documents import Step
 FOLDER = "/var/tmp"
 """Folder for the locks by which servers claim GPUs (``placement.claim``): shared by all jobs of a node, which /tmp and
 /dev/shm are not if they are private to each job."""
-MODULE = "jupyterhub_gpuspawner.node.claim"
+MODULE = "jupyterhub_gpuspawner.extensions.claims.node.claim"
 
 
 def use(request: JobRequest, _settings: Mapping[str, Any]) -> Use | None:

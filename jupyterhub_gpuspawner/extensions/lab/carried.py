@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyterhub_gpuspawner.batch.carried import Carried, Use
+from jupyterhub_gpuspawner.extensions.lab.files import COMPANION, companion_files
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.singleuser import COMPANION, companion_files
 from jupyterhub_gpuspawner.wire.documents import Step
 
-MODULE = "jupyterhub_gpuspawner.node.companion"
+MODULE = "jupyterhub_gpuspawner.extensions.lab.node.companion"
 
 
 def use(request: JobRequest, settings: Mapping[str, Any]) -> Use | None:

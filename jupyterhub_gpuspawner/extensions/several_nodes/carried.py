@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyterhub_gpuspawner.batch.carried import Carried, Use
-from jupyterhub_gpuspawner.batch.shell import other_nodes
+from jupyterhub_gpuspawner.extensions.several_nodes.script import other_nodes
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.wire.documents import Step
 
-NODE = "jupyterhub_gpuspawner.node"
-RUN = Step(f"{NODE}.run.command:provide", doing="Providing gpuspawner-run")
+PACKAGE = "jupyterhub_gpuspawner.extensions.several_nodes.node"
+RUN = Step(f"{PACKAGE}.command:provide", doing="Providing gpuspawner-run")
 
 
 def use(request: JobRequest, _settings: Mapping[str, Any]) -> Use:
@@ -22,4 +22,4 @@ def use(request: JobRequest, _settings: Mapping[str, Any]) -> Use:
     )
 
 
-CARRIED = Carried((f"{NODE}.other_node", f"{NODE}.run.command", f"{NODE}.run.rank"), use)
+CARRIED = Carried(tuple(f"{PACKAGE}.{module}" for module in ("command", "other_node", "rank")), use)

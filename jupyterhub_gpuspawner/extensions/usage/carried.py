@@ -9,7 +9,7 @@ from jupyterhub_gpuspawner.batch.carried import Carried, Use
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.wire.documents import Step
 
-MODULE = "jupyterhub_gpuspawner.node.sampler"
+MODULE = "jupyterhub_gpuspawner.extensions.usage.node.sampler"
 
 
 def use(_request: JobRequest, settings: Mapping[str, Any]) -> Use | None:

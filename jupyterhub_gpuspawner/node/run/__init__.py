@@ -1,1 +1,0 @@
-"""``gpuspawner-run``: one program on all nodes and GPUs of the server's job, as a job step."""
