@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from jupyterhub_gpuspawner.hub.idle import IdleServer, State
-from jupyterhub_gpuspawner.hub.report.server_report import RETENTION_SECONDS, Use
+from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, State
+from jupyterhub_gpuspawner.extensions.usage.use import RETENTION_SECONDS, Use
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleRule, idle_rule
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 

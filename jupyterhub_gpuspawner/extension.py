@@ -46,7 +46,8 @@ class Extension:
     hub: str = ""
     """The :class:`~.hub.extensions.HubExtension`: what it adds to a hub that runs."""
     spawner_settings: str = ""
-    """A class of traits that become settings of ``c.GPUSlurmSpawner``."""
+    """A class of traits that become settings of ``c.GPUSlurmSpawner``; its ``check_settings``, where it has one, is
+    called with those of each cluster, and raises ConfigError for what no server can be started or run with."""
     profile_fields: str = ""
     """A tuple of :class:`~.profiles.sections.ProfileField`: fields of a profile that it adds."""
     commands: Mapping[str, Command] = field(default_factory=dict)

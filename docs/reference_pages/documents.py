@@ -16,13 +16,14 @@ from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.cluster_map import survey as cluster_map
 from jupyterhub_gpuspawner.extensions.fleet import differences
 from jupyterhub_gpuspawner.extensions.fleet import health as fleet
+from jupyterhub_gpuspawner.extensions.idle.part import IdleNotice
 from jupyterhub_gpuspawner.extensions.messages import api as messages
+from jupyterhub_gpuspawner.extensions.usage import api as usage
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.course import api as course
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.server import api as server_api
-from jupyterhub_gpuspawner.hub.server import report as report_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT
 from jupyterhub_gpuspawner.wire import bounds, documents
@@ -79,7 +80,13 @@ DOCUMENTS = (
     ),
     Document("Course document", course.VERSION, course.CourseDocument),
     Document("Outcomes document", course.VERSION, course.OutcomesDocument),
-    Document("Session document", server_api.VERSION, server_api.SessionDocument),
+    Document(
+        "Session document",
+        server_api.VERSION,
+        server_api.SessionDocument,
+        "Extensions add `more_time`, as `GET .../extend` answers, and `idle`, null while its user is told nothing.",
+        also=((IdleNotice, "`idle`."),),
+    ),
     Document(
         "Messages document",
         messages.VERSION,
@@ -118,7 +125,7 @@ DOCUMENTS = (
         f"{', '.join(code(fault.value) for fault in differences.Fault)}.",
     ),
     Document("Course check document", report.VERSION, report.CheckDocument),
-    Document("Usage document", report_api.USAGE_VERSION, report_api.UsageDocument),
+    Document("Usage document", usage.VERSION, usage.UsageDocument),
     Document(
         "Topology document",
         topology.VERSION,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from jupyterhub_gpuspawner.check import run  # noqa: F401 - with it the modules of all checks are imported
 from jupyterhub_gpuspawner.check.finding import CODES, Code
+from jupyterhub_gpuspawner.extension import installed
 
 from .wording import code, markdown, table
 
 
 def page() -> str:
     """The page of findings."""
+    for extension in installed():
+        if extension.checks:
+            extension.load(extension.checks)
     rows = [(code(name), markdown(_meaning(kind))) for name, kind in sorted(CODES.items())]
     return "\n".join(
         [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.metrics import MetricWrapperBase
 
 from jupyterhub_gpuspawner.extensions.records import metrics as promises
-from jupyterhub_gpuspawner.hub.report.server_report import GpuUseCollector
+from jupyterhub_gpuspawner.extensions.usage.metric import GpuUseCollector
 from jupyterhub_gpuspawner.hub.site import metrics
 
 from .wording import code, markdown, table

@@ -11,7 +11,6 @@ from traitlets.config import Configurable
 from traitlets.traitlets import DefaultHandler
 
 from jupyterhub_gpuspawner.hub.extensions import settings_classes
-from jupyterhub_gpuspawner.hub.site.slurm_settings import BOUNDED
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.tuples import TYPED
@@ -68,9 +67,9 @@ def page() -> str:
 def _trait_type(trait: TraitType[Any, Any]) -> str:
     if isinstance(trait, Enum):
         return choice(trait.values or ())
-    if isinstance(trait, BOUNDED):
+    if bounds := getattr(trait, "bounds", ""):
         base = next(ancestor for ancestor in type(trait).__mro__ if ancestor.__module__.startswith("traitlets"))
-        return f"{base.__name__}, {trait.bounds}"
+        return f"{base.__name__}, {bounds}"
     return type(trait).__name__
 
 

@@ -13,14 +13,13 @@ from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, 
 from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of, length_of, partitions_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
-from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, Profile, idle_rule
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources, options_in_line
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
 from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.client import QosLimits
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import counted, day, duration, some
 
 NO_ACCOUNT = Code("account-missing", "A profile charges an account that the cluster does not have.")
@@ -353,22 +352,13 @@ NEVER = Code("profile-never", "The last day of a profile is before its first one
 SHORT = Code("time-doubtful", "A time limit is so short that it is almost surely meant in hours.")
 LEAST = 600
 """Seconds; in Slurm ``8`` and ``8:00`` are eight minutes."""
-EXTEND = Code(
-    "extend-too-long", "Servers of a profile that may be extended have the longest time limit of the partition already."
-)
-IDLE = Code("idle-too-long", "Servers of a profile end before they could count as idle.")
-
-FINE = Code("idle-too-fine", "Times of an idle policy are shorter than the time between two summaries of use.")
 
 
 @names_no_cluster
 async def check_lifetimes(context: Context) -> AsyncIterator[Finding]:
-    """Look at each profile's `allow`, `extend` and `idle`, and at the site's `idle`."""
+    """Look at each profile's `allow` and time limits."""
     for profile in context.profiles:
         for finding in _of_times(profile, context):
-            yield finding
-    if any(profile.idle is None for profile in context.profiles):
-        for finding in _of_samples(context.setting("idle"), None, context):
             yield finding
 
 
@@ -382,25 +372,6 @@ def _of_times(profile: Profile, context: Context) -> Iterator[Finding]:
             hours = seconds // 60
             text = f"the time limit is {duration(seconds)}; did you mean {hours} h?"
             yield SHORT.warning(context.location(profile, *field), text, f"Write {hours}:00:00 for hours.")
-    if profile.idle is not None:
-        yield from _of_samples(context.location(profile, "idle"), profile.idle, context)
-    yield from _of_running(profile, context)
-
-
-def _of_samples(where: str, idle: Idle | None, context: Context) -> Iterator[Finding]:
-    """Whether a time of the policy is shorter than the time after which the hub next knows what a server uses."""
-    site = context.spawner
-    rule = idle_rule(idle, Idle(**site.idle))
-    every = SAMPLES * site.usage_interval
-    times = [rule.gpu, rule.kernel, *rule.leads, rule.keep_by if rule.keep_times else None]
-    shortest = min((seconds for seconds in times if seconds is not None), default=every)
-    if rule.action is not IdleAction.REPORT and shortest < every:
-        yield FINE.warning(
-            where,
-            f"a time of {duration(shortest)} is shorter than the {duration(round(every))} between two summaries of "
-            "use: warnings and stops come late by up to that, and Keep may gain nothing.",
-            f"Set {context.setting('usage_interval')} to {max(1, shortest // SAMPLES)} s or less, or longer times.",
-        )
 
 
 def _time_limits(profile: Profile) -> Iterator[tuple[tuple[str, ...], int | str | None]]:
@@ -425,28 +396,3 @@ def lengths_of(resources: Resources, snapshot: ClusterSnapshot) -> dict[str, flo
         for name in partitions_of(resources, snapshot)
         if name in partitions
     }
-
-
-def _of_running(profile: Profile, context: Context) -> Iterator[Finding]:
-    """What the time limit of the unchanged profile leaves for `extend` and `idle`."""
-    resources, snapshot = context.unchanged(profile), context.snapshot
-    if snapshot is None or resources is None:
-        return
-    lengths, most = lengths_of(resources, snapshot), snapshot.partition_by_name
-    if lengths and profile.extend is not None:
-        limits = {name: most[name].max_time for name in lengths}
-        if all(limit is not None and lengths[name] >= limit for name, limit in limits.items()):
-            where = f"partition {resources.partition}" if resources.partition else "the default partition"
-            yield EXTEND.warning(
-                context.location(profile, "extend"),
-                f"no server can be extended: its time limit is already MaxTime of {where}.",
-                "Set a shorter slurm.time, or take extend out of the profile.",
-            )
-    field, longest = "gpu" if resources.gpus else "kernel", max(lengths.values(), default=0)
-    limit = getattr(profile.idle, field, None)  # the site's is for jobs of all lengths
-    if lengths and limit is not None and limit >= longest:
-        yield IDLE.warning(
-            context.location(profile, "idle", field),
-            f"servers count as idle after {duration(limit)}, and their jobs end after {duration(round(longest))}.",
-            "Set a shorter time, or a longer slurm.time.",
-        )

@@ -6,17 +6,15 @@ import ast
 import os
 import re
 import shutil
-import socket
 import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.site.config_files import how_to_close, is_open, open_folders, shipped_text
 from jupyterhub_gpuspawner.site.people import has_account
-from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.commands import (
     CANCEL,
     EXTEND,
@@ -25,7 +23,6 @@ from jupyterhub_gpuspawner.slurm.commands import (
     TRIAL,
     Installation,
     command_prefix,
-    operator_prefix,
 )
 from jupyterhub_gpuspawner.slurm.login_node import QUERY, LoginNodeUnreachable, is_remote, local_words, occurrences
 from jupyterhub_gpuspawner.slurm.messages import TimedOut, failure, last_line
@@ -58,9 +55,9 @@ def files_command(wrapper_dir: Path) -> str:
 async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
     """Look at the files, as far as this account may."""
     site = context.spawner
-    names = [*SCRIPTS] if _is_of_here(site.exec_prefix) else []
-    names += [EXTEND] if _is_of_here(site.extend_prefix) else []
-    names += [QUERY] if _is_of_here(site.query_prefix) else []
+    names = [*SCRIPTS] if is_of_here(site.exec_prefix) else []
+    names += [EXTEND] if is_of_here(getattr(site, "extend_prefix", "")) else []
+    names += [QUERY] if is_of_here(site.query_prefix) else []
     if not site.wrapper_dir or not names:
         return
     where, folder = context.setting("wrapper_dir"), Path(site.wrapper_dir)
@@ -77,7 +74,7 @@ async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
                 yield finding
 
 
-def _is_of_here(prefix: str) -> bool:
+def is_of_here(prefix: str) -> bool:
     """Whether the prefix runs scripts of this machine, not of a login node."""
     return bool(prefix.strip()) and not is_remote(command_prefix(prefix, "somebody"))
 
@@ -138,13 +135,13 @@ def _status(path: Path) -> tuple[bool, os.stat_result | None]:
 def commands_of(text: str) -> list[str]:
     """The lines of a script without its first one, the values that a site sets, blank lines and comments."""
     lines: list[str | None] = list(text.splitlines())
-    for name, node in _assignments(text):
+    for name, node in assignments(text):
         if name in _OF_THE_SITE:
             lines[node.lineno - 1 : node.end_lineno] = [None] * ((node.end_lineno or node.lineno) - node.lineno + 1)
     return [line.rstrip() for line in lines if line and line.strip() and not line.lstrip().startswith("#")]
 
 
-def _assignments(text: str) -> Iterator[tuple[str, ast.Assign]]:
+def assignments(text: str) -> Iterator[tuple[str, ast.Assign]]:
     """The values that a script gives to names outside its functions; none if it is not Python."""
     try:
         body = ast.parse(text).body
@@ -309,60 +306,3 @@ def _accounts(prefix: Sequence[str]) -> Iterator[str]:
         elif expects_account and option is not None:
             yield option["name"] or following
             expects_account = False
-
-
-# Whether running servers can be extended, where a profile allows it.
-
-EXTENDING = Code("extend", "How the time limits of running servers are raised.")
-CANNOT = Code("extend-fails", "A profile has `extend`, and time limits cannot be raised.")
-
-
-async def check_extending(context: Context) -> AsyncIterator[Finding]:
-    """Try the script that raises time limits, without a job."""
-    if all(profile.extend is None for profile in context.of_slurm()) or isinstance(context.slurm_error, TimedOut):
-        return
-    extend_prefix, name = context.spawner.extend_prefix, own_account() or "this account"
-    try:
-        prefix = operator_prefix(extend_prefix)
-        may_extend = await context.client.may_extend(prefix)
-    except SlurmUnavailable:
-        raise
-    except GPUSpawnerError as error:
-        yield CANNOT.error("extend", error.message, error.hint)
-        return
-    hub_name, script = context.spawner.hub_name, Path(context.spawner.wrapper_dir, EXTEND)
-    hub_of_script = _hub_of(script) if _is_of_here(extend_prefix) else None
-    if hub_of_script not in (None, hub_name):
-        yield CANNOT.warning(
-            "extend",
-            f"{script} extends the servers of a hub named {hub_of_script!r}, and this one is named {hub_name!r}, so no "
-            "server can be extended.",
-            f"Write HUB = {hub_name!r} in the script.",
-        )
-    elif may_extend:
-        how = f"by `{extend_prefix}`" if prefix else f"by {name} itself"
-        yield EXTENDING.ok("extend", f"time limits are raised {how}")
-    else:
-        yield CANNOT.warning(
-            "extend",
-            f"{name} is not a Slurm operator, so no server can be extended.",
-            "`gpuspawner files /etc/jupyterhub --wrappers` writes the script `extend`; set "
-            "c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm, as the guide "
-            '"Run the hub under its own account" says.',
-        )
-
-
-def _hub_of(script: Path) -> str | None:
-    """The name of the hub whose servers the script ``extend`` extends; None if it cannot be read, or is computed.
-
-    It refuses the jobs of other hubs, which does not show when it is tried without a job.
-    """
-    try:
-        values = dict(_assignments(script.read_text("utf-8")))
-    except (OSError, ValueError):
-        return None
-    value = values["HUB"].value if "HUB" in values else None
-    if isinstance(value, ast.Constant) and isinstance(value.value, str):
-        return value.value
-    is_name_of_machine = value is not None and ast.unparse(value) == "socket.gethostname()"
-    return socket.gethostname() if is_name_of_machine else None

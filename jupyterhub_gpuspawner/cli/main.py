@@ -29,10 +29,6 @@ OWN = {
         "jupyterhub_gpuspawner.cli.files:files",
         "Write the files that an admin installs beside a hub into DIR, with the paths of this installation.",
     ),
-    "idle": Command(
-        "jupyterhub_gpuspawner.extensions.records.cli:idle",
-        "List servers that were idle for as long as their profile allows, with the GPU-hours that they held unused.",
-    ),
     "migrate": Command(
         "jupyterhub_gpuspawner.cli.check:migrate",
         "Convert FILE, a jupyterhub_config.py for batchspawner, wrapspawner, moss or SlurmFormSpawner.",

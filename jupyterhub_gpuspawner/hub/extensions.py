@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.cluster.estimate import Span, Waits
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
+from jupyterhub_gpuspawner.hub.server_part import ServerExtensions, ServerPart, WithServer
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
@@ -145,6 +146,11 @@ class HubExtension:
     """What it knows of nodes of the cluster with this name, which is empty in a hub that names none."""
     below_map: Callable[[BaseHandler, Cluster, str], Awaitable[Markup]] | None = None
     """A section below the map of a cluster, with the cluster's name where there are several; or SQLAlchemyError."""
+    with_server: type[WithServer] | None = None
+    """What it keeps with each server that is a Slurm job, and stores in its spawner's state."""
+    parts_of: Callable[[Any, Any], Iterable[ServerPart]] | None = None
+    """What it shows of a server, of a spawner and the :class:`~.spawners.server.Server` without any part; asks nothing,
+    and takes little time, since it is called for all servers of a hub."""
     page_tools: Mapping[str, Any] | None = None
     """What templates find below ``gpuspawner``, by its name, such as a module with sentences."""
 
@@ -289,6 +295,24 @@ class HubExtensions:
                 except Exception as error:  # noqa: BLE001 - as in `each`
                     self.failed(part.extension.name, "below_map", error)
         return sections
+
+    def with_server(self, spawner: Any) -> ServerExtensions:
+        """What they keep with the server of this spawner, which nothing is known of yet."""
+        kept = []
+        for part in self.parts:
+            if part.adds.with_server is not None:
+                try:
+                    kept.append((part.extension.name, part.adds.with_server(spawner)))
+                except Exception as error:  # noqa: BLE001 - as in `each`
+                    self.failed(part.extension.name, "with_server", error)
+        return ServerExtensions(kept, self.failed)
+
+    def parts_of(self, spawner: Any, server: Any) -> tuple[ServerPart, ...]:
+        """What they show of a server, in the order of their names."""
+        given = self.each(
+            "parts_of", lambda adds: tuple(adds.parts_of(spawner, server)) if adds.parts_of is not None else None
+        )
+        return tuple(sorted((part for parts in given for part in parts), key=lambda part: part.name))
 
     @property
     def templates(self) -> list[str]:

@@ -14,7 +14,6 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * starts the search for jobs without a server (:mod:`.upkeep`) and for servers that the hub does not
   watch;
 * goes on with starts that Slurm had not taken when the hub ended (:mod:`.kept`);
-* looks each minute for servers that do not use their GPUs (:mod:`.idle_watch`);
 * adds what extensions bring (:mod:`.extensions`), which are known once all of the configuration is read;
 * writes the events of servers to the hub's event log (:mod:`.job.stream`).
 
@@ -41,7 +40,6 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtensions, chosen
-from jupyterhub_gpuspawner.hub.idle_watch import begin_idle
 from jupyterhub_gpuspawner.hub.job.stream import begin_events
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     leave_out_of_spawn_limit,
@@ -72,7 +70,6 @@ UPKEEP = (
     begin_unfinished,
     begin_kept_starts,
     begin_events,
-    begin_idle,
 )
 """What goes on as long as the hub runs."""
 

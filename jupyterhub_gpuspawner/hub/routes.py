@@ -13,10 +13,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from jinja2 import pass_context
+from jinja2.runtime import Context
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler, UserServerAPIHandler
 from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, ProxyErrorHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
+from markupsafe import Markup
 
 from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.choose import api as choose_api
@@ -29,8 +32,9 @@ from jupyterhub_gpuspawner.hub.server import report
 from jupyterhub_gpuspawner.hub.server.card import ServerCard, server_cards
 from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.server.no_answer import NoAnswerPage, ProxyErrorPage
-from jupyterhub_gpuspawner.hub.server.stop import ExtendPage, KeepPage, ServerHandler, StopPage
+from jupyterhub_gpuspawner.hub.server.stop import ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
+from jupyterhub_gpuspawner.hub.server_part import ServerPart
 from jupyterhub_gpuspawner.hub.spawners.offers import occasion_of
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import server_routes
@@ -62,8 +66,6 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/no-answer", NoAnswerPage),
     *server_routes("/gpuspawner/log", LogPage),
     *server_routes("/gpuspawner/stop", StopPage),
-    *server_routes("/gpuspawner/extend", ExtendPage),
-    *server_routes("/gpuspawner/keep", KeepPage),
     (r"/gpuspawner/delete/([^/]+)/([^/]+)", DeletePage),
     *server_routes("/gpuspawner/switch", SwitchPage),
 ]
@@ -130,6 +132,23 @@ class PageTools:
 
         servers = map(server_of, user.all_spawners())
         return server_cards(servers, contact=contact_of(user.spawner), course_of=course_of)
+
+    @pass_context
+    async def show_part(self, context: Context, part: ServerPart, card: ServerCard, heading: str) -> Markup:
+        """The HTML of a part of a card; nothing, with an error in the log, where its template fails."""
+        try:
+            template = context.environment.get_template(part.template)
+            html = await template.render_async(context.get_all(), part=part, card=card, heading=heading)
+        except Exception as error:  # noqa: BLE001 - an extension's fault: the card is shown without it
+            self._extensions().failed(part.name, part.template, error)
+            return Markup()
+        return Markup(html)  # noqa: S704 - the template has escaped it
+
+    def card_styles(self) -> list[str]:
+        """The stylesheets of the parts of cards, for :meth:`static`."""
+        return [
+            f"{part.extension.name}/card.css" for part in self._extensions() if (part.static / "card.css").is_file()
+        ]
 
     def static(self, base_url: str, name: str) -> str:
         """Return the URL of a file in ``static/``, or, as ``EXTENSION/FILE``, in that folder of an extension.

@@ -1,4 +1,4 @@
-"""What pages, cards and REST say of a server: the home page, the waiting page, its use, the idle policy and its log.
+"""What pages, cards and REST say of a server: the home page, the waiting page and its log.
 
 ``{time}`` stays in a sentence: the page puts the time there, in the reader's time zone.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.hub.times import parse_time, silence
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
-from jupyterhub_gpuspawner.words import duration, memory_used, nearest, people
+from jupyterhub_gpuspawner.words import duration, people
 
 HEADING = "Your servers"
 LINK_UNUSED = "This link asks for {wanted}. Nothing was started: {server} is {state}."
@@ -57,7 +57,6 @@ OPEN_BESIDE = "Open in a new tab"
 """Of an application, which has no way back to the home page."""
 LOG = "Log"
 STOP = "Stop"
-MORE_TIME = "More time"
 DELETE = "Delete"
 SHOW_PROGRESS = "Show progress"
 START = "Start"
@@ -114,9 +113,6 @@ NAME_IN_USE = "You already have a server named {name}."
 NOT_MORE = "You have {number} of at most {limit} named servers. Delete one before you start another."
 OLD_NAMES = "These servers have names that JupyterHub no longer accepts for new servers: {names}."
 
-EXTEND_MINUTES = "Minutes to add"
-EXTENDED_UNTIL = "It ends at {time}."
-
 LOST = "Unsaved work and running kernels are lost. Your files stay."
 LOST_IN_APP = "Unsaved work and running processes are lost. Your files stay."
 """Of an application other than Jupyter."""
@@ -128,7 +124,6 @@ NOT_STOPPED = "The server could not be stopped. Try again in a minute, or contac
 STILL_STOPPING = "The server is being stopped. This takes a few seconds."
 NOT_RUNNING = "This server is not running."
 STOP_QUESTION = "Stop {title}?"
-EXTEND_HEADING = "More time for {title}"
 DELETE_QUESTION = "Delete {title}?"
 OF_USER = "{title} of {owner}"
 POSITION_LOST = "You give up your place in line. Nothing else is lost."
@@ -309,91 +304,14 @@ def people_ahead(others: int, position: int) -> str:
     return "You are next" if position <= 1 else "Your own job is ahead"
 
 
-AS_OF = "Measured {time}."
-USE_SIMULATED = "Simulated, like the GPUs."
-UNKNOWN = "use unknown"
-USE_UNKNOWN = "use unknown for the whole time"
-USE_EXPLAINED = (
-    "The share of the time in which a program ran on the GPU, and its memory. It is measured every half minute "
-    "and sent every five minutes. You, your instructors and the administrators can see it."
-)
-TABLE = "The chart in words"
-HEAD = ("Until", "Mean", "Highest", "Memory")
-CHART = "{gpu}, the last hour"
-CPUS_IN_USE = "In use: {amount}"
-MEMORY_IN_USE = "memory: {amount}"
-
-
-def what_was_used(*, ran: float, gpus: int, mean_use: float | None, memory_max_mib: int) -> str:
-    """``It ran for 25 min; its GPU was used 82 % on average, ...``; empty where it never ran.
-
-    What was measured is of its last hour.
-    """
-    if not ran:
-        return ""
-    facts = []
-    if gpus and mean_use is not None:
-        facts.append(f"{'its GPUs were' if gpus > 1 else 'its GPU was'} used {percent(mean_use)} on average")
-    if memory_max_mib:
-        facts.append(f"at most {memory_used(memory_max_mib, None)} of memory was in use")
-    last = "in its last hour " if facts and ran > 3600 else ""
-    return "; ".join(filter(None, [f"It ran for {duration(ran)}", last + ", and ".join(facts)])) + "."
-
-
-def percent(value: float | None) -> str:
-    """``83 %``, with a space that does not break."""
-    return UNKNOWN if value is None else f"{nearest(value)}\N{NO-BREAK SPACE}%"
-
-
-def processes(number: int | None) -> str:
-    """``2 processes``; empty where it is unknown."""
-    return "" if number is None else "no process" if number == 0 else f"{number} process{'es' if number > 1 else ''}"
-
-
-def chart_description(mean: float | None, most: float | None) -> str:
-    """A chart in words."""
-    if mean is None or most is None:
-        return f"{USE_UNKNOWN}."
-    return f"used {nearest(mean)} % on average, at most {nearest(most)} %."
-
-
-KEEP_IDLE = "Keep"
-NOT_USED = "The GPUs of this server have not been used since {time}."
-NOT_USED_CORES = "This server has not been used since {time}."
-STOPS_AT = "It will be stopped at {time} unless they are used before then."
-STOPS_AT_CORES = "It will be stopped at {time} unless it is used before then."
-PLEASE_STOP = "Others may be waiting for them: please stop the server if you do not need it."
-PLEASE_STOP_CORES = "Please stop it if you do not need it."
-NOT_IDLE = "This server is not idle: there is nothing to keep it from."
-NO_KEEP_LEFT = "This server cannot be kept again. It is not stopped if you use it."
-
-
-def what_follows(*, gpus: bool, stops: bool) -> str:
-    """That it will be stopped, or that its user may stop it."""
-    if stops:
-        return STOPS_AT if gpus else STOPS_AT_CORES
-    return PLEASE_STOP if gpus else PLEASE_STOP_CORES
-
-
-def keeps(by: int, left: int) -> str:
-    """What *Keep* does."""
-    if not left:
-        return NO_KEEP_LEFT
-    return f"{duration(by)} more. {uses(left)}"
+def ran_for(seconds: float, said: str = "") -> str:
+    """``It ran for 25 min.``, with what else is said of it, as a clause."""
+    return "; ".join(filter(None, [f"It ran for {duration(seconds)}", said])) + "."
 
 
 def uses(left: int) -> str:
     """How often one can do something, such as ``You can do this twice.``."""
     return f"You can do this {({1: 'once', 2: 'twice'}).get(left) or f'{left} times'}."
-
-
-def idle_in_words(*, gpus: int, idle_for: float, most: float, held_mib: int) -> str:
-    """What was seen of an idle server, as a clause."""
-    if not gpus:
-        return f"it had not been used for {duration(idle_for)} (at most {most:.2f} cores)"
-    whose = "its GPUs had" if gpus > 1 else "its GPU had"
-    held = f", {memory_used(held_mib, None)} of GPU memory held" if held_mib >= 1024 else ""
-    return f"{whose} not been used for {duration(idle_for)} (at most {nearest(most)} %{held})"
 
 
 LOG_PATH = "Full log on the cluster"

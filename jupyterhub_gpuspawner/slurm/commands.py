@@ -361,7 +361,6 @@ class CommandSettings(Protocol):
 
     exec_prefix: str
     query_prefix: str
-    extend_prefix: str
     wrapper_dir: str
 
     def configured_as(self, name: str) -> str:
@@ -373,7 +372,6 @@ def check_commands(settings: CommandSettings) -> None:
     prefixes = {
         "exec_prefix": command_prefix(settings.exec_prefix, "somebody"),
         "query_prefix": fixed_prefix(settings.query_prefix, where="query_prefix"),
-        "extend_prefix": operator_prefix(settings.extend_prefix),
     }
     for name, prefix in prefixes.items():
         try:
@@ -385,10 +383,6 @@ def check_commands(settings: CommandSettings) -> None:
             f"{settings.wrapper_dir!r} is not a full path.",
             where=settings.configured_as("wrapper_dir"),
             hint="Use the folder's path as written in the sudoers file.",
-        )
-    if prefixes["extend_prefix"] and not settings.wrapper_dir:
-        raise ConfigError(
-            "The script `extend` is in wrapper_dir, which is not set.", where=settings.configured_as("extend_prefix")
         )
     if not prefixes["query_prefix"]:
         return

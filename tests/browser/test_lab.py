@@ -36,11 +36,11 @@ c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
 from jupyterhub_gpuspawner.hub.site import slurm_settings
 slurm_settings.LAB_SAVES = (2, 1)
 c.GPUSlurmSpawner.usage_interval = 1
-from jupyterhub_gpuspawner.hub import idle, idle_watch
+from jupyterhub_gpuspawner.extensions.idle import policy, watch as idle_watch
 idle_watch.POLL_SECONDS = 1.0
 from jupyterhub_gpuspawner.profiles import profile
 profile.WARNED_AFTER, profile.HELD_FACTOR = (1 / 120,), 1
-idle.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then
+policy.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then
 """
 """A second chance, for a machine on which JupyterLab takes more than a minute to load."""
 CELL = "# written before the end"

@@ -42,7 +42,7 @@ c.GPUSlurmSpawner.slurm_timeout = 4.0
 c.GPUSlurmSpawner.usage_interval = 600  # no summary but those that a test sends
 import os, time
 from pathlib import Path
-from jupyterhub_gpuspawner.hub.report.server_report import ServerUsage
+from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage
 clock = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"]) / "clock"
 ServerUsage.__init__.__kwdefaults__["clock"] = lambda: time.time() - (float(clock.read_text()) if clock.exists() else 0)
 c.JupyterHub.load_roles = [*c.JupyterHub.load_roles, {

@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.check import hub, machine, people, run, run_as, setti
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Options, Severity
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.more_time import checks
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import hub_mark
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config
@@ -773,7 +774,7 @@ async def test_a_script_that_extends_the_servers_of_another_hub_is_said_to(
     script = site / "libexec" / "extend"
     script.write_text(script.read_text().replace("HUB = socket.gethostname()", f"HUB = {of_script}"))
 
-    assert await alarms(site, BASE + SCRIPTS + EXTENDED + lines, checks=(run_as.check_extending,)) == [
+    assert await alarms(site, BASE + SCRIPTS + EXTENDED + lines, checks=(checks.check_extending,)) == [
         f"warn  extend: FOLDER/libexec/extend extends the servers of a hub named {of!r}, and this one is named "
         f"{name!r}, so no server can be extended. Write HUB = {name!r} in the script. [extend-fails]"
         for of, name in names

@@ -38,6 +38,7 @@ from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.extensions.fleet.health import Grant
 from jupyterhub_gpuspawner.extensions.fleet.node_record import NodeRecord, Sightings, View, merged
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
+from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, Messages
 from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
@@ -46,7 +47,6 @@ from jupyterhub_gpuspawner.hub.course.additions import keep_additions
 from jupyterhub_gpuspawner.hub.course.page import keep_actions
 from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts
 from jupyterhub_gpuspawner.hub.course.participants import Stage as CourseStage
-from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import (
     Cause,
@@ -213,10 +213,7 @@ ENDING = Ending(
     seconds=300.0,
     gpus=2,
     ran=60.0,
-    mean_use=12.5,
-    memory_max_mib=3000,
-    most=1.5,
-    held_mib=400,
+    said="its GPUs were used 13\N{NO-BREAK SPACE}% on average, and at most 2.9 GiB of memory was in use",
     subject="CUDA/12.4",
     line="Lmod: unknown module",
     course="Deep learning",

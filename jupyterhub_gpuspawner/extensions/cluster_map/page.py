@@ -20,7 +20,6 @@ from jupyterhub_gpuspawner.extensions.cluster_map.jobs import Rights
 from jupyterhub_gpuspawner.extensions.cluster_map.rows import sections, summary
 from jupyterhub_gpuspawner.extensions.cluster_map.survey import ClusterMap, ServedJob, survey
 from jupyterhub_gpuspawner.hub.extensions import extensions_of
-from jupyterhub_gpuspawner.hub.server.card import in_a_line
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs
 from jupyterhub_gpuspawner.hub.web.clusters import check_scopes, connections_of, requested_connection, snapshot_of
@@ -69,7 +68,7 @@ async def sight_of(handler: BaseHandler, connection: Cluster) -> Sight:
         silent=connection.silent,
         has_holders=allocations is not None,
         partitions=tuple(partition.name for partition in snapshot.partitions),
-        use={(server.user, server.name): line for server in hub_servers if (line := in_a_line(server.usage))},
+        use={(server.user, server.name): line for server in hub_servers if (line := server.brief)},
     )
 
 

@@ -1,4 +1,4 @@
-"""``gpuspawner sessions`` and ``idle``: the records of the hub's sessions, and of servers that were idle."""
+"""``gpuspawner sessions``: the records of the hub's sessions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from contextlib import closing
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table
-from jupyterhub_gpuspawner.cluster.estimate import utc
+from jupyterhub_gpuspawner.cli.options import CONFIG, JSON_VERSION, since
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.extension import Fault, installed, load_each
 from jupyterhub_gpuspawner.extensions.records.export import export as write
@@ -22,7 +20,6 @@ from jupyterhub_gpuspawner.extensions.records.keeper import GPUSessions, records
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.extensions.records.report import report as page
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
-from jupyterhub_gpuspawner.hub.idle import IdleTime, due_since, forget_idle_times
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT, is_readable
 from jupyterhub_gpuspawner.hub.start.submission import forget_starts
 from jupyterhub_gpuspawner.site.configuration import load_site
@@ -230,95 +227,7 @@ def _forget_in_database(config: Path, _database: Path | None, user: str) -> dict
         faults, counts = list[Fault](), dict[str, int]()
         for _, forget in load_each(installed(), lambda extension: extension.forget, faults.append):
             counts |= forget(connection, user)
-        counts |= {"idle time": forget_idle_times(connection, user), "start": forget_starts(connection, user)}
+        counts |= {"start": forget_starts(connection, user)}
     if faults:
         raise ConfigError(f"not all of {user} was deleted: {faults[0]}")
     return counts
-
-
-# ``gpuspawner idle``: whom the idle policy would have stopped, and how many GPU-hours that would have freed.
-
-HEAD = ("user", "server", "profile", "job", "GPUs", "from", "to", "due", "action", "GPU-hours", "after due")
-
-
-@click.command()
-@CONFIG
-@click.option(
-    "--since",
-    metavar="DURATION",
-    callback=since,
-    default="7d",
-    show_default=True,
-    help="How far to look back: 90min, 12h, 7d.",
-)
-@JSON
-def idle(config: Path, *, since: float, as_json: bool) -> None:
-    """List servers that were idle for as long as their profile allows, with the GPU-hours that they held unused.
-
-    The hub's database is read; the hub need not run. `due` is when the policy would have stopped the server; with
-    action `stop` it did. Exit code 1: the configuration or the database cannot be read.
-    """
-    with load_site(config).database("the database cannot be read") as connection:
-        idle_times = list(due_since(connection, since))
-    total, freed = sum(map(hours, idle_times)), sum(map(hours_after, idle_times))
-    if as_json:
-        servers = [_document(row) for row in idle_times]
-        click.echo(
-            json.dumps(
-                {
-                    "version": JSON_VERSION,
-                    "gpu_hours": round(total, 2),
-                    "gpu_hours_after_due": round(freed, 2),
-                    "servers": servers,
-                }
-            )
-        )
-        return
-    if not idle_times:
-        click.echo("No server was idle for as long as its profile allows.")
-        return
-    click.echo(table([HEAD, *map(_row, idle_times)]))
-    times = counted(len(idle_times), "time")
-    click.echo(f"{times}, {total:.1f} GPU-hours unused, {freed:.1f} of them after the server was due.")
-
-
-def hours(row: IdleTime) -> float:
-    """GPU-hours of the whole time without use."""
-    return row.gpus * (row.seen - row.since) / 3600
-
-
-def hours_after(row: IdleTime) -> float:
-    """GPU-hours after the server was due."""
-    return row.gpus * max(0.0, row.seen - (row.due_at or row.seen)) / 3600
-
-
-def _row(row: IdleTime) -> tuple[str, ...]:
-    counts = (f"{hours(row):.1f}", f"{hours_after(row):.1f}")
-    times = [_clock(at) for at in (row.since, row.seen, row.due_at or row.seen)]
-    done = "stopped" if row.stopped else row.action
-    return (row.user, row.server or "-", row.profile or "-", row.job_id, str(row.gpus), *times, done, *counts)
-
-
-def _clock(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, timezone.utc).astimezone():%Y-%m-%d %H:%M}"
-
-
-def _document(row: IdleTime) -> dict[str, Any]:
-    return {
-        "user": row.user,
-        "server": row.server,
-        "profile": row.profile,
-        "job_id": row.job_id,
-        "gpus": row.gpus,
-        "from": utc(row.since),
-        "to": utc(row.seen),
-        "due_at": utc(row.due_at),
-        "action": row.action,
-        "told_at": utc(row.told_at),
-        "keeps": row.keeps,
-        "stopped": row.stopped,
-        "most": row.most,
-        "held_mib": row.held_mib,
-        "gpu_hours": round(hours(row), 2),
-        "gpu_hours_after_due": round(hours_after(row), 2),
-    }

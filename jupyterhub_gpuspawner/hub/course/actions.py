@@ -472,10 +472,10 @@ class CourseActions:
         user: str = spawner.user.name
         try:
             async with self._free_to_extend:
-                done = await extend_server(spawner, minutes, by=by)
+                seconds = await extend_server(spawner, minutes, by=by)
         except GPUSpawnerError as error:
             return Outcome(user, Result.REFUSED, error.for_user)
-        return Outcome(user, Result.DONE, words.EXTENDED.format(time=duration(done.seconds)))
+        return Outcome(user, Result.DONE, words.EXTENDED.format(time=duration(seconds)))
 
     def _outcomes(self, course: HubCourse, only: Only, act: Callable[[Participant], Outcome]) -> tuple[Outcome, ...]:
         """What became of each person whom an action is for; raises SQLAlchemyError.

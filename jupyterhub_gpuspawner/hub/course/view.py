@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.course.book import HubCourse
 from jupyterhub_gpuspawner.hub.course.evening import SessionCheck
 from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State, since, totals
-from jupyterhub_gpuspawner.hub.server.card import TimeLeft, got, in_a_line, time_left
+from jupyterhub_gpuspawner.hub.server.card import TimeLeft, got, time_left
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.slurm.job import Phase
@@ -94,8 +94,7 @@ def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
     plain = Tile(participant.user, state.value, participant.needs_help, actions=_ACTIONS[state], server=server.name)
     placement = server.placement
     if state is State.RUNNING and placement is not None:
-        use = in_a_line(server.usage)
-        lines = (Line(use),) if use else ()
+        lines = (Line(server.brief),) if server.brief else ()
         return replace(
             plain, where=_where(placement, server.cluster), left=time_left(placement.ends_at, now), lines=lines
         )

@@ -47,7 +47,7 @@ from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, SILENT, End, Job, Ph
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.wire.documents import FAULTS_WITH_LINE, LOG_MARK, SLURM_LINE, StartFailure
-from jupyterhub_gpuspawner.words import counted, duration
+from jupyterhub_gpuspawner.words import counted, duration, memory_used, nearest
 from jupyterhub_gpuspawner.words import sentence as as_sentence
 
 TEXT_LIMIT = 2000
@@ -69,19 +69,15 @@ class Ending:
     stage: Stage | None = None
     """How far a start was that failed or was stopped, where that matters."""
     seconds: float = 0.0
-    """The limit that a start has reached, or for how long the server was idle."""
+    """The limit that a start has reached."""
     gpus: int = 0
     """How many GPUs a stop has released."""
     ran: float = 0.0
     """For how many seconds a server had run that was stopped; 0 where it had not, or that is not known."""
-    mean_use: float | None = None
-    """The mean use of its GPUs in its last hour, in per cent; None where that is not known."""
-    memory_max_mib: int = 0
-    """The most memory that it used in its last hour; 0 where that is not known."""
-    most: float = 0.0
-    """The highest use while the server was idle: of a GPU in per cent; without GPUs, in cores."""
-    held_mib: int = 0
-    """GPU memory that an idle server held."""
+    said: str = ""
+    """What extensions say of a server that had run, as a clause, such as how much of its GPUs was used."""
+    why: str = ""
+    """Why the hub has stopped it, as a clause that follows when; empty where a person did."""
     subject: str = ""
     """What kept a start from succeeding, as its job reported: a module, a command, a folder."""
     line: str = ""
@@ -152,9 +148,45 @@ def stored_ending(state: Mapping[str, Any]) -> Ending | None:
     if not isinstance(document, dict):
         return None
     try:
-        return _ENDING.validate_json(json.dumps(document), strict=True)
+        text = json.dumps(document)
+        ending = _ENDING.validate_json(text, strict=True)
+        measured = _MEASURED.validate_json(text, strict=True)
     except ValidationError:
         return None
+    return replace(ending, said=ending.said or measured.said(ending), why=ending.why or measured.why(ending))
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What hubs before :attr:`Ending.said` and :attr:`Ending.why` stored; read until no such hub can be upgraded."""
+
+    mean_use: float | None = None
+    """Of the GPUs in the last hour, in per cent."""
+    memory_max_mib: int = 0
+    most: float = 0.0
+    """The highest use while the server was idle: of a GPU in per cent; without GPUs, in cores."""
+    held_mib: int = 0
+
+    def said(self, ending: Ending) -> str:
+        used = f"{nearest(self.mean_use)}\N{NO-BREAK SPACE}%" if ending.gpus and self.mean_use is not None else ""
+        whose = "its GPUs were" if ending.gpus > 1 else "its GPU was"
+        facts = [f"{whose} used {used} on average"] if used else []
+        if self.memory_max_mib:
+            facts.append(f"at most {memory_used(self.memory_max_mib, None)} of memory was in use")
+        last = "in its last hour " if facts and ending.ran > 3600 else ""
+        return last + ", and ".join(facts)
+
+    def why(self, ending: Ending) -> str:
+        if ending.cause.kind is not Kind.IDLE:
+            return ""
+        whose = {0: "it", 1: "its GPU"}.get(ending.gpus, "its GPUs")
+        most = f"{nearest(self.most)} %" if ending.gpus else f"{self.most:.2f} cores"
+        held = self.held_mib if ending.gpus and self.held_mib >= 1024 else 0
+        most += f", {memory_used(held, None)} of GPU memory held" if held else ""
+        return f"because it was idle: {whose} had not been used for {duration(ending.seconds)} (at most {most})"
+
+
+_MEASURED = TypeAdapter(_Measured)
 
 
 # What is said of an ending. A new cause has its words here; what else they name is a field of :class:`Ending`.
@@ -366,9 +398,8 @@ def _of_stop(ending: Ending, title: str) -> str:
     released = f"; job {job_id} {released}." if job_id else "."
     if ending.course:
         return f"Nobody opened this server after {ending.course} had begun, so it was stopped at {{time}}{released}"
-    if ending.cause.kind is Kind.IDLE:
-        use = words.idle_in_words(gpus=gpus, idle_for=ending.seconds, most=ending.most, held_mib=ending.held_mib)
-        return f"{title} was stopped at {{time}} because it was idle: {use}{released}"
+    if ending.why:
+        return f"{title} was stopped at {{time}} {ending.why}{released}"
     if ending.stage is Stage.QUEUED:
         return f"{title} left the line at {{time}}{f': {ending.by} stopped it' if ending.by else ''}{released}"
     return f"{title} was stopped at {{time}}{f' by {ending.by}' if ending.by else ''}{released}"

@@ -22,12 +22,10 @@ from jupyterhub_gpuspawner.wire import bounds
 from jupyterhub_gpuspawner.wire.documents import (
     REPORT_LIMIT,
     REPORT_VERSION,
-    USAGE_VERSION,
     NodeGrant,
     NodeReport,
     PlacementDocument,
     StartFailure,
-    UsageSummary,
 )
 
 _NAME_LIMIT = 40
@@ -39,9 +37,9 @@ _FAULTS = {
 }
 """What pydantic says in Python's words, in those of JSON; by its name of the error."""
 
-_REPORT, _PLACEMENT, _USAGE = TypeAdapter(NodeReport), TypeAdapter(PlacementDocument), TypeAdapter(UsageSummary)
+_REPORT, _PLACEMENT = TypeAdapter(NodeReport), TypeAdapter(PlacementDocument)
 _FAILURE = TypeAdapter(StartFailure)
-for _adapter in (_REPORT, _PLACEMENT, _USAGE, _FAILURE):
+for _adapter in (_REPORT, _PLACEMENT, _FAILURE):
     _adapter.rebuild(_types_namespace={"bounds": bounds})  # type checkers import them, nodes do not
 
 
@@ -87,10 +85,14 @@ def parse_placement(value: object) -> PlacementDocument:
     return placement
 
 
-def parse_usage(body: bytes) -> UsageSummary:
-    """Read a summary of a server's use; raises :class:`ReportError` naming the first field at fault."""
-    _, document = _versioned(body, "usage", USAGE_VERSION)
-    return _read(_USAGE, document, "usage")
+def read_document(adapter: TypeAdapter[Document], body: bytes, name: str, version: int) -> Document:
+    """Read another document that a node sends, up to this version; raises :class:`ReportError` as the others do.
+
+    ``name`` begins the path of the field at fault.
+    """
+    adapter.rebuild(_types_namespace={"bounds": bounds})
+    _, document = _versioned(body, name, version)
+    return _read(adapter, document, name)
 
 
 def _check_other_nodes(placement: PlacementDocument) -> None:

@@ -1,13 +1,9 @@
-"""A running server over REST, below ``/hub/api/gpuspawner``: more time, keeping it, and what it may know of itself.
-
-``servers/{user}[/{server}]/extend`` and ``/keep`` are for whoever may start and stop the server and for its own token,
-``session`` for its own token alone.
-"""
+"""A running server over REST: who is staff for it, and what it may know of itself (``/hub/api/gpuspawner/session``)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,28 +14,17 @@ from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.estimate import utc
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extensions import Notice, extensions_of
-from jupyterhub_gpuspawner.hub.idle import IdleServer, NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.server.card import IdleNotice, idle_notice, server_facts
+from jupyterhub_gpuspawner.hub.server.card import server_facts
 from jupyterhub_gpuspawner.hub.spawners.offers import lead_scopes, occasion_of
-from jupyterhub_gpuspawner.hub.spawners.server import (
-    Server,
-    extend_server,
-    keep_server,
-    lab_minutes,
-    refresh_servers,
-    server_of,
-)
+from jupyterhub_gpuspawner.hub.spawners.server import Server, lab_minutes, refresh_servers, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import (
     RateLimit,
     RESTHandler,
     own_server,
-    permitted,
     server_named,
-    server_routes,
 )
 from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 
@@ -99,7 +84,7 @@ def _leads(handler: BaseHandler, group: str) -> bool:
     return any(handler.has_scope(f"{scope}!group={group}") for scope in lead_scopes(handler.settings))
 
 
-class _RunningServerHandler(RESTHandler):
+class RunningServerHandler(RESTHandler):
     """About one server, for whoever may start and stop it, and for the server's own token."""
 
     body_limit = 1024
@@ -109,106 +94,6 @@ class _RunningServerHandler(RESTHandler):
         _, spawner = server_named(self, user_name, server_name)
         self.try_later(429, REQUESTS.wait((user_name, server_name)), "Too many requests about this server.")
         return spawner
-
-
-class MoreTimeHandler(_RunningServerHandler):
-    """More time for a running server; for whoever may start and stop it, and for the server's own token.
-
-    A request of an administrator, of who teaches the server's course, or of who has the scope `servers` for more than
-    this server does not count as one of the extensions that its profile allows. All of these together, without
-    administrators and those who have that scope for everybody, extend one server by 24 h at most.
-    """
-
-    @permitted
-    async def get(self, user_name: str, server_name: str = "") -> None:
-        """By how much it can be extended now: `possible`, `seconds`, `uses_left`, `reason`, `words`, ..."""
-        spawner = self.spawner_of(user_name, server_name)
-        await refresh_servers([spawner])
-        self.write(more_time_document(server_of(spawner)))
-
-    @permitted
-    async def post(self, user_name: str, server_name: str = "") -> None:
-        """Extend it by what its profile says, or by `{"minutes": 30}`; 409 with the `reason` if not possible.
-
-        The answer is as for GET, with `extended`: the seconds that were added, which may be fewer.
-        """
-        spawner = self.spawner_of(user_name, server_name)
-        try:
-            by, unlimited = staff_for(self, spawner), extends_without_limit(self)
-            done = await extend_server(spawner, self._minutes(), by=by, unlimited=unlimited)
-        except GPUSpawnerError as error:
-            self.refuse(error)
-            return
-        await refresh_servers([spawner])
-        self.write({**more_time_document(server_of(spawner)), "extended": done.seconds})
-
-    def _minutes(self) -> int | None:
-        body = self.limited_body()
-        if body is None:
-            return None
-        minutes = body.get("minutes") if isinstance(body, dict) else body
-        if not isinstance(body, dict) or set(body) - {"minutes"} or not (minutes is None or type(minutes) is int):
-            raise web.HTTPError(400, 'The body must be empty or {"minutes": 30}.')
-        return minutes
-
-
-class KeepHandler(_RunningServerHandler):
-    """How a server stands by the idle policy, and keeping it; permitted as for more time."""
-
-    @permitted
-    async def get(self, user_name: str, server_name: str = "") -> None:
-        """How it stands: `state`, `since`, `due_at`, `action`, `told`, `seen`, and what *Keep* does."""
-        idle = server_of(self.spawner_of(user_name, server_name), with_start=False).idle
-        if idle is None:
-            raise web.HTTPError(404, "Nothing is known of this server's being idle.")
-        self.write(idle_document(idle))
-
-    @permitted
-    async def post(self, user_name: str, server_name: str = "") -> None:
-        """Leave it alone for as long as its profile says; 409 if it is not idle, or cannot be kept again.
-
-        The answer is as for GET, with `kept`, in seconds.
-        """
-        spawner = self.spawner_of(user_name, server_name)
-        try:
-            server = keep_server(spawner, by=staff_for(self, spawner))
-        except NotKept as error:
-            self.refuse(error)
-            return
-        self.write({**idle_document(server), "kept": server.rule.keep_by})
-
-
-def idle_document(server: IdleServer) -> dict[str, Any]:
-    """How a server stands by the idle policy, version 1. Times are ISO 8601, durations in seconds."""
-    verdict, unused = server.verdict, server.unused
-    return {
-        "version": 1,
-        "state": verdict.state.value,
-        "since": utc(verdict.since),
-        "due_at": utc(verdict.due_at),
-        "action": server.rule.action.value,
-        "told": server.is_announced,
-        "seen": {
-            "gpus": server.gpus,
-            "until": utc(unused.seen),
-            "most": unused.most,
-            "held_mib": unused.held_mib,
-        }
-        if unused is not None
-        else None,
-        "keep": {"seconds": server.rule.keep_by, "uses_left": server.keeps_left},
-    }
-
-
-def more_time_document(server: Server) -> dict[str, Any]:
-    """What can be had now, version 1; ``possible`` is false where it is not offered, without a ``reason``."""
-    more = server.more_time
-    return {
-        "version": 1,
-        "possible": more is not None and more.possible,
-        "ends_at": server.placement.ends_at if server.placement is not None else None,
-        **(more.document() if more is not None else {}),
-    }
 
 
 # ``GET /hub/api/gpuspawner/session``: what a running server may know of itself, for what runs beside it.
@@ -234,7 +119,7 @@ class SessionMessage:
 
 @dataclass(frozen=True)
 class SessionDocument:
-    """A running server, as its own token may read it."""
+    """A running server, as its own token may read it; extensions add what they show of it."""
 
     version: int
     now: str
@@ -249,8 +134,6 @@ class SessionDocument:
     """GPUs, cores and memory in words, as on the home page."""
     gpus: tuple[str, ...]
     """The GPUs alone."""
-    more_time: Mapping[str, Any]
-    """As ``GET .../extend`` answers."""
     messages: tuple[SessionMessage, ...]
     """What instructors and administrators tell now, the newest first."""
     notices: tuple[int, ...]
@@ -259,8 +142,6 @@ class SessionDocument:
     """Minutes before the end at which JupyterLab saves open documents."""
     picture: bool
     """Whether there is a picture of the node."""
-    idle: IdleNotice | None = None
-    """None where its user is not told that it is idle."""
     course: str = ""
     """The title of the occasion for which its profile is offered, such as a course; empty for one of the hub's own."""
     session_ends_at: str | None = None
@@ -275,11 +156,11 @@ def session_document(
     notices: Sequence[int],
     saves: Sequence[int],
     course: OccasionNow | None = None,
-) -> SessionDocument:
-    """The document of this server; ``course``: its own."""
+) -> dict[str, Any]:
+    """The document of this server, with that of each part; ``course``: its own."""
     placement = server.placement
     facts = server_facts(placement, server.topology, cluster=server.cluster) if placement is not None else None
-    return SessionDocument(
+    document = SessionDocument(
         version=VERSION,
         now=utc(now),
         ends_at=placement.ends_at if placement is not None else None,
@@ -288,17 +169,16 @@ def session_document(
         node=placement.node if placement is not None else "",
         has=facts.got if facts is not None else (),
         gpus=words.gpus(placement.gpus) if placement is not None else (),
-        more_time=more_time_document(server),
         messages=tuple(
             SessionMessage(message.of, utc(message.at), message.text, message.sender) for message in messages
         ),
         notices=tuple(notices),
         saves=tuple(saves),
         picture=bool(facts is not None and facts.picture),
-        idle=idle_notice(server),
         course=course.title if course is not None else "",
         session_ends_at=utc(course.session_ends) if course is not None and course.session_ends is not None else None,
     )
+    return {**asdict(document), **{key: value for part in server.parts for key, value in part.document.items()}}
 
 
 class _OwnServer(RESTHandler):
@@ -335,7 +215,7 @@ class SessionHandler(_OwnServer):
             notices=notices,
             saves=saves,
         )
-        self.write(asdict(document))
+        self.write(document)
 
 
 class PictureHandler(_OwnServer):
@@ -352,8 +232,6 @@ class PictureHandler(_OwnServer):
 
 
 HANDLERS: list[tuple[str, type]] = [
-    *server_routes("/api/gpuspawner/servers", MoreTimeHandler, end="/extend"),
-    *server_routes("/api/gpuspawner/servers", KeepHandler, end="/keep"),
     (r"/api/gpuspawner/session", SessionHandler),
     (r"/api/gpuspawner/session/picture", PictureHandler),
 ]

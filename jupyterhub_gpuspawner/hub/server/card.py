@@ -1,4 +1,4 @@
-"""A server's card on the home page: its state, where it runs, what it got and uses, when it ends, or how it ended.
+"""A server's card on the home page: its state, where it runs, what it got, when it ends, or how it ended.
 
 Servers of other packages' spawners, and hubs without profiles, have cards as well.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -18,24 +18,22 @@ from typing import Any
 
 from markupsafe import Markup
 
-from jupyterhub_gpuspawner.cluster.estimate import utc
-from jupyterhub_gpuspawner.cpulist import count_cpus, parse_cpulist
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.report.reader import in_words
-from jupyterhub_gpuspawner.hub.report.server_report import Use, parsed, position
+from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
+from jupyterhub_gpuspawner.hub.server_part import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_title
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.picture import drawing, usage_chart
+from jupyterhub_gpuspawner.picture import drawing
 from jupyterhub_gpuspawner.picture.node import table
 from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
 from jupyterhub_gpuspawner.profiles.offered import OccasionNow
-from jupyterhub_gpuspawner.profiles.profile import IdleAction
-from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument
-from jupyterhub_gpuspawner.words import counted, cpus_used, gpu_memory_used, memory, memory_used
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.words import counted, memory
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
 
 NO_PICTURE = Markup()
@@ -182,112 +180,6 @@ def _drawn(
     return Markup(drawn), tuple(table(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704
 
 
-# A server's use on its card: each GPU now and in the last hour, in words and as a chart.
-
-GPUS_AT_MOST = 16
-"""GPUs with a chart."""
-
-
-@dataclass(frozen=True)
-class GpuCard:
-    """One GPU's use."""
-
-    name: str
-    now: str
-    """Such as ``83 %, 21 of 40 GB, 2 processes``."""
-    description: str
-    """The last hour in words."""
-    chart: Markup
-    rows: tuple[tuple[float, str, str, str], ...]
-    """The chart in words: when each summary ended, mean, maximum and memory."""
-
-
-@dataclass(frozen=True)
-class UsageCard:
-    """A server's use."""
-
-    at: float
-    """When it was measured, in seconds since the epoch."""
-    gpus: tuple[GpuCard, ...] = ()
-    host: str = ""
-    """CPU and memory of the job."""
-    simulated: bool = False
-    problems: tuple[str, ...] = ()
-
-
-def usage_card(usage: Sequence[Use], *, now: float, placement: PlacementDocument | None = None) -> UsageCard | None:
-    """What the card shows of these summaries, oldest first; None where there is none.
-
-    ``placement``: what the server has, of which it uses a part; None where that is not known.
-    """
-    if not usage:
-        return None
-    last = usage[-1]
-    summary = last.summary
-    cpus = count_cpus(placement.cpus) if placement is not None else 0
-    mib = placement.memory_mib if placement is not None else None
-    host = (
-        words.CPUS_IN_USE.format(amount=cpus_used(summary.cores, cpus)) if summary.cores is not None else "",
-        words.MEMORY_IN_USE.format(amount=memory_used(summary.memory_mib, mib))
-        if summary.memory_mib is not None
-        else "",
-    )
-    return UsageCard(
-        last.at,
-        tuple(_usage_gpu(gpu, usage, now) for gpu in summary.gpus[:GPUS_AT_MOST]),
-        ", ".join(filter(None, host)),
-        simulated=summary.simulated,
-        problems=summary.problems,
-    )
-
-
-def in_a_line(usage: Sequence[Use]) -> str:
-    """``GPU 83 %`` for the last summary, each GPU's in order; empty where there is none, or no GPU."""
-    gpus = usage[-1].summary.gpus if usage else ()
-    return f"GPU {', '.join(words.percent(gpu.utilization) for gpu in gpus)}" if gpus else ""
-
-
-def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
-    history = [(use, gpu_use) for use in usage for gpu_use in use.summary.gpus if _same(gpu_use, gpu)]
-    name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
-    measured = [use for _, use in history if use.utilization_mean is not None]
-    number = sum(value.utilization_samples for value in measured)
-    mean = (
-        sum((value.utilization_mean or 0.0) * value.utilization_samples for value in measured) / number
-        if number
-        else None
-    )
-    most = max((value.utilization_max or 0.0 for value in measured), default=None)
-    spans = [
-        usage_chart.Span(now - use.since, now - use.at, gpu_summary.utilization_mean, gpu_summary.utilization_max)
-        for use, gpu_summary in history
-    ]
-    description = words.chart_description(mean, most)
-    drawn = usage_chart.svg(spans, title=words.CHART.format(gpu=name), description=description)
-    parts = (
-        words.percent(gpu.utilization),
-        gpu_memory_used((gpu.memory_used_mib, gpu.memory_mib)),
-        words.processes(gpu.processes),
-    )
-    rows = tuple(
-        (
-            use.at,
-            words.percent(gpu_summary.utilization_mean),
-            words.percent(gpu_summary.utilization_max),
-            gpu_memory_used((gpu_summary.memory_used_max_mib, gpu_summary.memory_mib)),
-        )
-        for use, gpu_summary in history
-    )
-    # the chart escapes every text in it
-    return GpuCard(name, ", ".join(filter(None, parts)), description, Markup(drawn), rows)  # noqa: S704
-
-
-def _same(one: GpuUse, other: GpuUse) -> bool:
-    return (one.index, one.uuid, one.mig) == (other.index, other.uuid, other.mig)
-
-
-# The card itself.
-
 SOON, VERY_SOON = 15 * 60, 5 * 60
 """Seconds before a server's end at which the page warns for the first and the second time."""
 
@@ -301,25 +193,6 @@ class TimeLeft:
     words: str
     warning: str = ""
     """Empty while there is time."""
-
-
-@dataclass(frozen=True)
-class IdleNotice:
-    """That a server is idle, on its card and in the session document."""
-
-    said: str
-    """Since when it is; ``{time}`` stands for :attr:`since`."""
-    since: str | None
-    """ISO 8601, UTC."""
-    follows: str
-    """What follows; ``{time}`` stands for :attr:`stops_at`."""
-    stops_at: str | None
-    """ISO 8601, UTC; None where it will not be stopped."""
-    warnings: int
-    """How often it has been warned; each time it is shown anew."""
-    keeps: str
-    """What *Keep* does, or why it does nothing."""
-    can_keep: bool
 
 
 @dataclass(frozen=True)
@@ -340,15 +213,7 @@ class ServerCard:
     """Seconds since the epoch."""
     advice: str = ""
     facts: ServerFacts | None = None
-    usage: UsageCard | None = None
-    """None where nothing is known of its use."""
     left: TimeLeft | None = None
-    more_time: MoreTime | None = None
-    """What the button *More time* does, or why it does nothing; None where more time is not offered."""
-    idle: IdleNotice | None = None
-    """None where its user is not told that it is idle."""
-    extended: Extended | None = None
-    """The last extension."""
     kept: bool = False
     """Slurm has not taken its job, since it does not answer: the start is kept until it does."""
     suspended: bool = False
@@ -367,6 +232,12 @@ class ServerCard:
     """For what its profile was offered, such as a course."""
     app: str = ""
     """The name of the application that runs; empty for Jupyter."""
+    parts: tuple[ServerPart, ...] = ()
+    """What extensions show on it."""
+
+    def parts_in(self, place: str) -> list[ServerPart]:
+        """Those in this :class:`Place`, in order."""
+        return [part for part in self.parts if part.place is Place(place)]
 
     @property
     def word(self) -> str:
@@ -388,8 +259,8 @@ class ServerCard:
         start = (self.headline, self.expected, self.change, self.course)
         content = (self.state, self.title, start, self.ended, self.at, self.advice, rows, ends, self.silent)
         nodes = (self.facts.problems, [other.rows for other in self.facts.others]) if self.facts is not None else ()
-        more = (nodes, self.more_time, self.extended, self.usage.at if self.usage is not None else None, self.idle)
-        return f"{zlib.crc32(repr((content, more)).encode()):08x}"
+        parts = [(part.name, part.version) for part in self.parts]
+        return f"{zlib.crc32(repr((content, nodes, parts)).encode()):08x}"
 
 
 def server_cards(
@@ -414,7 +285,11 @@ def server_cards(
 
 def server_card(server: Server, *, now: float | None = None, contact: str = words.CONTACT) -> ServerCard:
     """The card of a server; ``contact`` is whom its user may ask."""
-    now = time.time() if now is None else now
+    card = _card(server, time.time() if now is None else now, contact)
+    return replace(card, parts=tuple(part for part in server.parts if part.template))
+
+
+def _card(server: Server, now: float, contact: str) -> ServerCard:
     title, state = server_title(server), server.state
     if state is ServerState.STOPPING:
         return ServerCard(server.name, title, state.value, words.STOPPING if server.job_id else words.BEING_STOPPED)
@@ -447,9 +322,6 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
         "running",
         headline=words.SUSPENDED if suspended else "",
         suspended=suspended,
-        usage=usage_card(server.usage, now=now, placement=server.placement),
-        idle=idle_notice(server),
-        extended=server.extended,
         log=server.can_show_log,
         app=server.app,
     )
@@ -460,25 +332,6 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
         card,
         facts=server_facts(placement, server.topology, server.node_topologies, cluster=server.cluster),
         left=None if suspended else time_left(placement.ends_at, now),
-        more_time=None if suspended else server.more_time,
-    )
-
-
-def idle_notice(server: Server) -> IdleNotice | None:
-    """What the user of a server is told about its being idle; None where it is not, or they are not told."""
-    idle = server.idle
-    if idle is None or not idle.is_announced:
-        return None
-    verdict = idle.verdict
-    stops_at = verdict.due_at if idle.rule.action is IdleAction.STOP else None
-    return IdleNotice(
-        said=words.NOT_USED if idle.gpus else words.NOT_USED_CORES,
-        since=utc(verdict.since) if verdict.since is not None else None,
-        follows=words.what_follows(gpus=idle.gpus, stops=idle.rule.action is IdleAction.STOP),
-        stops_at=utc(stops_at) if stops_at is not None else None,
-        warnings=verdict.warnings,
-        keeps=words.keeps(idle.rule.keep_by, idle.keeps_left),
-        can_keep=idle.keeps_left > 0,
     )
 
 
@@ -495,9 +348,7 @@ def _over(server: Server, title: str, contact: str) -> ServerCard:
         return card if failure is None else replace(card, headline=first_line(failure) or words.START_FAILED)
     shown = server.end_words(contact)
     if ending.stopped:
-        used = words.what_was_used(
-            ran=ending.ran, gpus=ending.gpus, mean_use=ending.mean_use, memory_max_mib=ending.memory_max_mib
-        )
+        used = words.ran_for(ending.ran, ending.said) if ending.ran else ""
         return replace(card, ended=shown.sentence, at=ending.at, advice=used, log=bool(ending.log))
     card = replace(card, headline=shown.sentence, advice=shown.advice, log=bool(ending.log))
     return card if ending.failed else replace(card, ended=words.ENDED_AT if ending.at else "", at=ending.at)

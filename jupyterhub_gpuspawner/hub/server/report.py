@@ -1,9 +1,8 @@
-"""What a node reports of its server, and who may read it: placement and use, below ``/hub/api/gpuspawner``."""
+"""What a node reports of its server, and who may read it: its placement, below ``/hub/api/gpuspawner``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from jupyterhub.apihandlers import APIHandler
@@ -13,14 +12,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from tornado.web import stream_request_body
 
-from jupyterhub_gpuspawner.cluster.estimate import utc
-from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report, parse_usage
-from jupyterhub_gpuspawner.hub.report.server_report import Use
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of, usage_taker
+from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named, server_routes
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
-from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
 
 REPORTS = RateLimit(burst=10, per_minute=10)
 """For each server. A launcher sends one report, and up to six where the hub has trouble taking it."""
@@ -142,67 +139,7 @@ class PlacementHandler(APIHandler):
         self.write(placement.to_json())
 
 
-USAGE_VERSION = 1
-
-SUMMARIES = RateLimit(burst=10, per_minute=10)
-"""For each server. Ordinarily it sends one in five minutes."""
-
-
-@dataclass(frozen=True)
-class TimedSummary:
-    """A summary, and the time that it is about."""
-
-    begins_at: str
-    """ISO 8601, UTC, by the hub's clock."""
-    ends_at: str
-    """When the hub got it."""
-    use: UsageSummary
-
-
-@dataclass(frozen=True)
-class UsageDocument:
-    """What a server has used in the last hour; the last summary has its use now."""
-
-    summaries: tuple[TimedSummary, ...] = ()
-    """Oldest first."""
-    version: int = USAGE_VERSION
-
-
-def usage_document(usage: tuple[Use, ...]) -> UsageDocument:
-    """The document of these summaries."""
-    return UsageDocument(tuple(TimedSummary(utc(use.since), utc(use.at), use.summary) for use in usage))
-
-
-@stream_request_body
-class UsageReportHandler(ReportHandler):
-    """Takes summaries of a server's use; only the server's own token is accepted."""
-
-    limit = SUMMARIES
-    body_name, plural = "usage summary", "usage summaries"
-    parse = staticmethod(parse_usage)
-    taker = staticmethod(usage_taker)
-
-    async def post(self) -> None:
-        """Keep the summary for an hour; 204, 400 naming the field, or 404 where the server takes none."""
-        await super().post()
-
-
-class UsageHandler(APIHandler):
-    """A server's use in the last hour, for everyone with read access to the server."""
-
-    @needs_scope("read:servers")
-    async def get(self, user_name: str, server_name: str = "") -> None:
-        """The usage document, version 1; 404 where nothing is known."""
-        _, spawner = server_named(self, user_name, server_name)
-        usage = server_of(spawner, with_start=False).usage
-        if not usage:
-            raise web.HTTPError(404, "Nothing is known of this server's use.")
-        self.write(asdict(usage_document(usage)))
-
-
 HANDLERS: list[tuple[str, type]] = [
     (r"/api/gpuspawner/report", ReportHandler),
     *server_routes("/api/gpuspawner/placement", PlacementHandler),
-    (r"/api/gpuspawner/usage", UsageReportHandler),
-    *server_routes("/api/gpuspawner/usage", UsageHandler),
 ]

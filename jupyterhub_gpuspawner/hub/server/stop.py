@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
@@ -17,23 +16,16 @@ from urllib.parse import parse_qsl, quote, urlencode
 from jupyterhub.apihandlers.users import UserServerAPIHandler
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
-from jupyterhub.spawner import Spawner
 from tornado import web
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.idle import NotKept
 from jupyterhub_gpuspawner.hub.job.events import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, is_admin, posted_options
-from jupyterhub_gpuspawner.hub.server.api import extends_without_limit, leads_user, staff_for
-from jupyterhub_gpuspawner.hub.server.card import server_card
+from jupyterhub_gpuspawner.hub.server.api import leads_user
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, may_start_alone
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
-    extend_server,
-    keep_server,
     note_stopper,
-    refresh_servers,
     server_of,
     server_title,
     stop_record,
@@ -42,7 +34,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
 from jupyterhub_gpuspawner.hub.words_of_another import words_for
-from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.words import duration
 
 
@@ -152,80 +143,6 @@ def stopper_of(handler: BaseHandler, owner: Any) -> Kind:
 
 def _runs_since(since: datetime, *, now: float) -> str:
     return words.RUNS_SINCE.format(duration=duration(now - since.timestamp()), time="{time}")
-
-
-# A running server goes on: *More time* (``/hub/gpuspawner/extend/...``) and *Keep* (``/hub/gpuspawner/keep/...``).
-#
-# Both work without JavaScript; their forms carry JupyterHub's ``_xsrf``.
-
-
-class KeepPage(BaseHandler):
-    """Keeps a server that is idle. It has no page of its own: the button is on the home page."""
-
-    @web.authenticated
-    @needs_scope("servers")
-    async def get(self, user_name: str, server_name: str = "") -> None:  # noqa: ARG002 - the route's parts
-        """303 to the home page, for those who reload."""
-        self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
-
-    @web.authenticated
-    @needs_scope("servers")
-    async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to the home page, which shows how the server stands; also where there is nothing to keep it from."""
-        _, spawner = server_named(self, user_name, server_name)
-        with suppress(NotKept):
-            keep_server(spawner, by=staff_for(self, spawner))
-        self.redirect(f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
-
-
-class ExtendPage(BaseHandler):
-    """Gives a server more time; it asks staff for how many minutes."""
-
-    @web.authenticated
-    @needs_scope("servers")
-    async def get(self, user_name: str, server_name: str = "") -> None:
-        """When the server ends, and by how much it can be extended."""
-        user, spawner = server_named(self, user_name, server_name)
-        await self._show(user, spawner)
-
-    @web.authenticated
-    @needs_scope("servers")
-    async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to the home page, or to this page for somebody else's server; this page with the reason if refused."""
-        user, spawner = server_named(self, user_name, server_name)
-        try:
-            by, unlimited = staff_for(self, spawner), extends_without_limit(self)
-            await extend_server(spawner, self._minutes(), by=by, unlimited=unlimited)
-        except GPUSpawnerError as error:
-            if not isinstance(error, RequestError):
-                self.log.error("%s is not extended: %s", self.request.path, error)
-            self.set_status(error.status_code)
-            await self._show(user, spawner, fault=error.for_user)
-            return
-        own = user is self.current_user
-        self.redirect(f"{self.hub.base_url}home" if own else self.request.path, status=HTTPStatus.SEE_OTHER)
-
-    def _minutes(self) -> int | None:
-        text = self.get_body_argument("minutes", "")
-        if not text:
-            return None
-        if not (text.isascii() and text.isdigit() and len(text) < 9):
-            raise RequestError("The number of minutes must be a whole number.", field="minutes")
-        return int(text)
-
-    async def _show(self, user: Any, spawner: Spawner, *, fault: str = "") -> None:
-        await refresh_servers([spawner])
-        card = server_card(server_of(spawner))
-        html = await self.render_template(
-            "extend.html",
-            card=card,
-            fault=fault,
-            ends=card.left.ends if card.left is not None else None,
-            staff=bool(staff_for(self, spawner)),
-            minutes_at_most=MINUTES_AT_MOST,
-            title=title_for(self, user, card.title),
-        )
-        self.finish(html)
 
 
 class ServerHandler(UserServerAPIHandler):

@@ -19,12 +19,9 @@ from jupyterhub_gpuspawner.hub.site.effective import NOTHING, Effective, OwnSett
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
-from jupyterhub_gpuspawner.profiles.profile import Idle
-from jupyterhub_gpuspawner.profiles.schema import dotted, validated
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.job import JobIdentity, tag
 from jupyterhub_gpuspawner.units import parse_wait
-from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 
 # Trait types with bounds: a value outside them is refused when the hub starts, and the message names the bounds.
 
@@ -84,21 +81,6 @@ class Minutes(List[int]):
         if not valid or len(checked) > 10:
             raise TraitError(f"{self.name}: {value!r} must be {self.bounds}.")
         return checked
-
-
-class IdleFields(Dict):
-    """The fields of a profile's ``idle``."""
-
-    bounds = "the fields of a profile's `idle`"
-
-    def validate(self, obj: Any, value: Any) -> dict[str, Any]:
-        """Return the dict; raises TraitError, which names the field at fault."""
-        fields: dict[str, Any] = super().validate(obj, value) or {}
-        try:
-            validated(Idle, fields, lambda path: dotted([str(self.name), *path]))
-        except ConfigError as error:
-            raise TraitError(str(error)) from None
-        return fields
 
 
 class PortRange(Unicode[str, Any]):
@@ -161,10 +143,6 @@ class Wait(Unicode[str, Any]):
             raise TraitError(f"{self.name}: {error}.") from None
         text: str = super().validate(obj, value)
         return text
-
-
-BOUNDED = (Seconds, Count, Minutes, IdleFields, PortRange, OptionText, Clusters, Wait)
-"""The types of this module. Each has ``bounds``, in words."""
 
 
 JUPYTERHUB_PORT = 8081
@@ -237,20 +215,6 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         shell; after ssh's destination each word is quoted for the shell of the other machine. `exec_prefix` begins with
         the same words: `ssh login sudo -n -u {username}`. The script `twin` of `wrapper_dir`, which counts the seats of
         courses with Slurm's own scheduler, is run in the same way. Empty: the commands on the hub's machine.""",
-    )
-    extend_prefix = Unicode(
-        "",
-        config=True,
-        help="""Prefix that runs the script `extend` of `wrapper_dir` as an account that is a Slurm operator, such as
-        `sudo -n -u slurm`, so that servers whose profile has `extend` can be given more time. Slurm lets no user raise
-        the time limit of a running job. Empty: the hub's own account does it, if it is root, SlurmUser or an operator;
-        if it is not, no server is extended. `gpuspawner check` tells which.""",
-    )
-    extend_when_others_wait = Bool(
-        default_value=False,
-        config=True,
-        help="""Whether a server may be extended although pending jobs could use its resources at that time. An
-        instructor's or administrator's extension is bound by it, too.""",
     )
     lab_companion = Bool(
         default_value=True,
@@ -359,23 +323,6 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         "",
         config=True,
         help="Topology file to use instead of discovery on the nodes; `{node}` is replaced by the node's name.",
-    )
-    usage_interval = Seconds(
-        30.0,
-        low=1,
-        high=DEADLINE_LIMIT,
-        or_zero=True,
-        config=True,
-        help="""Seconds between two samples of what a server uses of its GPUs, cores and memory; 0: none are taken.
-        A process beside the server takes them, and sends a summary of ten at a time to the hub, which shows the
-        last hour.""",
-    )
-    idle = IdleFields(
-        {"gpu": "60min", "action": "report", "keep": {"by": "30min", "times": 2}},
-        config=True,
-        help="""When a server counts as idle, and what is done then, if its profile does not say otherwise: the fields
-        of a profile's `idle`, such as `{"gpu": "90min", "action": "stop"}`. Fields that are left out have the values of
-        the default. With `action: report` nothing is done; `gpuspawner idle` lists what would have been stopped.""",
     )
 
     def __init__(self, **kwargs: Any) -> None:

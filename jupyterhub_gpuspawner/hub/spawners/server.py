@@ -7,25 +7,24 @@ that is left of a named server that was stopped. Each question is answered for a
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from jupyterhub import orm
 
+from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, NotExtended, Reason
-from jupyterhub_gpuspawner.hub.idle import IdleServer, idle_server, keep
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending, words_of
 from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
-from jupyterhub_gpuspawner.hub.report.server_report import Use, mean_use
+from jupyterhub_gpuspawner.hub.server_part import ServerPart
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -37,7 +36,9 @@ from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.units import expand_nodelist
-from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
+
+T = TypeVar("T")
 
 
 class ServerState(str, Enum):
@@ -114,16 +115,10 @@ class Server:
     """How the last server ended or was stopped, or why the last start failed, where that was one of ours."""
     failure: BaseException | None = None
     """The exception of the last start, whoever raised it; None where it succeeded or is under way."""
-    more_time: MoreTime | None = None
-    """How its user can extend it; None where that is not offered, and where :attr:`start` is None for that reason."""
-    extended: Extended | None = None
-    """The last extension that was made."""
-    usage: tuple[Use, ...] = ()
-    """What it used in the last hour, oldest first; empty where nothing is known."""
-    idle: IdleServer | None = None
-    """How it stands by the idle policy; None where it does not run, or was not looked at yet."""
     can_show_log: bool = False
     """The log of the job that runs now can be asked for (:func:`running_log`)."""
+    parts: tuple[ServerPart, ...] = ()
+    """What extensions show of it."""
 
     @property
     def state(self) -> ServerState:
@@ -175,9 +170,20 @@ class Server:
         )
 
     @property
+    def brief(self) -> str:
+        """What extensions show of it in a few words, for tables with many servers."""
+        return ", ".join(part.brief for part in self.parts if part.brief)
+
+    @property
     def reachable(self) -> bool:
         """The hub leads to the port that the node reported."""
         return bool(self.reported_port) and self.reported_port == self.routed_port
+
+
+def kept_with(spawner: Any, kind: type[T]) -> T | None:
+    """What an extension keeps with the server of this spawner; None where it keeps nothing, or is not there."""
+    ours = job_spawner(spawner)
+    return ours.server_extensions.get(kind) if ours is not None else None
 
 
 def job_spawner(spawner: Any) -> GPUSlurmSpawner | None:
@@ -223,7 +229,8 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         failure=failure,
     )
     ours = job_spawner(spawner)
-    return server if ours is None else _with_job(server, ours, with_start=with_start)
+    server = server if ours is None else _with_job(server, ours, with_start=with_start)
+    return replace(server, parts=extensions_for(spawner).parts_of(spawner, server))
 
 
 def _with_job(server: Server, ours: GPUSlurmSpawner, *, with_start: bool) -> Server:
@@ -239,10 +246,6 @@ def _with_job(server: Server, ours: GPUSlurmSpawner, *, with_start: bool) -> Ser
         node_topologies=report.nodes.topologies,
         start=ours.start_facts() if with_start else None,
         reported_port=report.port,
-        more_time=ours.extension.offer() if with_start and server.ready else None,
-        extended=ours.extension.last,
-        usage=ours.usage.last_hour(),
-        idle=idle_server(server.user, server.name, ours.job_id) if server.ready else None,
         can_show_log=bool(ours.job_id),
     )
 
@@ -283,42 +286,35 @@ def keeps_ending(spawner: Any) -> bool:
 
 PAGE_PATIENCE_SECONDS = 0.5
 """Seconds that a page waits for an update of the queue; it comes without one where Slurm takes longer."""
-MORE_TIME_SECONDS = 2.0
-"""Seconds for which a page waits for Slurm's answer about more time."""
+EXTENSIONS_PATIENCE_SECONDS = 2.0
+"""Seconds for which a page waits for what extensions ask of Slurm."""
 
 
 async def refresh_servers(spawners: Iterable[Any]) -> None:
-    """Update the queue for those that wait in it, and whether those that run still do and may be extended, for a page.
+    """Update the queue for those that wait in it, and whether those that run still do, and their parts, for a page.
 
-    Takes :data:`MORE_TIME_SECONDS` at most. Without it a page shows what another one has asked for.
+    Takes :data:`EXTENSIONS_PATIENCE_SECONDS` at most. Without it a page shows what another one has asked for.
     """
     active = [(job_spawner(spawner), spawner.ready) for spawner in spawners if spawner.active]
     with_jobs = [(ours, ready) for ours, ready in active if ours is not None and ours.job_id]
     running = [ours for ours, ready in with_jobs if ready]
     await asyncio.gather(
-        *(ours.extension.refresh(MORE_TIME_SECONDS) for ours in running),
+        *(ours.server_extensions.refresh(EXTENSIONS_PATIENCE_SECONDS) for ours in running),
         *(ours.watch.update_running(PAGE_PATIENCE_SECONDS) for ours in running),
         *(ours.watch.update_queue(PAGE_PATIENCE_SECONDS) for ours, ready in with_jobs if not ready),
     )
 
 
-async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "", unlimited: bool = False) -> Extended:
-    """Give a running server more time; see :meth:`Extension.extend`. Raises NotExtended where nothing runs, too."""
-    ours = job_spawner(spawner)
-    if ours is None or not spawner.ready:
-        raise NotExtended(Reason.NOT_RUNNING)
-    return await ours.extension.extend(minutes, by=by, unlimited=unlimited)
+async def extend_server(spawner: Any, minutes: int | None = None, *, by: str) -> int:
+    """Give a running server more time, and return the seconds; ``by`` names the instructor or administrator who does.
 
-
-def keep_server(spawner: Any, *, by: str = "") -> IdleServer:
-    """Have an idle server left alone for a while; ``by`` names staff who ask for it.
-
-    Raises NotKept, and SQLAlchemyError.
+    Raises GPUSpawnerError, and RequestError in a hub without an extension that can.
     """
-    ours = job_spawner(spawner)
-    server = keep(spawner, ours.job_id if ours is not None else "", now=time.time(), staff=bool(by))
-    spawner.log.info("The idle server of %s is kept%s", log_name(spawner), f" by {by}" if by else "")
-    return server
+    parts = server_of(spawner, with_start=False).parts
+    extend = next((part.extend for part in parts if part.extend is not None), None)
+    if extend is None:
+        raise RequestError("Servers of this hub cannot be extended.", field="minutes")
+    return await extend(minutes, by)
 
 
 def lab_minutes(spawner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -355,12 +351,6 @@ def other_nodes_of(spawner: Any) -> int:
         return ours.request.resources.node_count - 1
     job = ours.watch.status
     return max(0, len(expand_nodelist(job.nodes)) - 1) if job is not None else 0
-
-
-def usage_taker(spawner: Any) -> Callable[[UsageSummary], None] | None:
-    """What takes a summary of this server's use; None for a spawner that takes none, and where nothing runs."""
-    ours = job_spawner(spawner)
-    return ours.usage.accept if ours is not None and spawner.active else None
 
 
 def with_profiles(spawner: Any) -> GPUProfilesSpawner | None:
@@ -493,8 +483,7 @@ def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind
         stage=stage,
         gpus=gpus_of(server),
         ran=max(0.0, round(at - parse_time(started).timestamp())) if started is not None else 0.0,
-        mean_use=mean_use(server.usage),
-        memory_max_mib=max((use.summary.memory_max_mib or 0 for use in server.usage), default=0),
+        said="; ".join(part.at_end for part in server.parts if part.at_end),
     )
 
 

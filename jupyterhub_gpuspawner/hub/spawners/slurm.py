@@ -30,14 +30,13 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub.extension import Extension
 from jupyterhub_gpuspawner.hub.extensions import carried_by, extensions_for, spawner_settings
 from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment, Stage
 from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
-from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, ServerUsage
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, allowed_groups, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
@@ -108,7 +107,6 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         self.watch = JobWatch(self)
         self.report = ServerReport(self, self.row)
         self.life = Life()
-        self.usage = ServerUsage(self, on_summary=self.life.used)
         self.job_log = JobLog(self.watch)
         self.explained = endings.ServerEnding(self.watch, self.job_log, self.report)
         self.attempt = Attempt()
@@ -118,7 +116,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         """The user's groups when overrides of groups were applied; none where none was."""
         self._ended_job = ""
         """The id of the last job whose end was noticed."""
-        self.extension = Extension(self, self.watch, self.row, name=self._log_name)
+        self.server_extensions = extensions_for(self).with_server(self)
 
     @default("apply_user_options")
     def _default_apply_user_options(self) -> Any:
@@ -291,6 +289,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
             settings = self.effective(name)
             build.site_profile(self._settings(settings))
             check_commands(settings)
+            for of_extension in ExtensionSettings.__bases__:
+                if check := getattr(of_extension, "check_settings", None):
+                    check(settings)
         # reads all that jobs may carry: takes a second, once, and that now, not in the hub's loop during a start
         launcher_archive(self.carried())
 
@@ -694,7 +695,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
 
     def get_state(self) -> dict[str, Any]:
         """The facts of job, start and report; where nothing runs, how the last server ended."""
-        states = (part.to_state() for part in (self.watch, self.report, self.extension, self.life))
+        states = (part.to_state() for part in (self.watch, self.report, self.server_extensions, self.life))
         state = dict(item for state in states for item in state.items())
         kept = self.kept_start()
         if kept is not None:
@@ -717,7 +718,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         self._load_cluster(state.get("cluster"))
         self.watch.load(state)
         self.attempt = stored_attempt(state, Moment.now(), start_timeout=self.start_timeout)
-        for part in (self.report, self.extension, self.life):
+        for part in (self.report, self.server_extensions, self.life):
             part.load(state)
         self.ending = endings.stored_ending(state)
         if self.job_id:  # JupyterHub loads the state of a new spawner, too
@@ -743,7 +744,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
             cause, subject = self.ending.cause, endings.recorded_subject(self.ending, self.request)
         self.life.ended(cause, self.watch.status, subject)
         self.attempt = Attempt()
-        for part in (self.watch, self.report, self.extension):
+        for part in (self.watch, self.report, self.server_extensions):
             part.forget()
         self.disown()
 

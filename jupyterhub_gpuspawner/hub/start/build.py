@@ -73,6 +73,8 @@ class JobSettings:
     """The settings that these read, by their names."""
     variables: frozenset[str]
     """Names of the job's variables beside the account's; empty without a ``batch_script``, and for no server."""
+    lab_companion: bool = False
+    usage_interval: float = 0.0
 
 
 @dataclass(frozen=True)

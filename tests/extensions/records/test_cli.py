@@ -14,8 +14,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes, due_since
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
-from jupyterhub_gpuspawner.hub.idle import IdleTime, IdleTimes, due_since
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from tests.cli.runner import cli_runner
 from tests.fixtures.databases import session_of, with_tables

@@ -22,6 +22,8 @@ from sqlalchemy.exc import IntegrityError
 
 from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.more_time.bounds import Reason
+from jupyterhub_gpuspawner.extensions.more_time.extending import Extended, NotExtended
 from jupyterhub_gpuspawner.hub.course import actions
 from jupyterhub_gpuspawner.hub.course.actions import (
     NO_SESSION,
@@ -46,7 +48,6 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     State,
 )
 from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
-from jupyterhub_gpuspawner.hub.extension import Extended, NotExtended, Reason
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Cause
 from jupyterhub_gpuspawner.hub.job.events import Kind as CauseKind

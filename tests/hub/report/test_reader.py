@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyterhub_gpuspawner.extensions.usage.use import parse_usage
 from jupyterhub_gpuspawner.hub.report.reader import (
     ReportError,
     confirmed,
     other_nodes,
     parse_placement,
     parse_report,
-    parse_usage,
     reachable_address,
     resolved,
 )

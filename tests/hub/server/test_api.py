@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from jupyterhub.scopes import has_scope, parse_scopes
 
-from jupyterhub_gpuspawner.hub.extension import MoreTime, Reason
 from jupyterhub_gpuspawner.hub.extensions import Notice
 from jupyterhub_gpuspawner.hub.job.events import Kind as CauseKind
-from jupyterhub_gpuspawner.hub.server.api import more_time_document, session_document, staff_for
+from jupyterhub_gpuspawner.hub.server.api import session_document, staff_for
 from jupyterhub_gpuspawner.hub.server.stop import stopper_of
+from jupyterhub_gpuspawner.hub.server_part import ServerPart
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.profiles.offered import Occasion, OccasionNow
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.standins.hub_spawner import HubSpawner
@@ -51,7 +50,6 @@ DOCUMENT = {
     "node": "g1",
     "has": ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 CPUs"),
     "gpus": ("1 \N{MULTIPLICATION SIGN} K80, 12 GB",),
-    "more_time": {"version": 1, "possible": False, "ends_at": "2026-03-02T10:00:00+00:00"},
     "messages": (
         {"course": "", "at": "2026-03-02T08:59:30+00:00", "text": "Down at 12.", "sender": "root"},
         {"course": "Deep learning", "at": "2026-03-02T08:59:00+00:00", "text": MESSAGES[1].text, "sender": "tea"},
@@ -59,7 +57,6 @@ DOCUMENT = {
     "notices": (30, 10, 2),
     "saves": (10,),
     "picture": False,
-    "idle": None,
     "course": "",
     "session_ends_at": None,
 }
@@ -69,7 +66,15 @@ def test_a_running_server_with_messages() -> None:
     """Its end, GPUs and more time as on the home page; a message with the title of its course."""
     document = session_document(SERVER, MESSAGES, now=NOW, **MINUTES)
 
-    assert asdict(document) == DOCUMENT
+    assert document == DOCUMENT
+
+
+def test_extensions_say_what_they_show_of_it() -> None:
+    """Each by its own keys."""
+    parts = (ServerPart("queue", document={"queue": 2, "since": None}), ServerPart("quiet"))
+    document = session_document(replace(SERVER, parts=parts), MESSAGES, now=NOW, **MINUTES)
+
+    assert document == {**DOCUMENT, "queue": 2, "since": None}
 
 
 def test_a_server_of_a_course() -> None:
@@ -77,57 +82,21 @@ def test_a_server_of_a_course() -> None:
     course = OccasionNow("Deep learning", NOW + 3600)
     document = session_document(SERVER, MESSAGES, now=NOW, course=course, notices=(30, 10, 2), saves=(10,))
 
-    assert asdict(document) == {**DOCUMENT, "course": "Deep learning", "session_ends_at": "2026-03-02T10:00:00+00:00"}
+    assert document == {**DOCUMENT, "course": "Deep learning", "session_ends_at": "2026-03-02T10:00:00+00:00"}
 
 
 def test_a_server_whose_placement_is_not_known() -> None:
     """The end is unknown, and nothing is guessed."""
     document = session_document(replace(SERVER, placement=None), (), now=NOW, **MINUTES)
 
-    assert asdict(document) == {
+    assert document == {
         **DOCUMENT,
         "ends_at": None,
         "node": "",
         "has": (),
         "gpus": (),
         "messages": (),
-        "more_time": {"version": 1, "possible": False, "ends_at": None},
     }
-
-
-MORE = {
-    "some": (
-        MoreTime(1500, NOW, Reason.PARTITION, "gpu", 2),
-        {
-            "possible": True,
-            "seconds": 1500,
-            "uses_left": 2,
-            "reason": "partition",
-            "message": "",
-            "words": "25 min more, until {time}, which is the longest time that partition gpu allows. "
-            "You can do this twice.",
-        },
-    ),
-    "none": (
-        MoreTime(0, NOW, Reason.USED),
-        {
-            "possible": False,
-            "seconds": 0,
-            "uses_left": 0,
-            "reason": "used",
-            "message": "This server cannot be extended again.",
-            "words": "",
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize(("more", "document"), MORE.values(), ids=MORE.keys())
-def test_more_time_over_rest(more: MoreTime, document: dict[str, Any]) -> None:
-    """How much there is until when, how often, and why it is not more; beside the server's end as it is now."""
-    ends = {"ends_at": "2026-03-02T10:00:00+00:00", "until": parse_time(NOW).isoformat()}
-
-    assert more_time_document(replace(SERVER, more_time=more)) == {"version": 1, **ends, **document}
 
 
 ADA = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="course-deep"), SimpleNamespace(name="lab")])

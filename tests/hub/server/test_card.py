@@ -8,13 +8,10 @@ from datetime import datetime, timezone
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.hub.extension import Extended, MoreTime, Reason
-from jupyterhub_gpuspawner.hub.idle import IdleServer, State, Verdict
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import UNKNOWN, Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.server.card import (
-    IdleNotice,
     ServerCard,
     TimeLeft,
     server_card,
@@ -22,11 +19,11 @@ from jupyterhub_gpuspawner.hub.server.card import (
     server_facts,
     time_left,
 )
+from jupyterhub_gpuspawner.hub.server_part import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.words import SUSPENDED
 from jupyterhub_gpuspawner.profiles.offered import OccasionNow
-from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, job_words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -122,7 +119,7 @@ CARDS = {
         Server(
             name="lab",
             display_name="lab",
-            ending=replace(STOPPED, ran=1500, gpus=1, mean_use=82.4, memory_max_mib=2150, log="/home/ada/7.log"),
+            ending=replace(STOPPED, ran=1500, said="its GPU was busy", log="/home/ada/7.log"),
         ),
         ServerCard(
             "lab",
@@ -130,8 +127,7 @@ CARDS = {
             "stopped",
             ended="Server lab was stopped at {time}.",
             at=NOW,
-            advice="It ran for 25 min; its GPU was used 82\u00a0% on average, and at most 2.1 GiB of memory was in "
-            "use.",
+            advice="It ran for 25 min; its GPU was busy.",
             log=True,
         ),
     ),
@@ -196,65 +192,21 @@ def test_the_card_of_a_courses_server_names_the_course_and_the_end_of_the_sessio
     assert [card.course for card in cards] == [course, None]
 
 
-OFFERS = {
-    "an hour": (MoreTime(3600, NOW + 4230, None, "", 2), ("1 h more, until {time}.", True, "You can do this twice.")),
-    "the last time": (
-        MoreTime(60, NOW + 690, None, "", 1),
-        ("1 min more, until {time}.", True, "You can do this once."),
-    ),
-    "less, because of a reservation": (
-        MoreTime(1500, NOW + 2130, Reason.RESERVATION, "course-<1>", 1),
-        ("25 min more, until {time}, when reservation course-<1> ends.", True, "You can do this once."),
-    ),
-    "less, because of a partition": (
-        MoreTime(1500, NOW + 2130, Reason.PARTITION, "gpu", 1),
-        (
-            "25 min more, until {time}, which is the longest time that partition gpu allows.",
-            True,
-            "You can do this once.",
-        ),
-    ),
-    "used up": (MoreTime(0, NOW, Reason.USED), ("This server cannot be extended again.", False, "")),
-    **{
-        reason.value: (MoreTime(0, NOW, reason, "day-1", 1), (sentence, False, ""))
-        for reason, sentence in {
-            Reason.RESERVATION: "No more time: reservation day-1 ends then.",
-            Reason.PARTITION: "No more time: this is the longest time that partition day-1 allows.",
-            Reason.MAINTENANCE: "No more time: maintenance of the node begins then.",
-            Reason.RESERVED: "No more time: the node is reserved for others from then on.",
-            Reason.LEAVING: "No more time: the node is being taken out of service.",
-            Reason.OTHERS_WAIT: "No more time: others are waiting for these resources.",
-            Reason.UNKNOWN: "Whether there is more time is not known at the moment. Try again in a minute.",
-            Reason.NO_LIMIT: "This server has no time limit.",
-            Reason.NOT_RUNNING: "Only a running server can be extended.",
-        }.items()
-    },
-}
+PART = ServerPart("queue", Place.BESIDE, "queue_card.html", "shown", version=1, brief="2 ahead", document={"queue": 2})
 
 
-@pytest.mark.parametrize(("more", "button"), OFFERS.values(), ids=OFFERS.keys())
-def test_more_time(more: MoreTime, button: tuple[str, bool, str]) -> None:
-    """What the button does and how often, or why it does nothing."""
-    card = server_card(replace(RUNNING, more_time=more), now=NOW)
+def test_a_card_has_the_parts_of_extensions_that_are_shown_on_it() -> None:
+    """In whatever state the server is; another card version shows what has changed."""
+    silent = ServerPart("silent", document={"silent": True})
+    cards = [
+        server_card(replace(server, parts=(PART, silent)), now=NOW)
+        for server in (RUNNING, Server(), replace(RUNNING, pending="stop"), Server(pending="spawn", start=QUEUED))
+    ]
+    changed = server_card(replace(RUNNING, parts=(replace(PART, version=2),)), now=NOW)
 
-    assert card.more_time == more
-    assert (more.words, more.possible, more.uses) == button
-
-
-DONE = {
-    "": "Extended by 1 h at {time}.",
-    "tea": "Extended by 1 h at {time}, by tea.",
-}
-
-
-@pytest.mark.parametrize(("by", "sentence"), DONE.items())
-def test_an_extension_is_told(by: str, sentence: str) -> None:
-    """When it was made, by how much, and by whom if not by the server's user; another card version shows it."""
-    done = Extended(3600, NOW, by)
-    card = server_card(replace(RUNNING, extended=done), now=NOW)
-
-    assert (card.extended, done.words) == (done, sentence)
-    assert card.version != server_card(RUNNING, now=NOW).version
+    assert [card.parts for card in cards] == [(PART,)] * 4
+    assert (cards[0].parts_in("beside"), cards[0].parts_in("notice")) == ([PART], [])
+    assert len({cards[0].version, changed.version, server_card(RUNNING, now=NOW).version}) == 3
 
 
 def test_what_is_spoken_when_a_card_changes() -> None:
@@ -293,47 +245,6 @@ def test_the_version_changes_with_what_is_told_and_not_with_the_time() -> None:
     cards = [server_card(RUNNING, now=NOW), server_card(RUNNING, now=NOW + 60), server_card(elsewhere, now=NOW)]
     first, later, other = (card.version for card in cards)
     assert first == later != other
-
-
-@pytest.mark.parametrize(
-    ("action", "keeps", "expected"),
-    [
-        ("report", 0, None),
-        (
-            "tell",
-            0,
-            IdleNotice(
-                "The GPUs of this server have not been used since {time}.",
-                "2026-05-04T09:10:00+00:00",
-                "Others may be waiting for them: please stop the server if you do not need it.",
-                None,
-                2,
-                "30 min more. You can do this twice.",
-                can_keep=True,
-            ),
-        ),
-        (
-            "stop",
-            2,
-            IdleNotice(
-                "The GPUs of this server have not been used since {time}.",
-                "2026-05-04T09:10:00+00:00",
-                "It will be stopped at {time} unless they are used before then.",
-                "2026-05-04T10:10:00+00:00",
-                2,
-                "This server cannot be kept again. It is not stopped if you use it.",
-                can_keep=False,
-            ),
-        ),
-    ],
-)
-def test_an_idle_server_is_told_as_its_profile_says(action: str, keeps: int, expected: IdleNotice | None) -> None:
-    """Nothing where the policy only takes notes; *Keep* as often as it is allowed."""
-    rule = IdleRule(action=IdleAction(action))
-    verdict = Verdict(State.WARNED, NOW - 3000, NOW + 600, 2)
-    idle = IdleServer("12", gpus=True, rule=rule, verdict=verdict, keeps_before=keeps)
-
-    assert server_card(replace(RUNNING, idle=idle), now=NOW).idle == expected
 
 
 STATES = {

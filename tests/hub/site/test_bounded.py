@@ -13,6 +13,7 @@ from traitlets import Enum, Float, Integer, TraitError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.extensions.usage.settings import UsageSettings
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, PortRange, Seconds, SlurmSettings
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -88,7 +89,7 @@ def test_the_bounds_themselves_are_allowed() -> None:
     for name, trait in ours(SlurmSettings).items():
         for value in (trait.low, trait.high) if isinstance(trait, (Seconds, Count)) else ():
             assert getattr(GPUSlurmSpawner(**{name: value}), name) == value
-    assert GPUSlurmSpawner(usage_interval=0).usage_interval == 0
+    assert UsageSettings(usage_interval=0).usage_interval == 0
 
 
 def test_check_names_the_setting_and_its_bounds(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from dataclasses import replace
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.extension import Extension, MoreTime, NotExtended, Reason, more_time
+from jupyterhub_gpuspawner.extensions.more_time.bounds import MoreTime, Reason, more_time
+from jupyterhub_gpuspawner.extensions.more_time.extending import NotExtended, ServerTime
 from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
+from tests.release.stored import RELEASE
 from tests.snapshots import NOW, cluster, node, running, waiting
 
 HOUR = 3600
@@ -170,12 +173,14 @@ class StandInClient:
         return True
 
 
-def extension(client: StandInClient, *, rule: Extend | None = None, stored: list[Any] | None = None) -> Extension:
+def extension(client: StandInClient, *, rule: Extend | None = None, stored: list[Any] | None = None) -> ServerTime:
     """The extension of a server whose job runs; what it stores is added to ``stored``."""
 
     async def nothing() -> None:
         pass
 
+    states = stored if stored is not None else []
+    of_server: ServerTime
     connection = SimpleNamespace(cluster=StandInCluster(), client=client, operator=SimpleNamespace(latest=True))
     server: Any = SimpleNamespace(
         request=SimpleNamespace(profile=SimpleNamespace(extend=rule)),
@@ -184,11 +189,12 @@ def extension(client: StandInClient, *, rule: Extend | None = None, stored: list
         extend_when_others_wait=False,
         connection=lambda: connection,
         log=logging.getLogger(__name__),
+        _log_name="ada",
+        job_id="1",
+        watch=SimpleNamespace(job_id="1", status=None, is_own=lambda _status: True, update=nothing),
+        row=SimpleNamespace(store_soon=lambda: states.append(of_server.to_state())),
     )
-    job: Any = SimpleNamespace(job_id="1", status=None, is_own=lambda _status: True, update=nothing)
-    states = stored if stored is not None else []
-    state: Any = SimpleNamespace(store_soon=lambda: states.append(of_server.to_state()))
-    of_server: Extension = Extension(server, job, state, name="ada")
+    of_server = ServerTime(server)
     return of_server
 
 
@@ -288,3 +294,13 @@ async def test_a_state_that_is_no_number_of_seconds_leaves_instructors_nothing(b
         "further.",
         [],
     )
+
+
+def test_the_state_of_the_last_release_is_read_and_stored_as_it_was() -> None:
+    """A hub that is upgraded knows how often a server was extended."""
+    state = json.loads((RELEASE / "servers" / "running.json").read_text("utf-8"))
+    of_server = extension(StandInClient(running_job()))
+    of_server.spawner.request = None
+    of_server.load(state)
+
+    assert of_server.to_state() == {"extension": state["extension"]}

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.hub.idle import RETENTION_SECONDS, IdleTime, IdleTimes, due_since
+from jupyterhub_gpuspawner.extensions.idle.times import RETENTION_SECONDS, IdleTime, IdleTimes, due_since
 from tests.fixtures.databases import disposed, new_database, session_of
 
 NOW = 1_772_442_000.0

@@ -13,7 +13,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.extension import FRESH
+from jupyterhub_gpuspawner.extensions.more_time.extending import FRESH
 from tests.fixtures.hubs import COMMAND, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.visitor import Page, Visitor

@@ -10,32 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Integer,
-    String,
-    Table,
-    Unicode,
-    bindparam,
-    func,
-    insert,
-    inspect,
-    select,
-    update,
-)
-from sqlalchemy.engine import Connection
-from sqlalchemy.orm import Session
-
-from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
-from jupyterhub_gpuspawner.hub.report.server_report import LATE, Use
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, TABLES, delete_older, delete_rows_of, transaction
+from jupyterhub_gpuspawner.extensions.idle.times import IdleTime
+from jupyterhub_gpuspawner.extensions.usage.use import LATE, Use
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import SAMPLES, PlacementDocument
 
@@ -190,152 +169,8 @@ def _due(server: IdleServer, unused: Span, limit: float) -> tuple[float, float]:
     return since, max(since + limit, active + (rule.kernel or 0)) + server.kept
 
 
-# Times in which servers did not use their GPUs, in a table of JupyterHub's database.
-#
-# A row is written once a time without use is ten minutes long, brought up to date while it lasts, and kept for 400
-# days. The hub goes on with the rows of running servers when it is restarted, and ``gpuspawner idle`` reads the table.
-
-RETENTION_SECONDS = 400 * 86400.0
-"""Seconds after which a row is deleted."""
-RESTORED_SECONDS = 7200.0
-"""Seconds after which a restarted hub no longer goes on with a row: a node drops what it could not send in an hour."""
-
-_TABLE = Table(
-    "gpuspawner_idle",
-    TABLES,
-    Column("id", Integer, primary_key=True),
-    Column("user", Unicode(255), nullable=False),
-    Column("server", Unicode(255), nullable=False),
-    Column("profile", Unicode(255), nullable=False),
-    Column("job_id", String(64), nullable=False),
-    Column("gpus", Integer, nullable=False),
-    Column("since", SECONDS, nullable=False),
-    Column("seen", SECONDS, nullable=False),
-    Column("most", SECONDS, nullable=False),
-    Column("held_mib", Integer, nullable=False),
-    Column("due_at", SECONDS),
-    Column("action", String(16), nullable=False),
-    Column("told_at", SECONDS),
-    Column("keeps", Integer, nullable=False),
-    Column("kept", SECONDS, nullable=False),
-    Column("stopped", Boolean, nullable=False),
-    Column("over", Boolean, nullable=False),
-)
-
-
-@dataclass(frozen=True)
-class IdleTime:
-    """A time in which a server used nothing. Times are in seconds since the epoch."""
-
-    user: str
-    server: str
-    """Empty for the default server."""
-    profile: str
-    """The profile's slug."""
-    job_id: str
-    gpus: int
-    """GPUs that it held."""
-    since: float
-    seen: float
-    """Until when that is known."""
-    most: float = 0.0
-    """The highest utilisation, in per cent; cores for a server without GPUs."""
-    held_mib: int = 0
-    """GPU memory that was held."""
-    due_at: float | None = None
-    """When the policy would have stopped the server, or did; None where it was not idle for so long."""
-    action: str = "report"
-    told_at: float | None = None
-    keeps: int = 0
-    """How often its user has kept it in this time."""
-    kept: float = 0.0
-    """By how many seconds."""
-    stopped: bool = False
-    """The policy has stopped it."""
-    over: bool = False
-    """It was used again, or has ended."""
-    id: int | None = None
-    """In the table; None before it is there."""
-
-
-_FIELDS = [field.name for field in fields(IdleTime)]
-_INSERT = insert(_TABLE)
-_UPDATE = update(_TABLE).where(_TABLE.c.id == bindparam("row"))
-
-
-class IdleTimes:
-    """The table in a hub. Each method blocks for as long as the database takes, and raises SQLAlchemyError."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def write(self, times: Iterable[IdleTime]) -> list[IdleTime]:
-        """Write these, in one transaction; returns them with their ids."""
-        times = list(times)
-        rows = [_values(time) | {"row": time.id} for time in times if time.id is not None]
-        with transaction(self._session):
-            if rows:  # one statement for all: the hub waits for this
-                self._session.execute(_UPDATE, rows)
-            return [time if time.id is not None else replace(time, id=self._insert(time)) for time in times]
-
-    def _insert(self, row: IdleTime) -> int:
-        (row_id,) = self._session.execute(_INSERT, _values(row)).inserted_primary_key  # type: ignore[attr-defined]
-        return int(row_id)
-
-    def forget_old(self) -> None:
-        """Delete rows older than :data:`RETENTION_SECONDS`."""
-        delete_older(self._session, _TABLE.c.seen, RETENTION_SECONDS)
-
-    def to_take_up(self) -> list[IdleTime]:
-        """Those that are not over as far as the table says, the oldest first."""
-        wanted = select(_TABLE).where(_TABLE.c.over.is_(False)).order_by(_TABLE.c.id)
-        return [_time(row) for row in self._session.execute(wanted).mappings()]
-
-    def keeps(self) -> dict[tuple[str, str, str], int]:
-        """How often servers have been kept in all, by user, server and job."""
-        key = (_TABLE.c.user, _TABLE.c.server, _TABLE.c.job_id)
-        wanted = select(*key, func.sum(_TABLE.c.keeps)).where(_TABLE.c.keeps > 0).group_by(*key)
-        return {(user, server, job): int(keeps) for user, server, job, keeps in self._session.execute(wanted)}
-
-
-def due_since(connection: Connection, since: float) -> Sequence[IdleTime]:
-    """The times after which the policy would have stopped a server, or did, that lasted until ``since`` or later.
-
-    Empty where the table was never made. Raises SQLAlchemyError.
-    """
-    if not inspect(connection).has_table(_TABLE.name):
-        return ()
-    wanted = select(_TABLE).where(_TABLE.c.due_at.is_not(None), _TABLE.c.seen >= since).order_by(_TABLE.c.since)
-    return [_time(row) for row in connection.execute(wanted).mappings()]
-
-
-def forget_idle_times(connection: Connection, user: str) -> int:
-    """Delete all times of a user, and return how many there were. Raises SQLAlchemyError."""
-    return delete_rows_of(user, _TABLE.c.user, connection)
-
-
-def _values(row: IdleTime) -> dict[str, Any]:
-    """The columns of a row, without its id."""
-    return {name: getattr(row, name) for name in _FIELDS if name != "id"}
-
-
-def _time(row: Any) -> IdleTime:
-    return IdleTime(**{name: row[name] for name in _FIELDS})
-
-
-ROW_AFTER = 600.0
-"""Seconds without use after which they are written to the database."""
-
-
 DEFAULT = IdleRule()
 NOT_YET = Verdict(State.UNKNOWN)
-
-
-class NotKept(RequestError):
-    """A server is not kept: it is not idle, or was kept as often as its profile allows."""
-
-    status_code = 409
-    reason = "not_kept"
 
 
 @dataclass(frozen=True)
@@ -439,34 +274,3 @@ class IdleServer:
             by += max(0.0, until - due_at)
         keeps = self.keeps if staff else self.keeps + 1
         return replace(self, keeps=keeps, kept=self.kept + by, told_at=None).with_verdict(now)
-
-
-SERVERS: dict[tuple[str, str], IdleServer] = {}
-"""By user and server name: those that were running at the last check."""
-
-
-def idle_server(user: str, name: str, job_id: str) -> IdleServer | None:
-    """How the server of this job stands; None where it has not been looked at."""
-    server = SERVERS.get((user, name))
-    return server if server is not None and server.job_id == job_id else None
-
-
-def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleServer:
-    """Have an idle server left alone for the time that its profile says; that is in the database when this returns.
-
-    ``staff``: an instructor or administrator does it, which does not count as one of the profile's times. Raises
-    NotKept, and SQLAlchemyError.
-    """
-    key = (spawner.user.name, spawner.name)
-    server = idle_server(*key, job_id)
-    if server is None or not server.is_announced:
-        raise NotKept(words.NOT_IDLE)
-    if not staff and not server.keeps_left:
-        raise NotKept(words.NO_KEEP_LEFT)
-    longer = server.prolonged(now, staff=staff)
-    session = session_of(spawner.orm_spawner)
-    if session is not None and longer.row is not None:
-        row = replace(longer.row, keeps=longer.keeps, kept=longer.kept, told_at=longer.told_at, due_at=None)
-        longer = replace(longer, row=IdleTimes(session).write([row])[0])
-    SERVERS[key] = longer
-    return longer

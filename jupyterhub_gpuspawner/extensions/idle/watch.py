@@ -7,7 +7,7 @@ JupyterHub's times of activity are read in one query, where a profile asks for t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -21,19 +21,11 @@ from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.idle import (
-    RESTORED_SECONDS,
-    ROW_AFTER,
-    SERVERS,
-    IdleServer,
-    IdleTime,
-    IdleTimes,
-    Span,
-    State,
-    has_gpus,
-    idle_server,
-)
+from jupyterhub_gpuspawner.extensions.idle import words
+from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, Span, State, has_gpus
+from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, idle_job
+from jupyterhub_gpuspawner.extensions.idle.times import RESTORED_SECONDS, IdleTime, IdleTimes
+from jupyterhub_gpuspawner.extensions.usage.use import Use, usage_of
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
@@ -93,6 +85,8 @@ def rules_of(site: Any, settings: Mapping[str, Any]) -> Rules:
 
 POLL_SECONDS = 60.0
 """Seconds between two passes."""
+ROW_AFTER = 600.0
+"""Seconds without use after which they are written to the database."""
 
 
 class IdleWatch:
@@ -124,8 +118,8 @@ class IdleWatch:
         rows: dict[tuple[str, str], IdleTime] = {}
         for spawner, server in self._running():
             key = (server.user, server.name)
-            before = idle_server(*key, server.job_id) or self._first(server)
-            idle = _looked_at(before, server, rules, activity, now)
+            before = idle_job(*key, server.job_id) or self._first(server)
+            idle = _looked_at(before, server, usage_of(spawner), rules, activity, now)
             if before.row is not None and idle.row is None:
                 self._over.append(before.row)
             row = _row(server, idle)
@@ -229,10 +223,11 @@ class IdleWatch:
             get_logger().warning("%s is idle and is stopped later: %s", log_name(spawner), type(error).__name__)
             return True
         server = server_of(spawner, with_start=False)
-        if server.idle is None or server.placement is None:
+        idle = idle_job(server.user, server.name, server.job_id)
+        if idle is None or server.placement is None or not server.ready:
             return True
-        now = time.time()
-        return _looked_at(server.idle, server, self._rules(), activity, now).verdict.state is not State.DUE
+        looked = _looked_at(idle, server, usage_of(spawner), self._rules(), activity, time.time())
+        return looked.verdict.state is not State.DUE
 
     async def _end(self, key: tuple[str, str], spawner: Any, idle: IdleServer) -> None:
         server, now = server_of(spawner, with_start=False), time.time()
@@ -255,19 +250,22 @@ class IdleWatch:
 
 def idle_record(server: Server, idle: IdleServer, *, at: float) -> Ending:
     """What the card says of a server that the policy has stopped."""
-    unused = idle.unused or Span(at, at)
     record = stop_record(server, at=at, stopper=Kind.IDLE)
-    idle_for = unused.seen - (idle.verdict.since or unused.since)
-    return replace(record, seconds=idle_for, most=unused.most, held_mib=unused.held_mib)
+    return replace(record, why=f"because it was idle: {_described(idle, gpus_of(server))}")
 
 
 def _looked_at(
-    before: IdleServer, server: Server, rules: Rules, activity: Mapping[tuple[str, str], float], now: float
+    before: IdleServer,
+    server: Server,
+    usage: Sequence[Use],
+    rules: Rules,
+    activity: Mapping[tuple[str, str], float],
+    now: float,
 ) -> IdleServer:
     assert server.placement is not None
     in_session, ended = rules.session(server.profile, now)
     return before.looked_at(
-        server.usage,
+        usage,
         server.placement,
         rules.rule(server.admin_profile),
         now=now,

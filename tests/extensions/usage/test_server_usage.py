@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_usage
-from jupyterhub_gpuspawner.hub.report.server_report import SUMMARIES_AT_MOST, ServerUsage, Use, use_of_gpus
+from jupyterhub_gpuspawner.extensions.usage.metric import use_of_gpus
+from jupyterhub_gpuspawner.extensions.usage.use import SUMMARIES_AT_MOST, ServerUsage, Use, parse_usage
+from jupyterhub_gpuspawner.hub.report.reader import ReportError
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 
 SUMMARY = UsageSummary(
@@ -37,6 +38,7 @@ class Spawner:
     def __init__(self, placement: PlacementDocument | None = PLACEMENT, job_id: str = "7") -> None:
         self.report, self.job_id, self.now = SimpleNamespace(placement=placement), job_id, 1000.0
         self.child_profile, self.cluster = "a100", ""
+        self.life = SimpleNamespace(used=lambda _summary: None)
         self.usage = ServerUsage(self, clock=lambda: self.now)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,32 +13,24 @@ from typing import Any
 
 import pytest
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
+from jupyterhub.spawner import SimpleLocalProcessSpawner
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
 from benchmarks.idle_table import CURVES, Outcome, replay
-from jupyterhub_gpuspawner.hub.idle import (
-    SERVERS,
-    IdleServer,
-    IdleTime,
-    IdleTimes,
-    NotKept,
-    Span,
-    State,
-    Using,
-    Verdict,
-    due_since,
-    follow,
-    judge,
-)
-from jupyterhub_gpuspawner.hub.idle_watch import IdleWatch, idle_record
+from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, Span, State, Using, Verdict, follow, judge
+from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, NotKept, keep_server
+from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes, due_since
+from jupyterhub_gpuspawner.extensions.idle.watch import IdleWatch, begin_idle, idle_record
+from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage, Use
 from jupyterhub_gpuspawner.hub.job.ending import words_of
 from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
-from jupyterhub_gpuspawner.hub.report.server_report import Use
+from jupyterhub_gpuspawner.hub.server_part import ServerExtensions
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -152,17 +145,23 @@ PLACEMENT = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0, "GPU-a"
 RULE = {"gpu": "60min", "action": "tell", "keep": {"by": "30min", "times": 1}}
 
 
+class Uses(ServerUsage):
+    """What the server of a test has used."""
+
+    def last_hour(self) -> tuple[Use, ...]:
+        """All of it."""
+        return tuple(self.spawner.uses)
+
+
 class Server(HubSpawner):
     """A spawner of ours with a job that runs, whose GPUs are not used."""
-
-    usage: Any
 
     def __init__(self, user: str, *, held_mib: int = 400) -> None:
         super().__init__(SimpleNamespace(name=user), job=Job("12", Phase.RUNNING), ready=True)
         self.held_mib = held_mib
         self.report.placement = PLACEMENT
         self.uses: list[Use] = []
-        self.usage = SimpleNamespace(last_hour=lambda: tuple(self.uses))
+        self.server_extensions = ServerExtensions([("usage", Uses(self))])
 
     def unused_until(self, minute: int) -> None:
         gpus = tuple(
@@ -359,3 +358,20 @@ def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
         "Two A100s was stopped at {time} because it was idle: its GPUs had not been used for 1 h "
         "(at most 1 %, 24 GiB of GPU memory held); job 12 released 2 GPUs."
     )
+
+
+async def test_the_search_and_the_deletion_of_old_times_go_on_as_long_as_the_hub_runs(session: Session) -> None:
+    """Each is a loop of its own; a hub that starts no Slurm jobs has neither."""
+    before = asyncio.all_tasks()
+    for spawner_class in (GPUSlurmSpawner, SimpleLocalProcessSpawner):
+        app = JupyterHub(spawner_class=spawner_class)
+        app.db = session
+        begin_idle(app)
+    loops = asyncio.all_tasks() - before
+    for loop in loops:
+        loop.cancel()
+
+    assert sorted(loop.get_name() for loop in loops) == [
+        "The deletion of old idle times",
+        "The search for idle servers",
+    ]

@@ -1,0 +1,13 @@
+"""More time for a running server: a button on its card, a page, and an action over REST."""
+
+from __future__ import annotations
+
+from jupyterhub_gpuspawner.extension import Extension
+
+EXTENSION = Extension(
+    name="more_time",
+    about="Lets people and staff extend a running server, within the bounds of the cluster.",
+    hub=".hub:HUB",
+    spawner_settings=".settings:MoreTimeSettings",
+    checks=".checks",
+)

@@ -1,0 +1,125 @@
+"""What a server has used in the last hour, as the process beside it reports it: in the hub's memory only.
+
+It is advice. Whoever owns the server can end that process, or have it send something else; Slurm's accounting is the
+record. So nothing is charged by it, it is never a reason to stop another server than the one that sent it, and what
+is not known is not taken for idle.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakSet
+
+from pydantic import TypeAdapter
+
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, read_document
+from jupyterhub_gpuspawner.hub.server_part import WithServer
+from jupyterhub_gpuspawner.hub.spawners.server import kept_with
+from jupyterhub_gpuspawner.wire.documents import SAMPLES, USAGE_VERSION, PlacementDocument, UsageSummary
+
+RETENTION_SECONDS = 3600.0
+"""Seconds for which a summary is kept."""
+SUMMARIES_AT_MOST = 120
+"""Summaries of a server that are kept."""
+
+
+LATE = 60.0
+"""Seconds that a summary may be late."""
+
+
+def mean_use(usage: Iterable[Use]) -> float | None:
+    """The mean use of a server's GPUs in these summaries, in per cent; None where that is not known."""
+    measured = [gpu for use in usage for gpu in use.summary.gpus if gpu.utilization_mean is not None]
+    samples = sum(gpu.utilization_samples for gpu in measured)
+    total = sum((gpu.utilization_mean or 0.0) * gpu.utilization_samples for gpu in measured)
+    return round(total / samples, 1) if samples else None
+
+
+@dataclass(frozen=True)
+class Use:
+    """A summary, and when the hub got it: by the hub's own clock, since a node's may be wrong."""
+
+    at: float
+    """Seconds since the epoch."""
+    summary: UsageSummary
+
+    @property
+    def since(self) -> float:
+        """When the time begins that the summary is about."""
+        return self.at - self.summary.seconds
+
+    def is_current(self, now: float) -> bool:
+        """Whether no later summary should have come by ``now``."""
+        return now - self.at <= SAMPLES * self.summary.interval + LATE
+
+
+class ServerUsage(WithServer):
+    """The summaries of one server; those of another job are refused, and not shown."""
+
+    def __init__(self, spawner: Any, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(spawner)
+        self._clock = clock
+        self._kept: deque[tuple[str, Use]] = deque(maxlen=SUMMARIES_AT_MOST)
+        MEASURED.add(self)
+
+    def accept(self, summary: UsageSummary) -> None:
+        """Keep a summary; of its GPUs those that the server has. Raises ReportError where no server has reported."""
+        placement = self.spawner.report.placement
+        job_id = self.spawner.job_id
+        if placement is None or not job_id:
+            raise ReportError("usage: this server has not reported its placement")
+        if summary.job_id not in (None, job_id):
+            raise ReportError(f"usage.job_id: must be {job_id}, the job of this server")
+        own = {(gpu.index, gpu.uuid, gpu.mig) for gpu in placement.gpus}
+        gpus = tuple(gpu for gpu in summary.gpus if (gpu.index, gpu.uuid, gpu.mig) in own)
+        own_summary = replace(summary, gpus=gpus)
+        self._kept.append((job_id, Use(self._clock(), own_summary)))
+        self.spawner.life.used(own_summary)
+
+    def last_hour(self) -> tuple[Use, ...]:
+        """The summaries of the last hour, oldest first."""
+        since, job_id = self._clock() - RETENTION_SECONDS, self.spawner.job_id
+        while self._kept and (self._kept[0][1].at < since or self._kept[0][0] != job_id):
+            self._kept.popleft()
+        return tuple(use for _, use in self._kept)
+
+    @property
+    def cluster(self) -> str:
+        """The name of the server's cluster; empty in a hub that names none."""
+        return str(self.spawner.cluster)
+
+    def now(self) -> tuple[PlacementDocument, str, UsageSummary | None] | None:
+        """Placement, profile and current summary, None where there is none; None where nothing runs."""
+        placement = self.spawner.report.placement
+        if placement is None or not self.spawner.job_id:
+            return None
+        last = self.last_hour()[-1:]
+        summary = next((use.summary for use in last if use.is_current(self._clock())), None)
+        return placement, self.spawner.child_profile, summary
+
+
+MEASURED: WeakSet[ServerUsage] = WeakSet()
+"""That of every spawner in memory."""
+
+_SUMMARY = TypeAdapter(UsageSummary)
+
+
+def parse_usage(body: bytes) -> UsageSummary:
+    """Read a summary of a server's use; raises :class:`ReportError` naming the first field at fault."""
+    return read_document(_SUMMARY, body, "usage", USAGE_VERSION)
+
+
+def usage_of(spawner: Any) -> tuple[Use, ...]:
+    """What the server of this spawner used in the last hour, oldest first; empty where nothing is known."""
+    usage = kept_with(spawner, ServerUsage)
+    return usage.last_hour() if usage is not None else ()
+
+
+def usage_taker(spawner: Any) -> Callable[[UsageSummary], None] | None:
+    """What takes a summary of this server's use; None for a spawner that takes none, and where nothing runs."""
+    usage = kept_with(spawner, ServerUsage)
+    return usage.accept if usage is not None and spawner.active else None

@@ -1,0 +1,50 @@
+"""What is said of a server's use; ``{time}`` stays in a sentence, as in :mod:`~jupyterhub_gpuspawner.hub.words`."""
+
+from __future__ import annotations
+
+from jupyterhub_gpuspawner.words import memory_used, nearest
+
+AS_OF = "Measured {time}."
+USE_SIMULATED = "Simulated, like the GPUs."
+UNKNOWN = "use unknown"
+USE_UNKNOWN = "use unknown for the whole time"
+USE_EXPLAINED = (
+    "The share of the time in which a program ran on the GPU, and its memory. It is measured every half minute "
+    "and sent every five minutes. You, your instructors and the administrators can see it."
+)
+TABLE = "The chart in words"
+HEAD = ("Until", "Mean", "Highest", "Memory")
+CHART = "{gpu}, the last hour"
+CPUS_IN_USE = "In use: {amount}"
+MEMORY_IN_USE = "memory: {amount}"
+
+
+def what_was_used(*, ran: float, gpus: int, mean_use: float | None, memory_max_mib: int) -> str:
+    """``its GPU was used 82 % on average, and ...``, as a clause; empty where nothing is known.
+
+    What was measured is of the last hour of a server that ran for ``ran`` seconds.
+    """
+    facts = []
+    if gpus and mean_use is not None:
+        facts.append(f"{'its GPUs were' if gpus > 1 else 'its GPU was'} used {percent(mean_use)} on average")
+    if memory_max_mib:
+        facts.append(f"at most {memory_used(memory_max_mib, None)} of memory was in use")
+    last = "in its last hour " if facts and ran > 3600 else ""
+    return last + ", and ".join(facts)
+
+
+def percent(value: float | None) -> str:
+    """``83 %``, with a space that does not break."""
+    return UNKNOWN if value is None else f"{nearest(value)}\N{NO-BREAK SPACE}%"
+
+
+def processes(number: int | None) -> str:
+    """``2 processes``; empty where it is unknown."""
+    return "" if number is None else "no process" if number == 0 else f"{number} process{'es' if number > 1 else ''}"
+
+
+def chart_description(mean: float | None, most: float | None) -> str:
+    """A chart in words."""
+    if mean is None or most is None:
+        return f"{USE_UNKNOWN}."
+    return f"used {nearest(mean)} % on average, at most {nearest(most)} %."

@@ -1,0 +1,64 @@
+"""What a server's card and JupyterLab show of its being idle."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime, timezone
+
+import pytest
+
+from jupyterhub_gpuspawner.extensions.idle.part import IdleNotice, parts_of
+from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, State, Verdict
+from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS
+from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
+
+NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
+RUNNING = Server(user="ada", ready=True, job_id="12")
+
+
+@pytest.mark.parametrize(
+    ("action", "keeps", "expected"),
+    [
+        ("report", 0, None),
+        (
+            "tell",
+            0,
+            IdleNotice(
+                "The GPUs of this server have not been used since {time}.",
+                "2026-05-04T09:10:00+00:00",
+                "Others may be waiting for them: please stop the server if you do not need it.",
+                None,
+                2,
+                "30 min more. You can do this twice.",
+                can_keep=True,
+            ),
+        ),
+        (
+            "stop",
+            2,
+            IdleNotice(
+                "The GPUs of this server have not been used since {time}.",
+                "2026-05-04T09:10:00+00:00",
+                "It will be stopped at {time} unless they are used before then.",
+                "2026-05-04T10:10:00+00:00",
+                2,
+                "This server cannot be kept again. It is not stopped if you use it.",
+                can_keep=False,
+            ),
+        ),
+    ],
+)
+def test_an_idle_server_is_told_as_its_profile_says(
+    monkeypatch: pytest.MonkeyPatch, action: str, keeps: int, expected: IdleNotice | None
+) -> None:
+    """Nothing where the policy only takes notes; *Keep* as often as it is allowed."""
+    rule = IdleRule(action=IdleAction(action))
+    verdict = Verdict(State.WARNED, NOW - 3000, NOW + 600, 2)
+    idle = IdleServer("12", gpus=True, rule=rule, verdict=verdict, keeps_before=keeps)
+
+    monkeypatch.setitem(SERVERS, ("ada", ""), idle)
+    (part,) = parts_of(None, RUNNING)
+
+    assert (part.shown, bool(part.template)) == (expected, expected is not None)
+    assert part.document == {"idle": asdict(expected) if expected is not None else None}
