@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.page import CourseFeed
-from jupyterhub_gpuspawner.hub.course.participants import participants_of
-from jupyterhub_gpuspawner.hub.course.view import CourseView, Tile, course_view
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.page import CourseFeed
+from jupyterhub_gpuspawner.extensions.courses.participants import participants_of
+from jupyterhub_gpuspawner.extensions.courses.view import CourseView, Tile, course_view
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import job_ended_in_start
 from jupyterhub_gpuspawner.hub.routes import PageTools

@@ -18,8 +18,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from jupyterhub_gpuspawner.courses.check import plan_of
-from jupyterhub_gpuspawner.courses.course import CourseDate
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,
@@ -27,7 +25,9 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.hub.course.rehearsal import RehearsalCluster, count_seats
+from jupyterhub_gpuspawner.extensions.courses.check import plan_of
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
+from jupyterhub_gpuspawner.extensions.courses.rehearsal import RehearsalCluster, count_seats
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.slurm.client import SlurmClient

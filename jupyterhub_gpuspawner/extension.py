@@ -58,6 +58,9 @@ class Extension:
     """A module; each of its functions whose name begins with ``check_`` is a check of ``gpuspawner check``."""
     documents: Mapping[str, str] = field(default_factory=dict)
     """Documents in JSON that its commands print, by their titles: dataclasses with a field ``version``."""
+    requests: str = ""
+    """A function of a site, a choice, a user, their groups and a server: each :class:`~.profiles.resolve.JobRequest`
+    that the user makes with a profile which it offers beside the hub's, with notes; for ``gpuspawner show``."""
     login_scripts: Mapping[str, str] = field(default_factory=dict)
     """Scripts of ``wrapper_dir`` that run as the hub's own account, by their names: files of its package."""
     launcher: str = ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jupyterhub_gpuspawner.courses.course import (
+from jupyterhub_gpuspawner.extensions.courses.book import NAMES_LIMIT
+from jupyterhub_gpuspawner.extensions.courses.course import (
     GROUPS_LIMIT,
     INSTRUCTORS_LIMIT,
     PEOPLE_LIMIT,
@@ -17,7 +18,6 @@ from jupyterhub_gpuspawner.courses.course import (
     Roster,
     SessionRule,
 )
-from jupyterhub_gpuspawner.hub.course.book import NAMES_LIMIT
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 
 from .profile import fields

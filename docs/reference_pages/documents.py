@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from jupyterhub_gpuspawner.courses import report
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.cluster_map import survey as cluster_map
+from jupyterhub_gpuspawner.extensions.courses import api as course
+from jupyterhub_gpuspawner.extensions.courses import report
 from jupyterhub_gpuspawner.extensions.fleet import differences
 from jupyterhub_gpuspawner.extensions.fleet import health as fleet
 from jupyterhub_gpuspawner.extensions.idle.part import IdleNotice
@@ -21,7 +22,6 @@ from jupyterhub_gpuspawner.extensions.messages import api as messages
 from jupyterhub_gpuspawner.extensions.usage import api as usage
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose import api as choose_api
-from jupyterhub_gpuspawner.hub.course import api as course
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.placement import topology

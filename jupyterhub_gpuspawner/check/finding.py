@@ -68,6 +68,9 @@ class Code:
     only_with: str = ""
     """The option or command without which nothing of the kind is looked for; then the meaning begins in lower case."""
 
+    of_hub: bool = False
+    """It is found once for a hub of several clusters, and its sentence names one where it is of one."""
+
     def __post_init__(self) -> None:
         """Enter the code in :data:`CODES`; raises ValueError for a name that another code has."""
         if CODES.setdefault(self.name, self) != self:

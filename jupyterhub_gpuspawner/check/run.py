@@ -20,15 +20,16 @@ from jupyterhub_gpuspawner.check import (
     clusters,
     hub,
     machine,
-    people,
     profiles,
     requests,
     run_as,
     settings,
     slurm,
     submit,
+    trials,
 )
 from jupyterhub_gpuspawner.check.finding import (
+    CODES,
     DEFAULTS,
     NAME_NO_CLUSTER,
     Check,
@@ -59,7 +60,7 @@ def _checks_in(*modules: ModuleType) -> tuple[Check, ...]:
     )
 
 
-CHECKS = _checks_in(clusters, requests, profiles, people, settings, hub, slurm, machine, run_as, submit)
+CHECKS = _checks_in(clusters, requests, profiles, trials, settings, hub, slurm, machine, run_as, submit)
 """Each function of these modules whose name begins with ``check_``, in the order of their findings."""
 EXTENSION = Code("extension", "An extension cannot be used, so the hub leaves it out.")
 
@@ -101,7 +102,7 @@ DOCUMENT_VERSION = 1
 ERRORS, SILENT = 1, 3
 """Exit codes."""
 _OF_PREFIX = {run_as.FAILS.name, run_as.MISSING.name}
-_AS_USER = {people.FAILED.name, submit.REFUSED.name}
+_AS_USER = {trials.FAILED.name, submit.REFUSED.name}
 """Codes that tell of a job, and at the place of ``exec_prefix`` only that nothing can be run as a user."""
 _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRONG"}
 
@@ -165,7 +166,7 @@ async def findings_of_all(contexts: Sequence[Context], checks: Sequence[Check] |
         results = await asyncio.gather(*(findings(context, checks) for context in contexts))
     first = results[0]
     of_all = {finding for finding in first if all(finding in result for result in results)}
-    of_all |= {finding for finding in first if finding.code in people.OF_COURSES}
+    of_all |= {finding for finding in first if CODES[finding.code].of_hub}
     shared = [finding for finding in first if not finding.cluster and finding in of_all]
     own = [
         replace(finding, cluster=context.cluster)
@@ -176,14 +177,16 @@ async def findings_of_all(contexts: Sequence[Context], checks: Sequence[Check] |
     return (*shared, *own)
 
 
-async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
+async def findings(context: Context, checks: Sequence[Check] | None = None) -> tuple[Finding, ...]:
     """The findings of all checks for one cluster, in their order, each once.
+
+    They are those of :func:`checks_of` the hub, unless others are named.
 
     What keeps a check from being finished, such as an answer of Slurm's that cannot be read, is one finding, and the
     other checks are still made.
     """
     unique: dict[Finding, None] = {}
-    for check in checks:
+    for check in checks_of(context.spawner) if checks is None else checks:
         cluster = "" if check in NAME_NO_CLUSTER else context.cluster
         try:
             async for finding in check(context):

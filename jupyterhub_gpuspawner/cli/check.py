@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
 from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.courses import choice_on, jobs_of
+from jupyterhub_gpuspawner.site.jobs import choice_on, jobs_of
 
 
 @click.command()

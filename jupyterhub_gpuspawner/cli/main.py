@@ -20,7 +20,6 @@ OWN = {
         "jupyterhub_gpuspawner.cli.check:check",
         "Check the configuration, each profile with its options, each course, and Slurm.",
     ),
-    "course": Command("jupyterhub_gpuspawner.cli.course:course", "Prepare a course, and run it."),
     "extensions": Command(
         "jupyterhub_gpuspawner.cli.extensions:extensions",
         "List the extensions that are installed, with what each adds.",

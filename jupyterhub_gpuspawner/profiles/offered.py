@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from jupyterhub_gpuspawner.profiles.profile import Profile
+if TYPE_CHECKING:  # pydantic is not imported where only the request of a job is
+    from jupyterhub_gpuspawner.profiles.profile import Profile
 
 
 class Times(NamedTuple):

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.course.additions import added_people_if_any
 from jupyterhub_gpuspawner.hub.site.account import NAMING, configured_value, names_in
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT, NOT_CACHED, connected, is_readable
 from jupyterhub_gpuspawner.hub.upkeep import read_slugs
@@ -31,8 +30,6 @@ class People:
     users: frozenset[str] = frozenset()
     at_sign_in: bool = False
     """The authenticator manages groups: which there are is known only when users sign in."""
-    added: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """People whom instructors have added to courses on the hub's pages, by course."""
     unread: str = ""
     """Why the hub's database could not be read; empty if it was, or if there is none yet."""
 
@@ -47,12 +44,11 @@ def people_of(config: Config) -> People:
     users = {str(name) for name in _named(config)} | {name for members in groups.values() for name in members}
     at_sign_in = any(isinstance(section, dict) and section.get("manage_groups") is True for section in config.values())
     try:
-        stored, unread = _read(config, _people) or People(), ""
+        stored, unread = read_database(config, _people) or People(), ""
     except ConfigError as error:
         stored, unread = People(), error.message.removeprefix(f"{error.where}: ").removesuffix(".")
     merged = {name: groups.get(name, frozenset()) | stored.groups.get(name, frozenset()) for name in groups}
-    added = stored.added if config.GPUCourses.get("add_people", True) else {}
-    return People({**stored.groups, **merged}, frozenset(users) | stored.users, at_sign_in, added, unread)
+    return People({**stored.groups, **merged}, frozenset(users) | stored.users, at_sign_in, unread)
 
 
 def _configured(config: Config) -> dict[str, frozenset[str]]:
@@ -78,7 +74,7 @@ def _named(config: Config) -> set[Any]:
 def stored_slugs(config: Config) -> dict[str, str]:
     """The file of each profile's slug, as a hub of this configuration has written it down."""
     try:
-        return _read(config, read_slugs) or {}
+        return read_database(config, read_slugs) or {}
     except ConfigError:  # as of a hub that has not run since it has such a table
         return {}
 
@@ -86,7 +82,7 @@ def stored_slugs(config: Config) -> dict[str, str]:
 def stored_clusters(config: Config) -> dict[str, frozenset[str]]:
     """Who has servers on each cluster, by its name, as the hub has written it down; empty where that is not known."""
     try:
-        return _read(config, _clusters) or {}
+        return read_database(config, _clusters) or {}
     except ConfigError:  # the check of groups says so
         return {}
 
@@ -104,10 +100,10 @@ def _clusters(session: Session) -> dict[str, frozenset[str]]:
 
 def _people(session: Session) -> People:
     groups = {group.name: frozenset(user.name for user in group.users) for group in session.scalars(_GROUPS)}
-    return People(groups, frozenset(session.scalars(select(orm.User.name))), added=added_people_if_any(session))
+    return People(groups, frozenset(session.scalars(select(orm.User.name))))
 
 
-def _read(config: Config, read: Callable[[Session], T]) -> T | None:
+def read_database(config: Config, read: Callable[[Session], T]) -> T | None:
     """What ``read`` returns of the hub's database, to which it does not write; None if there is no such file yet.
 
     Raises ConfigError.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check import machine, run_as, settings, submit
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Context, Options
-from jupyterhub_gpuspawner.check.run import CHECKS, context_of, findings
+from jupyterhub_gpuspawner.check.run import checks_of, context_of, findings
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.client import AccountingNames
 from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -125,7 +125,7 @@ def context_in(
 
 
 OF_THE_HUB = (settings.check_names, run_as.check_wrappers, run_as.check_prefix, submit.check_submit)
-OF_PROFILES = [check for check in CHECKS if check not in OF_THE_HUB and check.__module__ != machine.__name__]
+OF_PROFILES = [check for check in checks_of(None) if check not in OF_THE_HUB and check.__module__ != machine.__name__]
 
 
 def findings_in(where: Context) -> list[Finding]:

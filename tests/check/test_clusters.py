@@ -13,13 +13,13 @@ from jupyterhub import orm
 from jupyterhub_gpuspawner.check import profiles
 from jupyterhub_gpuspawner.check.clusters import check_clusters
 from jupyterhub_gpuspawner.check.finding import Options, Severity
-from jupyterhub_gpuspawner.check.people import check_courses
 from jupyterhub_gpuspawner.check.requests import check_requests
 from jupyterhub_gpuspawner.check.run import contexts_of, findings_of_all, line
 from jupyterhub_gpuspawner.check.run_as import check_prefix
 from jupyterhub_gpuspawner.check.slurm import check_slurm
 from jupyterhub_gpuspawner.check.submit import check_submit
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.courses.checks import check_courses
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.check.sites import HEAD, RecordedClient, context, findings_in
 from tests.cli.runner import run

@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check import real_rehearsal as module
-from jupyterhub_gpuspawner.check.real_rehearsal import (
+from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, parse_log, render
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.extensions.courses import real_rehearsal as module
+from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
+from jupyterhub_gpuspawner.extensions.courses.real_rehearsal import (
     Causes,
     Probed,
     ProbeTarget,
@@ -20,11 +25,6 @@ from jupyterhub_gpuspawner.check.real_rehearsal import (
     course_faults,
     targets_of,
 )
-from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, parse_log, render
-from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.courses.check import SessionPlan
-from jupyterhub_gpuspawner.courses.course import CourseDate
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import Site
@@ -40,7 +40,7 @@ def node_facts(
     home: Path, *, gpus: bool = False, git: str = "", path: str = "/usr/bin:/bin", **variables: str
 ) -> list[str]:
     """What the job prints of its node, isolated from this package."""
-    source = Path(module.__file__).with_name("on_node_course.py").read_text()
+    source = Path(module.__file__).with_name("on_node.py").read_text()
     questions = json.dumps({"gpus": gpus, "git": git, "branch": "main"})
     ran = subprocess.run(
         [sys.executable, "-I", "-S", "-c", source, questions],

@@ -16,7 +16,6 @@ import pytest
 from click.testing import Result
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.courses.check import HubLimits
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,
@@ -24,8 +23,9 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     whole_gpus,
 )
+from jupyterhub_gpuspawner.extensions.courses.check import HubLimits
+from jupyterhub_gpuspawner.extensions.courses.site import hub_limits
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.courses import hub_limits
 from tests.cli.runner import cli_runner
 from tests.courses.test_course import DEEP_LEARNING
 from tests.standins.course_hub import about_noon, configuration

@@ -13,7 +13,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.courses import jobs_of
+from jupyterhub_gpuspawner.site.jobs import jobs_of
 from tests.cli.runner import cli_runner, run
 
 GOLDEN = Path(__file__).parents[1] / "data" / "scripts" / "show.sh"
@@ -231,6 +231,7 @@ def test_show_prints_an_admins_own_template_filled_in(tmp_path: Path) -> None:
 
 
 LESSON = """
+c.GPUProfilesSpawner.extensions = ["courses", "messages", "seats"]
 c.GPUProfilesSpawner.profiles += [
     {"display_name": "Lesson", "slurm": {"gpus": 1},
      "profile_options": {"gpus": {"range": {"min": 1, "max": 4, "sets": "slurm.gpus"}}}},

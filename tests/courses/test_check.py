@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.check import (
+from jupyterhub_gpuspawner.extensions.courses.check import (
     CourseInputs,
     HubLimits,
     SessionPlan,
@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.courses.check import (
     rank_of_next,
     report_of,
 )
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.report import SessionReport, check_document
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, check_document
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, Smaller
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from icalendar import Calendar
 
-from jupyterhub_gpuspawner.courses.course import (
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.courses.course import (
     Course,
     CourseDate,
     People,
@@ -21,7 +22,6 @@ from jupyterhub_gpuspawner.courses.course import (
     parse_people,
     people,
 )
-from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files import read_document
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
 

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.course_profile import course_profile, participants_link
-from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profile, participants_link
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from tests.courses.test_course import course
 from tests.courses.test_course_profile import K80, LESSON, at

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.course_profile import course_profile, opens_at
-from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
+from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profile, opens_at
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.courses import folder as courses_folder
-from jupyterhub_gpuspawner.courses.folder import COURSES_LIMIT, CourseFile, CourseFolder
+from jupyterhub_gpuspawner.extensions.courses import folder as courses_folder
+from jupyterhub_gpuspawner.extensions.courses.folder import COURSES_LIMIT, CourseFile, CourseFolder
 from jupyterhub_gpuspawner.profiles.files import Document, read_document
 from tests.courses.test_course import DEEP_LEARNING, course
 

@@ -10,12 +10,12 @@ from unittest.mock import patch
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.course_profile import course_profile
-from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.run import PROFILES, SLUG, course_file
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, MACHINES, SimulatedNode
+from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profile
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder
 from jupyterhub_gpuspawner.site.configuration import load_site

@@ -27,9 +27,9 @@ from docs.reference_pages.settings import CONFIGURED
 from docs.reference_pages.wording import anchor
 from jupyterhub_gpuspawner.check.finding import CODES
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
-from jupyterhub_gpuspawner.courses.course import Course
-from jupyterhub_gpuspawner.courses.course_profile import course_profile
-from jupyterhub_gpuspawner.courses.folder import CourseFolder
+from jupyterhub_gpuspawner.extensions.courses.course import Course
+from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profile
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.report.reader import parse_placement
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights, read_document, read_profiles

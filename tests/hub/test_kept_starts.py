@@ -37,7 +37,7 @@ c.JupyterHub.load_roles += [{"name": "groups", "services": ["demo"], "scopes": [
 c.GPUSlurmSpawner.slurm_timeout = 3
 from jupyterhub_gpuspawner.hub.start import submission
 submission.ANSWER_SECONDS = 0.5
-from jupyterhub_gpuspawner.hub.course.book import CourseBook
+from jupyterhub_gpuspawner.extensions.courses.book import CourseBook
 CourseBook.refresh.__defaults__ = (0.2,)  # seconds
 from jupyterhub_gpuspawner.hub.spawners import offers
 offers.REST = 0.2

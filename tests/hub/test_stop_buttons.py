@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.extensions.courses.course_profile import slug_of
 from tests.fixtures.hubs import COMMAND, LIGHT, start_hub
 from tests.hub.commands import OddSite, commands, slow
 from tests.hub.servers import alive

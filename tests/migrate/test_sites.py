@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.migrate.old_hub import System, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import Difference, Kind, settings_text
 from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser, load_site
-from jupyterhub_gpuspawner.site.courses import jobs_of
+from jupyterhub_gpuspawner.site.jobs import jobs_of
 from tests.check.sites import of_configuration
 from tests.migrate.conftest import Migrated, write_result
 

@@ -34,7 +34,11 @@ from docs.reference_pages.settings import CONFIGURED
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.cluster.estimate import Estimate
 from jupyterhub_gpuspawner.cluster.estimate import Kind as EstimateKind
-from jupyterhub_gpuspawner.courses.course import Course
+from jupyterhub_gpuspawner.extensions.courses.additions import keep_additions
+from jupyterhub_gpuspawner.extensions.courses.course import Course
+from jupyterhub_gpuspawner.extensions.courses.page import keep_actions
+from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, CourseStarts
+from jupyterhub_gpuspawner.extensions.courses.participants import Stage as CourseStage
 from jupyterhub_gpuspawner.extensions.fleet.health import Grant
 from jupyterhub_gpuspawner.extensions.fleet.node_record import NodeRecord, Sightings, View, merged
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
@@ -43,10 +47,6 @@ from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, M
 from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.course.additions import keep_additions
-from jupyterhub_gpuspawner.hub.course.page import keep_actions
-from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts
-from jupyterhub_gpuspawner.hub.course.participants import Stage as CourseStage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import (
     Cause,

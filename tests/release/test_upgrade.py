@@ -17,17 +17,17 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.courses.course import Course
-from jupyterhub_gpuspawner.courses.folder import CourseFolder
+from jupyterhub_gpuspawner.extensions.courses.additions import added_people
+from jupyterhub_gpuspawner.extensions.courses.course import Course
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
+from jupyterhub_gpuspawner.extensions.courses.page import latest_actions
+from jupyterhub_gpuspawner.extensions.courses.participants import CourseStarts
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore, StoredFleet
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTimes
 from jupyterhub_gpuspawner.extensions.messages.store import Messages
 from jupyterhub_gpuspawner.extensions.records.record import applied
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.usage.use import parse_usage
-from jupyterhub_gpuspawner.hub.course.additions import added_people
-from jupyterhub_gpuspawner.hub.course.page import latest_actions
-from jupyterhub_gpuspawner.hub.course.participants import CourseStarts
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.hub.site.database import upgrade
 from jupyterhub_gpuspawner.hub.start.submission import StartRecords

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.extensions.courses.site import rehearse
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.site.courses import rehearse
 from tests.standins.course_hub import configuration
 
 LESSON = {

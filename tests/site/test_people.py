@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from jupyterhub import orm
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.course.additions import keep_additions
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.people import People, people_of
 from tests.fixtures.databases import hub_session
@@ -38,16 +36,12 @@ def test_those_of_the_configuration_and_of_the_database(tmp_path: Path) -> None:
         bob = orm.User(name="bob")
         session.add_all([bob, orm.Group(name="made", users=[bob]), orm.Group(name="course", users=[bob])])
         session.commit()
-        keep_additions(session, "deep", ["zoe"], by="bob")
 
     expected = People(
         {"course": frozenset({"ada", "bob"}), "empty": frozenset(), "made": frozenset({"bob"})},
         frozenset({"ada", "bob", "grace"}),
-        added={"deep": ("zoe",)},
     )
     assert people_of(config) == expected
-    without = config_with(tmp_path, f"{LINES}c.GPUCourses.add_people = False\n")
-    assert people_of(without) == replace(expected, added={})
 
 
 def test_the_database_is_opened_as_the_hub_does(tmp_path: Path) -> None:

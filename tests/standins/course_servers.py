@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.hub.course import actions
+from jupyterhub_gpuspawner.extensions.courses import actions
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import end_of_job, job_ended_in_start
 from jupyterhub_gpuspawner.hub.spawners.server import Server

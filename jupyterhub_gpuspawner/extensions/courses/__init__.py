@@ -1,10 +1,13 @@
 """Courses: people, sessions and seats, started, watched and ended together."""
 
-from jupyterhub_gpuspawner.extension import Extension
+from jupyterhub_gpuspawner.extension import Command, Extension
 
 EXTENSION = Extension(
     "courses",
     "Instructors give courses, whose servers start ahead of a session, and are watched and ended together.",
     needs=("messages", "seats"),
     hub=".hub:HUB",
+    commands={"course": Command(".cli:course", "Prepare a course, and run it.")},
+    checks=".checks",
+    requests=".site:requests_of",
 )

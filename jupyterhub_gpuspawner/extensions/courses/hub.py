@@ -7,11 +7,11 @@ from typing import Any
 
 from jupyterhub.app import JupyterHub
 
+from jupyterhub_gpuspawner.extensions.courses import additions, api, offers, page, participants, words
+from jupyterhub_gpuspawner.extensions.courses.ahead import begin_courses
+from jupyterhub_gpuspawner.extensions.courses.book import course_book
+from jupyterhub_gpuspawner.extensions.courses.rights import TEACH, GPUCourses, define_scope, is_no_deletion
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, messages_of
-from jupyterhub_gpuspawner.hub.course import additions, api, offers, page, participants, words
-from jupyterhub_gpuspawner.hub.course.ahead import begin_courses
-from jupyterhub_gpuspawner.hub.course.book import course_book
-from jupyterhub_gpuspawner.hub.course.rights import TEACH, GPUCourses, define_scope, is_no_deletion
 from jupyterhub_gpuspawner.hub.extensions import HubExtension, Link, Notice, ProfilesOf
 
 

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.extensions.seats.site import Site as SlurmSite
 from jupyterhub_gpuspawner.extensions.seats.what_if import WhatIfDocument, with_gres_conf, with_nodes, with_parameter
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
-from jupyterhub_gpuspawner.site.courses import choice_on, jobs_of
+from jupyterhub_gpuspawner.site.jobs import choice_on, jobs_of
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
 
 

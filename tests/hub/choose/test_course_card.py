@@ -14,15 +14,15 @@ from bs4 import BeautifulSoup
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.courses.course_profile import WITHOUT_RESERVATION
-from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.courses import EXTENSION as COURSES
+from jupyterhub_gpuspawner.extensions.courses.book import SETTING
+from jupyterhub_gpuspawner.extensions.courses.course_profile import WITHOUT_RESERVATION
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.choose.page import render_form
-from jupyterhub_gpuspawner.hub.course.book import SETTING
 from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtensions
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.courses.test_course import course

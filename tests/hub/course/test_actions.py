@@ -20,12 +20,8 @@ from jupyterhub import orm, roles
 from jupyterhub.utils import make_ssl_context
 from sqlalchemy.exc import IntegrityError
 
-from jupyterhub_gpuspawner.courses.course import CourseDate
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.extensions.more_time.bounds import Reason
-from jupyterhub_gpuspawner.extensions.more_time.extending import Extended, NotExtended
-from jupyterhub_gpuspawner.hub.course import actions
-from jupyterhub_gpuspawner.hub.course.actions import (
+from jupyterhub_gpuspawner.extensions.courses import actions
+from jupyterhub_gpuspawner.extensions.courses.actions import (
     NO_SESSION,
     Answer,
     CourseActions,
@@ -36,10 +32,12 @@ from jupyterhub_gpuspawner.hub.course.actions import (
     ServiceAccount,
     shown_until,
 )
-from jupyterhub_gpuspawner.hub.course.ahead import StartsAhead
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.page import keep_actions, latest_actions
-from jupyterhub_gpuspawner.hub.course.participants import (
+from jupyterhub_gpuspawner.extensions.courses.ahead import StartsAhead
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.page import keep_actions, latest_actions
+from jupyterhub_gpuspawner.extensions.courses.participants import (
     RETENTION_SECONDS,
     CourseStart,
     CourseStarts,
@@ -47,7 +45,9 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     Stage,
     State,
 )
-from jupyterhub_gpuspawner.hub.course.rights import GPUCourses
+from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses
+from jupyterhub_gpuspawner.extensions.more_time.bounds import Reason
+from jupyterhub_gpuspawner.extensions.more_time.extending import Extended, NotExtended
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Cause
 from jupyterhub_gpuspawner.hub.job.events import Kind as CauseKind
@@ -207,7 +207,7 @@ class SlowExtension(Extension):
 
 async def test_who_extends_many_servers_waits_for_some_seconds_only(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on, a second click does not do it twice, and what was refused after the answer is told."""
-    monkeypatch.setattr("jupyterhub_gpuspawner.hub.course.actions.EXTEND_PATIENCE", 0.0)
+    monkeypatch.setattr("jupyterhub_gpuspawner.extensions.courses.actions.EXTEND_PATIENCE", 0.0)
     _, lab = with_lab(app)
     lab.extension = SlowExtension()
     actions, late = actions_of(app, Account()), asyncio.get_running_loop().create_future()

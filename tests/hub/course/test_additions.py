@@ -14,8 +14,7 @@ from jupyterhub import orm, roles
 from jupyterhub.auth import Authenticator
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.course.additions import (
+from jupyterhub_gpuspawner.extensions.courses.additions import (
     ADDED_LIMIT,
     added_people,
     drop_additions,
@@ -25,14 +24,15 @@ from jupyterhub_gpuspawner.hub.course.additions import (
     refusal_of,
     user_names,
 )
-from jupyterhub_gpuspawner.hub.course.book import (
+from jupyterhub_gpuspawner.extensions.courses.book import (
     SETTING,
     CourseBook,
     HubCourse,
     HubPeople,
 )
-from jupyterhub_gpuspawner.hub.course.offers import occasion
-from jupyterhub_gpuspawner.hub.course.rights import GPUCourses, define_scope, people_of_hub, update_rights
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.offers import occasion
+from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses, define_scope, people_of_hub, update_rights
 from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 from tests.fixtures.databases import hub_session
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.course.ahead import Step, Window, failure_of, next_step
-from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Stage
+from jupyterhub_gpuspawner.extensions.courses.ahead import Step, Window, failure_of, next_step
+from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.spawners.server import Server

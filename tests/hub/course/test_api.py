@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.course.api import ActionRequest, CoursePerson, course_document, parse_action
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Stage, participants_of
+from jupyterhub_gpuspawner.extensions.courses.api import ActionRequest, CoursePerson, course_document, parse_action
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, Stage, participants_of
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.spawners.server import Server

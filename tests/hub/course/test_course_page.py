@@ -14,16 +14,14 @@ from bs4 import BeautifulSoup
 from jinja2 import Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.courses.course import parse_course
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.extensions.seats.count import SeatCount
-from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.evening import SessionCheck
-from jupyterhub_gpuspawner.hub.course.page import CourseFeed, Snapshot
-from jupyterhub_gpuspawner.hub.course.participants import (
+from jupyterhub_gpuspawner.extensions.courses.actions import Outcome, Result
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.course import parse_course
+from jupyterhub_gpuspawner.extensions.courses.evening import SessionCheck
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.page import CourseFeed, Snapshot
+from jupyterhub_gpuspawner.extensions.courses.participants import (
     Participant,
     ServerKey,
     State,
@@ -31,7 +29,8 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     participants_of,
     since,
 )
-from jupyterhub_gpuspawner.hub.course.view import (
+from jupyterhub_gpuspawner.extensions.courses.report import Problem, SessionReport
+from jupyterhub_gpuspawner.extensions.courses.view import (
     CourseView,
     FreeSeats,
     Line,
@@ -42,6 +41,7 @@ from jupyterhub_gpuspawner.hub.course.view import (
     tile,
     wish_of,
 )
+from jupyterhub_gpuspawner.extensions.seats.count import SeatCount
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft

@@ -7,12 +7,12 @@ from datetime import datetime, timezone
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.report import SessionReport
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.evening import SessionCheck, is_due
-from jupyterhub_gpuspawner.hub.course.view import FreeSeats, free_seats
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs
+from jupyterhub_gpuspawner.extensions.courses.evening import SessionCheck, is_due
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
+from jupyterhub_gpuspawner.extensions.courses.view import FreeSeats, free_seats
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.courses.test_course import DEEP_LEARNING, course

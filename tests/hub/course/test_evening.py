@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, plans, plans_beside
-from jupyterhub_gpuspawner.hub.course.book import SETTING, CourseBook, HubPeople
-from jupyterhub_gpuspawner.hub.course.evening import inputs_of
+from jupyterhub_gpuspawner.extensions.courses.book import SETTING, CourseBook, HubPeople
+from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, plans, plans_beside
+from jupyterhub_gpuspawner.extensions.courses.evening import inputs_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from tests.snapshots import cluster, node
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.course.book import SETTING, CourseBook, HubPeople
-from jupyterhub_gpuspawner.hub.course.offers import faults_of
+from jupyterhub_gpuspawner.extensions.courses.book import SETTING, CourseBook, HubPeople
+from jupyterhub_gpuspawner.extensions.courses.offers import faults_of
 from jupyterhub_gpuspawner.hub.extensions import KEY
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.hub.choose.test_course_card import WITH_COURSES
@@ -133,15 +133,15 @@ async def test_a_name_at_which_the_sites_authenticator_fails_is_a_fault_of_its_o
     )
 
 
-@pytest.mark.parametrize("broken", ["courses.folder.read_document", "hub.course.offers.course_profile"])
+@pytest.mark.parametrize("broken", ["folder.read_document", "offers.course_profile"])
 async def test_whatever_goes_wrong_with_a_file_belongs_to_it(
     broken: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also what nobody has thought of; the text of such an error may quote the file, so only its type is told."""
     (folder / "bad.yaml").write_text(spoilt(name="Unthinkable"))
     module, _, name = broken.rpartition(".")
-    path = f"jupyterhub_gpuspawner.{module}.{name}"
-    whole = pytest.importorskip(f"jupyterhub_gpuspawner.{module}").__dict__[name]
+    path = f"jupyterhub_gpuspawner.extensions.courses.{module}.{name}"
+    whole = pytest.importorskip(f"jupyterhub_gpuspawner.extensions.courses.{module}").__dict__[name]
 
     def fail(first: Any, *rest: Any, **more: Any) -> Any:
         if "Unthinkable" in str(first):

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from jupyterhub import orm
 
-from jupyterhub_gpuspawner.courses.course import CourseDate
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.participants import (
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.participants import (
     WITHOUT_SESSION,
     CourseStart,
     Participant,

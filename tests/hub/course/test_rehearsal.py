@@ -11,14 +11,20 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, SessionPlan, plan_of, plans, plans_beside
-from jupyterhub_gpuspawner.courses.course import ChosenProfile, CourseDate
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.report import fit_in_words
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, SessionPlan, plan_of, plans, plans_beside
+from jupyterhub_gpuspawner.extensions.courses.course import ChosenProfile, CourseDate
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.rehearsal import (
+    TOGETHER,
+    PersonsAnswer,
+    Rehearsal,
+    RehearsalCluster,
+    count_seats,
+)
+from jupyterhub_gpuspawner.extensions.courses.report import fit_in_words
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, Smaller
 from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus
-from jupyterhub_gpuspawner.hub.course.rehearsal import TOGETHER, PersonsAnswer, Rehearsal, RehearsalCluster, count_seats
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import load_site

@@ -15,11 +15,9 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.courses.course import parse_course
-from jupyterhub_gpuspawner.courses.folder import COURSES_LIMIT, CourseFile
-from jupyterhub_gpuspawner.hub.course.actions import ServiceAccount
-from jupyterhub_gpuspawner.hub.course.ahead import update_courses
-from jupyterhub_gpuspawner.hub.course.book import (
+from jupyterhub_gpuspawner.extensions.courses.actions import ServiceAccount
+from jupyterhub_gpuspawner.extensions.courses.ahead import update_courses
+from jupyterhub_gpuspawner.extensions.courses.book import (
     CROWDED,
     NAMES_LIMIT,
     CourseBook,
@@ -30,7 +28,9 @@ from jupyterhub_gpuspawner.hub.course.book import (
     too_many,
     with_people,
 )
-from jupyterhub_gpuspawner.hub.course.rights import (
+from jupyterhub_gpuspawner.extensions.courses.course import parse_course
+from jupyterhub_gpuspawner.extensions.courses.folder import COURSES_LIMIT, CourseFile
+from jupyterhub_gpuspawner.extensions.courses.rights import (
     MARK,
     GPUCourses,
     define_scope,

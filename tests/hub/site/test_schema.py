@@ -16,13 +16,13 @@ from sqlalchemy import Column, Integer, MetaData, create_engine, inspect, text
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.courses.page import latest_actions
+from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.extensions.fleet.health import Grant
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Message, Messages
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.course.page import latest_actions
-from jupyterhub_gpuspawner.hub.course.participants import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.site.database import STEPS, TABLES, bring_up_to_date, upgrade
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.hub.upkeep import keep_slugs, read_slugs

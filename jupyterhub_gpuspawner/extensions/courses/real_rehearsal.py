@@ -28,15 +28,15 @@ from jupyterhub_gpuspawner.check.submit import (
 )
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import need_of, partitions_of
-from jupyterhub_gpuspawner.courses.check import SessionPlan, plans, ranks_of_people
-from jupyterhub_gpuspawner.courses.course import Materials
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, plans, ranks_of_people
+from jupyterhub_gpuspawner.extensions.courses.course import Materials
+from jupyterhub_gpuspawner.extensions.courses.site import course_site, no_session, whole_course
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.site.configuration import Site
-from jupyterhub_gpuspawner.site.courses import course_site, no_session, whole_course
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.wire.documents import printable
 from jupyterhub_gpuspawner.words import counted, people
@@ -227,7 +227,7 @@ async def _probe(rehearsal: RealRehearsal, target: ProbeTarget, hub: str, *, hub
 def node_checks(request: JobRequest, materials: Materials | None) -> str:
     """The command that looks at what only a course needs. A container fetches the materials with a git of its own."""
     materials = None if request.environment.container is not None else materials
-    source = Path(__file__).with_name("on_node_course.py").read_text("utf-8")
+    source = Path(__file__).with_name("on_node.py").read_text("utf-8")
     questions = {
         "gpus": bool(request.resources.gpus),
         "git": materials.git if materials is not None else "",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import shlex
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,18 +16,18 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
-from jupyterhub_gpuspawner.courses.check import SessionPlan, by_profile, estimated, report_of
-from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, by_profile, estimated, report_of
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.seats.ask import Answers, read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.count import PARTS, SeatCount, Smaller, smaller_values, tries, with_value
 from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
-from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, refuse_root
+from jupyterhub_gpuspawner.hub.site.account import Account, job_owner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import batch_job
+from jupyterhub_gpuspawner.hub.start.dry_run import dry_run
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
@@ -265,19 +264,6 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def dry_run(client: SlurmClient, script: str, user: str, *, exec_prefix: str, begin: float = 0.0) -> WillRun:
-    """Slurm's answer to a batch script, asked as the user (``sbatch --test-only``).
-
-    The job may not begin before ``begin``, in seconds since the epoch. It is told to sbatch in seconds from now, since
-    sbatch reads times of day in its own time zone, which need not be that of this machine. Raises GPUSpawnerError.
-    """
-    await refuse_root(user)
-    if (seconds := math.ceil(begin - time.time())) > 0:
-        script = script.replace("\n", f"\n#SBATCH --begin=now+{seconds}\n", 1)
-    prefix, environment = command_prefix(exec_prefix, user), {"USER": user, "LOGNAME": user}
-    return await client.test_only(script, prefix=prefix, environment=environment)
 
 
 # How many servers of a session start together, and with how many cores beside their GPUs.

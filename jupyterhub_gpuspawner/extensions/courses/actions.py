@@ -28,12 +28,11 @@ from tornado.httpclient import HTTPError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Message, clean_text, messages_of
-from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.participants import (
+from jupyterhub_gpuspawner.extensions.courses import words
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.course_profile import slug_of
+from jupyterhub_gpuspawner.extensions.courses.participants import (
     NO_STARTS,
     CourseStart,
     CourseStarts,
@@ -46,7 +45,8 @@ from jupyterhub_gpuspawner.hub.course.participants import (
     participants_of,
     servers_of,
 )
-from jupyterhub_gpuspawner.hub.course.rights import SERVICE, GPUCourses
+from jupyterhub_gpuspawner.extensions.courses.rights import SERVICE, GPUCourses
+from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body

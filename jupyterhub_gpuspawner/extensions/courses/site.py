@@ -1,4 +1,4 @@
-"""The jobs that users of a hub would get, and what its courses are checked against. Nothing is submitted."""
+"""What the courses of a site are checked against, and the jobs that their participants would get. Submits nothing."""
 
 from __future__ import annotations
 
@@ -11,21 +11,28 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, HubLimits, SessionPlan, members, plans, plans_beside
-from jupyterhub_gpuspawner.courses.course import Course, CourseDate
-from jupyterhub_gpuspawner.courses.course_profile import PREFIX, course_profile, opens_at, profiles_of
-from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
-from jupyterhub_gpuspawner.courses.report import SessionReport
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.course.book import with_added
-from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer, Rehearsal, rehearsal_with
-from jupyterhub_gpuspawner.hub.site.account import Account, account_of, configured_value
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.courses.additions import added_people_if_any
+from jupyterhub_gpuspawner.extensions.courses.book import with_added
+from jupyterhub_gpuspawner.extensions.courses.check import (
+    CourseInputs,
+    HubLimits,
+    SessionPlan,
+    members,
+    plans,
+    plans_beside,
+)
+from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate
+from jupyterhub_gpuspawner.extensions.courses.course_profile import PREFIX, course_profile, opens_at, profiles_of
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder
+from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer, Rehearsal, rehearsal_with
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
+from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
-from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
-from jupyterhub_gpuspawner.site.people import people_of
+from jupyterhub_gpuspawner.site.configuration import Site
+from jupyterhub_gpuspawner.site.people import people_of, read_database
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 SETTING = "c.GPUProfilesSpawner.courses_dir"
@@ -104,8 +111,18 @@ async def whole_course(site: Site, name: str) -> CourseFile:
 
 async def _with_added(site: Site, files: Sequence[CourseFile]) -> list[CourseFile]:
     """The files with the people whom instructors have added on the hub's pages."""
-    added = (await asyncio.to_thread(people_of, site.config)).added
+    added = await asyncio.to_thread(added_people_of, site)
     return [with_added(file, added.get(file.slug, ())) for file in files]
+
+
+def added_people_of(site: Site) -> Mapping[str, tuple[str, ...]]:
+    """People whom instructors have added on the hub's pages, by course; empty where its database cannot be read."""
+    if not site.config.GPUCourses.get("add_people", True):
+        return {}
+    try:
+        return read_database(site.config, added_people_if_any) or {}
+    except ConfigError:  # the check of groups says so
+        return {}
 
 
 async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], every: float) -> Rehearsed:
@@ -259,78 +276,17 @@ def _may_be_folder(path: str) -> bool:
         return True
 
 
-# The job that a user would get for a choice on the form.
-
-
-def choice_on(site: Site, choice: Mapping[str, object], cluster: str) -> tuple[Mapping[str, object], str]:
-    """The choice with which a profile's servers are on a cluster, and that cluster; without one, where they are anyway.
-
-    A choice of an option that is not among the chosen ones is added where it leads there. Raises ConfigError for an
-    unknown cluster, and RequestError for one on which the profile starts no servers.
-    """
-    spawner = site.spawner(SOMEBODY.name, cluster=cluster)
-    offered = spawner.offered() if isinstance(spawner, GPUProfilesSpawner) else ()
-    profile = next((profile for profile in offered if profile.slug == choice["profile"]), None)
-    if not spawner.clusters or profile is None:
-        return choice, cluster
-    others = (
-        {**choice, name: key}
-        for name, option in profile.profile_options.items()
-        if name not in choice
-        for key in option.choices
-    )
-    for options in (choice, *others):
-        name = profile.cluster_with(options) or spawner.first_cluster
-        if name == (cluster or name):
-            return options, name
-    raise RequestError(
-        f"Profile {profile.slug!r} starts no server on {cluster} with this choice.", field="slurm.cluster"
-    )
-
-
-async def jobs_of(
-    site: Site,
-    choice: Mapping[str, object],
-    *,
-    user: str,
-    groups: Sequence[str] = (),
-    server: str = "",
-    account: Account | None = None,
-    cluster: str = "",
-) -> list[BatchJob]:
-    """The job for a user's ``choice``; of a course, as of its session, one for each profile of several.
-
-    ``cluster`` is where the job of a hub without profiles goes, by default to the first one. ``account`` is for where
-    the account's home does not matter; the user's own need not exist then. Raises ConfigError or RequestError.
-    """
-    spawner = site.spawner(user, groups, server, cluster=cluster)
-    requests: list[tuple[JobRequest, tuple[str, ...]]]
-    if isinstance(spawner, GPUProfilesSpawner):
-        slug, offered = str(choice["profile"]), [profile.slug for profile in spawner.offered()]
-        if spawner.courses_dir and slug.startswith(PREFIX) and slug not in offered:
-            requests = list(_course_requests(site, choice, user, groups, server))
-        else:
-            requests = [(spawner.resolve(choice), ())]
-        if any(request.profile.kind != "slurm" for request, _ in requests):
-            raise RequestError(f"Profile {slug!r} is not a Slurm job and has no batch script.", field="profile")
-        settings = [spawner.settings_of(request) for request, _ in requests]
-    else:
-        settings = [spawner.job_settings()]
-        requests = [(plain_request(settings[0], username=user, server_name=server), ())]
-    jobs = []
-    for own, (request, notes) in zip(settings, requests, strict=True):
-        job = batch_job(own, request, account or await spawner.account(own), start_id="")
-        jobs.append(replace(job, notes=(*notes, *job.notes)))
-    return jobs
-
-
-def _course_requests(
+def requests_of(
     site: Site, choice: Mapping[str, object], user: str, groups: Sequence[str], server: str
 ) -> Iterator[tuple[JobRequest, tuple[str, ...]]]:
     """What a participant requests who chooses a course's profile in the session that is open, or else the next one.
 
-    With each profile of the session, and what is worth a note. Raises ConfigError or RequestError.
+    With each profile of the session, and what is worth a note; nothing for another profile. Raises ConfigError or
+    RequestError.
     """
+    offering, slug = site.spawner(user, groups, server), str(choice["profile"])
+    if not isinstance(offering, GPUProfilesSpawner) or not offering.courses_dir or not slug.startswith(PREFIX):
+        return
     spawner, now = spawner_of(site), datetime.now().astimezone()
     file = course_file(spawner.courses_dir, str(choice["profile"]).removeprefix(PREFIX))
     assert file.course is not None

@@ -17,16 +17,16 @@ from urllib.parse import quote
 
 import click
 
-from jupyterhub_gpuspawner.check.real_rehearsal import Causes, probed, real_rehearsal
 from jupyterhub_gpuspawner.cli.hub_api import ADDRESS, HUB, hub_base, hub_of
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, table
-from jupyterhub_gpuspawner.courses.course import calendar as calendar_of
-from jupyterhub_gpuspawner.courses.course_profile import participants_link
-from jupyterhub_gpuspawner.courses.report import SessionReport, check_document, fit_in_words, provisos
-from jupyterhub_gpuspawner.hub.course.rehearsal import PersonsAnswer
+from jupyterhub_gpuspawner.extensions.courses.course import calendar as calendar_of
+from jupyterhub_gpuspawner.extensions.courses.course_profile import participants_link
+from jupyterhub_gpuspawner.extensions.courses.real_rehearsal import Causes, probed, real_rehearsal
+from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, check_document, fit_in_words, provisos
+from jupyterhub_gpuspawner.extensions.courses.site import Checked, address_of, check_courses, named_course
+from jupyterhub_gpuspawner.extensions.courses.site import rehearse as rehearsed
 from jupyterhub_gpuspawner.site.configuration import Site, load_site
-from jupyterhub_gpuspawner.site.courses import Checked, address_of, check_courses, named_course
-from jupyterhub_gpuspawner.site.courses import rehearse as rehearsed
 from jupyterhub_gpuspawner.words import people
 
 EXIT_WRONG = 1

@@ -11,9 +11,11 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.check import rank_of_next
-from jupyterhub_gpuspawner.courses.course import Course, CourseDate
-from jupyterhub_gpuspawner.courses.course_profile import (
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.extensions.courses.book import SETTING, course_book
+from jupyterhub_gpuspawner.extensions.courses.check import rank_of_next
+from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate
+from jupyterhub_gpuspawner.extensions.courses.course_profile import (
     PREFIX,
     course_profile,
     next_session,
@@ -21,9 +23,7 @@ from jupyterhub_gpuspawner.courses.course_profile import (
     profiles_of,
     slug_of,
 )
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.course.book import SETTING, course_book
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot

@@ -10,9 +10,9 @@ from datetime import datetime, time
 from math import inf
 from urllib.parse import quote, urlencode, urlsplit
 
-from jupyterhub_gpuspawner.courses.course import ChosenProfile, Course, CourseDate
-from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.extensions.courses.course import ChosenProfile, Course, CourseDate
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered, Times
 from jupyterhub_gpuspawner.profiles.option import Override, put_over
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile

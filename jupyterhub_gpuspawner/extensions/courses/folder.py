@@ -16,8 +16,8 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 
-from jupyterhub_gpuspawner.courses.course import Course, parse_course, parse_people
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.courses.course import Course, parse_course, parse_people
 from jupyterhub_gpuspawner.profiles.files import (
     Files,
     FileState,

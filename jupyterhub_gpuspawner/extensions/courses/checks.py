@@ -1,4 +1,4 @@
-"""What Slurm answers to a profile's job as a user, how many people could start it, and who fits into courses."""
+"""How many people could start a profile at once, and whether everybody fits in the sessions of each course."""
 
 from __future__ import annotations
 
@@ -9,98 +9,16 @@ from datetime import timedelta
 
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.profiles import lengths_of
-from jupyterhub_gpuspawner.check.run_as import PREFIX
-from jupyterhub_gpuspawner.cluster.availability import Chance
-from jupyterhub_gpuspawner.courses.check import of_hub, plan_of, plans
-from jupyterhub_gpuspawner.courses.course import CourseDate
-from jupyterhub_gpuspawner.courses.folder import CourseFolder
-from jupyterhub_gpuspawner.courses.report import SessionReport, provisos
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.api import in_the_forms_words, of_start
-from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
-from jupyterhub_gpuspawner.hub.course.rehearsal import Rehearsal, dry_run, rehearsal_with
-from jupyterhub_gpuspawner.hub.site.account import refuse_root
-from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import JobSettings, batch_job, plain_request
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.extensions.courses.check import of_hub, plan_of, plans
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
+from jupyterhub_gpuspawner.extensions.courses.rehearsal import Rehearsal, rehearsal_with
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, provisos
+from jupyterhub_gpuspawner.extensions.courses.site import SETTING, course_site, hub_limits
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit
-from jupyterhub_gpuspawner.site.courses import SETTING, course_site, hub_limits
-from jupyterhub_gpuspawner.words import moment, people
-
-# What Slurm itself says of each profile for one user: ``sbatch --test-only``, run as that user. Submits nothing.
-
-TRIAL = Code("trial", "Slurm would start the job of this user.")
-REFUSED = Code("trial-refused", "Slurm would refuse the job of this user, or never start it.")
-FAILED = Code("trial-fails", "Nothing can be run as this user, or the user has no account.")
-NOT_OFFERED = Code("trial-not-offered", "The user may not use the profile now.")
-UNTRIED = Code("trial-missing", "Slurm could not be asked what it would do with the job.")
-_TRIED = WHERE | {"slurm.account", "slurm.qos"}
-
-
-async def check_trials(context: Context) -> AsyncIterator[Finding]:
-    """Try the job of each profile that the user may use, and of options that decide where it goes."""
-    user = context.options.user
-    if not user or context.slurm_error is not None:
-        return
-    groups_of_user = sorted(name for name, members in context.people.groups.items() if user in members)
-    groups = context.options.groups or tuple(groups_of_user)
-    spawner = context.site.spawner(user, groups, cluster=context.cluster)
-    try:
-        await refuse_root(user)
-    except ConfigError as error:
-        yield FAILED.error(f"user {user}", error.message, error.hint)
-        return
-    if not context.has_profiles:
-        settings = spawner.job_settings()
-        request = plain_request(settings, username=user, server_name="")
-        yield await _answer(spawner, settings, request, f"user {user}", context)
-    for profile in context.chosen():
-        closed = permitted(profile, user, groups, context.now)
-        if closed is not None:
-            yield NOT_OFFERED.ok(f"{context.location(profile)}, user {user}", f"{closed.text}.")
-            continue
-        for case in context.cases(profile):
-            if case.option and not fields_set(profile.profile_options[case.option]) & _TRIED:
-                continue
-            where = f"{context.location(profile, *case.path)}, user {user}"
-            try:
-                request = context.request(case, user=user, groups=groups, now=context.now)
-                finding = await _answer(spawner, spawner.settings_of(request), request, where, context)
-            except RequestError as error:
-                finding = REFUSED.error(where, error.message, error.hint)
-            yield finding
-            if finding.code == FAILED.name:  # as it would for every other profile
-                return
-
-
-async def _answer(
-    spawner: GPUSlurmSpawner, settings: JobSettings, request: JobRequest, where: str, context: Context
-) -> Finding:
-    """Slurm's answer for the request of a user, whose spawner this is; raises RequestError."""
-    try:
-        script = batch_job(settings, request, await spawner.account(settings), start_id="").script
-        answer = await dry_run(context.client, script, request.username, exec_prefix=spawner.exec_prefix)
-    except SlurmUnavailable:
-        raise
-    except SubmitRejected as error:
-        return REFUSED.error(where, error.message, error.hint)
-    except ConfigError as error:
-        where = context.setting(PREFIX) if error.where == PREFIX else where
-        return FAILED.error(where, error.message.removeprefix(f"{PREFIX}: "), error.hint)
-    except GPUSpawnerError as error:
-        return UNTRIED.warning(where, error.message, error.hint)
-    now = context.now.timestamp()
-    trial = in_the_forms_words(
-        of_start(answer, now=now), await spawner.availability_of(request, context.snapshot, now=now)
-    )
-    if trial.chance is Chance.NEVER:
-        return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
-    likely = trial.estimate.likely
-    time = moment(context.now.fromtimestamp(likely, context.now.tzinfo)) if likely is not None else ""
-    return TRIAL.ok(where, trial.sentence.format(time=time))
-
-
-# How many people could start a profile at once.
+from jupyterhub_gpuspawner.profiles.resolve import queue_limit
+from jupyterhub_gpuspawner.words import people
 
 SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
 FEW = Code("seats-few", "Fewer people than were asked for could start the profile now.")
@@ -159,20 +77,19 @@ async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> As
         yield LIMIT.warning(where, problem.text)
 
 
-# Whether everybody fits in the sessions of each course.
-
-COURSE = Code("course", "Everybody on a course's roster fits in each of its sessions.")
-FOLDER = Code("course-folder", "`courses_dir` cannot be read, or has files that are no courses.")
-FILE = Code("course-file", "A course's file is not valid.")
+COURSE = Code("course", "Everybody on a course's roster fits in each of its sessions.", of_hub=True)
+FOLDER = Code("course-folder", "`courses_dir` cannot be read, or has files that are no courses.", of_hub=True)
+FILE = Code("course-file", "A course's file is not valid.", of_hub=True)
 SESSION = Code(
     "course-session",
     "Something is wrong with a session of a course, or not everybody fits. A warning if it begins in a week or later. "
     "`gpuspawner course check NAME` tells more.",
+    of_hub=True,
 )
-UNKNOWN = Code("course-unknown", "A profile is for a course that has no file.")
-HINT = Code("course-hint", "Something is worth knowing before a session of a course, and nobody is kept out by it.")
-OF_COURSES = frozenset(code.name for code in (COURSE, FOLDER, FILE, SESSION, UNKNOWN, HINT))
-"""Codes of findings that are of no cluster: their sentences name one where they are."""
+UNKNOWN = Code("course-unknown", "A profile is for a course that has no file.", of_hub=True)
+HINT = Code(
+    "course-hint", "Something is worth knowing before a session of a course, and nobody is kept out by it.", of_hub=True
+)
 SOON = timedelta(days=7)
 
 

@@ -13,11 +13,11 @@ from itertools import chain, repeat
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, fault_of, length_of, partitions_of
-from jupyterhub_gpuspawner.courses.course import Course, CourseDate, People, people
-from jupyterhub_gpuspawner.courses.course_profile import MARGIN, course_profile, opens_at, profiles_of
-from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate, People, people
+from jupyterhub_gpuspawner.extensions.courses.course_profile import MARGIN, course_profile, opens_at, profiles_of
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
+from jupyterhub_gpuspawner.extensions.courses.report import Problem, SessionReport
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, estimate, in_words, seats_left, tries
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit, resolve

@@ -15,11 +15,11 @@ from typing import Any
 
 from jupyterhub.app import JupyterHub
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, plans, plans_beside
-from jupyterhub_gpuspawner.courses.report import SessionReport
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, course_book
-from jupyterhub_gpuspawner.hub.course.rehearsal import rehearsal_with
+from jupyterhub_gpuspawner.extensions.courses.book import CourseBook, HubCourse, course_book
+from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, plans, plans_beside
+from jupyterhub_gpuspawner.extensions.courses.rehearsal import rehearsal_with
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.hub.site.background import Failures
 from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

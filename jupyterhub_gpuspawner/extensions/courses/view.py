@@ -11,14 +11,14 @@ from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import quote
 
-from jupyterhub_gpuspawner.courses.check import CourseInputs, estimated_seats, plans
-from jupyterhub_gpuspawner.courses.course_profile import profiles_of
+from jupyterhub_gpuspawner.extensions.courses import words
+from jupyterhub_gpuspawner.extensions.courses.actions import Outcome, Result
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, estimated_seats, plans
+from jupyterhub_gpuspawner.extensions.courses.course_profile import profiles_of
+from jupyterhub_gpuspawner.extensions.courses.evening import SessionCheck
+from jupyterhub_gpuspawner.extensions.courses.participants import Participant, ServerKey, State, since, totals
 from jupyterhub_gpuspawner.extensions.seats.count import seats_left
-from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
-from jupyterhub_gpuspawner.hub.course.evening import SessionCheck
-from jupyterhub_gpuspawner.hub.course.participants import Participant, ServerKey, State, since, totals
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft, got, time_left
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.placement.topology import gpu_name

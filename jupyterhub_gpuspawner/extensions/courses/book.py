@@ -18,10 +18,10 @@ from typing import Any
 
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.course import Course, CourseDate, people
-from jupyterhub_gpuspawner.courses.course_profile import group_name
-from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate, people
+from jupyterhub_gpuspawner.extensions.courses.course_profile import group_name
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.words import some
 
 # Who takes a course and who teaches it, among the users and groups of this hub.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jupyterhub_gpuspawner.courses.report import SessionReport, fit_in_words
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, fit_in_words
 from jupyterhub_gpuspawner.words import counted, people
 
 _REASONS = 3

@@ -23,23 +23,22 @@ from sqlalchemy.orm import Session
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.extensions.messages.store import TEXT_LIMIT, clean_text
-from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import Outcome, Result, course_actions
-from jupyterhub_gpuspawner.hub.course.additions import (
+from jupyterhub_gpuspawner.extensions.courses import words
+from jupyterhub_gpuspawner.extensions.courses.actions import Outcome, Result, course_actions
+from jupyterhub_gpuspawner.extensions.courses.additions import (
     drop_additions,
     keep_additions,
     may_sign_in,
     refusal_of,
     user_names,
 )
-from jupyterhub_gpuspawner.hub.course.book import CourseBook, HubCourse, course_book
-from jupyterhub_gpuspawner.hub.course.evening import course_checks, inputs_of, profiles_spawner
-from jupyterhub_gpuspawner.hub.course.participants import RETENTION_SECONDS, Participant
-from jupyterhub_gpuspawner.hub.course.rights import course_taught, courses_taught, teaches
-from jupyterhub_gpuspawner.hub.course.view import (
+from jupyterhub_gpuspawner.extensions.courses.book import CourseBook, HubCourse, course_book
+from jupyterhub_gpuspawner.extensions.courses.course_profile import participants_link
+from jupyterhub_gpuspawner.extensions.courses.evening import course_checks, inputs_of, profiles_spawner
+from jupyterhub_gpuspawner.extensions.courses.participants import RETENTION_SECONDS, Participant
+from jupyterhub_gpuspawner.extensions.courses.rights import course_taught, courses_taught, teaches
+from jupyterhub_gpuspawner.extensions.courses.view import (
     ACTIONS,
     EXTEND,
     MESSAGE,
@@ -55,6 +54,7 @@ from jupyterhub_gpuspawner.hub.course.view import (
     result_line,
     wish_of,
 )
+from jupyterhub_gpuspawner.extensions.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, delete_older, roll_back, transaction
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams

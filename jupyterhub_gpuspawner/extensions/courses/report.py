@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jupyterhub_gpuspawner.courses.course import CourseDate
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount
 
 VERSION = 2

@@ -15,12 +15,12 @@ from typing import Any
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.estimate import utc
-from jupyterhub_gpuspawner.courses.course import CourseDate
-from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import CourseActions, Outcome, course_actions, session_name
-from jupyterhub_gpuspawner.hub.course.book import HubCourse, course_book
-from jupyterhub_gpuspawner.hub.course.participants import CourseStart, Participant
-from jupyterhub_gpuspawner.hub.course.rights import READING, STARTING, STOPPING, course_taught, courses_taught
+from jupyterhub_gpuspawner.extensions.courses import words
+from jupyterhub_gpuspawner.extensions.courses.actions import CourseActions, Outcome, course_actions, session_name
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, course_book
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
+from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, Participant
+from jupyterhub_gpuspawner.extensions.courses.rights import READING, STARTING, STOPPING, course_taught, courses_taught
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST

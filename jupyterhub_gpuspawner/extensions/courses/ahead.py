@@ -16,15 +16,15 @@ from jupyterhub.app import JupyterHub
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.course_profile import opens_at
-from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.actions import ACTIONS, CourseActions, ServiceAccount, session_name
-from jupyterhub_gpuspawner.hub.course.additions import drop_additions_of_others
-from jupyterhub_gpuspawner.hub.course.book import SETTING, CourseBook, HubCourse
-from jupyterhub_gpuspawner.hub.course.evening import CHECK_SECONDS, CHECKS, CourseChecks
-from jupyterhub_gpuspawner.hub.course.offers import faults_of
-from jupyterhub_gpuspawner.hub.course.participants import CourseStart, ServerKey, Stage, State
-from jupyterhub_gpuspawner.hub.course.rights import (
+from jupyterhub_gpuspawner.extensions.courses import words
+from jupyterhub_gpuspawner.extensions.courses.actions import ACTIONS, CourseActions, ServiceAccount, session_name
+from jupyterhub_gpuspawner.extensions.courses.additions import drop_additions_of_others
+from jupyterhub_gpuspawner.extensions.courses.book import SETTING, CourseBook, HubCourse
+from jupyterhub_gpuspawner.extensions.courses.course_profile import opens_at
+from jupyterhub_gpuspawner.extensions.courses.evening import CHECK_SECONDS, CHECKS, CourseChecks
+from jupyterhub_gpuspawner.extensions.courses.offers import faults_of
+from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, ServerKey, Stage, State
+from jupyterhub_gpuspawner.extensions.courses.rights import (
     GPUCourses,
     files_of_courses,
     on_changes,

@@ -36,8 +36,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN
-from jupyterhub_gpuspawner.courses.course_profile import slug_of
-from jupyterhub_gpuspawner.hub.course.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, delete_older, in_batches, transaction

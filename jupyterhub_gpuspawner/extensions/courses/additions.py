@@ -13,8 +13,8 @@ from jupyterhub.auth import Authenticator
 from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, inspect, select
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.course import words
-from jupyterhub_gpuspawner.hub.course.book import HubCourse, HubPeople
+from jupyterhub_gpuspawner.extensions.courses import words
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, HubPeople
 from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
 
 ADDED_LIMIT = 200

@@ -30,9 +30,9 @@ from traitlets import Bool, List, TraitError, Unicode, validate
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.course_profile import group_name
-from jupyterhub_gpuspawner.hub.course.additions import added_people
-from jupyterhub_gpuspawner.hub.course.book import HubCourse, HubPeople, RoleStatus, course_book, role_name
+from jupyterhub_gpuspawner.extensions.courses.additions import added_people
+from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, HubPeople, RoleStatus, course_book, role_name
+from jupyterhub_gpuspawner.extensions.courses.course_profile import group_name
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, add_user
 from jupyterhub_gpuspawner.hub.site.database import in_batches
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, Seconds

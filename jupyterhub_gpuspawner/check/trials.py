@@ -1,0 +1,88 @@
+"""What Slurm itself says of each profile for one user: ``sbatch --test-only``, run as that user. Submits nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.run_as import PREFIX
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.choose.api import in_the_forms_words, of_start
+from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
+from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.build import JobSettings, batch_job, plain_request
+from jupyterhub_gpuspawner.hub.start.dry_run import dry_run
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted
+from jupyterhub_gpuspawner.words import moment
+
+TRIAL = Code("trial", "Slurm would start the job of this user.")
+REFUSED = Code("trial-refused", "Slurm would refuse the job of this user, or never start it.")
+FAILED = Code("trial-fails", "Nothing can be run as this user, or the user has no account.")
+NOT_OFFERED = Code("trial-not-offered", "The user may not use the profile now.")
+UNTRIED = Code("trial-missing", "Slurm could not be asked what it would do with the job.")
+_TRIED = WHERE | {"slurm.account", "slurm.qos"}
+
+
+async def check_trials(context: Context) -> AsyncIterator[Finding]:
+    """Try the job of each profile that the user may use, and of options that decide where it goes."""
+    user = context.options.user
+    if not user or context.slurm_error is not None:
+        return
+    groups_of_user = sorted(name for name, members in context.people.groups.items() if user in members)
+    groups = context.options.groups or tuple(groups_of_user)
+    spawner = context.site.spawner(user, groups, cluster=context.cluster)
+    try:
+        await refuse_root(user)
+    except ConfigError as error:
+        yield FAILED.error(f"user {user}", error.message, error.hint)
+        return
+    if not context.has_profiles:
+        settings = spawner.job_settings()
+        request = plain_request(settings, username=user, server_name="")
+        yield await _answer(spawner, settings, request, f"user {user}", context)
+    for profile in context.chosen():
+        closed = permitted(profile, user, groups, context.now)
+        if closed is not None:
+            yield NOT_OFFERED.ok(f"{context.location(profile)}, user {user}", f"{closed.text}.")
+            continue
+        for case in context.cases(profile):
+            if case.option and not fields_set(profile.profile_options[case.option]) & _TRIED:
+                continue
+            where = f"{context.location(profile, *case.path)}, user {user}"
+            try:
+                request = context.request(case, user=user, groups=groups, now=context.now)
+                finding = await _answer(spawner, spawner.settings_of(request), request, where, context)
+            except RequestError as error:
+                finding = REFUSED.error(where, error.message, error.hint)
+            yield finding
+            if finding.code == FAILED.name:  # as it would for every other profile
+                return
+
+
+async def _answer(
+    spawner: GPUSlurmSpawner, settings: JobSettings, request: JobRequest, where: str, context: Context
+) -> Finding:
+    """Slurm's answer for the request of a user, whose spawner this is; raises RequestError."""
+    try:
+        script = batch_job(settings, request, await spawner.account(settings), start_id="").script
+        answer = await dry_run(context.client, script, request.username, exec_prefix=spawner.exec_prefix)
+    except SlurmUnavailable:
+        raise
+    except SubmitRejected as error:
+        return REFUSED.error(where, error.message, error.hint)
+    except ConfigError as error:
+        where = context.setting(PREFIX) if error.where == PREFIX else where
+        return FAILED.error(where, error.message.removeprefix(f"{PREFIX}: "), error.hint)
+    except GPUSpawnerError as error:
+        return UNTRIED.warning(where, error.message, error.hint)
+    now = context.now.timestamp()
+    trial = in_the_forms_words(
+        of_start(answer, now=now), await spawner.availability_of(request, context.snapshot, now=now)
+    )
+    if trial.chance is Chance.NEVER:
+        return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
+    likely = trial.estimate.likely
+    time = moment(context.now.fromtimestamp(likely, context.now.tzinfo)) if likely is not None else ""
+    return TRIAL.ok(where, trial.sentence.format(time=time))

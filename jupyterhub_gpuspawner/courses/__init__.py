@@ -1,1 +1,0 @@
-"""Courses: who takes part, when, with which profile, and whether everybody fits. Pure."""

@@ -1,1 +1,0 @@
-"""Courses in a running hub: people, rights, what instructors do, starts ahead, the page, and REST."""

@@ -1,0 +1,89 @@
+"""The job that a user of a hub would get for a choice on the form. Nothing is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.extension import load_each
+from jupyterhub_gpuspawner.hub.extensions import chosen, report
+from jupyterhub_gpuspawner.hub.site.account import Account
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
+
+
+def choice_on(site: Site, choice: Mapping[str, object], cluster: str) -> tuple[Mapping[str, object], str]:
+    """The choice with which a profile's servers are on a cluster, and that cluster; without one, where they are anyway.
+
+    A choice of an option that is not among the chosen ones is added where it leads there. Raises ConfigError for an
+    unknown cluster, and RequestError for one on which the profile starts no servers.
+    """
+    spawner = site.spawner(SOMEBODY.name, cluster=cluster)
+    offered = spawner.offered() if isinstance(spawner, GPUProfilesSpawner) else ()
+    profile = next((profile for profile in offered if profile.slug == choice["profile"]), None)
+    if not spawner.clusters or profile is None:
+        return choice, cluster
+    others = (
+        {**choice, name: key}
+        for name, option in profile.profile_options.items()
+        if name not in choice
+        for key in option.choices
+    )
+    for options in (choice, *others):
+        name = profile.cluster_with(options) or spawner.first_cluster
+        if name == (cluster or name):
+            return options, name
+    raise RequestError(
+        f"Profile {profile.slug!r} starts no server on {cluster} with this choice.", field="slurm.cluster"
+    )
+
+
+async def jobs_of(
+    site: Site,
+    choice: Mapping[str, object],
+    *,
+    user: str,
+    groups: Sequence[str] = (),
+    server: str = "",
+    account: Account | None = None,
+    cluster: str = "",
+) -> list[BatchJob]:
+    """The job for a user's ``choice``; there may be several where an extension offers the profile.
+
+    ``cluster`` is where the job of a hub without profiles goes, by default to the first one. ``account`` is for where
+    the account's home does not matter; the user's own need not exist then. Raises ConfigError or RequestError.
+    """
+    spawner = site.spawner(user, groups, server, cluster=cluster)
+    requests: list[tuple[JobRequest, tuple[str, ...]]]
+    if isinstance(spawner, GPUProfilesSpawner):
+        slug, offered = str(choice["profile"]), [profile.slug for profile in spawner.offered()]
+        requests = _beside(spawner, site, choice, user, groups, server) if slug not in offered else []
+        requests = requests or [(spawner.resolve(choice), ())]
+        if any(request.profile.kind != "slurm" for request, _ in requests):
+            raise RequestError(f"Profile {slug!r} is not a Slurm job and has no batch script.", field="profile")
+        settings = [spawner.settings_of(request) for request, _ in requests]
+    else:
+        settings = [spawner.job_settings()]
+        requests = [(plain_request(settings[0], username=user, server_name=server), ())]
+    jobs = []
+    for own, (request, notes) in zip(settings, requests, strict=True):
+        job = batch_job(own, request, account or await spawner.account(own), start_id="")
+        jobs.append(replace(job, notes=(*notes, *job.notes)))
+    return jobs
+
+
+def _beside(
+    spawner: GPUProfilesSpawner,
+    site: Site,
+    choice: Mapping[str, object],
+    user: str,
+    groups: Sequence[str],
+    server: str,
+) -> list[tuple[JobRequest, tuple[str, ...]]]:
+    """What a user requests with a profile that an extension offers; raises ConfigError and RequestError."""
+    extensions = chosen(spawner.extensions)
+    loaded = load_each(extensions, lambda extension: extension.requests, report)
+    return [request for _, requests_of in loaded for request in requests_of(site, choice, user, groups, server)]
