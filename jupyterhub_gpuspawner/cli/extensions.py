@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from types import ModuleType
-from typing import Any
 
 import click
 
 from jupyterhub_gpuspawner.cli.options import printable
 from jupyterhub_gpuspawner.extension import Extension, installed
 from jupyterhub_gpuspawner.hub.extensions import HubExtension
+
+LISTED = ("settings", "tables", "begin", "api", "pages", "links", "page_tools")
+"""The fields of a :class:`HubExtension` whose content is listed; of the others, whether there is something."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,6 @@ def _checks(module: ModuleType) -> Iterator[str]:
 
 def _in_a_hub(hub: HubExtension, *, settings: list[str]) -> dict[str, list[str]]:
     classes = [f"c.{cls.__name__}.{name}" for cls in hub.settings for name in sorted(cls.class_own_traits(config=True))]
-    hooks: dict[str, Any] = {"notices": hub.notices, "marks_of": hub.marks_of, "below_map": hub.below_map}
     return {
         "settings": [*settings, *classes],
         "tables": [table.name for table in hub.tables],
@@ -95,7 +96,7 @@ def _in_a_hub(hub: HubExtension, *, settings: list[str]) -> dict[str, list[str]]
         "REST": [path for path, *_ in hub.api],
         "pages": [path for path, *_ in hub.pages],
         "links": [link.text for link in hub.links],
-        "hooks": [name for name, hook in hooks.items() if hook is not None],
+        "hooks": [field.name for field in fields(hub) if field.name not in LISTED and getattr(hub, field.name)],
     }
 
 

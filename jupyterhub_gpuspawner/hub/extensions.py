@@ -182,6 +182,9 @@ class HubExtensions:
         """That of the hub's database, which is rolled back when an extension's query fails."""
         for left_out in extensions.faults:
             report(left_out)
+        for extension, settings in load_each(extensions, lambda extension: extension.spawner_settings, report):
+            if not _has_traits(settings):
+                report(Fault(extension.name, f"{extension.spawner_settings} must be a class of traits."))
         loaded = load_each(extensions, lambda extension: extension.hub, report)
         self.parts = tuple(Part(extension, adds) for extension, adds in loaded if _is_hub_extension(extension, adds))
         self._faulty: set[tuple[str, str]] = set()
@@ -339,10 +342,14 @@ def spawner_settings() -> tuple[type[HasTraits], ...]:
     """The traits that extensions of this installation add to those of ``c.GPUSlurmSpawner``.
 
     Also those of extensions that a hub leaves out, whose settings then have no effect: the spawner's class is made
-    before any configuration is read.
+    before any configuration is read. There is no log by then either: :class:`HubExtensions` names those that fail.
     """
-    loaded = load_each(installed(), lambda extension: extension.spawner_settings, report)
-    return tuple(cls for _, cls in loaded)
+    loaded = load_each(installed(), lambda extension: extension.spawner_settings, lambda _fault: None)
+    return tuple(cls for _, cls in loaded if _has_traits(cls))
+
+
+def _has_traits(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, HasTraits)
 
 
 @cache

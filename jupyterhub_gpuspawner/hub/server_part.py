@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -89,9 +90,7 @@ class ServerExtensions:
 
     def to_state(self) -> dict[str, Any]:
         """What all of them store in the spawner's state."""
-        return {
-            key: value for state in self._each("to_state", lambda kept: kept.to_state()) for key, value in state.items()
-        }
+        return {key: value for state in self._each("to_state", _stored) for key, value in state.items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Have each go on with the stored state."""
@@ -103,11 +102,11 @@ class ServerExtensions:
 
     async def refresh(self, patience: float) -> None:
         """Bring all of them up to date; takes ``patience`` seconds at most."""
-        await asyncio.gather(*(self._refresh(name, kept.refresh(patience)) for name, kept in self._kept))
+        await asyncio.gather(*(self._refresh(name, kept, patience) for name, kept in self._kept))
 
-    async def _refresh(self, name: str, refresh: Awaitable[None]) -> None:
+    async def _refresh(self, name: str, kept: WithServer, patience: float) -> None:
         try:
-            await refresh
+            await kept.refresh(patience)
         except Exception as error:  # noqa: BLE001 - an extension's fault: the page is shown
             self._failed(name, "refresh", error)
 
@@ -119,3 +118,9 @@ class ServerExtensions:
                 self._failed(name, what, error)
             else:
                 yield given
+
+
+def _stored(kept: WithServer) -> dict[str, Any]:
+    """What it stores, as the hub's database would give it back: what is no JSON is refused here, not there."""
+    state: dict[str, Any] = json.loads(json.dumps(dict(kept.to_state())))
+    return state

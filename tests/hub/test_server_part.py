@@ -117,3 +117,35 @@ def test_parts_come_in_the_order_of_their_names_and_without_those_that_fail(capl
     parts = hub.parts_of("spawner", "g1")
 
     assert [(part.name, part.brief) for part in parts] == [("counter", "g1"), ("zeta", "")]
+
+
+class NoState(WithServer):
+    """Stores what no database can, and is a coroutine nowhere."""
+
+    def to_state(self) -> Mapping[str, Any]:
+        """What is no JSON."""
+        return {"of": object()}
+
+    def refresh(self, patience: float) -> Any:
+        """Nothing that could be awaited."""
+        return patience
+
+
+class NoMapping(WithServer):
+    """Stores nothing that has keys."""
+
+    def to_state(self) -> Mapping[str, Any]:
+        """A number."""
+        return 3  # type: ignore[return-value]
+
+
+async def test_what_an_extension_gives_in_the_wrong_form_stays_its_own_fault() -> None:
+    """The server's state is stored, and the page is shown."""
+    failed: list[tuple[str, str]] = []
+    hub = hub_with(odd=HubExtension(with_server=NoState), number=HubExtension(with_server=NoMapping), counter=COUNTER)
+    vars(hub)["failed"] = lambda name, what, _error: failed.append((name, what))
+    kept = hub.with_server("spawner")
+    await kept.refresh(2.0)
+
+    assert kept.to_state() == {"count": 3}
+    assert failed == [("odd", "refresh"), ("odd", "to_state"), ("number", "to_state")]
