@@ -20,6 +20,8 @@ from jupyterhub import orm, roles
 from jupyterhub.utils import make_ssl_context
 from sqlalchemy.exc import IntegrityError
 
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.extension import Extension
 from jupyterhub_gpuspawner.extensions.courses import actions
 from jupyterhub_gpuspawner.extensions.courses.actions import (
     NO_SESSION,
@@ -46,12 +48,12 @@ from jupyterhub_gpuspawner.extensions.courses.participants import (
     State,
 )
 from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses
-from jupyterhub_gpuspawner.extensions.more_time.bounds import Reason
-from jupyterhub_gpuspawner.extensions.more_time.extending import Extended, NotExtended
+from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtension, HubExtensions, Part
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Cause
 from jupyterhub_gpuspawner.hub.job.events import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
+from jupyterhub_gpuspawner.hub.server_part import ServerPart
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from tests.fixtures.databases import hub_session
 from tests.standins.hub_spawner import HubSpawner
@@ -105,10 +107,21 @@ class Account:
 OF_COURSE = ChosenProfile("course-deep", "slurm")
 
 
+def time_of(spawner: Any, _server: Any) -> Iterator[ServerPart]:
+    """The part of a server that can be extended."""
+    if hasattr(spawner, "time"):
+        yield ServerPart("time", extend=spawner.time.extend)
+
+
+EXTENDING = HubExtensions()
+EXTENDING.parts = (Part(Extension("time", "Gives servers more time."), HubExtension(parts_of=time_of)),)
+"""The extensions of a hub whose servers can be extended."""
+
+
 class StandInSpawner(HubSpawner):
     """A server whose extensions and ending can be set."""
 
-    extension: Any
+    time: Time
 
     async def poll_and_notify(self) -> int | None:  # type: ignore[override]
         """It runs."""
@@ -123,7 +136,7 @@ def app() -> Iterator[Any]:
             roles.create_role(session, role)
         hub = SimpleNamespace(db=session, users={})
         for name in ("ada", "bob"):
-            user = SimpleNamespace(name=name, spawners={})
+            user = SimpleNamespace(name=name, spawners={}, settings={KEY: EXTENDING})
             user.spawners[""] = StandInSpawner(user, chosen=OF_COURSE)
             hub.users[add_user(hub, name).id] = user
         yield hub
@@ -140,16 +153,15 @@ def spawner(app: Any, name: str) -> StandInSpawner:
     return server
 
 
-class Extension:
+class Time:
     """Gives a server any time."""
 
-    last: Extended | None = None
+    by: str | None = None
 
-    async def extend(self, minutes: int | None, *, by: str, unlimited: bool) -> Extended:
-        """An hour; whoever teaches has no right to any."""
-        assert not unlimited
-        self.last = Extended(60 * (minutes or 60), 0.0, by)
-        return self.last
+    async def extend(self, minutes: int | None, by: str) -> int:
+        """So many minutes, or an hour; returns the seconds."""
+        self.by = by
+        return 60 * (minutes or 60)
 
 
 DEEP = replace(COURSE, file=SimpleNamespace(course=SimpleNamespace(name="Deep")))  # type: ignore[arg-type]
@@ -163,7 +175,7 @@ def with_lab(app: Any) -> tuple[StandInSpawner, StandInSpawner]:
     lab = StandInSpawner(thesis.user, name="lab", chosen=OF_COURSE)
     thesis.user.spawners["lab"] = lab
     for server in (thesis, lab):
-        server.ready, server.extension = True, Extension()
+        server.ready, server.time = True, Time()
     return thesis, lab
 
 
@@ -186,41 +198,41 @@ async def test_an_extension_is_of_the_server_of_the_course_and_not_of_the_defaul
     outcomes = await actions_of(app, Account()).extend(DEEP, 30, ["ada"], by="carl")
 
     assert outcomes == (Outcome("ada", Result.DONE, "The server has 30 min more."),)
-    assert (thesis.extension.last, lab.extension.last.by) == (None, "carl")
+    assert (thesis.time.by, lab.time.by) == (None, "carl")
 
 
-class SlowExtension(Extension):
+class SlowTime(Time):
     """Slurm answers when it is told to."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.answers = asyncio.Event()
 
-    async def extend(self, minutes: int | None, *, by: str, unlimited: bool) -> Extended:
+    async def extend(self, minutes: int | None, by: str) -> int:
         """An hour, later; or a refusal."""
         self.calls += 1
         await self.answers.wait()
         if by == "nobody":
-            raise NotExtended(Reason.NOT_RUNNING)
-        return await super().extend(minutes, by=by, unlimited=unlimited)
+            raise RequestError("Only a running server can be extended.", field="minutes")
+        return await super().extend(minutes, by)
 
 
 async def test_who_extends_many_servers_waits_for_some_seconds_only(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on, a second click does not do it twice, and what was refused after the answer is told."""
     monkeypatch.setattr("jupyterhub_gpuspawner.extensions.courses.actions.EXTEND_PATIENCE", 0.0)
     _, lab = with_lab(app)
-    lab.extension = SlowExtension()
+    lab.time = slow = SlowTime()
     actions, late = actions_of(app, Account()), asyncio.get_running_loop().create_future()
 
     first = await actions.extend(DEEP, None, ["ada"], by="nobody", on_late=late.set_result)
     second = await actions.extend(DEEP, None, ["ada"], by="nobody")
-    lab.extension.answers.set()
+    slow.answers.set()
 
     assert (first, second) == (
         (Outcome("ada", Result.BEGUN, "The server is being given more time."),),
         (Outcome("ada", Result.UNCHANGED, "The server is being given more time already."),),
     )
-    assert (await late, lab.extension.calls) == (
+    assert (await late, slow.calls) == (
         (Outcome("ada", Result.REFUSED, "Only a running server can be extended."),),
         1,
     )
@@ -232,7 +244,7 @@ async def test_an_instructor_who_extends_their_own_server_is_its_user(app: Any) 
 
     await actions_of(app, Account()).extend(DEEP, 30, ["ada"], by="ada")
 
-    assert lab.extension.last.by == ""
+    assert lab.time.by == ""
 
 
 async def test_nobody_who_has_the_course_in_a_named_server_gets_a_second_one(app: Any) -> None:
@@ -268,7 +280,7 @@ async def test_what_was_asked_for_one_server_is_not_done_to_another(app: Any) ->
     assert await actions.extend(DEEP, 30, ["ada/lab"], by="carl") == nothing
     await done(actions)
 
-    assert (account.requests, thesis.extension.last) == ([], None)
+    assert (account.requests, thesis.time.by) == ([], None)
 
 
 async def test_a_server_of_something_else_is_left_alone_and_is_in_the_way_of_the_courses(app: Any) -> None:
