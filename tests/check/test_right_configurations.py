@@ -101,8 +101,8 @@ def of_workshop(_folder: Path) -> str:
 
 RIGHT: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "config": (of_config, []),
-    # on purpose: somebody can watch a server become idle, and another one end
-    "demo": (of_demo, ["idle-too-fine", "time-doubtful"]),
+    # on purpose: somebody can watch a server end, and another one become idle
+    "demo": (of_demo, ["time-doubtful", "idle-too-fine"]),
     "docs": (of_docs, []),
     "tutorial": (of_tutorial, []),
     "workshop": (of_workshop, ["template-mended"] * 3),

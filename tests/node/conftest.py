@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from jupyterhub_gpuspawner.batch.carried import Carried
+from jupyterhub_gpuspawner.batch.carried import Carried, cargo_of
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.extension import installed
@@ -162,11 +162,16 @@ def request_of(document: Mapping[str, Any]) -> JobRequest:
     return resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime.now(timezone.utc))
 
 
-def job_script(command: Sequence[str], setup: str = "") -> str:
-    """The script of a job that runs the launcher and ``command``; ``setup``: the profile's own shell lines."""
+def job_script(command: Sequence[str], setup: str = "", carried: Sequence[Carried] = ()) -> str:
+    """The script of a job that runs the launcher and ``command``.
+
+    ``setup``: the profile's own shell lines; ``carried``: what extensions add, which read no settings.
+    """
     request = request_of({"environment": {"setup": setup}} if setup else {})
+    cargo = cargo_of(request, carried, {})
     names = {"tag": "t", "log_path": "/dev/null", "job_name": "j", "chdir": "/"}
-    return render(request, launcher=launcher_archive(), plan=LaunchPlan(), command=list(command), **names)
+    launcher, plan = launcher_archive(cargo.carried), cargo.on(LaunchPlan())
+    return render(request, launcher=launcher, plan=plan, before_server=cargo.lines, command=list(command), **names)
 
 
 _SERVER = """

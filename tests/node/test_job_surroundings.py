@@ -10,11 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.batch.carried import Carried
 from tests.node.conftest import job_script
 from tests.standins.report_hub import ReportHub
 
@@ -48,17 +49,18 @@ def run(
     setup: str = "",
     mounts: str = "",
     python: str = sys.executable,
+    carried: Sequence[Carried] = (),
 ) -> Ran:
     """Run a job's script with these variables; ``mounts`` are shell lines in a mount namespace of its own.
 
-    ``python`` is the server's.
+    ``python`` is the server's; ``carried`` is what the job has of extensions.
     """
     if mounts:
         tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
         if tried.returncode != 0:
             pytest.skip(f"needs a mount namespace: {tried.stderr.strip()}")
     path, environ_path = folder / "job.sh", folder / "seen.json"
-    path.write_text(job_script([python, "-c", SERVER, str(environ_path)], setup))
+    path.write_text(job_script([python, "-c", SERVER, str(environ_path)], setup, carried))
     words = ["unshare", "--mount", "/bin/sh", "-c", f'{mounts}exec "$0" "$@"'] if mounts else []
     with ReportHub() as hub:
         done = subprocess.run(
@@ -101,37 +103,6 @@ def test_a_tmpdir_with_blanks_or_that_nothing_may_be_run_from_is_used(tmp_path: 
     ran = run(tmp_path, {"TMPDIR": str(odd)}, shell=shell, mounts='mount -t tmpfs -o noexec none "$TMPDIR"; ')
 
     assert (ran.code, ran.reports, ran.folder) == (0, 1, str(odd))
-
-
-RUN = """#!/bin/bash
-for shell in "bash -l" "bash --posix" "bash --posix -l" sh; do
-    $shell -c 'gpuspawner-run --help' 2>&1 | head -n 1
-done > found
-mkdir login
-echo 'PATH=/usr/bin:/bin; command_not_found_handle() { echo "not found"; }' > login/.bash_profile
-HOME=$PWD/login bash -il <<< 'gpuspawner-run --help' 2>/dev/null | head -n 1 >> found
-"$GPUSPAWNER_RUN" --help | head -n 1 >> found
-bash --posix -c nosuch >> found 2>&1
-"""
-
-
-@pytest.mark.parametrize("options", ["defaults", "noexec"])
-def test_gpuspawner_run_is_a_command_in_every_shell(tmp_path: Path, options: str) -> None:
-    """In a login shell, which sets its own PATH, in a notebook cell's sh, in POSIX mode, and by its full path.
-
-    Also in a terminal that has its own word for what it does not find, and where nothing may be executed in TMPDIR. Of
-    a command that there is not, bash says that.
-    """
-    (tmp_path / "tmp").mkdir()
-    server = tmp_path / "server"
-    server.write_text(f'{RUN}exec {sys.executable} "$@"\n')
-    server.chmod(0o755)
-    environ = {"TMPDIR": str(tmp_path / "tmp"), "SLURM_JOB_ID": "7"}
-    ran = run(tmp_path, environ, mounts=f'mount -t tmpfs -o {options} none "$TMPDIR"; ', python=str(server))
-
-    usage = "usage: gpuspawner-run [OPTIONS] -- COMMAND [ARGUMENT...]"
-    assert (ran.code, ran.folder) == (0, str(tmp_path / "tmp")), ran.log
-    assert (tmp_path / "found").read_text().splitlines() == [usage] * 6 + ["bash: nosuch: command not found"], ran.log
 
 
 LAST = "process"

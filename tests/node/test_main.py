@@ -153,7 +153,7 @@ def test_a_job_is_placed_reported_and_started(archive: Path, hub: ReportHub, k80
 
 @pytest.mark.parametrize("version", sorted(SUPPORTED))
 def test_the_launcher_is_light(archive: Path, hub: ReportHub, k80: str, tmp_path: Path, version: str) -> None:
-    """When the server is exec'ed, at most 32 modules are loaded besides ctypes, dataclasses, json and what they need.
+    """When the server is exec'ed, at most 33 modules are loaded besides ctypes, dataclasses, json and what they need.
 
     What those need grows with Python: 3.14's dataclasses load annotationlib, its ctypes loads sysconfig and threading.
     """
@@ -174,7 +174,7 @@ sys.addaudithook(watch)
     bare = subprocess.run([python, str(library)], env=environ, capture_output=True, text=True, check=True, timeout=60)
     done = launch(archive, LaunchPlan(gpus=2, cpus=4, topology_file=k80), environ, "/bin/true", python=python)
 
-    assert int(done.stderr.split()[-1]) - int(bare.stderr) <= 32
+    assert int(done.stderr.split()[-1]) - int(bare.stderr) <= 33
 
 
 @pytest.mark.parametrize("version", sorted(TOO_OLD) or [pytest.param("", marks=pytest.mark.skip("no older Python"))])
