@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from jupyterhub.spawner import Spawner
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.hub.job.log import redacted
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, proxy_of
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_failure, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.database import StoredState
+from jupyterhub_gpuspawner.hub.site.secrets import redacted
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
 from jupyterhub_gpuspawner.placement.network import nearest_nic, weakest

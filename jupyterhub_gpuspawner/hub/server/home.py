@@ -19,9 +19,9 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
-from jupyterhub_gpuspawner.hub.server.stop import as_query, form_url, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of, server_title, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
+from jupyterhub_gpuspawner.hub.web.links import UNUSED_LINK, as_query, form_url, parse_choice_query
 from jupyterhub_gpuspawner.hub.words_of_another import words_for
 
 # The name of a new server, as its user has typed it on the home page.
@@ -104,10 +104,6 @@ class DeletePage(BaseHandler):
             active=spawner.active,
         )
         self.finish(html)
-
-
-UNUSED_LINK = "link"
-"""Query parameter: the choice of a link that was not used, since a server was there, as a query of the form."""
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,9 @@ JupyterHub stops servers only over REST, with a method that HTML forms do not ha
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
 
 from jupyterhub.apihandlers.users import UserServerAPIHandler
 from jupyterhub.handlers.base import BaseHandler
@@ -33,6 +31,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 )
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
+from jupyterhub_gpuspawner.hub.web.links import as_query, form_url, parse_choice_query, pending_url
 from jupyterhub_gpuspawner.hub.words_of_another import words_for
 from jupyterhub_gpuspawner.words import duration
 
@@ -88,28 +87,6 @@ class StopPage(BaseHandler):
             since=since,
         )
         self.finish(html)
-
-
-def as_query(options: Mapping[str, object]) -> str:
-    """User options as the query that fills in the form; what is no plain value is left out."""
-    plain = {name: str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
-    return urlencode({f"opt-{name}": value for name, value in plain.items()})
-
-
-def parse_choice_query(query: str) -> dict[str, str]:
-    """The user options in what :func:`as_query` made."""
-    pairs = parse_qsl(query)
-    return {name.removeprefix("opt-"): value for name, value in pairs if name.startswith("opt-")}
-
-
-def form_url(base_url: str, user: Any, server_name: str) -> str:
-    """The address of the form that starts a server."""
-    return f"{base_url}spawn/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
-
-
-def pending_url(base_url: str, user: Any, server_name: str) -> str:
-    """The address of the page of a server that is starting, stopping, or not running."""
-    return f"{base_url}spawn-pending/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
 
 
 async def stop_as(handler: BaseHandler, user: Any, server_name: str, *, by: str = "") -> bool:

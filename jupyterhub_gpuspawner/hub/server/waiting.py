@@ -43,7 +43,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     log_name,
     set_last_start,
 )
-from jupyterhub_gpuspawner.hub.server.stop import as_query, parse_choice_query, pending_url, stop_as
+from jupyterhub_gpuspawner.hub.server.stop import stop_as
 from jupyterhub_gpuspawner.hub.site.tasks import in_background, retrieve_failure
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -61,6 +61,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import Line
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.start.progress import event as progress_event
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, server_named
+from jupyterhub_gpuspawner.hub.web.links import as_query, parse_choice_query, pending_url
 from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Resources

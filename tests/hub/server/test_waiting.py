@@ -12,10 +12,10 @@ from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus
-from jupyterhub_gpuspawner.hub.server.stop import as_query, parse_choice_query
 from jupyterhub_gpuspawner.hub.server.waiting import closest, same_choice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.hub.web.links import as_query, parse_choice_query
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
 
