@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import Site
 from tests.check.test_job import PROBE, followed
 from tests.cli.runner import cli_runner
-from tests.courses.test_check import snapshot, two_profiles
+from tests.extensions.courses.test_check import snapshot, two_profiles
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)
 PLAN = SessionPlan(CourseDate(NOW, NOW + timedelta(hours=3), "2026-03-02"), ("ada", "ben"))

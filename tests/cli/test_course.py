@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.extensions.courses.check import HubLimits
 from jupyterhub_gpuspawner.extensions.courses.site import hub_limits
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.cli.runner import cli_runner
-from tests.courses.test_course import DEEP_LEARNING
+from tests.extensions.courses.test_course import DEEP_LEARNING
 from tests.standins.course_hub import about_noon, configuration
 
 PEOPLE = 60

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Reservation
-from tests.courses.test_course import DEEP_LEARNING, course
+from tests.extensions.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import cluster, node, running
 
 START, END = (datetime(2026, 3, 2, hour, tzinfo=timezone.utc).timestamp() for hour in (9, 17))

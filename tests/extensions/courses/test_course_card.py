@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtensions
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from tests.courses.test_course import course
+from tests.extensions.courses.test_course import course
 
 PROFILES = [
     {"display_name": "Test", "slug": "test", "kind": "local"},

@@ -1,7 +1,7 @@
 // The page of a course, kept up to date by a stream of events.
 
-import { keepUpToDate } from "./hub.js";
-import { duration, now, showTimes } from "./times.js";
+import { keepUpToDate } from "../hub.js";
+import { duration, now, showTimes } from "../times.js";
 
 const MINUTE = 60_000;
 const PATIENCE = 10_000;

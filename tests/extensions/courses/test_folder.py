@@ -9,7 +9,7 @@ import pytest
 from jupyterhub_gpuspawner.extensions.courses import folder as courses_folder
 from jupyterhub_gpuspawner.extensions.courses.folder import COURSES_LIMIT, CourseFile, CourseFolder
 from jupyterhub_gpuspawner.profiles.files import Document, read_document
-from tests.courses.test_course import DEEP_LEARNING, course
+from tests.extensions.courses.test_course import DEEP_LEARNING, course
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.extensions.courses.book import SETTING, CourseBook, H
 from jupyterhub_gpuspawner.extensions.courses.offers import faults_of
 from jupyterhub_gpuspawner.hub.extensions import KEY
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from tests.hub.choose.test_course_card import WITH_COURSES
+from tests.extensions.courses.test_course_card import WITH_COURSES
 
 PROFILES = [{"display_name": "K80", "slug": "k80", "slurm": {"gpus": 1, "cpus": 4, "time": "2:00:00"}}]
 VALID_FILE = """

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Environment, Resources
-from tests.courses.test_course import course
+from tests.extensions.courses.test_course import course
 
 BRUSSELS = ZoneInfo("Europe/Brussels")
 LESSON = """

@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.slurm.scontrol import parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
-from tests.courses.test_course import DEEP_LEARNING, course
+from tests.extensions.courses.test_course import DEEP_LEARNING, course
 from tests.extensions.seats.site_answers import NOW, job, node, partition, reservation, site
 from tests.snapshots import cluster, running
 from tests.snapshots import node as node_state

@@ -10,8 +10,8 @@ import pytest
 from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profile, participants_link
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from tests.courses.test_course import course
-from tests.courses.test_course_profile import K80, LESSON, at
+from tests.extensions.courses.test_course import course
+from tests.extensions.courses.test_course_profile import K80, LESSON, at
 
 PULLS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "a notebook": (

@@ -11,7 +11,7 @@ import pytest
 from jupyterhub_gpuspawner.hub.spawners.offers import offered_beside
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from tests.hub.choose.test_course_card import Book, lesson, spawner
+from tests.extensions.courses.test_course_card import Book, lesson, spawner
 from tests.snapshots import cluster, node, running
 
 ONE_SEAT = cluster(node("g1", "gpu:k80:2", "gpu:k80:1"), jobs=(running("7", "g1", "gpu:k80:1", ends_in=None),))

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.courses.view import FreeSeats, free_seats
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from tests.courses.test_course import DEEP_LEARNING, course
+from tests.extensions.courses.test_course import DEEP_LEARNING, course
 from tests.snapshots import NOW, cluster, node, running
 
 DAY = 86400.0

@@ -50,7 +50,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
-from tests.fixtures.extensions import PAGE_TOOLS
+from tests.fixtures.extensions import ALL, PAGE_TOOLS
 
 ENDS = datetime(2026, 3, 2, 12, 0, tzinfo=timezone.utc)
 NOW = ENDS.timestamp() - 5400
@@ -609,7 +609,9 @@ def test_what_the_check_found_is_on_the_page() -> None:
 
 def head_of(view: CourseView) -> str:
     """The HTML of what stands above the tiles."""
-    page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_head.html")
+    page = Environment(autoescape=True, loader=FileSystemLoader([str(TEMPLATES), *ALL.templates])).get_template(
+        "course_head.html"
+    )
     return str(page.render(view=view, gpuspawner=PAGE_TOOLS))
 
 
@@ -645,7 +647,9 @@ def test_endings_of_earlier_sessions_are_not_told() -> None:
 
 def rendered(tiles: Sequence[Tile]) -> list[str]:
     """The tiles as HTML."""
-    page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_tiles.html")
+    page = Environment(autoescape=True, loader=FileSystemLoader([str(TEMPLATES), *ALL.templates])).get_template(
+        "course_tiles.html"
+    )
     module: Any = page.make_module({"gpuspawner": PAGE_TOOLS})
     return [str(module.tile(tile)) for tile in tiles]
 
