@@ -88,17 +88,16 @@ def folder(public_folder: Path) -> Path:
 def test_the_files_are_the_users_alone_and_their_names_cannot_be_foreseen(
     slurm_cluster: PrivateSlurm, folder: Path
 ) -> None:
-    """The folder has mode 0700, a random name, and only files of mode 0600 beside the folder of gpuspawner-run."""
+    """The folder has mode 0700, a random name, and only files of mode 0600."""
     job = Job(slurm_cluster, folder, "one")
     [name] = job.left()
+    mode = stat.S_IMODE((job.files / name).stat().st_mode)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (job.files / name).iterdir()}
-
-    assert re.fullmatch(rf"gpuspawner\.{re.escape(os.uname().nodename)}\.[A-Za-z0-9]{{10}}", name)
-    assert stat.S_IMODE((job.files / name).stat().st_mode) == 0o700
-    assert modes == {"launch.pyz": 0o600, "plan.json": 0o600, "port": 0o600, "shell": 0o600, "bin": 0o700}
-
     slurm_cluster.run("scancel", job.id)
     job.until(lambda: job.gone() and not job.left())
+
+    assert re.fullmatch(rf"gpuspawner\.{re.escape(os.uname().nodename)}\.[A-Za-z0-9]{{10}}", name)
+    assert (mode, modes) == (0o700, {"launch.pyz": 0o600, "plan.json": 0o600, "port": 0o600, "shell": 0o600})
 
 
 def test_they_go_with_a_job_that_is_told_to_end(slurm_cluster: PrivateSlurm, folder: Path) -> None:
