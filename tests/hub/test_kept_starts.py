@@ -107,7 +107,8 @@ class Site:
     def jobs(self, user: str) -> list[tuple[str, str, str, str]]:
         """Number, state, time of submission and end of each job of a user's servers that Slurm still knows."""
         lines = self.slurm.run("squeue", "-h", "-t", "all", "-o", "%i|%T|%V|%e|%k").splitlines()
-        theirs = [job for job in (line.split("|") for line in lines) if f"/{user}/" in job[4]]
+        jobs = [job for job in (line.split("|") for line in lines) if len(job) == 5]  # another's comment has any lines
+        theirs = [job for job in jobs if f"/{user}/" in job[4]]
         return [(job[0], job[1], job[2], job[3]) for job in sorted(theirs, key=lambda job: int(job[0]))]
 
 
