@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.conftest import PATIENCE, OpenPage
 from tests.browser.seeing import PHONE, axe_faults, shoot, sign_in, width_left_over
+from tests.fixtures.browser import PATIENCE, OpenPage
 from tests.fixtures.hubs import COMMAND, start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]

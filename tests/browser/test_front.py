@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.conftest import PATIENCE
 from tests.browser.seeing import PICTURES, sign_in
+from tests.fixtures.browser import PATIENCE
 from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, StartHub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]

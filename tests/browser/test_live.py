@@ -21,7 +21,6 @@ from jupyterhub_gpuspawner.extensions.fleet.node_record import View
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.placement.topology import load
-from tests.browser.conftest import OpenPage
 from tests.browser.seeing import (
     PHONE,
     assert_accessible,
@@ -31,6 +30,7 @@ from tests.browser.seeing import (
     sign_in_with_server,
     small_targets,
 )
+from tests.fixtures.browser import OpenPage
 from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, NO_SPAWN_WAIT, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import start

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from tests.browser.conftest import OpenPage
 from tests.browser.seeing import sign_in, sign_in_with_server, width_left_over
+from tests.fixtures.browser import OpenPage
 from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, NO_SPAWN_WAIT, StartHub, stop_servers
 from tests.hub.servers import start
 

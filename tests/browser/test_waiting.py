@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.conftest import OpenPage
 from tests.browser.seeing import assert_accessible, return_until, shoot, sign_in
+from tests.fixtures.browser import OpenPage
 from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, LIGHT, NO_SPAWN_WAIT, StartHub
 from tests.fixtures.slurm import hanging
 from tests.hub.servers import start

@@ -21,12 +21,12 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import cli_runner
 from tests.fixtures.accounting import SMALL
+from tests.fixtures.clock import about_noon
 from tests.fixtures.hubs import ASKS_OFTEN, COMMAND, LIGHT, NO_SPAWN_WAIT, scrape, start_hub, stop_servers
 from tests.fixtures.login_node import login_node, missing
 from tests.fixtures.slurm import advance, hanging, next_number
 from tests.hub.servers import alive, in_the_end, job_id, start, state, stored
 from tests.hub.visitor import Page, Visitor
-from tests.standins.course_hub import about_noon
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]

@@ -1,6 +1,6 @@
 """The admins' map of a thousand nodes with eight GPUs each: time to compute and render it, and size of the page.
 
-    python -m pytest benchmarks/bench_cluster_map.py
+    python -m pytest benchmarks/extensions/cluster_map/bench_cluster_map.py
 
 The bars are in processor time, by the fastest of the rounds, since other work on the machine only adds. All of it is
 done in a thread of its own; the hub's loop goes on meanwhile.

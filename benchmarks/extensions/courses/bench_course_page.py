@@ -1,6 +1,6 @@
 """The page of a course with two hundred participants: time to put it together and to render it, and size of the page.
 
-    python -m pytest benchmarks/bench_course_page.py
+    python -m pytest benchmarks/extensions/courses/bench_course_page.py
 
 The bars are in processor time, by the fastest of the rounds, since other work on the machine only adds. It is done at
 most every two seconds while somebody looks, once for all who do, in a thread beside the hub's event loop.

@@ -1,7 +1,7 @@
 """Run the commands whose output docs/howto/course.md and check.md show, and measure how long seats are counted.
 
-.venv/bin/python benchmarks/course_check.py guide     # the output for the guide's course, on a private Slurm
-.venv/bin/python benchmarks/course_check.py seconds   # seconds for courses of different sizes
+    python benchmarks/extensions/courses/course_check.py guide     # the output for the guide's course, on a private Slurm
+    python benchmarks/extensions/courses/course_check.py seconds   # seconds for courses of different sizes
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
@@ -33,8 +33,8 @@ from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from tests.extensions.courses.course_hub import configuration
 from tests.extensions.seats.site_answers import NOW, node, partition, site
-from tests.standins.course_hub import configuration
 
 COURSE = """
 name: Deep learning

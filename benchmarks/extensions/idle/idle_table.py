@@ -1,6 +1,6 @@
 """Whom the idle policy tells and stops, and when: a table for curves of use, one of each kind.
 
-    python benchmarks/idle_table.py
+    python benchmarks/extensions/idle/idle_table.py
 
 It is the table in docs/explanation/idle.md. The curves are made of summaries of five minutes, as servers send them; the
 policy is the site's default with ``action: stop``, unless the row says otherwise.

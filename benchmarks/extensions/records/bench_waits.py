@@ -1,7 +1,7 @@
 """How well expected starts are kept: a real Slurm, four patterns of use, and what the hub would say of each start.
 
-    python -m benchmarks.bench_waits [--starts 200] [--write] [--record FILE]
-    python -m benchmarks.bench_waits --replay FILE ...
+    python -m benchmarks.extensions.records.bench_waits [--starts 200] [--write] [--record FILE]
+    python -m benchmarks.extensions.records.bench_waits --replay FILE ...
 
 One private Slurm has a partition of its own for each pattern, with 16 simulated GPUs. Its clock is the real one, whose
 minutes are counted as :data:`FASTER` minutes: a time limit of one minute stands for one of twenty, and its scheduler is
@@ -64,7 +64,7 @@ FRESH_SECONDS = 0.75
 GPUS = 16
 CLUSTER = ""
 """The name of the cluster: empty, as in a hub that has only one."""
-TABLE = Path(__file__).parents[1] / "docs/explanation/waits-table.md"
+TABLE = Path(__file__).parents[3] / "docs/explanation/waits-table.md"
 
 
 @dataclass(frozen=True)
@@ -440,8 +440,8 @@ def report(hub: Hub, starts: int, load: Sequence[float]) -> str:
         [
             "# How well expected starts are kept",
             "",
-            "This page is written by `benchmarks/bench_waits.py --write`, which says how it is measured: "
-            f"{starts} starts in each pattern, on a real Slurm whose minutes count as {FASTER:.0f}. "
+            "This page is written by `benchmarks/extensions/records/bench_waits.py --write`, which says how it is "
+            f"measured: {starts} starts in each pattern, on a real Slurm whose minutes count as {FASTER:.0f}. "
             f"The machine has {os.cpu_count()} CPUs; its load was {loads}.",
             "",
             f"| {' | '.join(head)} |",

@@ -1,6 +1,6 @@
 """Compare the GPUs and cores that Slurm gives to jobs that ask for the same with other options of sbatch.
 
-    python benchmarks/request_table.py [--write]
+    python benchmarks/extensions/seats/request_table.py [--write]
 
 It prints a table for the Slurm of this machine; with ``--write`` the table replaces that of the same version in
 docs/explanation/request-table.md. ``scripts/request-table`` does so with several versions. Slurm's own scheduler
@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.units import NodeAllocation
 
-PAGE = Path(__file__).parent.parent / "docs/explanation/request-table.md"
+PAGE = Path(__file__).parents[3] / "docs/explanation/request-table.md"
 BEGIN, END = "<!-- written by scripts/request-table: -->", "<!-- until here -->"
 HEADING = "**Slurm "
 SECONDS = 900.0

@@ -1,6 +1,6 @@
 """What the launchers on a job's other nodes cost: time until the server is exec'ed, processor time, slurmctld's RPCs.
 
-    python benchmarks/bench_other_nodes.py [--nodes 16] [--runs 5]
+    python benchmarks/extensions/several_nodes/bench_other_nodes.py [--nodes 16] [--runs 5]
 
 A private Slurm with this many slurmds on this host runs pairs of jobs, each of a whole batch script: one with the lines
 that have the other nodes report, and one without. All nodes share this host's processors, so the launchers on the other

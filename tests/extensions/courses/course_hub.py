@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,3 @@ c.GPUSlurmSpawner.exec_prefix = ""
 c.GPUProfilesSpawner.courses_dir = {str(courses)!r}
 c.GPUProfilesSpawner.profiles = [{profile!r}]
 """
-
-
-def about_noon() -> tuple[str, datetime]:
-    """A zone in which it is about noon now, so that a session of some hours has one date, and the time there."""
-    now = datetime.now(timezone.utc)
-    west = now.hour - 12
-    return f"Etc/GMT{west:+d}", now - timedelta(hours=west)

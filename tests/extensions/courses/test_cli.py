@@ -27,8 +27,9 @@ from jupyterhub_gpuspawner.extensions.courses.check import HubLimits
 from jupyterhub_gpuspawner.extensions.courses.site import hub_limits
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.cli.runner import cli_runner
+from tests.extensions.courses.course_hub import configuration
 from tests.extensions.courses.test_course import DEEP_LEARNING
-from tests.standins.course_hub import about_noon, configuration
+from tests.fixtures.clock import about_noon
 
 PEOPLE = 60
 SHAPES: dict[str, tuple[str, dict[str, Any], list[str]]] = {

@@ -1,7 +1,7 @@
 """The page of a course, with many participants in every state, and with servers that are started and stopped on it.
 
-The servers of two courses are made up (``tests/standins/course_servers.py``): fifty participants of whom some start,
-two wait and three did not start, and two hundred. Those of the third course are real.
+The servers of two courses are made up (``course_servers.py``): fifty participants of whom some start, two wait and
+three did not start, and two hundred. Those of the third course are real.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.conftest import PATIENCE, OpenPage
 from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.fixtures.browser import PATIENCE, OpenPage
 from tests.fixtures.hubs import COMMAND, new_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
@@ -33,7 +33,7 @@ PROFILES = f"""
 CONFIG = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.standins import course_servers
+from tests.extensions.courses import course_servers
 course_servers.install({servers!r})
 c.GPUProfilesSpawner.courses_dir = {courses!r}
 c.GPUCourses.every = 0.1

@@ -10,7 +10,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.courses.site import rehearse
 from jupyterhub_gpuspawner.site.configuration import load_site
-from tests.standins.course_hub import configuration
+from tests.extensions.courses.course_hub import configuration
 
 LESSON = {
     "display_name": "Lesson",

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
-from benchmarks.idle_table import CURVES, Outcome, replay
+from benchmarks.extensions.idle.idle_table import CURVES, Outcome, replay
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, Span, State, Using, Verdict, follow, judge
 from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, NotKept, keep_server
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes, due_since
@@ -89,7 +89,11 @@ def test_who_is_told_and_stopped_and_when(curve) -> None:
 def test_the_table_in_the_documentation_is_what_the_policy_does() -> None:
     """It is printed by the script from the same curves."""
     printed = subprocess.run(
-        [sys.executable, "benchmarks/idle_table.py"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "benchmarks/extensions/idle/idle_table.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
     assert printed.stdout in (ROOT / "docs" / "explanation" / "idle.md").read_text("utf-8")

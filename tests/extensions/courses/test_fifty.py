@@ -35,9 +35,9 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     mig_devices,
     whole_gpus,
 )
+from tests.extensions.courses.test_courses import act, people, run, token_of
 from tests.fixtures.hubs import STAND_IN
 from tests.fixtures.users import Classroom, processes_of
-from tests.hub.test_courses import act, people, run, token_of
 from tests.hub.visitor import Page, Visitor
 from tests.waiting import wait_until_equal
 

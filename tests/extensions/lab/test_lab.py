@@ -14,8 +14,8 @@ from playwright.sync_api import Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.conftest import PATIENCE
 from tests.browser.seeing import DESK, axe_faults, shoot, sign_in
+from tests.fixtures.browser import PATIENCE
 from tests.fixtures.hubs import StartHub
 from tests.waiting import wait_until
 

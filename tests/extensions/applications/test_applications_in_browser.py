@@ -18,8 +18,8 @@ from playwright.sync_api import Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.conftest import OpenPage
 from tests.browser.seeing import sign_in
+from tests.fixtures.browser import OpenPage
 from tests.fixtures.hubs import StartHub
 from tests.fixtures.slurm import processes_of
 

@@ -1,6 +1,6 @@
 """How long seats are counted: 50 people on 100 nodes, 500 people on 2,000, with jobs that hold resources.
 
-    python benchmarks/bench_twin.py [--check]
+    python benchmarks/extensions/courses/bench_twin.py [--check]
 
 Printed are the seconds of ``gpuspawner course check`` for the first, as a whole, at a site of which there is slurmctld
 alone; then for each those of the scheduler's answer, its start included, and how many run. With ``--check`` the exit
@@ -21,14 +21,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.ask import what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site, question_of
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from tests.extensions.courses.course_hub import configuration
 from tests.extensions.seats.site_answers import NOW, job, node, partition, site
-from tests.standins.course_hub import about_noon, configuration
+from tests.fixtures.clock import about_noon
 
 
 @dataclass(frozen=True)
