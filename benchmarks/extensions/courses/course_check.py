@@ -1,7 +1,7 @@
 """Run the commands whose output docs/howto/course.md and check.md show, and measure how long seats are counted.
 
-    python benchmarks/extensions/courses/course_check.py guide     # the output for the guide's course, on a private Slurm
-    python benchmarks/extensions/courses/course_check.py seconds   # seconds for courses of different sizes
+python benchmarks/extensions/courses/course_check.py guide     # output for the guide's course, on a private Slurm
+python benchmarks/extensions/courses/course_check.py seconds   # seconds for courses of different sizes
 """
 
 from __future__ import annotations
