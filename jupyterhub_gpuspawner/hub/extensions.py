@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -162,12 +162,12 @@ class Part:
     extension: Extension
     adds: HubExtension
 
-    @property
+    @cached_property
     def templates(self) -> Path:
         """The folder of its page templates, which need not be there."""
         return self.extension.folder / "templates"
 
-    @property
+    @cached_property
     def static(self) -> Path:
         """The folder of its stylesheets and scripts, which need not be there."""
         return self.extension.folder / "static"
@@ -222,6 +222,11 @@ class HubExtensions:
             *(name, what, type(error).__name__, error),
             exc_info=error if first else None,
         )
+
+    @cached_property
+    def card_styles(self) -> tuple[str, ...]:
+        """The stylesheets of what they show on cards, as ``EXTENSION/FILE``."""
+        return tuple(f"{part.extension.name}/card.css" for part in self.parts if (part.static / "card.css").is_file())
 
     # --- what the hub asks -----------------------------------------------------------------------
 

@@ -144,11 +144,9 @@ class PageTools:
             return Markup()
         return Markup(html)  # noqa: S704 - the template has escaped it
 
-    def card_styles(self) -> list[str]:
+    def card_styles(self) -> tuple[str, ...]:
         """The stylesheets of the parts of cards, for :meth:`static`."""
-        return [
-            f"{part.extension.name}/card.css" for part in self._extensions() if (part.static / "card.css").is_file()
-        ]
+        return self._extensions().card_styles
 
     def static(self, base_url: str, name: str) -> str:
         """Return the URL of a file in ``static/``, or, as ``EXTENSION/FILE``, in that folder of an extension.
