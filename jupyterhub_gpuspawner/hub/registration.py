@@ -53,7 +53,6 @@ from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.account import foreign_encoding, refused_names
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage
 from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, exposed_database
-from jupyterhub_gpuspawner.hub.site.log_lines import show_all_text
 from jupyterhub_gpuspawner.hub.site.open_files import begin_open_files
 from jupyterhub_gpuspawner.hub.site.outage import register_outage
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers
@@ -61,6 +60,14 @@ from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, begin_unfinished
+from jupyterhub_gpuspawner.log_lines import VisibleText
+
+
+def show_all_text(app: JupyterHub) -> None:
+    """Have each line of the log show what does not print."""
+    for handler in app.log.handlers:
+        handler.addFilter(VisibleText(handler))
+
 
 UPKEEP = (
     show_all_text,

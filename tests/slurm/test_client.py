@@ -20,11 +20,11 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.slurm.client import QosLimits, SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import DefaultMemory
+from jupyterhub_gpuspawner.tasks import timeout
 from tests.slurm.recorded import FOLDER, MARK, VERSIONS, Recorded, all_recorded, recorded, with_owner
 from tests.snapshots import free_gpus
 

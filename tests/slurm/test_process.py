@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.slurm import commands
 from jupyterhub_gpuspawner.slurm.commands import Answer, run
+from jupyterhub_gpuspawner.tasks import timeout
 
 if TYPE_CHECKING:
     from pathlib import Path

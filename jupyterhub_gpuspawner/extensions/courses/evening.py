@@ -21,9 +21,9 @@ from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, plans, 
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import rehearsal_with
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.hub.site.background import Failures
-from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
+from jupyterhub_gpuspawner.tasks import timeout
 
 CHECKS = "gpuspawner_course_checks"
 """The hub's :class:`CourseChecks` in its settings."""

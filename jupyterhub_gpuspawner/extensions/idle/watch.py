@@ -31,7 +31,6 @@ from jupyterhub_gpuspawner.hub.job.events import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back, timestamp
-from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.offers import occasion_of
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
@@ -45,6 +44,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 )
 from jupyterhub_gpuspawner.profiles.offered import Occasion
 from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule
+from jupyterhub_gpuspawner.tasks import in_background
 
 # The idle policy for each profile of a hub, and when the occasions of its servers are in session.
 

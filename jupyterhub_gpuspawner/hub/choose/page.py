@@ -49,7 +49,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     retry_after,
     used_spawner,
 )
-from jupyterhub_gpuspawner.hub.site.tasks import retrieve_failure
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, server_of, with_profiles
@@ -57,6 +56,7 @@ from jupyterhub_gpuspawner.hub.web.links import UNUSED_LINK, as_query
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import doubts_of
 from jupyterhub_gpuspawner.slurm.reason import Words
+from jupyterhub_gpuspawner.tasks import retrieve_failure
 from jupyterhub_gpuspawner.words import duration
 
 FIRST_PATIENCE = 2.0

@@ -40,12 +40,12 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import UNAVAILABLE, roll_back
-from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, SILENT, End, Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
+from jupyterhub_gpuspawner.tasks import timeout
 from jupyterhub_gpuspawner.wire.documents import FAULTS_WITH_LINE, LOG_MARK, SLURM_LINE, StartFailure
 from jupyterhub_gpuspawner.words import counted, duration, memory_used, nearest
 from jupyterhub_gpuspawner.words import sentence as as_sentence

@@ -16,9 +16,9 @@ from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.secrets import redacted
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER, OWN_LOG_DIR
-from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.slurm.commands import run
 from jupyterhub_gpuspawner.slurm.job import KILLED, End, Job
+from jupyterhub_gpuspawner.tasks import timeout
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.cluster.capacity import queue_position as position_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-from jupyterhub_gpuspawner.hub.site.tasks import first_of, timeout
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_identity
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import Watch
+from jupyterhub_gpuspawner.tasks import first_of, timeout
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 RUNNING_SECONDS = 10.0

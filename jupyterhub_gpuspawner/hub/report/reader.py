@@ -14,9 +14,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.slurm.job import Job
+from jupyterhub_gpuspawner.tasks import in_name_thread
 from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist
 from jupyterhub_gpuspawner.wire import bounds
 from jupyterhub_gpuspawner.wire.documents import (

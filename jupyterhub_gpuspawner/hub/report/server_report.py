@@ -15,10 +15,10 @@ from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly,
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.secrets import redacted
-from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
 from jupyterhub_gpuspawner.placement.network import nearest_nic, weakest
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology, from_document
+from jupyterhub_gpuspawner.tasks import in_background
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.bounds import FOLDER_FAULTS
 from jupyterhub_gpuspawner.wire.documents import (

@@ -44,7 +44,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     set_last_start,
 )
 from jupyterhub_gpuspawner.hub.server.stop import stop_as
-from jupyterhub_gpuspawner.hub.site.tasks import in_background, retrieve_failure
 from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -66,6 +65,7 @@ from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_a
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import Words
+from jupyterhub_gpuspawner.tasks import in_background, retrieve_failure
 
 # The profiles that would start now, for a user whose server waits in the queue.
 #

@@ -16,10 +16,10 @@ from typing import Any
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.tasks import in_name_thread
 from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts, SystemAccount
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.tasks import in_name_thread
 
 NAMING = ("allowed_users", "admin_users", "username_map")
 """Settings of an authenticator that name users; ``username_map`` does so in its values."""

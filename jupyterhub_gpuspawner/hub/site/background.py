@@ -17,7 +17,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
+from jupyterhub_gpuspawner.tasks import in_background, timeout
 
 DAY_SECONDS = 86400.0
 RETRY_SECONDS = 30.0

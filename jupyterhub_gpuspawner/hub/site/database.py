@@ -55,8 +55,8 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.site.account import configured_value
-from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.slurm.reason import Words
+from jupyterhub_gpuspawner.tasks import in_background
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries; the last one is repeated."""

@@ -25,7 +25,6 @@ from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION
-from jupyterhub_gpuspawner.hub.site.tasks import timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners import delegate
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
@@ -47,6 +46,7 @@ from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
+from jupyterhub_gpuspawner.tasks import timeout
 
 TIMES = ("start_timeout", "http_timeout", "poll_interval")
 """Times in seconds that JupyterHub reads from this spawner, whichever one starts the server."""

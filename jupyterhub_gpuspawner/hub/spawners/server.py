@@ -26,7 +26,6 @@ from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
 from jupyterhub_gpuspawner.hub.server_part import ServerPart
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
-from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import Line, line_of
@@ -35,6 +34,7 @@ from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
+from jupyterhub_gpuspawner.tasks import in_background
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 

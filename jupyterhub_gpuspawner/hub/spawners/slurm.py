@@ -51,7 +51,6 @@ from jupyterhub_gpuspawner.hub.site.database import (
 )
 from jupyterhub_gpuspawner.hub.site.effective import Effective
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, SlurmSettings
-from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.hooks import SiteHooks
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
@@ -73,6 +72,7 @@ from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase, hub_ma
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
+from jupyterhub_gpuspawner.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import NodeReport
 

@@ -25,13 +25,13 @@ from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, 
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, timeout
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
 from jupyterhub_gpuspawner.hub.start.wait import expected_start
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.tasks import connected, first_of, timeout
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 

@@ -35,11 +35,11 @@ from jupyterhub_gpuspawner.hub.site.database import (
     transaction,
     written,
 )
-from jupyterhub_gpuspawner.hub.site.tasks import in_background, timeout
 from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import PREFIX, Job, JobIdentity
+from jupyterhub_gpuspawner.tasks import in_background, timeout
 
 Cancel = Callable[[str], Awaitable[None]]
 

@@ -24,8 +24,8 @@ from jupyterhub_gpuspawner.hub.site.account import (
     refuse_root,
     refused_names,
 )
-from jupyterhub_gpuspawner.hub.site.tasks import connected
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
+from jupyterhub_gpuspawner.tasks import connected
 
 
 async def test_root_is_refused() -> None:

@@ -16,10 +16,11 @@ import pytest
 from jupyterhub import orm
 from sqlalchemy.orm import Session
 
+from jupyterhub_gpuspawner import tasks
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site import background, tasks
+from jupyterhub_gpuspawner.hub.site import background
 from jupyterhub_gpuspawner.hub.site.background import every
-from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of, open_connection
+from jupyterhub_gpuspawner.tasks import connected, first_of, open_connection
 from tests.fixtures.databases import hub_session
 from tests.fixtures.postgres import about_sqlite
 

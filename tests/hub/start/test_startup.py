@@ -16,11 +16,11 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.database import StoredState
-from jupyterhub_gpuspawner.hub.site.tasks import in_background
 from jupyterhub_gpuspawner.hub.spawners import slurm
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
+from jupyterhub_gpuspawner.tasks import in_background
 from tests.fixtures.databases import hub_session, new_database
 
 AWAY = OperationalError("SELECT", {}, Exception("the database system is shutting down"))

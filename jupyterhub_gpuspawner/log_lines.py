@@ -11,8 +11,6 @@ import logging
 import re
 from collections.abc import Mapping
 
-from jupyterhub.app import JupyterHub
-
 _BEGINS_A_LINE = re.compile(r"\n(?![ \t\n}\])])")
 """A newline, unless what follows is indented or closes a bracket: JupyterHub logs the headers of a request as JSON."""
 
@@ -60,9 +58,3 @@ class VisibleText(logging.Filter):
             formatter = self._handler.formatter or logging.Formatter()
             record.exc_text = visible(formatter.formatException(record.exc_info), but="\n\t")
         return True
-
-
-def show_all_text(app: JupyterHub) -> None:
-    """Have each line of the log of a hub whose configuration has been read show what does not print."""
-    for handler in app.log.handlers:
-        handler.addFilter(VisibleText(handler))
