@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING
 from . import (
     batchspawner,
     commands,
-    course,
     documents,
     errors,
     extensions,
     findings,
     hub,
     metrics,
+    of_extensions,
     profile,
     sessions,
     settings,
@@ -30,7 +31,6 @@ FOLDER = Path(__file__).parent.parent / "reference"
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings.page,
     "profile.md": profile.page,
-    "course.md": course.page,
     "commands.md": commands.page,
     "documents.md": documents.page,
     "extensions.md": extensions.page,
@@ -42,11 +42,15 @@ PAGES: dict[str, Callable[[], str]] = {
     "sessions.md": sessions.page,
     "batchspawner.md": batchspawner.page,
     "sites.md": sites.page,
-    course.NAME: course.schema,
+    **ChainMap(*of_extensions.all_of("PAGES")),
 }
 
 
 @cache
 def rendered() -> dict[str, str]:
     """The text of each page, and of the schema of courses, by file name."""
-    return {name: page() for name, page in PAGES.items()}
+    pages = {name: page() for name, page in PAGES.items()}
+    for parts in of_extensions.all_of("PARTS"):
+        for name, part in parts.items():
+            pages[name] += f"\n{part()}"
+    return pages

@@ -7,19 +7,12 @@ import inspect
 import itertools
 import json
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from types import NoneType
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from jupyterhub_gpuspawner.extension import installed
-from jupyterhub_gpuspawner.extensions.cluster_map import survey as cluster_map
-from jupyterhub_gpuspawner.extensions.courses import api as course
-from jupyterhub_gpuspawner.extensions.courses import report
-from jupyterhub_gpuspawner.extensions.fleet import differences
-from jupyterhub_gpuspawner.extensions.fleet import health as fleet
-from jupyterhub_gpuspawner.extensions.idle.part import IdleNotice
-from jupyterhub_gpuspawner.extensions.messages import api as messages
-from jupyterhub_gpuspawner.extensions.usage import api as usage
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
@@ -28,6 +21,8 @@ from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT
 from jupyterhub_gpuspawner.wire import bounds, documents
 
+from .document import Document
+from .of_extensions import all_of
 from .wording import anchor, attribute_docs, code, markdown, table, type_in_words
 
 _GROUP = r"\(\[[^\]]*\][*+]\)"
@@ -52,80 +47,16 @@ EXAMPLE = documents.PlacementDocument(
 )
 
 
-class Document(NamedTuple):
-    """A section of the page: a document, and after it each type in it that no section before it has."""
-
-    name: str
-    version: int
-    cls: type
-    about: str = ""
-    also: tuple[tuple[type, str], ...] = ()
-    """Types that its fields do not name, and where they are."""
-
-    @property
-    def heading(self) -> str:
-        """As other pages link to it."""
-        return f"{self.name}, version {self.version}"
-
-
 DOCUMENTS = (
     Document("Placement document", documents.PLACEMENT_VERSION, documents.PlacementDocument),
     Document("Profiles document", choose_api.VERSION, choose_api.ProfilesDocument),
     Document("Trial document", choose_api.VERSION, choose_api.TrialDocument),
     Document(
-        "Courses document",
-        course.VERSION,
-        course.CoursesDocument,
-        also=((course.CourseSession, "`session_now` and `session_next` of a course."),),
-    ),
-    Document("Course document", course.VERSION, course.CourseDocument),
-    Document("Outcomes document", course.VERSION, course.OutcomesDocument),
-    Document(
         "Session document",
         server_api.VERSION,
         server_api.SessionDocument,
         "Extensions add `more_time`, as `GET .../extend` answers, and `idle`, null while its user is told nothing.",
-        also=((IdleNotice, "`idle`."),),
     ),
-    Document(
-        "Messages document",
-        messages.VERSION,
-        messages.MessagesDocument,
-        "A request to show a message has a JSON object with its `message`, a text; `to`, one of "
-        '`{"everybody": true}`, `{"user": name}`, `{"user": name, "server": name}` (empty for the default server), '
-        '`{"profile": slug}`, `{"cluster": name}`, `{"node": name}` (of every cluster) and `{"cluster": name, "node": '
-        "name}`; and `minutes` for which it is shown, "
-        f"{messages.SHOWN} if absent. A request to withdraw one has `to`.",
-    ),
-    Document(
-        "Cluster map",
-        cluster_map.VERSION,
-        cluster_map.ClusterMap,
-        "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
-        "while Slurm does not answer; in a hub that names its clusters `cluster`, its own, and `clusters`, the names "
-        "of all of them; `holders_known`, false if Slurm did not say which job has which GPU; and "
-        "`failing_nodes`, the nodes on which the last starts of several people failed, each with `node`, the number of "
-        "`starts`, the `people`, and the commands or lines that `drain` and `exclude` it. A partition also has "
-        "`waiting`, the number of its pending jobs, and `queue`, the first "
-        f"{cluster_map.WAITING_AT_MOST} of them.",
-        also=(
-            (cluster_map.WaitingJob, "One of a partition's `queue`."),
-            (cluster_map.Holder, "One of a node's `jobs`, and of a GPU's `holders`."),
-            (cluster_map.MapGpu, "One of a node's `gpus`."),
-            (cluster_map.Totals, "`totals`."),
-        ),
-    ),
-    Document(
-        "Fleet document",
-        fleet.VERSION,
-        fleet.FleetHealth,
-        "What `gpuspawner fleet --json` prints, too. A node also has `ill`, true if there are differences or "
-        "contradictions. The `kind` of a difference is one of "
-        f"{', '.join(code(kind.value) for kind in differences.Kind)}; the `fault` of a contradiction one of "
-        f"{', '.join(code(fault.value) for fault in differences.Fault)}.",
-    ),
-    Document("Course check document", report.VERSION, report.CheckDocument),
-    Document("Usage document", usage.VERSION, usage.UsageDocument),
     Document(
         "Topology document",
         topology.VERSION,
@@ -133,6 +64,7 @@ DOCUMENTS = (
         "Part of a node's report, and the format of a topology file; every field may be absent.\n\n"
         f"{markdown(topology.__doc__).split(chr(10) * 2)[-1]}",
     ),
+    *itertools.chain(*all_of("DOCUMENTS")),
     *(
         Document(title, cls.version, cls)
         for extension in installed()
@@ -166,7 +98,8 @@ def page() -> str:
     for document in DOCUMENTS:
         parts += [f"## {document.heading}\n", f"{document.about}\n" if document.about else ""]
         inner = {}
-        for cls, where in (*document.also, *((cls, "") for cls in _inside(document.cls))):
+        also = itertools.chain(document.also, *(also.get(document.name, ()) for also in all_of("ALSO")))
+        for cls, where in (*also, *((cls, "") for cls in _inside(document.cls))):
             if cls not in anchors:
                 anchors[cls], inner[cls] = anchor(cls.__name__), where
         parts.append(_record(document.cls, anchors))
@@ -237,10 +170,8 @@ def _fields(cls: type) -> list[dataclasses.Field[Any]]:
 
 def _hints(cls: type) -> dict[str, Any]:
     # not those of ClusterJob, which is in no document; GPUs that are asked for are written as --gres takes them
-    local = {"Difference": differences.Difference, "Contradiction": differences.Contradiction}
-    return get_type_hints(
-        cls, localns={**vars(bounds), "bounds": bounds, "Mapping": Mapping, "ClusterJob": object, "Gres": str, **local}
-    )
+    local = {**vars(bounds), "bounds": bounds, "Mapping": Mapping, "ClusterJob": object, "Gres": str}
+    return get_type_hints(cls, localns=dict(ChainMap(local, *all_of("NAMES"))))
 
 
 def _record(cls: type, anchors: Mapping[type, str]) -> str:

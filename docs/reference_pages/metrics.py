@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from jupyterhub_gpuspawner.extensions.records import metrics as promises
-from jupyterhub_gpuspawner.extensions.usage.metric import GpuUseCollector
 from jupyterhub_gpuspawner.hub.site import metrics
 
+from .of_extensions import all_of
 from .wording import code, markdown, table
 
 SUFFIX = {"counter": "_total"}
@@ -18,12 +18,11 @@ SUFFIX = {"counter": "_total"}
 
 def families() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
     """Name, kind, labels and meaning of each metric, in the order of the modules."""
-    for value in (*vars(metrics).values(), *vars(promises).values()):
-        if isinstance(value, MetricWrapperBase):
-            (family,) = value.describe()
-            yield family.name + SUFFIX.get(family.type, ""), family.type, value._labelnames, family.documentation
-    for gauge in (*metrics._GPUsInUse().describe(), *GpuUseCollector().describe()):
-        yield gauge.name, gauge.type, tuple(gauge._labelnames), gauge.documentation
+    core = [metric for metric in vars(metrics).values() if isinstance(metric, MetricWrapperBase)]
+    for collector in (*core, metrics._GPUsInUse(), *chain(*all_of("METRICS"))):
+        for family in collector.describe():
+            labels = collector._labelnames if isinstance(collector, MetricWrapperBase) else family._labelnames
+            yield family.name + SUFFIX.get(family.type, ""), family.type, tuple(labels), family.documentation
 
 
 def page() -> str:

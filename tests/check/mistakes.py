@@ -79,12 +79,6 @@ WHERE = (
 TEMPLATE = (
     "c.SlurmSpawner.batch_script = '#!/bin/bash\\n#SBATCH --partition={partition}\\n#SBATCH --uid={username}\\n{cmd}'"
 )
-COURSE = """name: Course
-instructors: [ada]
-roster: [alice]
-profile: {slug: nope}
-sessions: [{date: 2026-11-22, from: 9:00, to: 17:00}]
-"""
 
 LISTED = ", ".join(sorted(record.name for record in RECORDED.partitions if not record.hidden))
 
@@ -378,33 +372,6 @@ MISTAKES: dict[str, Mistake] = {
         "There is no such licence.",
         refusal="bad_license",
     ),
-    "servers that end before they are idle": Mistake(
-        one('"partition": "gpu", "gpus": 1, "time": "1:00:00"', '"idle": {"gpu": "4h", "action": "stop"}'),
-        "warn  profile g: idle.gpu: servers count as idle after 4 h, and their jobs end after 1 h. Set a shorter "
-        "time, or a longer slurm.time. [idle-too-long]",
-        "starts now, 8 of 22 GPUs free",
-    ),
-    "servers that are looked at too rarely for their idle policy": Mistake(
-        one('"partition": "gpu", "gpus": 1, "time": "8:00:00"', '"idle": {"action": "stop", "keep": {"by": "2min"}}'),
-        "warn  profile g: idle: a time of 2 min is shorter than the 5 min between two summaries of use: warnings and "
-        "stops come late by up to that, and Keep may gain nothing. Set c.GPUSlurmSpawner.usage_interval to 12 s or "
-        "less, or longer times. [idle-too-fine]",
-        "starts now, 8 of 18 GPUs free",
-    ),
-    "a site that looks too rarely for its idle policy": Mistake(
-        one('"partition": "gpu", "gpus": 1, "time": "8:00:00"'),
-        "warn  c.GPUSlurmSpawner.idle: a time of 10 min is shorter than the 50 min between two summaries of use: "
-        "warnings and stops come late by up to that, and Keep may gain nothing. Set c.GPUSlurmSpawner.usage_interval "
-        "to 60 s or less, or longer times. [idle-too-fine]",
-        "starts now, 8 of 18 GPUs free",
-        settings="c.GPUSlurmSpawner.usage_interval = 300; c.GPUSlurmSpawner.idle = {'action': 'stop'}",
-    ),
-    "servers that cannot be extended": Mistake(
-        one('"partition": "gpu", "time": "1-0"', '"extend": {"by": "1h"}'),
-        "warn  profile g: extend: no server can be extended: its time limit is already MaxTime of partition gpu. Set "
-        "a shorter slurm.time, or take extend out of the profile. [extend-too-long]",
-        "starts now, 87 of 96 cores free",
-    ),
     "a time limit of minutes meant in hours": Mistake(
         one('"partition": "gpu", "time": "8:00"'),
         "warn  profile g: slurm.time: the time limit is 8 min; did you mean 8 h? Write 8:00:00 for hours. "
@@ -420,23 +387,6 @@ MISTAKES: dict[str, Mistake] = {
         "WRONG profile g: allow.until: the profile is offered from 1 Jan 2027 until 1 Dec 2026, which is never. "
         "Correct one of the dates. [profile-never]",
         "it is available from 1 Jan 2027",
-    ),
-    "no folder of courses": Mistake(
-        one('"partition": "gpu"'),
-        "WRONG c.GPUProfilesSpawner.courses_dir: /no/such/folder: the folder cannot be read: No such file or "
-        "directory. Create the folder, or correct the setting or the names in it. [course-folder]",
-        settings="c.GPUProfilesSpawner.courses_dir = '/no/such/folder'",
-    ),
-    "a course with a profile that does not exist": Mistake(
-        one('"partition": "gpu"'),
-        "WRONG course ml: ml.yaml:4: profile.slug: there is no profile nope. `gpuspawner course check ml` tells "
-        "more. [course-session]",
-        files={"courses/ml.yaml": COURSE},
-    ),
-    "a profile for a course that is not there": Mistake(
-        one('"partition": "gpu"', '"courses": ["ml", "mn"]'),
-        "warn  profile g: courses: there is no course mn. Courses are: ml. [course-unknown]",
-        files={"courses/ml.yaml": COURSE.replace("nope", "g").replace("2026", "2025")},
     ),
     "a user whom Slurm refuses": Mistake(
         one('"partition": "gpu"'),
@@ -459,13 +409,5 @@ MISTAKES: dict[str, Mistake] = {
         "or name one that admits the user. [trial-refused]",
         options=Options("games"),
         trial=WillRun(RECORDED.taken_at + 1e10, ("g1",), 1, "gpu"),
-    ),
-    "fewer seats than people": Mistake(
-        one('"partition": "gpu", "gpus": 1, "gpu_type": "v100", "cpus": 1, "memory": "2G"'),
-        "warn  profile g: By estimate 1 of 50 start. Not available: g2 (reserved for ml-hpc-0). Request less for each, "
-        "or let fewer people start at once. [seats-few]",
-        "starts now, 1 of 8 V100 free",
-        settings="c.Spawner.start_timeout = 300",
-        options=Options(people=50),
     ),
 }

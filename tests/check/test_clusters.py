@@ -19,7 +19,6 @@ from jupyterhub_gpuspawner.check.run_as import check_prefix
 from jupyterhub_gpuspawner.check.slurm import check_slurm
 from jupyterhub_gpuspawner.check.submit import check_submit
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.extensions.courses.checks import check_courses
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.check.sites import HEAD, RecordedClient, context, findings_in
 from tests.cli.runner import run
@@ -227,33 +226,6 @@ def test_commands_are_tried_as_a_user_on_each_cluster(tmp_path: Path) -> None:
     assert sorted((tmp_path / "asked").read_text().split()) == [
         *["/etc/cedar/slurm.conf"] * 3,
         *["/etc/juniper/slurm.conf"] * 3,
-    ]
-
-
-def test_a_course_is_checked_where_its_profile_is(tmp_path: Path) -> None:
-    """What is found of it is of no cluster: the sentence names one; a silent one concerns its own courses alone."""
-    courses = tmp_path / "courses"
-    courses.mkdir()
-    for name, choice in (("first", "a"), ("next", "b")):
-        (courses / f"{name}.yaml").write_text(
-            f"{{name: {name}, instructors: root, roster: root, profile: {{slug: one, options: {{where: {choice}}}}}, "
-            "zone: UTC, sessions: [{date: 2999-03-04, from: '9:00', to: '12:00', reservation: ml}]}"
-        )
-    lines = f"{TWO}{BOTH}c.GPUProfilesSpawner.courses_dir = {str(courses)!r}"
-
-    async def sentences() -> list[tuple[str, str, str]]:
-        contexts = await contexts_of(load_site(configuration(tmp_path, lines)))
-        snapshot = replace(recorded_snapshot("22.05"), reservations=())
-        with_snapshots = [replace(context, others={"juniper": snapshot, "cedar": None}) for context in contexts]
-        with_snapshots[0] = replace(with_snapshots[0], client=RecordedClient(), snapshot=snapshot)  # type: ignore[arg-type]
-        return [
-            (finding.cluster, finding.where, finding.text)
-            for finding in await findings_of_all(with_snapshots, (check_courses,))
-        ]
-
-    assert asyncio.run(sentences()) == [
-        ("", "course first", "There is no reservation ml on juniper."),
-        ("", "course next", "Slurm on cedar does not respond, so no seats are counted."),
     ]
 
 

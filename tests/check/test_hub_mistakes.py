@@ -17,12 +17,11 @@ from jupyterhub_gpuspawner.check import hub, machine, run, run_as, settings, slu
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Options, Severity
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.extensions.more_time import checks
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import hub_mark
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition
-from tests.check.test_right_configurations import of_demo, of_docs, of_tutorial, of_workshop
+from tests.check.test_right_configurations import of_tutorial, of_workshop
 
 CONFIG = Path(__file__).parents[2] / "config"
 HERE = (
@@ -637,9 +636,9 @@ async def test_the_configuration_that_is_shipped_is_in_order(site: Path) -> None
     assert await alarms(site, text, options=Options(people=50)) == []
 
 
-@pytest.mark.parametrize("lines", [of_demo, of_docs, of_tutorial, of_workshop], ids=lambda lines: lines.__name__)
+@pytest.mark.parametrize("lines", [of_tutorial, of_workshop], ids=lambda lines: lines.__name__)
 async def test_the_configurations_that_are_shown_are_in_order(site: Path, lines: Callable[[Path], str]) -> None:
-    """Those of the guides, of the tutorial and of the workshop name no setting that does not exist."""
+    """Those of the tutorial and of the workshop name no setting that does not exist."""
     (site / "profiles").mkdir()
     text = lines(site / "profiles").replace("/no/such/folder", f"{site}/slurm")
 
@@ -740,45 +739,6 @@ async def test_a_setting_with_which_the_hub_exits_is_told_at_its_line(site: Path
         await alarms(site, BASE + lines)
 
     assert error.value.where == lines.partition(" ")[0]
-
-
-EXTENDED = """
-c.GPUProfilesSpawner.profiles[0]["extend"] = {"by": "1h"}
-c.GPUSlurmSpawner.extend_prefix = "sudo -n -u slurm"
-"""
-HUBS = {
-    "the default of both": ("", "socket.gethostname()", []),
-    "a name of its own": ("c.GPUSlurmSpawner.hub_name = 'jupyter'", "'jupyter'", []),
-    "a name that is computed": ("c.GPUSlurmSpawner.hub_name = 'jupyter'", "open('/etc/hub').read()", []),
-    "a script as it is shipped": (
-        "c.GPUSlurmSpawner.hub_name = 'jupyter'",
-        "socket.gethostname()",
-        [("head", "jupyter")],
-    ),
-    "another port": ("c.JupyterHub.hub_port = 8082", "socket.gethostname()", [("head", "head-8082")]),
-    "another port, with the old name": (
-        "c.JupyterHub.hub_bind_url = 'http://:8082'",
-        "'head'",
-        [("head", "head-8082")],
-    ),
-}
-
-
-@pytest.mark.parametrize(("lines", "of_script", "names"), HUBS.values(), ids=HUBS.keys())
-async def test_a_script_that_extends_the_servers_of_another_hub_is_said_to(
-    site: Path, monkeypatch: pytest.MonkeyPatch, lines: str, of_script: str, names: list[tuple[str, str]]
-) -> None:
-    """It runs, and would refuse each server of this hub; both names are told, and what to write."""
-    monkeypatch.setattr("socket.gethostname", lambda: "head")
-    commands(site, sudo="echo 'extend: the input is not a job id and a number of minutes' >&2; exit 1")
-    script = site / "libexec" / "extend"
-    script.write_text(script.read_text().replace("HUB = socket.gethostname()", f"HUB = {of_script}"))
-
-    assert await alarms(site, BASE + SCRIPTS + EXTENDED + lines, checks=(checks.check_extending,)) == [
-        f"warn  extend: FOLDER/libexec/extend extends the servers of a hub named {of!r}, and this one is named "
-        f"{name!r}, so no server can be extended. Write HUB = {name!r} in the script. [extend-fails]"
-        for of, name in names
-    ]
 
 
 async def test_nothing_is_run_as_a_user_whom_nobody_named(site: Path) -> None:

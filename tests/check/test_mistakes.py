@@ -53,13 +53,18 @@ def read_by_user(where: Context, mistake: Mistake) -> str:
     return status.availability.sentence if status.availability is not None else ""
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
-def test_a_mistake_is_found_before_a_user_reads_of_it(tmp_path: Path, mistake: Mistake) -> None:
+def assert_found(folder: Path, mistake: Mistake) -> None:
     """One finding that is not in order; the form's sentence, where it has one, is the user's side of it."""
-    where = site(tmp_path, mistake)
+    where = site(folder, mistake)
     alarms = [line(finding) for finding in findings_in(where) if finding.severity is not Severity.OK]
 
     assert (alarms, read_by_user(where, mistake)) == (
         [mistake.finding.replace("LISTED", LISTED)],
         mistake.sentence.replace("LISTED", LISTED),
     )
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_found_before_a_user_reads_of_it(tmp_path: Path, mistake: Mistake) -> None:
+    """Those of extensions are found by their own checks."""
+    assert_found(tmp_path, mistake)

@@ -1,10 +1,13 @@
-"""The fields of a course's file, and their JSON Schema."""
+"""The fields of a course's file, their JSON Schema, and the documents of courses."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from docs.reference_pages.document import Document
+from docs.reference_pages.profile import fields
+from jupyterhub_gpuspawner.extensions.courses import api, report
 from jupyterhub_gpuspawner.extensions.courses.book import NAMES_LIMIT
 from jupyterhub_gpuspawner.extensions.courses.course import (
     GROUPS_LIMIT,
@@ -20,10 +23,19 @@ from jupyterhub_gpuspawner.extensions.courses.course import (
 )
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule
 
-from .profile import fields
-
 NAME = "course.schema.json"
 MODELS = (Course, Instructors, Roster, ChosenProfile, SessionRule, ReservationRule, Materials)
+DOCUMENTS = (
+    Document(
+        "Courses document",
+        api.VERSION,
+        api.CoursesDocument,
+        also=((api.CourseSession, "`session_now` and `session_next` of a course."),),
+    ),
+    Document("Course document", api.VERSION, api.CourseDocument),
+    Document("Outcomes document", api.VERSION, api.OutcomesDocument),
+    Document("Course check document", report.VERSION, report.CheckDocument),
+)
 _TEXT = {"type": "string"}
 _PROFILE = {"$ref": "#/$defs/ChosenProfile"}
 _SHORT: dict[str, list[dict[str, Any]]] = {
@@ -79,3 +91,6 @@ def _with_single(part: Any) -> Any:
         many = {name: value for name, value in part.items() if name not in ("default", *about)}
         return {**about, "anyOf": [part["items"], many]}
     return {name: _with_single(value) for name, value in part.items() if name != "default" or isinstance(value, dict)}
+
+
+PAGES = {"course.md": page, NAME: schema}

@@ -1,4 +1,4 @@
-"""The events of sessions, their records, and the columns of an export."""
+"""The records of sessions, the columns of an export, and the metrics of what was said of starts."""
 
 from __future__ import annotations
 
@@ -6,40 +6,20 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-import yaml
+from prometheus_client.metrics import MetricWrapperBase
 
+from docs.reference_pages.wording import attribute_docs, code, markdown, table, type_in_words
+from jupyterhub_gpuspawner.extensions.records import metrics
 from jupyterhub_gpuspawner.extensions.records.export import COLUMNS
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.extensions.records.store import STEPS
-from jupyterhub_gpuspawner.hub.job.events import EVENTS, Kind
-from jupyterhub_gpuspawner.hub.job.stream import SCHEMAS
 
-from .wording import attribute_docs, code, markdown, table, type_in_words
+METRICS = tuple(metric for metric in vars(metrics).values() if isinstance(metric, MetricWrapperBase))
 
 
-def page() -> str:
-    """The page of session events and records."""
-    kinds = attribute_docs(Kind)
+def records() -> str:
+    """What is kept of a session, and what an export has."""
     parts = [
-        "# Sessions\n",
-        "A session is one start of a server as a Slurm job, with all that follows until it has ended. "
-        "[Keep records of sessions](../howto/session-records.md) says how to use this.\n",
-        "## Causes\n",
-        "Why a session ended. It is derived from the job's state in Slurm, from who asked for a stop, and from the "
-        "class of the error of a start that failed.\n",
-        table(("Cause", "Meaning"), [(code(kind.value), markdown(kinds[kind.name])) for kind in Kind]),
-        "## Events\n",
-        "Their schemas are in `jupyterhub_gpuspawner/hub/job/schemas`. JupyterHub's event log adds the time.\n",
-    ]
-    for event in EVENTS:
-        schema = yaml.safe_load((SCHEMAS / f"{event.NAME}.yaml").read_text("utf-8"))
-        rows = [(code(name), _type(about), about["description"]) for name, about in schema["properties"].items()]
-        parts += [
-            f"### {event.NAME}\n",
-            f"{code(schema['$id'])}: {schema['description'].partition(chr(10) * 2)[0].replace(chr(10), ' ')}\n",
-            table(("Field", "Type", "Meaning"), rows),
-        ]
-    parts += [
         f"## Record, version {len(STEPS) + 1}\n",
         "The columns of the table `sessions` in the SQLite file. `reasons` is a text with commas, `promises` is JSON, "
         "and `fault` belongs to `cause`. Asked for and granted amounts without a description are those of the "
@@ -50,11 +30,6 @@ def page() -> str:
         table(("Column", "Type", "Meaning"), [(code(c.name), c.kind, c.description) for c in COLUMNS]),
     ]
     return "\n".join(parts)
-
-
-def _type(about: dict[str, Any]) -> str:
-    json_type = about["type"]
-    return " or ".join(json_type) if isinstance(json_type, list) else str(json_type)
 
 
 def _columns() -> Iterator[tuple[str, str, str]]:
@@ -75,3 +50,6 @@ _HINTS: dict[str, Any] = {
     "tuple[str, ...]": str,
     "tuple[Promise, ...]": str,
 }
+
+
+PARTS = {"sessions.md": records}

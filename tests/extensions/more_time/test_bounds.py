@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.extensions.more_time.extending import NotExtended, Se
 from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
-from tests.release.stored import RELEASE
+from tests.extensions.together.stored import RELEASE
 from tests.snapshots import NOW, cluster, node, running, waiting
 
 HOUR = 3600

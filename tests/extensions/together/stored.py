@@ -1,7 +1,8 @@
-"""What this version stores and sends: ``python -m tests.release.stored`` writes it to ``tests/data/release-0.1``.
+"""What this version stores and sends, which ``python -m tests.extensions.together.stored`` writes to a folder.
 
-Later versions have to read these files; ``test_upgrade.py`` compares what they read with the values here. The files are
-written once more before 0.1.0 is released, and never after it: what a later version adds has a folder of its own.
+It is ``tests/data/release-0.1``. Later versions have to read these files; ``test_upgrade.py`` compares what they read
+with the values here. The files are written once more before 0.1.0 is released, and never after it: what a later version
+adds has a folder of its own.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ from jupyterhub_gpuspawner.wire.documents import (
     UsageSummary,
 )
 
-RELEASE = Path(__file__).parents[1] / "data" / "release-0.1"
+RELEASE = Path(__file__).parents[2] / "data" / "release-0.1"
 NOW = 1_795_600_000.0
 FAR = 4_000_000_000.0
 """Until then a message is shown."""

@@ -39,7 +39,7 @@ from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import PHASES
 from tests.docs.follow import PROXY, blocks, commands, section
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GENERATED = {FOLDER / name: text for name, text in rendered().items()}
 """The reference as ``scripts/docs`` writes it; whether it has been written here does not matter."""
 WRITTEN = sorted(

@@ -2,7 +2,7 @@
 
 ``stored.py`` has made the files of ``tests/data/release-0.1``, and has the values that they stand for. Somebody who
 renames a column, a field or a setting has to add a step that reads the former name. Only until 0.1.0 is released may
-the files be written anew instead: ``python -m tests.release.stored``.
+the files be written anew instead: ``python -m tests.extensions.together.stored``.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from jupyterhub_gpuspawner.hub.upkeep import read_slugs
 from jupyterhub_gpuspawner.placement.topology import load
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from tests.extensions.together import stored
+from tests.extensions.together.stored import RELEASE
 from tests.fixtures.databases import disposed
-from tests.release import stored
-from tests.release.stored import RELEASE
 
 
 @pytest.fixture

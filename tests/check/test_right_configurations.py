@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check.finding import Options, Severity
-from jupyterhub_gpuspawner.profiles.files import read_document
-from jupyterhub_gpuspawner.profiles.tuples import slug_of
+from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.slurm.client import AccountingNames
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.check.sites import HEAD, RecordedClient, context_in, findings_in
 from tests.hub.test_workshop import WORKSHOP
 from tests.snapshots import node
@@ -68,25 +65,6 @@ def of_config(folder: Path) -> str:
     return f"{settings}{database}c.GPUSlurmSpawner.req_homedir = '/home/{{username}}'\n"
 
 
-def of_demo(_folder: Path) -> str:
-    """The profiles of the demo."""
-    return f"{HEAD}{ALLOWS}c.GPUProfilesSpawner.profiles_dir = '{ROOT}/jupyterhub_gpuspawner/demo/profiles'\n"
-
-
-def of_docs(folder: Path) -> str:
-    """The profiles of the guides; those that are shown twice have the same name."""
-    profiles: dict[str, str] = {}
-    for page in sorted((ROOT / "docs" / "howto").glob("*.md")):
-        for text in YAML.findall(page.read_text()):
-            document = read_document(text).value
-            if isinstance(document, dict) and "display_name" in document:
-                profiles[document.get("slug") or slug_of(document["display_name"])] = text
-    for slug, text in profiles.items():
-        (folder / f"{slug}.yaml").write_text(text)
-    assert len(profiles) > 10
-    return f"{HEAD}{ALLOWS}{GROUPS}c.GPUProfilesSpawner.profiles_dir = {str(folder)!r}\n"
-
-
 def of_tutorial(_folder: Path) -> str:
     """The configuration of the first tutorial."""
     page = (ROOT / "docs" / "tutorial" / "first-hub.md").read_text()
@@ -101,48 +79,24 @@ def of_workshop(_folder: Path) -> str:
 
 RIGHT: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "config": (of_config, []),
-    # on purpose: somebody can watch a server end, and another one become idle
-    "demo": (of_demo, ["time-doubtful", "idle-too-fine"]),
-    "docs": (of_docs, []),
     "tutorial": (of_tutorial, []),
     "workshop": (of_workshop, ["template-mended"] * 3),
 }
 
 
-@pytest.mark.parametrize(("lines", "warnings"), RIGHT.values(), ids=RIGHT.keys())
-def test_a_right_configuration_causes_no_alarm(
-    tmp_path: Path, lines: Callable[[Path], str], warnings: list[str]
-) -> None:
-    """No error, and no warning but those that are true: of options that Slurm no longer accepts."""
-    config = tmp_path / "jupyterhub_config.py"
-    config.write_text(lines(tmp_path))
+def assert_no_alarm(folder: Path, lines: Callable[[Path], str], warnings: list[str]) -> None:
+    """No error, and no warning but those that are true."""
+    config = folder / "jupyterhub_config.py"
+    config.write_text(lines(folder))
     findings = findings_in(context_in(config, snapshot=cluster(), client=RecordedClient(accounting=ACCOUNTING)))
 
     assert [finding.code for finding in findings if finding.severity is not Severity.OK] == warnings
     assert "profile" in [finding.code for finding in findings]
 
 
-def test_slurm_is_asked_as_each_profiles_own_people(tmp_path: Path) -> None:
-    """Two profiles for two groups: Slurm is asked about each profile as those who may use it."""
-    profiles = [
-        {
-            "display_name": name,
-            "slug": name,
-            "allow": {"users": users},
-            "slurm": {"partition": "batch", "time": "1:00:00"},
-        }
-        for name, users in (("first", PARTICIPANTS[:2]), ("second", PARTICIPANTS[2:4]))
-    ]
-    config = tmp_path / "jupyterhub_config.py"
-    config.write_text(
-        f"{HEAD}c.JupyterHub.db_url = 'sqlite:///{tmp_path}/hub.sqlite'\n"
-        f"c.GPUProfilesSpawner.profiles = {profiles!r}\nc.Spawner.start_timeout = 300\n"
-    )
-    client = RecordedClient(accounting=ACCOUNTING, trial=WillRun(MORNING.timestamp(), ("c1",), 1, "batch"))
-    site = context_in(config, snapshot=cluster(), client=client, options=Options(people=2))
-
-    assert [(finding.where, finding.text) for finding in findings_in(site) if finding.code.startswith("seats")] == [
-        ("profile first", "2 people could start now, by estimate"),
-        ("profile second", "2 people could start now, by estimate"),
-    ]
-    assert len(client.tried) == 4
+@pytest.mark.parametrize(("lines", "warnings"), RIGHT.values(), ids=RIGHT.keys())
+def test_a_right_configuration_causes_no_alarm(
+    tmp_path: Path, lines: Callable[[Path], str], warnings: list[str]
+) -> None:
+    """Warnings are of options that Slurm no longer accepts."""
+    assert_no_alarm(tmp_path, lines, warnings)
