@@ -162,7 +162,7 @@ class Reconciliation:
                 continue  # the job's owner has copied this comment
             job_ids.add(job.job_id)
             if job.job_id not in self._foreign:
-                metrics.foreign_job(cluster=self._site.cluster)
+                metrics.FOREIGN.labels(self._site.cluster).inc()
                 get_logger().warning(
                     "Job %s (%s) carries this hub's mark, and this hub's database has no record of its start: another "
                     "copy of this hub submitted it. It is not cancelled.",
@@ -174,7 +174,7 @@ class Reconciliation:
         log, job = get_logger(), orphan.job
         if orphan.job_id not in self._failed:
             log.warning("Job %s (%s) belongs to no server: cancelling it", orphan.job_id, job.tag or job.name)
-            metrics.lost_job("orphan", cluster=self._site.cluster)
+            metrics.LOST.labels(self._site.cluster, "orphan").inc()
         identity = JobIdentity(owner=job.user, uid=job.uid, tag=job.tag, name=job.name)
         try:
             await self._site.cancellation(orphan.start.user, identity)(orphan.job_id)

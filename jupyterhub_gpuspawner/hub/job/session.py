@@ -190,7 +190,8 @@ class Life:
         self.session = replace(session, served=True)
         times = stages(reached, self.clock())
         if times is not None:
-            metrics.observe_stages(session.cluster, session.profile, *times)
+            for stage, seconds in zip(("queue", "start", "ready"), times, strict=True):
+                metrics.STAGES.labels(session.cluster, session.profile, stage).observe(seconds)
         queue, start, ready = times or (None, None, None)
         self.stream.publish(
             Ready(

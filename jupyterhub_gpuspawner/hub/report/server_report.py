@@ -297,7 +297,7 @@ class ServerReport:
             self._log.warning("The node of %s reports: %s", log_name(self._spawner), problem)
         if report.door.seen == "taken" and not self.port_taken:
             self.port_taken = True
-            metrics.port_lost("taken", cluster=self._spawner.cluster)
+            metrics.PORTS.labels(self._spawner.cluster, "taken").inc()
 
     def _redirect(self, port: int) -> None:
         """Have the hub use another port (0: none), and the proxy too if it has a route to the server."""
@@ -308,7 +308,7 @@ class ServerReport:
             self.port,
             f"port {port}" if port else "that another process has it",
         )
-        metrics.port_lost("moved", cluster=spawner.cluster)
+        metrics.PORTS.labels(spawner.cluster, "moved").inc()
         if spawner.server is not None and spawner.server.port == self.port:
             spawner.server.port = port
         in_background(self._reroute(port))

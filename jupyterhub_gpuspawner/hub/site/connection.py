@@ -159,7 +159,7 @@ class UnreadRecords:
         while len(self._logged) > REMEMBERED:
             del self._logged[next(iter(self._logged))]
         for record in new:
-            metrics.unread_record(record.kind, cluster=self._cluster)
+            metrics.UNREAD.labels(self._cluster, record.kind).inc()
         if new:
             named = ", ".join(_named(record) for record in new[:NAMED])
             more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
@@ -236,6 +236,14 @@ def cluster_at(at: Location) -> Cluster:
     return clusters[at]
 
 
+def count_command(cluster: str, command: str, seconds: float, status: int | None) -> None:
+    """Count a command that ended with this exit status after so many seconds; None if it was given up."""
+    if status is not None:
+        metrics.COMMANDS.labels(cluster, command).observe(seconds)
+    if status != 0:
+        metrics.FAILURES.labels(cluster, command, "silent" if status is None else "refused").inc()
+
+
 def _new_cluster(at: Location) -> Cluster:
     metrics.export_zeros(at.name)
     installation = Installation(
@@ -246,7 +254,7 @@ def _new_cluster(at: Location) -> Cluster:
         query_prefix=at.query_prefix,
         timeout=at.timeout,
         limit=COMMANDS_AT_A_TIME,
-        observe=partial(metrics.slurm_command, cluster=at.name),
+        observe=partial(count_command, at.name),
     )
     log = logging.getLogger(f"{get_logger().name}.{at.name}" if at.name else get_logger().name)
     client = SlurmClient(installation, report=UnreadRecords(log, cluster=at.name).report)

@@ -25,47 +25,45 @@ TYPES_AT_MOST = 20
 TYPE_LENGTH = 60
 """Characters of a GPU type that are kept."""
 
-_STAGES = Histogram(
+STAGES = Histogram(
     "gpuspawner_spawn_stage_seconds",
     "Seconds of a start: queue (until Slurm started the job), start (until its report), ready (until it responds).",
     ["cluster", "profile", "stage"],
     buckets=(0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600, 48 * 3600),
 )
-_COMMANDS = Histogram(
+COMMANDS = Histogram(
     "gpuspawner_slurm_command_seconds",
     "Duration of Slurm commands in seconds; commands that timed out are counted only as failures.",
     ["cluster", "command"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
-_FAILURES = Counter(
+FAILURES = Counter(
     "gpuspawner_slurm_failures",
     "Slurm commands without an answer (silent) or with an exit status other than 0 (refused).",
     ["cluster", "command", "how"],
 )
-_ADOPTED = Counter(
+ADOPTED = Counter(
     "gpuspawner_servers_adopted",
     "Servers resumed by a restarted hub, by their state.",
     ["cluster", "state"],
 )
-_UNREAD = Counter(
+UNREAD = Counter(
     "gpuspawner_slurm_unread_records",
     "Records of Slurm's answers with a field that was not understood, each counted once: jobs, nodes, partitions, "
     "reservations. The rest of the answer is used.",
     ["cluster", "kind"],
 )
-_LOST = Counter(
+LOST = Counter(
     "gpuspawner_jobs_without_server",
     "Jobs without a server that were found and cancelled, by cause.",
     ["cluster", "how"],
 )
-
-_FOREIGN = Counter(
+FOREIGN = Counter(
     "gpuspawner_jobs_of_another_copy",
     "Jobs with this hub's mark and no start in its database, left running: another copy of this hub submitted them.",
     ["cluster"],
 )
-
-_PORTS = Counter(
+PORTS = Counter(
     "gpuspawner_ports_lost",
     "Servers whose port another process used: taken before the server listened, or moved after it had reported.",
     ["cluster", "when"],
@@ -75,68 +73,20 @@ _PORTS = Counter(
 def export_zeros(cluster: str) -> None:
     """Export the counters of a cluster that may stay at zero for long."""
     for kind in ("job", "node", "partition", "reservation"):
-        _UNREAD.labels(cluster, kind)
+        UNREAD.labels(cluster, kind)
     for state in ("running", "starting"):
-        _ADOPTED.labels(cluster, state)
+        ADOPTED.labels(cluster, state)
     for how in ("start given up", "sbatch unanswered", "orphan"):
-        _LOST.labels(cluster, how)
+        LOST.labels(cluster, how)
     for when in ("taken", "moved"):
-        _PORTS.labels(cluster, when)
-    _FOREIGN.labels(cluster)
+        PORTS.labels(cluster, when)
+    FOREIGN.labels(cluster)
 
 
 export_zeros("")
 
 SERVERS: WeakSet[Spawner] = WeakSet()
 """Every server that has watched a job."""
-_RESTORED: WeakSet[object] = WeakSet()
-"""Servers that were read from the database and are not yet known to be there."""
-
-
-def observe_stages(cluster: str, profile: str, queue: float, start: float, ready: float) -> None:
-    """Observe the stages of a start, in seconds, when its server answers; others are not counted."""
-    for stage, seconds in (("queue", queue), ("start", start), ("ready", ready)):
-        _STAGES.labels(cluster, profile, stage).observe(seconds)
-
-
-def slurm_command(command: str, seconds: float, status: int | None, *, cluster: str = "") -> None:
-    """Observe a Slurm command that ended with this exit status after so many seconds; None if it was given up."""
-    if status is not None:
-        _COMMANDS.labels(cluster, command).observe(seconds)
-    if status != 0:
-        _FAILURES.labels(cluster, command, "silent" if status is None else "refused").inc()
-
-
-def unread_record(kind: str, *, cluster: str = "") -> None:
-    """Count a record of this kind that was not understood; call it once for each record."""
-    _UNREAD.labels(cluster, kind).inc()
-
-
-def restored(server: object) -> None:
-    """Remember a server that a hub which has just started has read from its database."""
-    _RESTORED.add(server)
-
-
-def adopted(server: Spawner, state: str) -> None:
-    """Count a restored server as ``running`` or ``starting``, once; other servers are not counted."""
-    if server in _RESTORED:
-        _RESTORED.discard(server)
-        _ADOPTED.labels(server.cluster, state).inc()
-
-
-def lost_job(how: str, *, cluster: str = "") -> None:
-    """Count a job without a server that is being cancelled; ``how`` it lost its server."""
-    _LOST.labels(cluster, how).inc()
-
-
-def foreign_job(*, cluster: str = "") -> None:
-    """Count a job that another copy of this hub has submitted."""
-    _FOREIGN.labels(cluster).inc()
-
-
-def port_lost(when: str, *, cluster: str = "") -> None:
-    """Count a server's port that another process had: ``taken`` during the start, or ``moved`` afterwards."""
-    _PORTS.labels(cluster, when).inc()
 
 
 class _GPUsInUse(Collector):

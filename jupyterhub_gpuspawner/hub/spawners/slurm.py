@@ -114,6 +114,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         """The start that a hub before this one has kept, until another one begins or it is given up."""
         self._groups: frozenset[str] = frozenset()
         """The user's groups when overrides of groups were applied; none where none was."""
+        self._taken_up = True
+        """False for a server of the database that is not yet known to be there."""
         self._ended_job = ""
         """The id of the last job whose end was noticed."""
         self.server_extensions = extensions_for(self).with_server(self)
@@ -579,7 +581,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
     async def _resume(self) -> None:
         """The rest of a start that a restart of the hub interrupted."""
         self.log.info("Job %s of %s was starting when the hub ended: taking it up", self._log_job, self._log_name)
-        metrics.adopted(self, "starting")
+        self.count_adopted("starting")
         try:
             await self._until_ready()
         except GPUSpawnerError as error:
@@ -636,7 +638,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         return int(code) if code.isdigit() and int(code) else 1
 
     def _lives(self, status: Job | None) -> None:
-        metrics.adopted(self, "running")
+        self.count_adopted("running")
         runs = status is not None and status.phase in (Phase.RUNNING, Phase.ENDING)
         if runs and self.pending != "spawn" and self.watch.served_at is None:
             self.watch.served_at = 0.0  # it ran already when this hub process began
@@ -722,8 +724,14 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
             part.load(state)
         self.ending = endings.stored_ending(state)
         if self.job_id:  # JupyterHub loads the state of a new spawner, too
-            metrics.restored(self)
+            self._taken_up = False
             metrics.SERVERS.add(self)
+
+    def count_adopted(self, state: str) -> None:
+        """Count a server that this hub has read from its database, once it is known to be there."""
+        if not self._taken_up:
+            self._taken_up = True
+            metrics.ADOPTED.labels(self.cluster, state).inc()
 
     def _load_cluster(self, stored: object) -> None:
         """Be on the cluster of a stored server, by today's settings, or where the hub names it no more, by its own."""

@@ -212,7 +212,7 @@ async def without_jobs(
                 if job_id not in found:
                     found.add(job_id)
                     get_logger().warning("Job %s (%s) has lost its start: cancelling it", job_id, identity.tag)
-                    metrics.lost_job("orphan", cluster=cluster.name)
+                    metrics.LOST.labels(cluster.name, "orphan").inc()
                 await cancel[identity](job_id)
         except SlurmUnavailable as error:
             on_silence(error)
@@ -255,7 +255,7 @@ async def _cancel_when_submitted(
         await _search(cluster, job, cancel, failed.searches)
     else:
         get_logger().info("The start of %s was cancelled: cancelling job %s", job.tag, job_id)
-        metrics.lost_job("start given up", cluster=cluster.name)
+        metrics.LOST.labels(cluster.name, "start given up").inc()
         await cancel_surely(cluster, job_id, cancel)
 
 
@@ -270,7 +270,7 @@ async def _search(cluster: Cluster, job: BatchJob, cancel: Cancel, questions: in
             questions -= 1
             for job_id in jobs:
                 get_logger().warning("sbatch failed, but created job %s (%s): cancelling it", job_id, job.tag)
-                metrics.lost_job("sbatch unanswered", cluster=cluster.name)
+                metrics.LOST.labels(cluster.name, "sbatch unanswered").inc()
                 await cancel_surely(cluster, job_id, cancel)
             if jobs:
                 return

@@ -14,10 +14,12 @@ from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.events import Stage
 from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.site.connection import UnreadRecords, count_command
 from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import Unread
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.fixtures.hubs import COMMAND, StartHub, scrape
 from tests.hub.start.test_submission import Slurm, settle, submission_task
@@ -221,7 +223,7 @@ def test_only_a_server_with_a_job_from_before_the_restart_is_adopted(state: dict
     spawner, labels = GPUSlurmSpawner(), {"cluster": "", "state": "running"}
     before = REGISTRY.get_sample_value("gpuspawner_servers_adopted_total", labels) or 0.0
     spawner.load_state(state)
-    metrics.adopted(spawner, "running")
+    spawner.count_adopted("running")
     metrics.SERVERS.discard(spawner)
 
     assert (REGISTRY.get_sample_value("gpuspawner_servers_adopted_total", labels) or 0.0) - before == counted
@@ -243,10 +245,10 @@ def test_what_happens_on_a_cluster_is_counted_there() -> None:
     before = counts("")
     metrics.export_zeros("cedar")
     at_first = counts("cedar")
-    metrics.slurm_command("squeue", 10.0, None, cluster="cedar")
-    metrics.unread_record("job", cluster="cedar")
-    metrics.lost_job("orphan", cluster="cedar")
-    metrics.foreign_job(cluster="cedar")
-    metrics.port_lost("taken", cluster="cedar")
+    count_command("cedar", "squeue", 10.0, None)
+    UnreadRecords(cluster="cedar").report([Unread("job", "7", "state")])
+    metrics.LOST.labels("cedar", "orphan").inc()
+    metrics.FOREIGN.labels("cedar").inc()
+    metrics.PORTS.labels("cedar", "taken").inc()
 
     assert (at_first, counts("cedar"), counts("")) == ([None, *[0.0] * 4], [1.0] * 5, before)
