@@ -21,7 +21,6 @@ from weakref import WeakSet
 
 import jupyterhub.spawner
 from jinja2 import Environment
-from jupyter_events.logger import EventLogger
 from jupyterhub import orm, roles
 from jupyterhub._data import DATA_FILES_PATH
 from jupyterhub.app import JupyterHub
@@ -424,12 +423,6 @@ def spawn_exception(message: str, *, reason: str, status_code: int, html: str, d
         failure = make(message, reason=reason, message_html=html, status_code=status_code)
     vars(failure).update(jupyterhub_message=text, jupyterhub_html_message=html)
     return failure
-
-
-def event_log(app: JupyterHub) -> EventLogger:
-    """Return the hub's event log, which it has made before it sets up its handlers."""
-    log: EventLogger = app.eventlog
-    return log
 
 
 # Whether the hub of this process has been set up with this package, as :mod:`.registration` records it.

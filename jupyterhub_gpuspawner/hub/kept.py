@@ -26,8 +26,8 @@ from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import Stage, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, log_name
 from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED

@@ -35,7 +35,7 @@ FAULTS = (
 )
 """What keeps a job from running its server, as the job reports it: see :class:`~.documents.StartFailure`.
 
-The steps are those of the batch script, in its order. They are the fault of a :class:`~..hub.job.events.Cause`, too.
+The steps are those of the batch script, in its order. They are the fault of a :class:`~..hub.job.cause.Cause`, too.
 """
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)

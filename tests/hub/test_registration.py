@@ -17,7 +17,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.job import stream
+from jupyterhub_gpuspawner.hub.job.session import STREAM
 from jupyterhub_gpuspawner.hub.registration import UPKEEP, extensions_of_hub, register_templates
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -191,7 +191,7 @@ BEGUN = {
 
 async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a loop of its own, which no fault ends; those of extensions that are there."""
-    monkeypatch.setattr(stream.STREAM, "_subscribers", [])
+    monkeypatch.setattr(STREAM, "_subscribers", [])
     with hub_session() as session:
         config = Config(GPUProfilesSpawner={"courses_dir": str(tmp_path)})
         app = JupyterHub(config=config, spawner_class=GPUProfilesSpawner, db_url=f"sqlite:///{tmp_path}/hub.sqlite")

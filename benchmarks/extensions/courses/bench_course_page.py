@@ -24,8 +24,8 @@ from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.page import CourseFeed
 from jupyterhub_gpuspawner.extensions.courses.participants import participants_of
 from jupyterhub_gpuspawner.extensions.courses.view import CourseView, Tile, course_view
+from jupyterhub_gpuspawner.hub.job.cause import job_ended_in_start
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import job_ended_in_start
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server

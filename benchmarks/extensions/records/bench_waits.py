@@ -47,7 +47,7 @@ from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.extensions.records.keeper import LEARN_SECONDS, LEARNED
 from jupyterhub_gpuspawner.extensions.records.promises import Outcome, accuracy, learned, outcomes
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
-from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment
+from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.start.wait import Wait, expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient

@@ -47,8 +47,8 @@ from jupyterhub_gpuspawner.extensions.courses.participants import (
 )
 from jupyterhub_gpuspawner.extensions.courses.rights import SERVICE, GPUCourses
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Message, clean_text, messages_of
+from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
 from jupyterhub_gpuspawner.hub.site.database import in_batches, timestamp
 from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record, stop_server

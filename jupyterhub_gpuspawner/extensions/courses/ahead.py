@@ -31,8 +31,8 @@ from jupyterhub_gpuspawner.extensions.courses.rights import (
     people_of_hub,
     update_rights,
 )
+from jupyterhub_gpuspawner.hub.job.cause import Kind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, stop_record

@@ -26,8 +26,8 @@ from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, Span, State
 from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, idle_job
 from jupyterhub_gpuspawner.extensions.idle.times import RESTORED_SECONDS, IdleTime, IdleTimes
 from jupyterhub_gpuspawner.extensions.usage.use import Use, usage_of
+from jupyterhub_gpuspawner.hub.job.cause import Kind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back, timestamp

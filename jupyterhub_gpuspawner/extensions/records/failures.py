@@ -28,7 +28,7 @@ class Failures:
     cluster: str
     """The cluster's name; empty in a hub that names none."""
     fault: str
-    """That of :class:`~jupyterhub_gpuspawner.hub.job.events.Cause`."""
+    """That of :class:`~jupyterhub_gpuspawner.hub.job.cause.Cause`."""
     subject: str
     """The module or conda environment that the fault is about; empty where records do not have it."""
     profile: str

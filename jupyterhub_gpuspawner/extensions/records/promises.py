@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.estimate import Kind
 from jupyterhub_gpuspawner.extensions.records.waits import PastWait, PastWaits, past_waits
-from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment
+from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
 
 
 class Outcome(NamedTuple):

@@ -40,8 +40,8 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     site_of,
     statuses_of,
 )
+from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_error, words_of
-from jupyterhub_gpuspawner.hub.job.events import start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     SPAWN_PAGE_PARAMETERS,
     display_name,

@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.job.events import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
+from jupyterhub_gpuspawner.hub.job.cause import STOPS, Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.hub.job.log import JobLog, outgrew_memory
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exception

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
+from typing import Any
 from weakref import WeakSet
 
-from jupyterhub.spawner import Spawner
 from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -85,7 +85,7 @@ def export_zeros(cluster: str) -> None:
 
 export_zeros("")
 
-SERVERS: WeakSet[Spawner] = WeakSet()
+SERVERS: WeakSet[Any] = WeakSet()
 """Every server that has watched a job."""
 
 
@@ -110,7 +110,7 @@ class _GPUsInUse(Collector):
         )
 
 
-def gpus_in_use(servers: Iterable[Spawner]) -> dict[tuple[str, str, str], int]:
+def gpus_in_use(servers: Iterable[Any]) -> dict[tuple[str, str, str], int]:
     """Count the GPUs of servers whose job runs, by cluster, partition (from Slurm) and type (from their reports)."""
     tally: Tally[tuple[str, str, str]] = Tally()
     for server in servers:
@@ -130,7 +130,7 @@ def gpus_in_use(servers: Iterable[Spawner]) -> dict[tuple[str, str, str], int]:
     return dict(counts)
 
 
-def _partition(server: Spawner) -> str | None:
+def _partition(server: Any) -> str | None:
     """Return the partition in which the server's job runs, as Slurm names it; None unless it runs."""
     job: Job | None = server.watch.status
     placement: PlacementDocument | None = server.report.placement

@@ -32,9 +32,9 @@ from jupyterhub_gpuspawner.errors import (
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.extensions import carried_by, extensions_for, spawner_settings
 from jupyterhub_gpuspawner.hub.job import ending as endings
-from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment, Stage
+from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.log import JobLog
-from jupyterhub_gpuspawner.hub.job.session import Life
+from jupyterhub_gpuspawner.hub.job.session import Life, Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics

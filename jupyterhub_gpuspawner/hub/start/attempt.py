@@ -20,7 +20,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Estimate, Kind
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.job.events import Stage
+from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.start.wait import Wait
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_identity
 from jupyterhub_gpuspawner.slurm.reason import reason_name

@@ -16,7 +16,7 @@ from typing import Any
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, Estimate, Waits, as_planned, utc
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.job.events import Stage
+from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Line, line_of
 from jupyterhub_gpuspawner.hub.start.wait import expected_start, planned_start

@@ -17,8 +17,8 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 from jupyterhub_gpuspawner.cluster.estimate import Waits, as_planned
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
+from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, start_error, why_never
-from jupyterhub_gpuspawner.hub.job.events import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
 from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, reachable_address, resolved

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.cluster.estimate import (
     is_changed,
     not_before,
 )
-from jupyterhub_gpuspawner.hub.job.events import Promise, PromiseMoment
+from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
 from jupyterhub_gpuspawner.slurm.job import Job
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot

@@ -8,8 +8,8 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.courses.ahead import Step, Window, failure_of, next_step
 from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, Stage
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 TIMES, BY_HAND_TIMES = Window("2026-03-02", 3400.0, 1000.0), Window("2026-03-02")

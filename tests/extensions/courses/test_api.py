@@ -11,8 +11,8 @@ from jupyterhub_gpuspawner.extensions.courses.api import ActionRequest, CoursePe
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, Stage, participants_of
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 

@@ -42,8 +42,8 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     wish_of,
 )
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server

@@ -29,8 +29,8 @@ from jupyterhub_gpuspawner.extensions.courses.participants import (
     servers_of,
     totals,
 )
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.slurm.job import Job, Phase

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
 from tests.standins.session_events import NOON, PROMISES
 
 RECORD = SessionRecord(

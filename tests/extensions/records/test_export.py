@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.extensions.records.export import (
     traits_of,
 )
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
 from tests.extensions.records.a_record import RECORD
 from tests.standins.session_events import NOON
 

@@ -8,7 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.records.failures import failing_nodes, failures_of, never_started
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
 from tests.standins.session_events import NOON
 
 

@@ -38,7 +38,8 @@ from jupyterhub_gpuspawner.extensions.records.promises import Learned
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.records.waits import ENOUGH, PastWait, past_waits
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Placed, Promise, PromiseMoment, Stage
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
+from jupyterhub_gpuspawner.hub.job.session import Placed, Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from tests.fixtures.databases import hub_session
 from tests.standins.hub_spawner import HubSpawner
@@ -237,7 +238,7 @@ HUB = """
 import asyncio, logging, math, sys
 from types import SimpleNamespace
 from traitlets.config import Config
-from jupyterhub_gpuspawner.hub.job.stream import STREAM
+from jupyterhub_gpuspawner.hub.job.session import STREAM
 from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from tests.standins.session_events import LIFE

@@ -9,7 +9,7 @@ from jupyterhub_gpuspawner.extensions.records.keeper import FAILING_NODES
 from jupyterhub_gpuspawner.extensions.records.marks import marks_of
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
 
 
 def test_a_node_on_which_the_starts_of_several_people_failed_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,16 @@ from functools import reduce
 import pytest
 
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord, applied, lost
-from jupyterhub_gpuspawner.hub.job.events import (
+from jupyterhub_gpuspawner.hub.job.cause import (
     UNKNOWN,
     Cause,
     Kind,
     Stage,
     end_of_job,
     job_ended_in_start,
-    stages,
     start_failed,
 )
+from jupyterhub_gpuspawner.hub.job.session import stages
 from jupyterhub_gpuspawner.slurm.job import ENDS, End
 from tests.extensions.records.a_record import RECORD
 from tests.standins.session_events import COMMON, ENDED, LIFE, NOON, PLACED, PROMISES, READY, SUBMITTED, USAGE

@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.extensions.records.report import quantile, report
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, start_failed
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, start_failed
 from tests.extensions.records import a_record
 from tests.standins.session_events import NOON
 

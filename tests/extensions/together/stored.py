@@ -48,20 +48,9 @@ from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, M
 from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import (
-    Cause,
-    Ended,
-    Event,
-    Kind,
-    Placed,
-    Promise,
-    PromiseMoment,
-    Ready,
-    Stage,
-    Submitted,
-    Usage,
-)
+from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Promise, PromiseMoment, Ready, Submitted, Usage
 from jupyterhub_gpuspawner.hub.job.session import Session as ServerSession
 from jupyterhub_gpuspawner.hub.site.database import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner

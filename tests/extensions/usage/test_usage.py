@@ -18,7 +18,8 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
-from jupyterhub_gpuspawner.hub.job.events import Cause, Ended, Kind, Placed, Ready, Submitted, Usage
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
+from jupyterhub_gpuspawner.hub.job.session import Ended, Placed, Ready, Submitted, Usage
 from tests.fixtures.hubs import COMMAND, StartHub
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import (
     JOB_SILENT,
     TEXT_LIMIT,
@@ -31,7 +32,6 @@ from jupyterhub_gpuspawner.hub.job.ending import (
     stored_ending,
     words_of,
 )
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
+from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import UNKNOWN, Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.server.card import (
     ServerCard,

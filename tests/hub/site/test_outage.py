@@ -16,8 +16,8 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
+from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import ending_of, words_of
-from jupyterhub_gpuspawner.hub.job.events import start_failed
 from jupyterhub_gpuspawner.hub.site import database, outage
 from jupyterhub_gpuspawner.hub.site.outage import Outage
 from tests.fixtures.databases import hub_session

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tornado import web
 
+from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
-from jupyterhub_gpuspawner.hub.job.events import start_failed
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.slurm.reason import Words
 from tests.standins.hub_spawner import HubSpawner

@@ -15,8 +15,8 @@ import pytest
 from jupyterhub import orm
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.spawners import server as servers
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
-from jupyterhub_gpuspawner.hub.job.events import Stage
+from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.start.attempt import (
     AFTER_RESTART,
     Attempt,

@@ -15,8 +15,8 @@ from tornado.httputil import HTTPHeaders
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub import kept
+from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.hub.kept import KeptStarts, servers_with_kept_starts
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import KeptStart, Moment

@@ -14,7 +14,7 @@ import pytest
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, ChangeCause, expected
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.job.events import Stage
+from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.start import progress
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages
 from jupyterhub_gpuspawner.slurm.job import Job, Phase

@@ -14,8 +14,8 @@ from jupyterhub.objects import Server
 from jupyterhub.utils import AnyTimeoutError, random_port
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import ServerEnding, ending_of
-from jupyterhub_gpuspawner.hub.job.events import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
