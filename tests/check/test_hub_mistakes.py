@@ -16,7 +16,6 @@ import pytest
 from jupyterhub_gpuspawner.check import hub, machine, run, run_as, settings, slurm, trials
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Options, Severity
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import hub_mark
 from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config
@@ -730,15 +729,6 @@ async def test_a_hub_without_the_one_line_uses_nothing_of_this_package(site: Pat
         "server on its own machine. Set it to 'gpu-profiles'; if another file that loads this one sets it "
         "(load_subconfig), check that file. [spawner-class-missing]"
     ]
-
-
-@pytest.mark.parametrize("lines", ["c.GPUSessions.enabled = 'perhaps'", "c.GPUSessions.keep_sessions = 'ninety'"])
-async def test_a_setting_with_which_the_hub_exits_is_told_at_its_line(site: Path, lines: str) -> None:
-    """As the hub itself does when it starts."""
-    with pytest.raises(ConfigError) as error:
-        await alarms(site, BASE + lines)
-
-    assert error.value.where == lines.partition(" ")[0]
 
 
 async def test_nothing_is_run_as_a_user_whom_nobody_named(site: Path) -> None:

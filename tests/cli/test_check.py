@@ -148,14 +148,6 @@ REFUSED = {
         "c.SlurmSpawner.req_memory = 'lots'",
         "gpuspawner: c.SlurmSpawner.req_memory: 'lots' is not a valid amount of memory: ",
     ),
-    "a prefix without scripts": (
-        "c.GPUSlurmSpawner.extend_prefix = 'sudo -n -u slurm'",
-        "gpuspawner: c.GPUSlurmSpawner.extend_prefix: The script `extend` is in wrapper_dir, which is not set.",
-    ),
-    "a prefix with a field": (
-        "c.GPUSlurmSpawner.extend_prefix = 'sudo -n -u {username}'",
-        "gpuspawner: extend_prefix: 'sudo -n -u {username}' has a field, but the account is the same for all servers.",
-    ),
     "a name that Python does not know": (
         "c.Spawner.cmd = undefined_name",
         "jupyterhub_config.py: NameError: name 'undefined_name' is not defined",
@@ -178,7 +170,6 @@ def test_what_is_misspelt_is_said_before_its_consequence(tmp_path: Path) -> None
         "c.JupyterHub.spawner_class = 'gpu-profiles'\n"
         "c.GPUProfileSpawner.profiles = [{'display_name': 'G'}]\n"
         "c.JupyterHub.load_groups = ['course']\n"
-        "c.GPUSessions.keep_sessions = 'long'\n"
     )
     checked = run(tmp_path, lines, "check")
 
@@ -188,7 +179,6 @@ def test_what_is_misspelt_is_said_before_its_consequence(tmp_path: Path) -> None
             "c.GPUProfileSpawner: there is ",
             "There is no profile to offer. ",
             "c.JupyterHub.load_groups: The ",
-            "c.GPUSessions.keep_sessions: T",
         ],
     )
 
@@ -197,13 +187,13 @@ def test_all_faulty_profiles_are_said_at_once(tmp_path: Path) -> None:
     """With their fields; a setting of the same hub, too."""
     lines = (
         "c.GPUProfilesSpawner.profiles = [{'display_name': 'G', 'slurm': {'GPUs': 1}}, {'slurm': {'gres': 'gpu'}}]\n"
-        "c.GPUSessions.keep_sessions = 'long'\n"
+        "c.JupyterHub.load_groups = ['course']\n"
     )
     document = json.loads(run(tmp_path, f"{CONFIGURATION}{lines}", "check", "--json").stdout)
 
     assert [(finding["code"], finding["where"]) for finding in document["findings"]] == [
         ("configuration", "c.GPUProfilesSpawner.profiles[0].slurm.GPUs"),
-        ("configuration", "c.GPUSessions.keep_sessions"),
+        ("configuration", "c.JupyterHub.load_groups"),
         ("configuration", "c.GPUProfilesSpawner.profiles[1].display_name"),
     ]
 
@@ -223,54 +213,6 @@ def test_a_hub_without_profiles(tmp_path: Path) -> None:
     assert run(tmp_path, f"{lines}c.GPUSlurmSpawner.req_runtime = 'soon'\n", "check").stderr.startswith(
         "gpuspawner: c.GPUSlurmSpawner.req_runtime: 'soon' is not a valid time: "
     )
-
-
-EXTENDED = 'c.GPUProfilesSpawner.profiles += [{"display_name": "Long", "extend": {"by": "1h"}}]\n'
-SCRIPTS = {
-    "the script": (
-        "echo 'extend: the input is not a job id and a number of minutes' >&2; exit 1",
-        0,
-        "ok    extend: time limits are raised by `env A=1`",
-    ),
-    "another script": (
-        "exit 0",
-        1,
-        "WRONG extend: extend_prefix: The script `extend` does not run: no message. `gpuspawner files DIR --wrappers` "
-        "writes it; wrapper_dir is DIR/wrappers. Run it as an account that is not root. [extend-fails]",
-    ),
-    "sudo that refuses": (
-        "echo 'sudo: a password is required' >&2; exit 1",
-        1,
-        "WRONG extend: extend_prefix: extend was not run: sudo asks for a password (sudo: a password is required). "
-        "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers). [extend-fails]",
-    ),
-}
-
-
-@pytest.mark.slurm
-@pytest.mark.parametrize(("script", "code", "line"), SCRIPTS.values(), ids=SCRIPTS.keys())
-def test_whether_servers_can_be_extended(
-    tmp_path: Path, slurm_cluster: PrivateSlurm, script: str, code: int, line: str
-) -> None:
-    """Where a profile has `extend`, the script that raises time limits is tried without a job."""
-    (tmp_path / "extend").write_text(f"#!/bin/sh\n{script}\n")
-    (tmp_path / "extend").chmod(0o755)
-    settings = {"slurm_bin_dir": slurm_cluster.bin_dir, "extend_prefix": "env A=1", "wrapper_dir": str(tmp_path)}
-    settings["exec_prefix"] = ""  # the other scripts are not needed
-    lines = "".join(f"c.GPUSlurmSpawner.{name} = {value!r}\n" for name, value in settings.items())
-    checked = run(tmp_path, CONFIGURATION + EXTENDED + lines, "check", environment=slurm_cluster.environment)
-
-    findings = [row for row in checked.stdout.splitlines() if " extend: " in row]
-    assert (checked.exit_code, findings) == (code, [line])
-
-
-@pytest.mark.slurm
-def test_the_hubs_own_account_may_extend_servers(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
-    """Without `extend_prefix` that needs an operator, SlurmUser or root, as which this test runs."""
-    lines = CONFIGURATION + EXTENDED + slurm_of(slurm_cluster)
-    checked = run(tmp_path, lines, "check", environment=slurm_cluster.environment)
-
-    assert checked.stdout.splitlines()[-1] == "ok    extend: time limits are raised by root itself"
 
 
 @pytest.mark.slurm

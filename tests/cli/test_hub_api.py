@@ -9,11 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from jupyterhub_gpuspawner.cli.hub_api import Hub, hub_of
-from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.cli.options import table
-from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from tests.cli.runner import cli_runner
 
 ANSWERS = {
     "/ok": (200, b'{"messages": []}'),
@@ -90,61 +87,8 @@ def test_an_address_has_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
         hub_of("hub.example.org")
 
 
-COMMANDS = (("start", "deep"), ("stop", "deep"), ("message", "deep", "Hello"), ("extend", "deep"), ("report", "deep"))
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
-def test_without_a_token_nothing_is_asked(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says which variable is missing, and where a token comes from."""
-    monkeypatch.delenv("JUPYTERHUB_API_TOKEN", raising=False)
-
-    done = cli_runner().invoke(main, ["course", *words, "--hub", "http://127.0.0.1:1"])
-
-    assert done.exit_code == 1
-    assert done.stderr == (
-        "gpuspawner: JUPYTERHUB_API_TOKEN is not set. Make a token on the hub's page Token, and put it into this "
-        "environment variable.\n"
-    )
-
-
-@pytest.mark.parametrize("path", ["", "/", "/hub", "/hub/api", "/hub/api/"])
-def test_a_hub_that_does_not_answer_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address may be the hub's own, or that of its REST API, as servers have it in their environment."""
-    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret")
-    (port,) = free_ports(1)
-    monkeypatch.setenv("JUPYTERHUB_API_URL", f"http://127.0.0.1:{port}{path}")
-
-    done = cli_runner().invoke(main, ["course", "report", "deep"])
-
-    assert done.exit_code == 1
-    assert done.stderr == (
-        f"gpuspawner: The hub does not answer at http://127.0.0.1:{port}/hub/api/gpuspawner/courses/deep: "
-        "ConnectionError.\n"
-    )
-
-
 def test_a_report_has_aligned_columns_without_control_characters() -> None:
     """A failure's text comes from a node or a file, and must not control the terminal."""
     text = table([("USER", "FAULT"), ("ada", ""), ("train001", "No \x1b[2Jluck")])
 
     assert text.splitlines() == ["USER      FAULT", "ada", "train001  No [2Jluck"]
-
-
-WHOM = "Say to whom the message is, by one of --everybody, --user, --server, --profile, --cluster or --node."
-EITHER = "Give either a text or --withdraw."
-REFUSED = {
-    "to nobody": (["Hello"], WHOM),
-    "to two": (["Hello", "--node", "g1", "--everybody"], WHOM),
-    "without a text": (["--node", "g1"], EITHER),
-    "a text that is withdrawn": (["Hello", "--node", "g1", "--withdraw"], EITHER),
-}
-
-
-@pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_message_needs_a_text_and_people(words: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what is missing; the hub is not asked."""
-    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret")
-
-    done = cli_runner().invoke(main, ["message", *words, "--hub", "http://127.0.0.1:1"])
-
-    assert (done.exit_code, done.stderr) == (1, f"gpuspawner: {message}\n")

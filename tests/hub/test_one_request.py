@@ -254,16 +254,3 @@ def test_a_templates_variables_are_the_request(site: dict[str, str], slurm: dict
     names = {"runtime": "time", "nprocs": "cpus-per-task", "memory": "mem", "nnodes": "nodes"}
 
     assert variables == {name: options.get(names.get(name, name), "") for name in VARIABLES}
-
-
-@pytest.mark.parametrize(
-    ("site", "profile", "brought"),
-    [({}, {}, True), ({"lab_companion": False}, {}, False), ({}, {"lab": False}, False)],
-    ids=["by default", "not at this site", "not in this profile"],
-)
-def test_the_companion_of_jupyterlab_is_brought(site: dict[str, Any], profile: dict[str, Any], brought: bool) -> None:
-    """Site and profile may each leave it out."""
-    spawner = spawner_of(site, {"display_name": "P", **profile})
-    spawner.prepare(spawner.resolve({}))
-
-    assert ("Unpacking the companion of JupyterLab" in spawner.batch_job(SOMEBODY).script) is brought

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.more_time import checks
 from tests.check.mistakes import Mistake, one
 from tests.check.test_hub_mistakes import BASE, SCRIPTS, alarms, commands, site
 from tests.check.test_mistakes import assert_found
+from tests.cli.runner import run
+from tests.cli.test_check import CONFIGURATION, NO_SLURM, slurm_of
 
 __all__ = ["site"]  # the fixture
 
@@ -66,3 +69,71 @@ async def test_a_script_that_extends_the_servers_of_another_hub_is_said_to(
         f"{name!r}, so no server can be extended. Write HUB = {name!r} in the script. [extend-fails]"
         for of, name in names
     ]
+
+
+REFUSED = {
+    "a prefix without scripts": (
+        "c.GPUSlurmSpawner.extend_prefix = 'sudo -n -u slurm'",
+        "gpuspawner: c.GPUSlurmSpawner.extend_prefix: The script `extend` is in wrapper_dir, which is not set.",
+    ),
+    "a prefix with a field": (
+        "c.GPUSlurmSpawner.extend_prefix = 'sudo -n -u {username}'",
+        "gpuspawner: extend_prefix: 'sudo -n -u {username}' has a field, but the account is the same for all servers.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_prefix_with_which_the_hub_would_not_start(tmp_path: Path, lines: str, sentence: str) -> None:
+    """The message with which the hub would exit; Slurm is not queried."""
+    checked = run(tmp_path, f"{CONFIGURATION}{NO_SLURM}{lines}\n", "check")
+
+    assert (checked.exit_code, checked.stdout, sentence in checked.stderr) == (1, "", True)
+
+
+LONG = 'c.GPUProfilesSpawner.profiles += [{"display_name": "Long", "extend": {"by": "1h"}}]\n'
+TRIED = {
+    "the script": (
+        "echo 'extend: the input is not a job id and a number of minutes' >&2; exit 1",
+        0,
+        "ok    extend: time limits are raised by `env A=1`",
+    ),
+    "another script": (
+        "exit 0",
+        1,
+        "WRONG extend: extend_prefix: The script `extend` does not run: no message. `gpuspawner files DIR --wrappers` "
+        "writes it; wrapper_dir is DIR/wrappers. Run it as an account that is not root. [extend-fails]",
+    ),
+    "sudo that refuses": (
+        "echo 'sudo: a password is required' >&2; exit 1",
+        1,
+        "WRONG extend: extend_prefix: extend was not run: sudo asks for a password (sudo: a password is required). "
+        "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers). [extend-fails]",
+    ),
+}
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("script", "code", "line"), TRIED.values(), ids=TRIED.keys())
+def test_whether_servers_can_be_extended(
+    tmp_path: Path, slurm_cluster: PrivateSlurm, script: str, code: int, line: str
+) -> None:
+    """Where a profile has `extend`, the script that raises time limits is tried without a job."""
+    (tmp_path / "extend").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "extend").chmod(0o755)
+    settings = {"slurm_bin_dir": slurm_cluster.bin_dir, "extend_prefix": "env A=1", "wrapper_dir": str(tmp_path)}
+    settings["exec_prefix"] = ""  # the other scripts are not needed
+    lines = "".join(f"c.GPUSlurmSpawner.{name} = {value!r}\n" for name, value in settings.items())
+    checked = run(tmp_path, CONFIGURATION + LONG + lines, "check", environment=slurm_cluster.environment)
+
+    findings = [row for row in checked.stdout.splitlines() if " extend: " in row]
+    assert (checked.exit_code, findings) == (code, [line])
+
+
+@pytest.mark.slurm
+def test_the_hubs_own_account_may_extend_servers(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """Without `extend_prefix` that needs an operator, SlurmUser or root, as which this test runs."""
+    lines = CONFIGURATION + LONG + slurm_of(slurm_cluster)
+    checked = run(tmp_path, lines, "check", environment=slurm_cluster.environment)
+
+    assert checked.stdout.splitlines()[-1] == "ok    extend: time limits are raised by root itself"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -275,10 +275,12 @@ def test_settings_of_the_last_profile_do_not_stay() -> None:
     assert [settings(spawner, expected) for spawner in after] == [expected] * 3
 
 
-async def overridden(override: dict[str, Any], **fields: Any) -> Any:
-    """Return the spawner of a start for which JupyterHub has applied a group's overrides."""
+async def overridden(
+    override: dict[str, Any], *, site: Mapping[str, object] = MappingProxyType({}), **fields: Any
+) -> Any:
+    """Return the spawner of a start for which JupyterHub has applied a group's overrides to the site's settings."""
     overrides = {"all": {"groups": ["class"], "spawner_override": override}}
-    spawner: Any = spawner_of(Spawner={"group_overrides": overrides}, GPUSlurmSpawner={"idle": {"gpu": "90min"}})
+    spawner: Any = spawner_of(Spawner={"group_overrides": overrides}, GPUSlurmSpawner=dict(site))
     spawner.user = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="class")])
     await spawner.apply_group_overrides()
     spawner.prepare(request(**fields))
@@ -302,24 +304,14 @@ async def test_group_overrides_of_any_setting_reach_the_job() -> None:
 
 async def test_overrides_of_a_failed_start_do_not_stay() -> None:
     """The next start has those of the groups in which its user is then."""
-    override = {"req_partition": "gpu", "environment": {"A": "group"}, "idle": {"action": "stop"}}
+    override = {"req_partition": "gpu", "environment": {"A": "group"}}
     spawner = await overridden(override)
     spawner.clear_state()
     spawner.user.groups = []
     await spawner.apply_group_overrides()
     spawner.prepare(request())
 
-    assert settings(spawner, override) == {"req_partition": "", "environment": {}, "idle": {"gpu": "90min"}}
-
-
-async def test_a_group_override_of_a_table_is_merged_and_its_lack_of_effect_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The hub's policy for idle servers is the same for all servers of a profile."""
-    spawner = await overridden({"idle": {"action": "stop"}})
-
-    assert spawner.idle == {"gpu": "90min", "action": "stop"}
-    assert "c.Spawner.group_overrides: idle has no effect for a group. Set it in a profile." in caplog.text
+    assert settings(spawner, override) == {"req_partition": "", "environment": {}}
 
 
 async def test_a_group_override_that_is_not_valid_is_named() -> None:
