@@ -25,9 +25,10 @@ def page() -> str:
     rows = [
         (code(cls.__name__), code(cls.reason), str(cls.status_code), markdown(cls.__doc__)) for cls in error_classes()
     ]
-    rejections = [(code(pattern), code(field), ours) for pattern, field, ours in messages._REJECTIONS]
-    silent = [(code(row.pattern), row.ours, row.hint) for row in messages._NO_ANSWER]
-    sudo = [(code(row.pattern), row.ours, row.hint) for row in messages._SUDO]
+    known = messages.known_messages()
+    rejections = [(code(pattern), code(field), clause) for pattern, (field, clause) in known.rejections.items()]
+    silent = [(code(row.pattern), row.message, row.hint) for row in known.silences]
+    sudo = [(code(row.pattern), row.message, row.hint) for row in known.prefixes]
     return "\n".join(
         [
             "# Errors\n",

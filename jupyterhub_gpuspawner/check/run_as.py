@@ -24,8 +24,8 @@ from jupyterhub_gpuspawner.slurm.commands import (
     Installation,
     command_prefix,
 )
-from jupyterhub_gpuspawner.slurm.login_node import QUERY, LoginNodeUnreachable, is_remote, local_words, occurrences
-from jupyterhub_gpuspawner.slurm.messages import TimedOut, failure, last_line
+from jupyterhub_gpuspawner.slurm.login_node import QUERY, is_remote, local_words, occurrences
+from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, TimedOut, failure, last_line
 
 # The wrapper scripts that are installed in ``wrapper_dir``: there, executable, root's, and of this version.
 

@@ -28,12 +28,11 @@ from jupyterhub_gpuspawner.slurm.login_node import (
     FAILED,
     QUERY,
     SETTING,
-    LoginNodeUnreachable,
     command_line,
     is_remote,
     request,
 )
-from jupyterhub_gpuspawner.slurm.messages import TimedOut, failure, last_line
+from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, TimedOut, failure, last_line
 
 Observer = Callable[[str, float, int | None], None]
 

@@ -1,4 +1,4 @@
-"""A Slurm job: its state, what it was allocated, whose it is, and words for it. Pure.
+"""A Slurm job: its state, what it was allocated, whose it is, and words for it.
 
 :data:`PHASES` maps Slurm's job states to phases. A state that it does not contain is UNKNOWN, and a server whose job is
 in an UNKNOWN state is kept. Reasons are explained in :mod:`jupyterhub_gpuspawner.slurm.reason`.
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from jupyterhub_gpuspawner.slurm.reason import Words, meaning
+from jupyterhub_gpuspawner.slurm.reason import Words, meaning, table
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.words import duration, memory
 
@@ -49,6 +51,22 @@ class End(str, Enum):
     """The id now belongs to another job: slurmctld lost its state, or job ids started over."""
 
 
+ENDS: dict[str, End] = {
+    "BOOT_FAIL": End.NODE_FAILED,
+    "CANCELLED": End.CANCELLED,
+    "COMPLETED": End.FINISHED,
+    "DEADLINE": End.TIME_LIMIT,
+    "FAILED": End.FAILED,
+    "LAUNCH_FAILED": End.FAILED,
+    "NODE_FAIL": End.NODE_FAILED,
+    "OUT_OF_MEMORY": End.OUT_OF_MEMORY,
+    "PREEMPTED": End.PREEMPTED,
+    "RECONFIG_FAIL": End.FAILED,
+    "REVOKED": End.REVOKED,  # its sibling runs on another cluster of the federation
+    "TIMEOUT": End.TIME_LIMIT,
+}
+"""Slurm's state -> how the job ended, for every state whose phase is ENDED."""
+
 PHASES: dict[str, Phase] = {
     "PENDING": Phase.QUEUED,
     "REQUEUED": Phase.QUEUED,
@@ -64,36 +82,9 @@ PHASES: dict[str, Phase] = {
     "SUSPENDED": Phase.RUNNING,  # Slurm will resume it
     "COMPLETING": Phase.ENDING,
     "STAGE_OUT": Phase.ENDING,
-    "BOOT_FAIL": Phase.ENDED,
-    "CANCELLED": Phase.ENDED,
-    "COMPLETED": Phase.ENDED,
-    "DEADLINE": Phase.ENDED,
-    "FAILED": Phase.ENDED,
-    "LAUNCH_FAILED": Phase.ENDED,
-    "NODE_FAIL": Phase.ENDED,
-    "OUT_OF_MEMORY": Phase.ENDED,
-    "PREEMPTED": Phase.ENDED,
-    "RECONFIG_FAIL": Phase.ENDED,
-    "REVOKED": Phase.ENDED,  # its sibling runs on another cluster of the federation
-    "TIMEOUT": Phase.ENDED,
+    **dict.fromkeys(ENDS, Phase.ENDED),
 }
 """Slurm's state -> phase. What is not here is UNKNOWN."""
-
-ENDS: dict[str, End] = {
-    "BOOT_FAIL": End.NODE_FAILED,
-    "CANCELLED": End.CANCELLED,
-    "COMPLETED": End.FINISHED,
-    "DEADLINE": End.TIME_LIMIT,
-    "FAILED": End.FAILED,
-    "LAUNCH_FAILED": End.FAILED,
-    "NODE_FAIL": End.NODE_FAILED,
-    "OUT_OF_MEMORY": End.OUT_OF_MEMORY,
-    "PREEMPTED": End.PREEMPTED,
-    "RECONFIG_FAIL": End.FAILED,
-    "REVOKED": End.REVOKED,
-    "TIMEOUT": End.TIME_LIMIT,
-}
-"""Slurm's state -> how the job ended, for every state whose phase is ENDED."""
 
 
 def _word(state: str) -> str:
@@ -298,88 +289,31 @@ def parse_identity(document: object) -> JobIdentity | None:
     return JobIdentity(owner=owner, uid=uid, tag=tag, name=name)
 
 
-# Jobs in words.
+# Jobs in words, which stand in ``job.yaml``.
 
-_STATES_IN_WORDS = {
-    "SUSPENDED": "Slurm has suspended the job and will resume it.",
-    "STOPPED": "The job was stopped by a signal; it keeps its node.",
-    "RESIZING": "The job is running; Slurm is changing its size.",
-    "REQUEUE_HOLD": "Slurm requeued the job and holds it: it will not start until it is released.",
-    "SPECIAL_EXIT": "Slurm requeued the job and holds it: it will not start until it is released.",
-    "RESV_DEL_HOLD": "The job's reservation was deleted, and Slurm holds the job.",
-    "BOOT_FAIL": "The node of the job did not boot.",
-}
-_PHASES_IN_WORDS = {
-    Phase.STARTING: "Slurm is preparing {node} for the job.",
-    Phase.RUNNING: "The job is running{on}.",
-    Phase.ENDING: "The job is ending.",
-    Phase.UNKNOWN: "The job's state ({state}) is unknown to this hub, which keeps the server.",
-}
-_SEE_LOG = "The last lines of its log may say why. If they do not help, send them to {contact}."
-_ENDS_IN_WORDS: dict[End | None, Words] = {
-    None: Words("The job has ended."),
-    End.FINISHED: Words("The job has finished.", "The last lines of its log may say why."),
-    End.FAILED: Words("", _SEE_LOG),  # the sentence is made of the exit code
-    End.CANCELLED: Words("The job was cancelled.", "If you did not cancel it yourself, contact {contact}."),
-    End.TIME_LIMIT: Words(
-        "The job reached its time limit.",
-        "Your files are kept as you last saved them. Start again, with more time if you can choose it.",
-        "Give the profile more time.",
-    ),
-    End.OUT_OF_MEMORY: Words(
-        "The job exceeded its memory limit.",
-        "Start again with more memory if you can choose it, or work on less data at a time.",
-        "Give the profile more memory.",
-    ),
-    End.NODE_FAILED: Words(
-        "The node of the job failed.",
-        "This was not caused by you. Start again: Slurm uses another node if one is available.",
-    ),
-    End.PREEMPTED: Words(
-        "The job was preempted: a job with higher priority needed its resources.",
-        "Start again; the new server may have to wait in the queue.",
-    ),
-    End.VANISHED: Words(
-        "Slurm no longer has a record of the job.",
-        "Start again. If it happens again, contact {contact}.",
-        "MinJobAge has passed, or slurmctld lost its state; sacct may show more.",
-    ),
-    End.REVOKED: Words(
-        "Another cluster of the federation has started the job, where this hub does not look. It is cancelled.",
-        "This was not caused by you. Please contact {contact}.",
-        "Set c.GPUSlurmSpawner.req_cluster to this cluster's name, so that servers start on it alone.",
-    ),
-    End.REPLACED: Words(
-        "Slurm has lost the job: its id now belongs to another job.",
-        "This was not caused by you. Start again. If it happens again, contact {contact}.",
-        "slurmctld lost its state, or job ids started over: see StateSaveLocation and MaxJobId.",
-    ),
-}
-_DEADLINE = Words(
-    "The job did not finish before its deadline.",
-    "Start again with less time or fewer resources if you can choose them.",
-    "The latest start is the deadline without the time limit: see --deadline in the profile's options.",
-)
 KILLED = ("0:9", "137:0")
 """Exit codes of a job of which a process was killed by signal 9."""
-_MORE_MEMORY = "Start again with more memory if you can choose it, or work on less data at a time."
-_SET_UP = "A program is missing on the node: please send {contact} the last lines of the log."
 NO_LOG = "0:53"
 """slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
-_EXITS_IN_WORDS = {
-    NO_LOG: Words(
-        "The job failed: its log file could not be written.",
-        "Please contact {contact}.",
-        "slurmd could not open the job's output file or its working folder: check the log folder on the node.",
-    ),
-    "126:0": Words("The job failed with exit code 126: a program could not be run.", _SET_UP),
-    "127:0": Words("The job failed with exit code 127: a command was not found.", _SET_UP),
-    "0:9": Words("The job was killed (signal 9), most often for its memory.", _MORE_MEMORY),
-    "137:0": Words("The job was killed (exit code 137), most often for its memory.", _MORE_MEMORY),
-}
-"""Exit codes of a shell, of the launcher and of slurmd that say more than others."""
 _EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
 """Reasons that add nothing to the exit code."""
+
+
+class _JobWords(NamedTuple):
+    states: Mapping[str, str]
+    """Sentences by Slurm's state."""
+    phases: Mapping[str, str]
+    """Sentences by phase, with fields in braces."""
+    ends: Mapping[str, Words]
+    exits: Mapping[str, Words]
+    """By exit code."""
+
+
+@lru_cache(maxsize=1)
+def _words() -> _JobWords:
+    contents = table("job")
+    ends, exits = ({name: Words(**words) for name, words in contents[part].items()} for part in ("ends", "exits"))
+    return _JobWords(contents["states"], contents["phases"], ends, exits)
 
 
 def job_words(job: Job, *, matching: str = "resources", contact: str = "your administrator") -> Words:
@@ -390,13 +324,15 @@ def job_words(job: Job, *, matching: str = "resources", contact: str = "your adm
     words = _queued(job, matching) if job.phase is Phase.QUEUED else _of_end(job) if job.phase is Phase.ENDED else None
     if words is None:
         host, hint = job.batch_host, f"Please report the state {job.state!r} to the project."
-        text = _PHASES_IN_WORDS[Phase.STARTING if job.is_prepared else job.phase].format(
-            node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=job.state or "none"
+        text = (
+            _words()
+            .phases[Phase.STARTING if job.is_prepared else job.phase]
+            .format(
+                node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=job.state or "none"
+            )
         )
         words = Words(text, hint=hint if job.phase is Phase.UNKNOWN else "")
-    return Words(
-        _STATES_IN_WORDS.get(job.state, words.sentence), words.advice.replace("{contact}", contact), words.hint
-    )
+    return Words(_words().states.get(job.state, words.sentence), words.advice.replace("{contact}", contact), words.hint)
 
 
 def _queued(job: Job, matching: str) -> Words:
@@ -406,10 +342,10 @@ def _queued(job: Job, matching: str) -> Words:
 
 def _of_end(job: Job) -> Words:
     if job.state == "DEADLINE":
-        return _DEADLINE
-    words = _ENDS_IN_WORDS[job.end]
+        return _words().ends["deadline"]
+    words = _words().ends[job.end or "ended"]
     if job.end is End.FAILED:
-        words = _EXITS_IN_WORDS.get(job.exit_code) or replace(words, sentence=_of_exit_code(job.exit_code))
+        words = _words().exits.get(job.exit_code) or replace(words, sentence=_of_exit_code(job.exit_code))
         if job.exit_code != NO_LOG and job.reason and not job.reason.startswith(_EXIT_REASONS):
             why = meaning(job.reason).sentence.removeprefix("Waiting: ")
             words = replace(words, sentence=f"The job failed. {why[0].upper()}{why[1:]}")

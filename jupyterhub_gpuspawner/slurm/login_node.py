@@ -6,9 +6,8 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import NamedTuple
 
-from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError
 
 # Standard input of the script ``query``, which runs the hub's questions to Slurm on a login node.
 
@@ -26,7 +25,7 @@ def request(command: str, arguments: Sequence[str]) -> str:
     return "".join(f"{word}\0" for word in words)
 
 
-# Command lines that ssh runs on another machine, and what ssh says when it does not reach it.
+# Command lines that ssh runs on another machine.
 #
 # ssh joins the words of a remote command with blanks, and the account's shell on the other machine splits them again
 # (ssh(1)). So that each word arrives as it was, :func:`command_line` quotes it for that shell.
@@ -134,92 +133,3 @@ def _expects_value(word: str) -> bool:
     """Whether the next word is the value of the last of the options in a word (``-p``, ``-vp``, but not ``-p22``)."""
     first = next((at for at, letter in enumerate(word) if at and letter in _WITH_VALUE), 0)
     return first == len(word) - 1
-
-
-class Reason(NamedTuple):
-    """Why ssh did not run a command."""
-
-    name: str
-    """A stable name of the kind."""
-    pattern: str
-    """A pattern of ssh's messages."""
-    ours: str
-    hint: str
-    lasting: bool
-    """Whether it stays so until an admin changes something."""
-
-
-REASONS = (
-    Reason(
-        "host-key",
-        r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED|No .* host key is known",
-        "the login node's host key is unknown, or not the one that was recorded",
-        "Check the key (ssh-keygen -lf on the login node), and put it into UserKnownHostsFile.",
-        lasting=True,
-    ),
-    Reason(
-        "refused-key",
-        r"Permission denied|Too many authentication failures|No supported authentication methods"
-        r"|Could not open .* identity|bad permissions|invalid format",
-        "the login node does not accept the hub's key",
-        "Check IdentityFile, its owner and mode, and authorized_keys on the login node.",
-        lasting=True,
-    ),
-    Reason(
-        "no-account",
-        r"No user exists for uid",
-        "the hub's process runs under a uid without an account, and ssh refuses to run for it",
-        "Add one line for this uid to /etc/passwd in the hub's container.",
-        lasting=True,
-    ),
-    Reason(
-        "unknown-host",
-        r"Could not resolve hostname",
-        "the login node's name cannot be resolved",
-        "Check HostName in ssh_config, and the resolver of the hub's machine or container.",
-        lasting=False,
-    ),
-    Reason(
-        "configuration",
-        r"Bad configuration option|[Cc]an't open user config file|terminating, \d+ bad configuration"
-        r"|Bad owner or permissions on|unknown option|illegal option|command-line: line",
-        "ssh does not accept its configuration",
-        "Run the command by hand as the hub's account.",
-        lasting=True,
-    ),
-    Reason(
-        "too-many",
-        r"kex_exchange_identification: (?:Connection closed|read: Connection reset)|Exceeded MaxStartups"
-        r"|Not allowed at this time|Session open refused",
-        "the login node does not take so many connections at once",
-        "Use one connection for all commands (ControlPath), or raise MaxStartups and MaxSessions in sshd_config.",
-        lasting=False,
-    ),
-)
-_UNREACHABLE = Reason(
-    "unreachable",
-    "",
-    "the login node cannot be reached by ssh",
-    "Run ssh by hand as the hub's account.",
-    lasting=False,
-)
-
-
-def reason_of(stderr: str) -> Reason:
-    """The reason for ssh's exit status :data:`FAILED`, from its messages."""
-    return next((reason for reason in REASONS if re.search(reason.pattern, stderr)), _UNREACHABLE)
-
-
-class LoginNodeUnreachable(SlurmUnavailable):
-    """ssh did not run the command, or lost the connection; ``ssh_reason`` says why."""
-
-    def __init__(self, command: str, stderr: str) -> None:
-        self.ssh_reason = reason_of(stderr)
-        lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-        last = next((line for line in reversed(lines) if re.search(self.ssh_reason.pattern, line)), "no message")
-        message = "The hub cannot reach Slurm: it is not set up correctly." if self.ssh_reason.lasting else ""
-        super().__init__(
-            f"{command} has no answer: {self.ssh_reason.ours} ({last[:200]}).",
-            hint=self.ssh_reason.hint,
-            for_user=message,
-        )

@@ -1,11 +1,14 @@
-"""Error messages of Slurm's commands and of sudo, mapped to messages of this package. Pure.
+"""Error messages of Slurm's commands, of sudo and of ssh, mapped to messages of this package.
 
-Sources: Slurm 22.05, 24.11 and 26.05 as recorded on clusters, slurm_errno.c, sudo(8) and sudo-rs.
+The table is ``messages.yaml``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import (
@@ -14,128 +17,28 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.slurm.reason import meaning
+from jupyterhub_gpuspawner.slurm.reason import meaning, table
 
-_NEVER = r"(?!)"
+NEVER = r"(?!)"
 """A pattern that matches nothing."""
 
 
-class _Row(NamedTuple):
-    pattern: str
-    """A pattern that the command's message matches."""
-    ours: str
+@dataclass(frozen=True)
+class Row:
+    """What a message means, of one that matches a pattern."""
+
+    message: str
+    """A clause."""
     hint: str
-
-
-class _Silence(NamedTuple):
-    ours: str
-    hint: str
-    error: str = _NEVER
-    """Pattern for whole error texts (slurm_strerror, and strerror behind it)."""
-    line: str = _NEVER
-    """Pattern for whole lines of a command that never reached slurmctld, without the command's name."""
-
-    @property
-    def pattern(self) -> str:
-        """Either of the two."""
-        return "|".join(pattern for pattern in (self.error, self.line) if pattern != _NEVER)
-
-
-_NO_ANSWER = (
-    _Silence(
-        "munge is not responding, or refuses the request",
-        "Check munge on the hub's machine and on slurmctld's: both need the same key and synchronised clocks.",
-        error=r"Protocol authentication error|Invalid authentication credential|Munge (?:en|de)code failed.*",
-        line=r"Munge (?:en|de)code failed: .*|\w+: auth_g_\w+: \w+ has authentication error",
-    ),
-    _Silence(
-        "Slurm's configuration was not found",
-        "Install slurm.conf at its default path, or set SLURM_CONF for the hub; sudo passes it on only if "
-        "env_keep names it.",
-        line=r"(?:\w+: )?cannot stat file .*|Unable to process configuration file"
-        r"|Could not establish a configuration source|ClusterName needs to be specified",
-    ),
-    _Silence(
-        "slurmctld cannot be reached",
-        "Check `scontrol ping`.",
-        error=r"Unable to contact slurm controller(?: \(\w+ failure\))?",
-    ),
-    _Silence(
-        "slurmdbd cannot be reached",
-        "Check `sacctmgr ping`.",
-        error=r"Unable to contact slurmdbd?.*|Problem talking to (?:the )?database",
-        line=r"There is a problem talking to the database: .*|Problem talking to (?:the )?database",
-    ),
-    _Silence(
-        "slurmdbd does not know where the cluster's slurmctld is",
-        "slurmctld has been shut down, or req_cluster is not the name of a cluster: see `sacctmgr show cluster`.",
-        line=r"'[^']*' can't be reached now, or it is an invalid entry for .*",
-    ),
-    _Silence(
-        "slurmctld is not responding",
-        "Check `scontrol ping` and slurmctld's log: munge refuses requests if keys or clocks differ.",
-        error=r"Zero Bytes were transmitted or received",  # all that 22.05's commands say where munge refuses
-    ),
-    _Silence(
-        "slurmctld is not responding",
-        "Check `scontrol ping`.",
-        error=r"Socket timed out on send/recv operation|Connection (?:refused|timed out|reset by peer)"
-        r"|Transport endpoint is not connected|[Cc]ommunication (?:connection|send|receive|shutdown) failure"
-        r"|Controller is in standby mode, try a different controller|Slurm backup controller in standby mode"
-        r"|Unable to query jobs state",
-    ),
-    _Silence(
-        "the versions of the hub's Slurm commands and of slurmctld are incompatible",
-        "Install Slurm commands of slurmctld's version.",
-        error=r"Incompatible versions? of client and server code|[^:]*[Pp]rotocol version[^:]*",
-    ),
-    _Silence(
-        "slurmctld is not accepting jobs at the moment",
-        "See slurmctld's log.",
-        error=r"Resource temporarily unavailable|Slurm temporarily unable to accept job.*|Slurm job queue full.*"
-        r"|Job creation temporarily disabled|I/O error writing script/environment to file",
-    ),
-)
-_NO_CLUSTER = r"No cluster '[^']*' known by database"
-_OUTCOME = re.compile(
-    r"^(?:sbatch: error: Batch job submission failed|(?:sbatch: error: )?allocation failure): (?P<error>.*?)\s*$",
-    re.MULTILINE,
-)
-"""sbatch's final message; with --test-only it comes without sbatch's name.
-
-Lines before it may come from a job_submit plugin.
-"""
-_OWN_LINE = re.compile(r"^sbatch: (?:error|fatal): (?P<line>.*?)\s*$", re.MULTILINE)
-
-_SUDO = (
-    _Row(
-        r"^sudo: .*(password|terminal is required|no tty present|authentication is required)|^Sorry, try again",
-        "sudo asks for a password",
-        "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers).",
-    ),
-    _Row(
-        r"^sudo: unknown user|^sudo: user '.*' not found|^(sudo|runuser|su): user .* does not exist",
-        "there is no such account on the hub's machine",
-        "Each user of the hub needs a system account.",
-    ),
-    _Row(
-        r"^(sudo: )?\S+ is not in the sudoers file"
-        r"|^(sudo: |Sorry, ).*(is not allowed to (execute|run)|may not run sudo)"
-        r"|^sudo: .*not allowed to (preserve|set) the|^(sudo(-rs)?: )?I'm sorry .*afraid I can't do that",
-        "sudo does not allow it",
-        "Compare the command with the sudoers file.",
-    ),
-    _Row(
-        r"^sudo: .*: command not found|^sudo: unable to execute",
-        "sudo cannot find the command",
-        "Set slurm_bin_dir to the folder with Slurm's commands, wrapper_dir to that of the scripts.",
-    ),
-    _Row(
-        r"^sudo: |^PAM |^runuser: |^su: |^setpriv: ",
-        "the command of exec_prefix failed",
-        "Run the command by hand as the hub's account.",
-    ),
-)
+    pattern: str = NEVER
+    error: str = NEVER
+    """For whole error texts (slurm_strerror, and strerror behind it)."""
+    line: str = NEVER
+    """For whole lines of a command that never reached slurmctld, without the command's name."""
+    name: str = ""
+    """A stable name of the kind."""
+    lasting: bool = False
+    """Whether it stays so until an admin changes something."""
 
 
 class Rejection(NamedTuple):
@@ -147,64 +50,41 @@ class Rejection(NamedTuple):
     """Without leading capital and final full stop; for a participant unless it is about a field of the hub's."""
 
 
-_REJECTIONS = (
-    (r"invalid partition specified: (?P<what>\S+)", "partition", "there is no partition {what}"),
-    (r"Invalid partition name", "partition", "there is no such partition"),
-    (r"Required partition not available", "partition", "the partition is closed (inactive or draining)"),
-    (r"Requested partition configuration", "partition", "the partition cannot provide these resources at the moment"),
-    (r"User's group not permitted", "partition", "you are not a member of any group that may use the partition"),
-    (r"Invalid account", "account", "the account does not exist, or you are not allowed to use it in this partition"),
-    (r"Invalid qos", "qos", "the QOS does not exist, or you are not allowed to use it"),
-    (r"Requested reservation is invalid", "reservation", "there is no such reservation"),
-    (r"Access denied to requested reservation", "reservation", "you are not allowed to use the reservation"),
-    (
-        r"Requested time limit is invalid",
-        "time",
-        "it asks for more time than the partition allows, or for no time at all",
-    ),
-    (r"Invalid --time\b", "time", "the time limit is not valid"),
-    (r"Memory specification can not be satisfied", "memory", "no node of the partition has that much memory"),
-    (r"Invalid --mem(-per-\w+)? ", "memory", "the amount of memory is not valid"),
-    (r"CPU count per node can not be satisfied", "cpus", "no node of the partition has that many CPUs"),
-    (r"More processors requested", "cpus", "it asks for more CPUs than the partition or its nodes allow"),
-    (r"Invalid numeric value .* for --(ntasks|cpus-per-task)", "cpus", "the number of CPUs or tasks is not valid"),
-    (
-        r"Invalid generic resource|Invalid Trackable RESource",
-        "gpus",
-        "the cluster has no such generic resource: the GPU type is unknown, or the count is not a number",
-    ),
-    (r"Node count specification invalid", "nodes", "the partition does not allow this number of nodes"),
-    (r"not a valid node count", "nodes", "the number of nodes is not valid"),
-    (r"Invalid node name", "nodelist", "there is no such node"),
-    (r"Invalid feature", "constraint", "no node has such a feature"),
-    (r"Invalid license", "licenses", "there is no such licence"),
-    (r"Job dependency problem", "dependency", "the job to wait for does not exist, or is not specified correctly"),
-    (r"Invalid job array", "array", "the job array is too large, or not valid"),
-    (rf"{_NO_CLUSTER}|can't be reached now", "clusters", "there is no such cluster"),
-    (r"--uid only permitted by root", "uid", "only root may submit for somebody else with --uid"),
-    (r"Invalid user id|User not found on host", "exec_prefix", "this account is not allowed to submit jobs here"),
-    (
-        r"Requested node configuration is not available",
-        "gpus, cpus, memory, nodes",
-        "no node of the partition has all the requested resources",
-    ),
-    (r"unrecognized option '(?P<what>[^']*)'", "script", "sbatch does not know the option {what}"),
-    (r"option '(?P<what>[^']*)' \w+n't allow an argument", "script", "sbatch's option {what} takes no value"),
-    (r"option '(?P<what>[^']*)' requires an argument", "script", "sbatch's option {what} needs a value"),
-    (r"Batch script is empty", "script", "the batch script is empty"),
-    (r"does not look like a batch script", "script", "the batch script does not begin with #! and an interpreter"),
-    (r"DOS line breaks", "script", "the batch script has DOS line endings"),
-    (r"NULL character", "script", "the batch script has a NUL character"),
-    (r"Unable to open file", "script", "sbatch cannot read the batch script"),
-    (
-        r"allocation failure: Invalid time specified",  # only --test-only says it
-        "reservation",
-        "the reservation has not begun, or does not last that long",
-    ),
-    (r"Invalid --begin|Invalid time specification", "begin", "the start time is not valid"),
-    (r"Invalid --(?P<what>[\w-]+) specification", "script", "sbatch does not understand the value of --{what}"),
-    (r"Access/permission denied", "account", "you do not have permission to do this"),
+class _Messages(NamedTuple):
+    silences: tuple[Row, ...]
+    prefixes: tuple[Row, ...]
+    rejections: Mapping[str, Rejection]
+    """By pattern; the clause has fields in braces for the groups of the pattern."""
+    ssh: tuple[Row, ...]
+
+
+@lru_cache(maxsize=1)
+def known_messages() -> _Messages:
+    """The messages that are known; see ``messages.yaml``."""
+
+    def pattern(value: str | list[str]) -> str:
+        return value if isinstance(value, str) else "|".join(value)
+
+    contents = table("messages")
+    for row in (row for rows in contents.values() for row in rows):
+        row.update({key: pattern(row[key]) for key in ("pattern", "error", "line") if key in row})
+    for row in contents["silences"]:
+        row["pattern"] = "|".join(row[key] for key in ("error", "line") if key in row)
+    silences, prefixes, ssh = (tuple(Row(**row) for row in contents[part]) for part in ("silences", "prefixes", "ssh"))
+    rejections = {row["pattern"]: Rejection(row["field"], row["clause"]) for row in contents["rejections"]}
+    return _Messages(silences, prefixes, rejections, ssh)
+
+
+_NO_CLUSTER = r"No cluster '[^']*' known by database"
+_OUTCOME = re.compile(
+    r"^(?:sbatch: error: Batch job submission failed|(?:sbatch: error: )?allocation failure): (?P<error>.*?)\s*$",
+    re.MULTILINE,
 )
+"""sbatch's final message; with --test-only it comes without sbatch's name.
+
+Lines before it may come from a job_submit plugin.
+"""
+_OWN_LINE = re.compile(r"^sbatch: (?:error|fatal): (?P<line>.*?)\s*$", re.MULTILINE)
 
 _POLICY = "Job violates accounting/QOS policy"
 _LIMIT = re.compile(r"error: ((?:QOS|Assoc|Max)\w+)\s*$", re.MULTILINE)
@@ -240,10 +120,10 @@ def rejection(stderr: str) -> Rejection:
         return Rejection("account, qos", clause[0].lower() + clause[1:])
     outcomes = _OUTCOME.findall(stderr)
     of_a_plugin = outcomes[-1] == _PLUGINS_OUTCOME if outcomes else _FILTERS_OUTCOME in _OWN_LINE.findall(stderr)
-    for pattern, field, ours in () if of_a_plugin else _REJECTIONS:
+    for pattern, known in known_messages().rejections.items() if not of_a_plugin else ():
         match = re.search(pattern, stderr)
         if match is not None:
-            return Rejection(field, ours.format(**match.groupdict()))
+            return known._replace(clause=known.clause.format(**match.groupdict()))
     refusal = "\n".join(_ERROR_LINE.findall(stderr)) if of_a_plugin else ""  # without what a cli_filter announces
     lines = (line.strip() for line in _PREFIX.sub("", refusal or stderr).splitlines())
     own = "\n".join(line for line in lines if not _NOISE.fullmatch(line))
@@ -272,13 +152,13 @@ def failure(command: str, stderr: str, *, where: str = "exec_prefix") -> GPUSpaw
     ``where`` is the setting with the prefix of the command.
     """
     if not re.search(rf"^{re.escape(command)}: ", stderr, re.MULTILINE):  # else it ran, and sudo only printed a warning
-        for row in _SUDO:
+        for row in known_messages().prefixes:
             match = re.search(row.pattern, stderr, re.MULTILINE)
             if match is not None:
                 line = stderr[stderr.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
-                return ConfigError(f"{command} was not run: {row.ours} ({line}).", where=where, hint=row.hint)
+                return ConfigError(f"{command} was not run: {row.message} ({line}).", where=where, hint=row.hint)
     silence = _why_silent(command, stderr)
-    return SlurmUnavailable(f"{command} failed: {silence.ours}.", hint=silence.hint) if silence else None
+    return SlurmUnavailable(f"{command} failed: {silence.message}.", hint=silence.hint) if silence else None
 
 
 _CHECK_SLURM = "Check `scontrol ping`, that slurm.conf can be found, and munge (`munge -n`)."
@@ -290,18 +170,18 @@ class TimedOut(SlurmUnavailable):
     def __init__(self, command: str, seconds: float, stderr: str, *, verbose: str = "") -> None:
         """``verbose``: messages of another command of Slurm's, which was asked why, with option ``-vv``."""
         silence = _why_silent(command, stderr) or _silence(verbose)
-        why = f": {silence.ours}." if silence else f" and printed: {last_line(stderr)}" if stderr.strip() else "."
+        why = f": {silence.message}." if silence else f" and printed: {last_line(stderr)}" if stderr.strip() else "."
         text = f"{command} did not respond within {seconds:g} s{why}"
         super().__init__(text, hint=silence.hint if silence else _CHECK_SLURM)
         self.stderr = stderr
 
 
-def _why_silent(command: str, stderr: str) -> _Silence | None:
+def _why_silent(command: str, stderr: str) -> Row | None:
     """The row of what the command says of a Slurm that gives it no answer."""
     return _silence_of_sbatch(stderr) if command == "sbatch" else _silence(stderr)
 
 
-def _silence_of_sbatch(stderr: str) -> _Silence | None:
+def _silence_of_sbatch(stderr: str) -> Row | None:
     """The row that matches if slurmctld gave sbatch no answer, judged by Slurm's own messages alone.
 
     The message of a job_submit plugin is printed as if it were sbatch's, followed by the outcome; a site's wrapper or
@@ -309,16 +189,35 @@ def _silence_of_sbatch(stderr: str) -> _Silence | None:
     """
     outcomes = _OUTCOME.findall(stderr)
     if outcomes:
-        return next((row for row in _NO_ANSWER if re.fullmatch(row.error, outcomes[-1])), None)
+        return next((row for row in known_messages().silences if re.fullmatch(row.error, outcomes[-1])), None)
     lines = _OWN_LINE.findall(stderr)
     if any(re.match(_NO_CLUSTER, line) for line in lines):  # followed by the line of one that cannot be reached
         return None
-    return next((row for row in _NO_ANSWER if any(re.fullmatch(row.line, line) for line in lines)), None)
+    return next((row for row in known_messages().silences if any(re.fullmatch(row.line, line) for line in lines)), None)
 
 
-def _silence(stderr: str) -> _Silence | None:
+def _silence(stderr: str) -> Row | None:
     """The same for a command that prints Slurm's own messages alone."""
-    return next((row for row in _NO_ANSWER if re.search(row.pattern, stderr)), None)
+    return next((row for row in known_messages().silences if re.search(row.pattern, stderr)), None)
+
+
+class LoginNodeUnreachable(SlurmUnavailable):
+    """ssh did not run the command, or lost the connection."""
+
+    def __init__(self, command: str, stderr: str) -> None:
+        reason = ssh_reason(stderr)
+        lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+        last = next((line for line in reversed(lines) if re.search(reason.pattern, line)), "no message")
+        super().__init__(
+            f"{command} has no answer: {reason.message} ({last[:200]}).",
+            hint=reason.hint,
+            for_user="The hub cannot reach Slurm: it is not set up correctly." if reason.lasting else "",
+        )
+
+
+def ssh_reason(stderr: str) -> Row:
+    """Why ssh did not run a command, from its messages; the last row is of any."""
+    return next(row for row in known_messages().ssh if re.search(row.pattern, stderr))
 
 
 _UNKNOWN_JOB = re.compile("Invalid job id specified|already complet|already finished")

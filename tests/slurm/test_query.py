@@ -18,7 +18,8 @@ from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
 from jupyterhub_gpuspawner.slurm.job import JobIdentity
-from jupyterhub_gpuspawner.slurm.login_node import LoginNodeUnreachable, request
+from jupyterhub_gpuspawner.slurm.login_node import request
+from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable
 from jupyterhub_gpuspawner.slurm.squeue import JOBS
 
 WRAPPERS = Path(__file__).parents[2] / "config" / "wrappers"

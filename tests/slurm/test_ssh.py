@@ -11,13 +11,12 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.login_node import (
     FAILED,
-    LoginNodeUnreachable,
     command_line,
     configuration_query,
     destination,
     is_remote,
-    reason_of,
 )
+from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, ssh_reason
 
 SCRIPT = "/etc/jupyterhub/wrappers/submit"
 HOSTILE = (
@@ -166,7 +165,7 @@ MESSAGES = {
 @pytest.mark.parametrize(("stderr", "name"), MESSAGES.items())
 def test_what_ssh_says_has_a_reason(stderr: str, name: str) -> None:
     """Messages of OpenSSH 9.2."""
-    assert reason_of(stderr).name == name
+    assert ssh_reason(stderr).name == name
 
 
 def test_a_lost_connection_is_no_answer_of_slurm() -> None:
