@@ -174,6 +174,32 @@ class LogName:
             return super()._log_name
 
 
+class SiteHooks:
+    """A mixin for spawners: runs the hooks of the site's configuration that JupyterHub runs before ``start()``."""
+
+    def hook_failed(self, name: str, error: Exception) -> Exception:
+        """The exception to raise for what the hook of this name has raised."""
+        raise NotImplementedError
+
+    async def run_pre_spawn_hook(self) -> None:
+        await self._run("pre_spawn_hook", super().run_pre_spawn_hook)  # type: ignore[misc]
+
+    async def run_auth_state_hook(self, auth_state: Any) -> None:
+        await self._run("auth_state_hook", super().run_auth_state_hook, auth_state)  # type: ignore[misc]
+
+    async def _run_apply_user_options(self, user_options: Any) -> None:
+        await self._run("apply_user_options", super()._run_apply_user_options, user_options)  # type: ignore[misc]
+
+    async def _run(self, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            await maybe_future(hook(*arguments))
+        except Exception as error:
+            failure = self.hook_failed(name, error)
+            if failure is error:
+                raise
+            raise failure from error
+
+
 NO_TIME_LIMIT = 10 * 366 * 86400
 """Seconds: what JupyterHub reads as the ``start_timeout`` of a start that it must not end."""
 

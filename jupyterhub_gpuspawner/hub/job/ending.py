@@ -505,19 +505,19 @@ class ServerEnding:
 
     def __init__(self, watch: JobWatch, log: JobLog, report: ServerReport) -> None:
         self._watch = watch
+        self._spawner: Any = watch.spawner
+        """Its ``ending`` is how the last server ended, or why the last start failed; kept until the next start."""
         self._log = log
         self._report = report
         self._keeping = asyncio.Lock()
-        self.last: Ending | None = None
-        """How the last server ended, or why the last start failed; kept until the next start."""
 
     def _ending(self, cause: Cause, job: Job | None, **facts: Any) -> Ending:
         return Ending(cause, at=time.time(), job_id=self._watch.job_id, job=job, **facts)
 
     def _error(self, ending: Ending, status_code: int = 503) -> Exception:
-        self.last, spawner = ending, self._watch.spawner
-        log_failed_start(log_name(spawner), ending)
-        return start_error(ending, status_code, contact=spawner.contact)
+        self._spawner.ending = ending
+        log_failed_start(log_name(self._spawner), ending)
+        return start_error(ending, status_code, contact=self._spawner.contact)
 
     # --- starts that failed ---------------------------------------------------------------------
 
@@ -568,38 +568,38 @@ class ServerEnding:
         ``planned`` is when the session ends for which the server was started, in seconds since the epoch.
         """
         async with self._keeping:  # several polls may see the same end; each waits until it is explained
-            if self.last is not None or self._watch.stopping:
+            if self._spawner.ending is not None or self._watch.stopping:
                 return
             ending = self._ending(end_of_job(job.end), job)
             at = job.ends_at if job.ends_at is not None else time.time()
             over = job.end is End.TIME_LIMIT and planned is not None and at >= planned - BEFORE_SESSION_END_SECONDS
-            kept = self.last = replace(ending, at=at, session_over=over)
+            kept = self._spawner.ending = replace(ending, at=at, session_over=over)
             explained = await self._explained(kept)
-            if self.last is kept:
-                self.last = explained
+            if self._spawner.ending is kept:
+                self._spawner.ending = explained
 
     async def keep_log_of_stop(self) -> None:
         """Keep the path of the log of a server that was stopped."""
-        ending = self.last
+        ending: Ending | None = self._spawner.ending
         if ending is None or not ending.stopped or not ending.ran:
             return
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(EXPLAIN_SECONDS):
                 job = await self._log.job()
-                if job is not None and job.stdout_path and self.last is ending:
-                    self.last = replace(ending, log=self._log.path(job.stdout_path))
+                if job is not None and job.stdout_path and self._spawner.ending is ending:
+                    self._spawner.ending = replace(ending, log=self._log.path(job.stdout_path))
 
     def stop_unconfirmed(self) -> None:
         """The first request to cancel the job failed: what is kept of the stop says so."""
-        if self.last is not None and self.last.stopped:
-            self.last = replace(self.last, unconfirmed=True)
+        if self._spawner.ending is not None and self._spawner.ending.stopped:
+            self._spawner.ending = replace(self._spawner.ending, unconfirmed=True)
 
     def stop_confirmed(self, job_id: str) -> bool:
         """The job has been cancelled after all. Return whether what is kept is its stop, which then says so."""
-        ending = self.last
+        ending: Ending | None = self._spawner.ending
         if ending is None or not ending.unconfirmed or ending.job_id != job_id:
             return False
-        self.last = replace(ending, unconfirmed=False)
+        self._spawner.ending = replace(ending, unconfirmed=False)
         return True
 
     async def _explained(self, ending: Ending) -> Ending:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jupyterhub
-from jupyterhub.utils import maybe_future
 from tornado import web
 from traitlets.log import get_logger
 
@@ -27,50 +25,19 @@ _NOT_THE_SITES = tuple(
 )  # asyncio has a line of its own in a traceback of Python 3.10
 
 
-class SiteHooks:
-    """A mixin for spawners: runs the hooks of the site's configuration that JupyterHub runs before ``start()``.
-
-    Each raises an exception that the hub can show.
-    """
-
-    contact: str
-
-    def hook_failed(self, failure: Exception) -> None:
-        """Keep why the start failed, before it began."""
-        raise NotImplementedError
-
-    async def run_pre_spawn_hook(self) -> None:
-        await self._run("pre_spawn_hook", super().run_pre_spawn_hook)  # type: ignore[misc]
-
-    async def run_auth_state_hook(self, auth_state: Any) -> None:
-        await self._run("auth_state_hook", super().run_auth_state_hook, auth_state)  # type: ignore[misc]
-
-    async def _run_apply_user_options(self, user_options: Any) -> None:
-        await self._run("apply_user_options", super()._run_apply_user_options, user_options)  # type: ignore[misc]
-
-    async def _run(self, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
-        try:
-            await maybe_future(hook(*arguments))
-        except Exception as error:
-            failure = self._in_words(name, error)
-            if failure is error:
-                raise
-            self.hook_failed(failure)
-            raise failure from error
-
-    def _in_words(self, name: str, error: Exception) -> Exception:
-        """The same in words for the user, and logged; an error that has such words already stays."""
-        if hasattr(error, "jupyterhub_message"):
-            return error
-        raised: BaseException = error
-        if isinstance(error, web.HTTPError):
-            # JupyterHub says this for any error of apply_user_options; other refusals are the hook's own
-            if error.log_message != "Invalid user options" or error.__context__ is None:
-                return endings.hook_refused(error, contact=self.contact)
-            raised = error.__context__
-        what = f"{name} raised {type(raised).__name__}: {raised}{_line_of(raised)}"
-        get_logger().error("The start of %s failed: %s", log_name(self), what, exc_info=raised)
-        return endings.start_error(endings.hook_ending(what, at=time.time()), 500, contact=self.contact)
+def hook_failure(spawner: Any, name: str, error: Exception) -> Exception:
+    """What the hook of this name has raised, in words for the user, and logged; what has such words already stays."""
+    if hasattr(error, "jupyterhub_message"):
+        return error
+    raised: BaseException = error
+    if isinstance(error, web.HTTPError):
+        # JupyterHub says this for any error of apply_user_options; other refusals are the hook's own
+        if error.log_message != "Invalid user options" or error.__context__ is None:
+            return endings.hook_refused(error, contact=spawner.contact)
+        raised = error.__context__
+    what = f"{name} raised {type(raised).__name__}: {raised}{_line_of(raised)}"
+    get_logger().error("The start of %s failed: %s", log_name(spawner), what, exc_info=raised)
+    return endings.start_error(endings.hook_ending(what, at=time.time()), 500, contact=spawner.contact)
 
 
 def _line_of(error: BaseException) -> str:

@@ -21,7 +21,6 @@ from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import chosen, extensions_for
-from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION
@@ -38,7 +37,6 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     refuse_what_is_for_others,
 )
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.attempt import stored_kept_start
 from jupyterhub_gpuspawner.hub.start.build import JobSettings
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
@@ -429,8 +427,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     def get_state(self) -> dict[str, Any]:
         """Return profile, job and report; if nothing runs, only how the last server ended."""
         if self.chosen is None:
-            kept = self.kept_start()
-            return endings.ending_state(self.ending) | (kept.to_state() if kept is not None else {})
+            return self.state_without_job()
         profile = {name: value for name, value in asdict(self.chosen).items() if value}
         state: dict[str, Any] = {"version": STATE_VERSION, **profile}
         if self.child_spawner is None:
@@ -447,7 +444,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
         Reads what an earlier version wrote, where the job's facts are those of a child, and what wrapspawner wrote.
         """
-        self.ending, self.kept = endings.stored_ending(state), stored_kept_start(state)
+        self.load_state_without_job(state)
         server = state.get("child", state.get("child_state"))
         kind = str(state.get("kind", "slurm" if "job_id" in (server or state) else "local"))
         if kind == "slurm":

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -52,7 +52,7 @@ from jupyterhub_gpuspawner.hub.site.database import (
 from jupyterhub_gpuspawner.hub.site.effective import Effective
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
-from jupyterhub_gpuspawner.hub.spawners.hooks import SiteHooks
+from jupyterhub_gpuspawner.hub.spawners.hooks import hook_failure
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start import build, submission
 from jupyterhub_gpuspawner.hub.start.attempt import (
@@ -90,7 +90,7 @@ else:
     ExtensionSettings = type("ExtensionSettings", spawner_settings(), {"__module__": __name__})
 
 
-class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, ExtensionSettings, SlurmSettings):
+class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, ExtensionSettings, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     user_options = compat.UserOptions()
@@ -107,8 +107,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         self.watch = JobWatch(self)
         self.report = ServerReport(self, self.row)
         self.life = Life()
-        self.job_log = JobLog(self.watch)
-        self.explained = endings.ServerEnding(self.watch, self.job_log, self.report)
+        self.ending: endings.Ending | None = None
+        """How the last server ended, or why the last start failed; kept until the next start."""
         self.attempt = Attempt()
         self.kept: KeptStart | None = None
         """The start that a hub before this one has kept, until another one begins or it is given up."""
@@ -136,14 +136,15 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         """The job in a line of the log; with its cluster, in a hub that names them."""
         return f"{self.job_id} on {self.cluster}" if self.cluster else self.job_id
 
-    @property
-    def ending(self) -> endings.Ending | None:
-        """How the last server ended, or why the last start failed; kept until the next start."""
-        return self.explained.last
+    @cached_property
+    def job_log(self) -> JobLog:
+        """The log of its job."""
+        return JobLog(self.watch)
 
-    @ending.setter
-    def ending(self, ending: endings.Ending | None) -> None:
-        self.explained.last = ending
+    @cached_property
+    def explained(self) -> endings.ServerEnding:
+        """Finds out how its servers end."""
+        return endings.ServerEnding(self.watch, self.job_log, self.report)
 
     @property
     def site_queue_limit(self) -> int | None:
@@ -545,7 +546,6 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
             attempt=self.attempt,
             job=self.watch,
             report=self.report,
-            ending=self.explained,
             state=self.row,
             life=self.life,
             request=self.request,
@@ -561,10 +561,13 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         self.ending = self.ending or endings.ending_of(failure)
         return failure
 
-    def hook_failed(self, failure: Exception) -> None:
+    def hook_failed(self, name: str, error: Exception) -> Exception:
         """A hook of the site has ended the start before :meth:`start`; the session's record says so, too."""
-        self._begin()
-        self.ending = endings.ending_of(failure)
+        failure = hook_failure(self, name, error)
+        if failure is not error:
+            self._begin()
+            self.ending = endings.ending_of(failure)
+        return failure
 
     def _serves(self) -> None:
         """The server answers from now on."""
@@ -699,12 +702,15 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
         """The facts of job, start and report; where nothing runs, how the last server ended."""
         states = (part.to_state() for part in (self.watch, self.report, self.server_extensions, self.life))
         state = dict(item for state in states for item in state.items())
-        kept = self.kept_start()
-        if kept is not None:
-            state |= kept.to_state()
         if self.cluster and self.job_id:
             state["cluster"] = {"name": self.cluster, **{name: getattr(self, name) for name in CONNECTION}}
-        return state | (self.attempt.to_state() if self.job_id else endings.ending_state(self.ending))
+        return state | (self.attempt.to_state() if self.job_id else {}) | self.state_without_job()
+
+    def state_without_job(self) -> dict[str, Any]:
+        """How the last server ended, unless another one runs, and what is kept of a start that Slurm has not taken."""
+        kept = self.kept_start()
+        state = endings.ending_state(self.ending) if self.ending is not None and not self.job_id else {}
+        return state | (kept.to_state() if kept is not None else {})
 
     def kept_start(self) -> KeptStart | None:
         """What is stored of a start that Slurm has not taken, for a hub that is restarted; None where there is none."""
@@ -715,17 +721,21 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, SiteHooks, Extensi
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""
-        self.kept = stored_kept_start(state)
+        self.load_state_without_job(state)
         self._username = self.user.name if self.user else ""
         self._load_cluster(state.get("cluster"))
         self.watch.load(state)
         self.attempt = stored_attempt(state, Moment.now(), start_timeout=self.start_timeout)
         for part in (self.report, self.server_extensions, self.life):
             part.load(state)
-        self.ending = endings.stored_ending(state)
         if self.job_id:  # JupyterHub loads the state of a new spawner, too
             self._taken_up = False
             metrics.SERVERS.add(self)
+
+    def load_state_without_job(self, state: Mapping[str, Any]) -> None:
+        """Read what :meth:`state_without_job` gave."""
+        self.kept = stored_kept_start(state)
+        self.ending = endings.stored_ending(state) if "ending" in state else None
 
     def count_adopted(self, state: str) -> None:
         """Count a server that this hub has read from its database, once it is known to be there."""

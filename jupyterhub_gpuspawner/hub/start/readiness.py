@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, start_error, why_never
+from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
 from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, reachable_address, resolved
@@ -55,7 +56,6 @@ class Readiness:
     attempt: Attempt
     job: JobWatch
     report: ServerReport
-    ending: ServerEnding
     state: StoredState
     life: Life
     request: JobRequest | None
@@ -63,6 +63,11 @@ class Readiness:
     waits: Waits = as_planned
     """What is known of waits of pending jobs on its cluster."""
     _comment_checked: bool = False
+
+    @cached_property
+    def ending(self) -> ServerEnding:
+        """Explains why it fails."""
+        return ServerEnding(self.job, JobLog(self.job), self.report)
 
     async def wait(self) -> None:
         """Return once the server answers at the address and port of the report.

@@ -82,17 +82,17 @@ class Server:
 
     @property
     def ending(self) -> Ending | None:
-        return self.ended.last
+        return self.spawner.ending
 
     @ending.setter
     def ending(self, ending: Ending | None) -> None:
-        self.ended.last = ending
+        self.spawner.ending = ending
 
     @property
     def words(self) -> Words:
         """What is shown of it."""
-        assert self.ended.last is not None
-        return words_of(self.ended.last)
+        assert self.spawner.ending is not None
+        return words_of(self.spawner.ending)
 
 
 async def test_a_job_that_ended_during_the_start_is_told_with_its_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -53,14 +53,13 @@ def readiness_of(job: JobStandIn, attempt: Attempt, report: Any, spawner: Any, *
     watch: Any = job
     state: Any = SimpleNamespace(store_soon=lambda: None)
     watch.spawner, spawner.contact, spawner._log_name, spawner.cluster = spawner, "", "ada", ""
-    ending = ServerEnding(watch, SimpleNamespace(), SimpleNamespace(failure=None))  # type: ignore[arg-type]
+    spawner.ending = None
     return Readiness(
         **{
             "spawner": spawner,
             "attempt": attempt,
             "job": watch,
             "report": report,
-            "ending": ending,
             "state": state,
             "life": Life(),
             "request": None,
@@ -150,12 +149,12 @@ async def test_a_job_that_ended_before_anybody_saw_it_run_had_its_node() -> None
     readiness = readiness_of(job, attempt, report, SimpleNamespace())
     log: Any = SimpleNamespace(job=no_detail)
     no_report: Any = SimpleNamespace(failure=None)
-    ending = readiness.ending = ServerEnding(readiness.job, log, no_report)
+    readiness.ending = ServerEnding(readiness.job, log, no_report)
     with pytest.raises(Exception, match="The job failed with exit code 1"):
         await readiness.wait()
 
-    assert ending.last is not None
-    assert ending.last.stage is Stage.ALLOCATED
+    spawner: Any = readiness.spawner
+    assert spawner.ending.stage is Stage.ALLOCATED
 
 
 class ObservedLife(Life):
