@@ -37,7 +37,7 @@ async def check_nothing(context):
     "hub.py": """
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub_gpuspawner.hub.extensions import HubExtension, Link
-from jupyterhub_gpuspawner.hub.server_part import WithServer
+from jupyterhub_gpuspawner.hub.extensions import WithServer
 
 def fails(*_):
     raise LookupError("no use")

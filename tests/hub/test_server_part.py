@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.extension import Extension, Extensions
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, HubExtensions, Part
-from jupyterhub_gpuspawner.hub.server_part import Place, ServerPart, WithServer
+from jupyterhub_gpuspawner.hub.extensions import HubExtension, HubExtensions, Part, Place, ServerPart, WithServer
 
 
 class Counter(WithServer):

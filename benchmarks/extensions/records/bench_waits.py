@@ -48,7 +48,7 @@ from jupyterhub_gpuspawner.extensions.records.keeper import LEARN_SECONDS, LEARN
 from jupyterhub_gpuspawner.extensions.records.promises import Outcome, accuracy, learned, outcomes
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
 from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
-from jupyterhub_gpuspawner.hub.start.wait import Wait, expected_start, planned_start
+from jupyterhub_gpuspawner.hub.start.attempt import Wait, expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation

@@ -11,8 +11,8 @@ from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MINUTE, MoreTime, Reason, more_time, refusal
+from jupyterhub_gpuspawner.hub.extensions import WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
-from jupyterhub_gpuspawner.hub.server_part import WithServer
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
 from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST, operator_prefix

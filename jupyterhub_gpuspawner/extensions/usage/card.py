@@ -13,7 +13,7 @@ from markupsafe import Markup
 from jupyterhub_gpuspawner.cpulist import count_cpus
 from jupyterhub_gpuspawner.extensions.usage import chart, words
 from jupyterhub_gpuspawner.extensions.usage.use import Use, mean_use, usage_of
-from jupyterhub_gpuspawner.hub.server_part import Place, ServerPart
+from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, gpus_of
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.placement.topology import gpu_name

@@ -22,6 +22,7 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.batch.carried import Carried, cargo_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS
+from jupyterhub_gpuspawner.hub.site.slurm_settings import refuse_unknown
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, Spawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -60,17 +61,6 @@ def other_class(dotted_name: str, *, where: str) -> type[Spawner]:
     if not (isinstance(spawner_class, type) and issubclass(spawner_class, Spawner)):
         raise ConfigError(f"{dotted_name!r} is not a Spawner class", where=where)
     return spawner_class
-
-
-def refuse_unknown(traits: Mapping[str, Any], spawner_class: type[Spawner], *, where: str) -> None:
-    """Raise ConfigError for the first of a profile's ``traits`` that is no setting of this class."""
-    for name in sorted(traits):
-        if not spawner_class.class_traits().get(name):
-            raise ConfigError(
-                f"{spawner_class.__name__} has no setting {name!r}.",
-                where=where,
-                hint="The reference lists the settings of each spawner.",
-            )
 
 
 def new_delegate(spawner: Spawner, delegate_class: type[Spawner], traits: Mapping[str, Any], *, where: str) -> Spawner:

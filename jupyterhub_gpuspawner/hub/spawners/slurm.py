@@ -49,8 +49,7 @@ from jupyterhub_gpuspawner.hub.site.database import (
     takes_changes,
     written,
 )
-from jupyterhub_gpuspawner.hub.site.effective import Effective
-from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, SlurmSettings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, Effective, SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.hooks import hook_failure
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings

@@ -18,12 +18,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Estimate, Kind
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, queue_view
+from jupyterhub_gpuspawner.cluster.estimate import (
+    MINUTE,
+    UNKNOWN,
+    Change,
+    Estimate,
+    Kind,
+    QueueView,
+    Waits,
+    as_planned,
+    cause_of_change,
+    expected,
+    is_changed,
+    not_before,
+)
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.cause import Stage
-from jupyterhub_gpuspawner.hub.start.wait import Wait
+from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_identity
-from jupyterhub_gpuspawner.slurm.reason import reason_name
+from jupyterhub_gpuspawner.slurm.reason import never_clears, reason_name
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 _SETTLING_REASONS = frozenset({"", "None", "Priority", "SchedDefer"})
 """Those of a pending job that Slurm has not considered yet; any other says what it waits for."""
@@ -162,6 +177,60 @@ def stored_kept_start(state: Mapping[str, Any]) -> KeptStart | None:
     known = tuple(identity for identity in identities if identity is not None)
     # a job that cannot be told from others could be a second one of the server
     return KeptStart(since, seconds, str(document.get("cluster") or ""), known) if len(known) == len(jobs) else None
+
+
+_TIMED = ("BeginTime", "Reservation")
+"""Reasons for which the expected start is a set time, not an estimate."""
+
+
+def planned_start(job: Job, position: QueuePosition | None) -> float | None:
+    """When Slurm plans to start a pending job; None until it has a plan. By the view of the queue, where it has one."""
+    planned = position.starts_at if position is not None else None
+    return planned if planned is not None else job.starts_at
+
+
+def expected_start(job: Job, position: QueuePosition | None, *, now: float, waits: Waits = as_planned) -> Estimate:
+    """When a job that is pending is expected to start; UNKNOWN if it does not start by itself."""
+    planned = planned_start(job, position)
+    if planned is None or never_clears(job.reason):
+        return UNKNOWN
+    if job.reason in _TIMED:
+        return not_before(planned)
+    partition = position.partition if position is not None else job.partition
+    return expected(planned, now=now, partition=partition, waits=waits)
+
+
+@dataclass
+class Wait:
+    """What was said of the start of one job, for as long as it is pending."""
+
+    change: Change | None = None
+    """The last change by more than a fifth of the wait."""
+    _estimate: Estimate = UNKNOWN
+    _view: QueueView | None = None
+    """The queue when that was said."""
+
+    _half_at: float | None = None
+    """When half of the wait will have passed that was left when a promise was kept last; None before the first."""
+
+    def follow(
+        self, job_id: str, estimate: Estimate, snapshot: ClusterSnapshot | None, partition: str, *, now: float
+    ) -> Promise | None:
+        """Note what is said now, and return it where it is a promise to keep."""
+        if estimate.likely is None:
+            return None
+        changed = self._estimate.likely is not None and is_changed(self._estimate, estimate, now=now)
+        if changed or self._estimate.likely is None:
+            view = queue_view(snapshot, partition) if snapshot is not None else None
+            if changed:
+                later = estimate.likely > (self._estimate.likely or 0.0)
+                self.change = cause_of_change(self._view, view, job_id, later=later)
+            self._estimate, self._view = estimate, view
+        if estimate.likely <= now or (self._half_at is not None and now < self._half_at):
+            return None
+        moment = PromiseMoment.QUEUED if self._half_at is None else PromiseMoment.HALF
+        self._half_at = now + max(estimate.likely - now, MINUTE) / 2
+        return Promise(now, moment, estimate, partition)
 
 
 @dataclass

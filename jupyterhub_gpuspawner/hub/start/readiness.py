@@ -26,9 +26,8 @@ from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, 
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, expected_start
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
-from jupyterhub_gpuspawner.hub.start.wait import expected_start
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase

@@ -48,12 +48,11 @@ from jupyterhub_gpuspawner.extensions.courses.participants import (
     State,
 )
 from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses
-from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtension, HubExtensions, Part
+from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtension, HubExtensions, Part, ServerPart
 from jupyterhub_gpuspawner.hub.job.cause import Cause
 from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
-from jupyterhub_gpuspawner.hub.server_part import ServerPart
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from tests.fixtures.databases import hub_session
 from tests.standins.hub_spawner import HubSpawner

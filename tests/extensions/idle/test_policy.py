@@ -26,9 +26,9 @@ from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, NotKept, keep
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes, due_since
 from jupyterhub_gpuspawner.extensions.idle.watch import IdleWatch, begin_idle, idle_record
 from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage, Use
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
 from jupyterhub_gpuspawner.hub.job.ending import words_of
-from jupyterhub_gpuspawner.hub.server_part import ServerExtensions
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

@@ -12,8 +12,8 @@ from jupyterhub_gpuspawner.extensions.more_time import part
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MoreTime, Reason
 from jupyterhub_gpuspawner.extensions.more_time.extending import Extended, ServerTime
 from jupyterhub_gpuspawner.extensions.more_time.part import Shown, parts_of
+from jupyterhub_gpuspawner.hub.extensions import ServerPart
 from jupyterhub_gpuspawner.hub.server.card import server_card
-from jupyterhub_gpuspawner.hub.server_part import ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.times import parse_time

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from jupyterhub.scopes import has_scope, parse_scopes
 
-from jupyterhub_gpuspawner.hub.extensions import Notice
+from jupyterhub_gpuspawner.hub.extensions import Notice, ServerPart
 from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.server.api import session_document, staff_for
 from jupyterhub_gpuspawner.hub.server.stop import stopper_of
-from jupyterhub_gpuspawner.hub.server_part import ServerPart
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.profiles.offered import Occasion, OccasionNow

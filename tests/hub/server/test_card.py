@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
+from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
@@ -19,7 +20,6 @@ from jupyterhub_gpuspawner.hub.server.card import (
     server_facts,
     time_left,
 )
-from jupyterhub_gpuspawner.hub.server_part import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.words import SUSPENDED
