@@ -50,6 +50,8 @@ class Place(Enum):
     """After the notices: what its user can do about it."""
     BESIDE = "beside"
     """Beside all of these, above the picture of the node."""
+    BELOW = "below"
+    """Below all of these and the picture of the node, over the whole width."""
 
 
 NOTHING: Mapping[str, Any] = {}
@@ -68,6 +70,10 @@ class ServerPart:
     """What the template shows."""
     version: object = None
     """Another one whenever the card is to be shown anew."""
+    rows: tuple[tuple[str, str, str], ...] = ()
+    """What it adds to the details of a running server: a name, a text of one or more lines, and what it means."""
+    problems: tuple[str, ...] = ()
+    """Sentences that stand with the problems of the server's node."""
     brief: str = ""
     """The same in a few words, such as ``GPU 83 %``, for tables with many servers."""
     at_end: str = ""
@@ -98,6 +104,17 @@ class WithServer:
 
     async def refresh(self, patience: float) -> None:
         """Bring up to date what a page shows of a running server; takes ``patience`` seconds at most."""
+
+    def node_reported(self, report: NodeReport) -> bool:  # noqa: ARG002 - this one takes none
+        """Take the report of another of the job's nodes; False: it takes none. Raises ReportError."""
+        return False
+
+    def placed(self, placement: PlacementDocument, allocations: Sequence[NodeAllocation]) -> PlacementDocument:  # noqa: ARG002
+        """The placement to be shown, with what this extension knows of it.
+
+        ``allocations`` are those of all the job's nodes as Slurm reports them; empty where it was not asked.
+        """
+        return placement
 
 
 class ServerExtensions:
@@ -130,6 +147,19 @@ class ServerExtensions:
     async def refresh(self, patience: float) -> None:
         """Bring all of them up to date; takes ``patience`` seconds at most."""
         await asyncio.gather(*(self._refresh(name, kept, patience) for name, kept in self._kept))
+
+    def node_reported(self, report: NodeReport) -> bool:
+        """Whether one of them takes the report of another of the job's nodes; raises ReportError."""
+        return any(kept.node_reported(report) for _, kept in self._kept)
+
+    def placed(self, placement: PlacementDocument, allocations: Sequence[NodeAllocation]) -> PlacementDocument:
+        """The placement with what each knows of it."""
+        for name, kept in self._kept:
+            try:
+                placement = kept.placed(placement, allocations)
+            except Exception as error:  # noqa: BLE001 - an extension's fault: the placement is shown
+                self._failed(name, "placed", error)
+        return placement
 
     async def _refresh(self, name: str, kept: WithServer, patience: float) -> None:
         try:

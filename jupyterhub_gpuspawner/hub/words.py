@@ -73,8 +73,6 @@ CPUS = "CPUs"
 NUMA_NODES = "NUMA nodes"
 MEMORY_POLICY = "Memory policy"
 ALIGNED = "Aligned"
-NETWORK = "Network"
-OTHER_NODES = "Other nodes"
 EXPLAINED = {
     NODE: "The machine of the cluster on which your server runs.",
     JOB: "Slurm's number for your server, and the partition (group of nodes) it runs in. Mention it when you ask for "
@@ -86,23 +84,13 @@ EXPLAINED = {
     MEMORY_POLICY: "Where memory is allocated: default means in the NUMA node of the processor that uses it, "
     "preferred:0 in NUMA node 0 as long as there is room, none that the server's memory was not bound.",
     ALIGNED: "Whether your GPUs, CPUs and memory are in the same NUMA nodes, where they work together fastest.",
-    NETWORK: "The network card next to each GPU and the link between the two: PIX and PXB are the shortest ways, SYS "
-    "the longest. Work on several nodes is as fast as the weakest link of all.",
-    OTHER_NODES: "What the job has on its other machines.",
 }
 """What each word of a card's details means."""
-NO_NETWORK_CARD = "this node has no network card that GPUs can use directly"
-NETWORK_UNKNOWN = "the network cards of this node are not known"
 YES, NO, UNDETERMINED, NONE = "yes", "no", "not known", "none"
 WHOLE_NODE = "The whole node"
 PICTURE_OF = "Picture of node {name}"
-OTHER_NODE = "Node {name}"
 NUMA_NODE = "NUMA node {number}"
 MEMORY = "{amount} memory"
-NOT_REPORTED = "{node} has not reported what the job has there. The log may say why."
-WEAKEST_LINK = "weakest link of all nodes: {link}"
-NIC = "{gpu}: {nic}, {link}"
-LINK_UNKNOWN = "link not known"
 SCROLL = "Scroll sideways to see the whole picture."
 IN_WORDS = "The picture in words"
 

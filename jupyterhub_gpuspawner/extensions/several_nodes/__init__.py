@@ -13,5 +13,6 @@ EXTENSION = Extension(
             "Run COMMAND as one job step on the nodes and GPUs of this job, each rank bound to its part of its node.",
         )
     },
+    hub=".hub:HUB",
     launcher=".carried:CARRIED",
 )

@@ -12,8 +12,6 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.slurm.job import Job
 from jupyterhub_gpuspawner.tasks import in_name_thread
@@ -210,15 +208,6 @@ def _grant(allocation: NodeAllocation) -> NodeGrant:
         cpus=len(allocation.cpu_ids),
         memory_mib=allocation.memory_mib,
     )
-
-
-def in_words(grant: NodeGrant) -> str:
-    """Such as ``g2: GPU 0-1 (K80, 12 GB), 4 CPUs; has not reported``; GPUs by Slurm's index."""
-    kind = f" ({gpu_model(grant.gpu_type)})" if grant.gpu_type else ""
-    gpus = f"GPU {format_cpulist(grant.gpus)}{kind}" if grant.gpus else ""
-    cpus = f"{grant.cpus} CPU{'s' if grant.cpus > 1 else ''}" if grant.cpus else ""
-    silent = "" if grant.placement is not None else "; has not reported"
-    return f"{grant.node}: {', '.join(filter(None, (gpus, cpus))) or 'not known'}{silent}"
 
 
 # Chooses the address of a node at which the hub reaches a server: one on which the server listens.

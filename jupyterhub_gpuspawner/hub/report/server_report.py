@@ -9,15 +9,12 @@ from typing import Any, TypeVar
 
 from jupyterhub.spawner import Spawner
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, proxy_of
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_failure, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.secrets import redacted
-from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
-from jupyterhub_gpuspawner.placement.network import nearest_nic, weakest
-from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology, from_document
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document
 from jupyterhub_gpuspawner.tasks import in_background
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.bounds import FOLDER_FAULTS
@@ -27,89 +24,6 @@ from jupyterhub_gpuspawner.wire.documents import (
     PlacementDocument,
     StartFailure,
 )
-
-# The reports of a job's other nodes: what the launcher on each found there, kept until and after Slurm confirms it.
-#
-# A report counts once Slurm says that its node belongs to the job; afterwards a report of any other node is refused.
-# Nothing waits for these reports; a node without one is shown as such. Their number is that of a placement's other
-# nodes at most, and few of them keep their topology.
-
-PICTURES = 16
-"""Nodes beside the server's whose topology is kept, for their pictures: they are stored in the hub's database."""
-
-
-class NodeReports:
-    """Of one server: for each other node that has reported, its placement, and its topology if that is kept."""
-
-    def __init__(self) -> None:
-        self.placements: dict[str, PlacementDocument] = {}
-        self.topologies: dict[str, Mapping[str, Any]] = {}
-        self._allocations: dict[str, NodeAllocation] = {}
-
-    def accept(self, report: NodeReport) -> bool:
-        """Keep a node's first report; returns whether it is new.
-
-        Raises ReportError for one too many, and for a node that is not of the job.
-        """
-        placement, topology = report.placement, parsed(report.topology)
-        node = placement.node
-        if not node:
-            raise ReportError("placement.node: must name the node")
-        if self._name(node) in map(self._name, self.placements):
-            return False
-        if self._allocations and self._name(node) not in self._allocations:
-            raise ReportError(f"placement.node: {node:.60} is not a node of this server's job")
-        if len(self.placements) >= LIST_LIMIT:
-            raise ReportError(f"other_node: {LIST_LIMIT} nodes have already reported")
-        placement = replace(placement, other_nodes=(), gpus=with_nics(placement.gpus, topology))
-        self.placements[node] = _completed(placement, topology, self._allocations.get(self._name(node)))
-        if topology is not None and len(self.topologies) < PICTURES:
-            self.topologies[node] = report.topology or {}
-        return True
-
-    def confirm(self, allocations: Sequence[NodeAllocation]) -> tuple[str, ...]:
-        """Take Slurm's word on the job's nodes; returns the names of those that reported and are none of them."""
-        self._allocations = {allocation.node: allocation for allocation in allocations}
-        strangers = tuple(node for node in self.placements if self._name(node) not in self._allocations)
-        for node in strangers:
-            del self.placements[node]
-            self.topologies.pop(node, None)
-        for node, placement in self.placements.items():
-            allocation = self._allocations.get(self._name(node))
-            self.placements[node] = _completed(placement, parsed(self.topologies.get(node)), allocation)
-        return strangers
-
-    def _name(self, node: str) -> str:
-        """Slurm's name of the node, once Slurm has named them; a report may have its full host name."""
-        return node if node in self._allocations or not self._allocations else node.partition(".")[0]
-
-    def merged(self, placement: PlacementDocument, topology: Mapping[str, Any] | None) -> PlacementDocument:
-        """The server's placement with what its other nodes have reported, for a job on several nodes."""
-        if not placement.other_nodes:
-            return placement
-        placements = {
-            node.partition(".")[0]: placement for node, placement in self.placements.items()
-        } | self.placements
-        grants = tuple(replace(grant, placement=placements.get(grant.node)) for grant in placement.other_nodes)
-        own = replace(placement, gpus=with_nics(placement.gpus, parsed(topology)), other_nodes=grants)
-        return replace(own, weakest_link_over_nodes=_weakest_over_nodes(own))
-
-    # --- the spawner's state --------------------------------------------------------------------
-
-    def to_state(self) -> dict[str, Any]:
-        """The reports as JSON, by node; empty where there is none."""
-        return {
-            node: {"placement": placement.to_json(), "topology": self.topologies.get(node)}
-            for node, placement in self.placements.items()
-        }
-
-    def load(self, state: object) -> None:
-        """Read the reports from the state; raises ReportError where one cannot be read."""
-        for node, stored in state.items() if isinstance(state, dict) else ():
-            if isinstance(stored, dict) and len(self.placements) < LIST_LIMIT:
-                self.placements[node] = parse_placement(stored.get("placement"))
-                if parsed(stored.get("topology")) is not None and len(self.topologies) < PICTURES:
-                    self.topologies[node] = stored["topology"]
 
 
 def parsed(topology: Mapping[str, Any] | None) -> NodeTopology | None:
@@ -129,48 +43,6 @@ def position(topology: NodeTopology, own: PlacedGpu) -> int | None:
         elif (own.index, own.mig) == (gpu.index, gpu.mig):
             return index
     return None
-
-
-def with_nics(gpus: Sequence[PlacedGpu], topology: NodeTopology | None) -> tuple[PlacedGpu, ...]:
-    """The GPUs with the network card beside each, as far as the topology says."""
-    if topology is None:
-        return tuple(gpus)
-    with_nic = []
-    for gpu in gpus:
-        index = position(topology, gpu)
-        nic = nearest_nic(topology, index) if index is not None else None
-        with_nic.append(replace(gpu, nic=nic.name, nic_link=nic.link) if nic is not None else gpu)
-    return tuple(with_nic)
-
-
-def _completed(
-    placement: PlacementDocument, topology: NodeTopology | None, allocation: NodeAllocation | None
-) -> PlacementDocument:
-    """The placement with Slurm's memory, and with Slurm's CPUs where the node's launcher could not know them."""
-    if allocation is None:
-        return placement
-    placement = replace(placement, memory_mib=allocation.memory_mib or placement.memory_mib)
-    if placement.cpus or topology is None or not topology.numa_nodes or not allocation.cpu_ids:
-        return placement
-    cpus = kernel_cpus(allocation.cpu_ids, topology)
-    near = {topology.numa_node_of_cpu(cpu) for cpu in cpus} - {None}
-    gpus = [index for gpu in placement.gpus if (index := position(topology, gpu)) is not None]
-    return replace(
-        placement,
-        cpus=format_cpulist(cpus),
-        numa_nodes=tuple(sorted(node for node in near if node is not None)),
-        aligned=aligned(topology, gpus, cpus),
-    )
-
-
-def _weakest_over_nodes(placement: PlacementDocument) -> str | None:
-    links: list[str | None] = []
-    for document in (placement, *(grant.placement for grant in placement.other_nodes)):
-        if document is None:
-            return None
-        links += [gpu.nic_link for gpu in document.gpus]
-        links += [document.weakest_link] if len(document.gpus) > 1 else []
-    return weakest(links)
 
 
 Document = TypeVar("Document")
@@ -210,8 +82,6 @@ class ServerReport:
         """The placement that is shown."""
         self.topology: Mapping[str, Any] | None = None
         """The node's topology document."""
-        self.nodes = NodeReports()
-        """What the job's other nodes have reported."""
         self.failure: StartFailure | None = None
         """Why the job will end before its server runs, or what may keep the server from running."""
         self.port_taken = False
@@ -232,7 +102,8 @@ class ServerReport:
         """
         self._check_job(report)
         if report.other_node:
-            self._accept_other(report)
+            if not self._spawner.server_extensions.node_reported(report):
+                raise ReportError("other_node: nothing in this hub takes the report of another node")
             return
         if report.failure is not None:
             self._accept_failure(report.failure)
@@ -259,15 +130,6 @@ class ServerReport:
         self._state.store()
         self.reported.set()
         self._spawner.watch.notify()
-
-    def _accept_other(self, report: NodeReport) -> None:
-        """Keep the report of another node, at any time; the start does not depend on it."""
-        if self.placement is not None and not self.placement.other_nodes:
-            raise ReportError("other_node: this server has no other node")
-        if self.nodes.accept(report):
-            if self.placement is not None:
-                self.place(self.placement)
-            self._state.store_soon()
 
     def _accept_failure(self, failure: StartFailure) -> None:
         """Keep why a start fails; that the server has ended adds its last line to the fault of a folder."""
@@ -332,19 +194,11 @@ class ServerReport:
         self._handed_over = True
 
     def place(self, placement: PlacementDocument, allocations: Sequence[NodeAllocation] = ()) -> None:
-        """Show this placement from now on, with what the job's other nodes report.
+        """Show this placement from now on, with what extensions know of it.
 
-        ``allocations`` are those of all the job's nodes as Slurm reports them, if it was asked for them: what another
-        node has reported is dropped. So are all reports of other nodes if the placement has none.
+        ``allocations`` are those of all the job's nodes as Slurm reports them, if it was asked for them.
         """
-        if not placement.other_nodes:
-            self.nodes = NodeReports()
-        elif allocations:
-            for node in self.nodes.confirm(allocations):
-                self._log.warning(
-                    "%s: a report names node %.60s, which is not of its job", log_name(self._spawner), node
-                )
-        self.placement = self.nodes.merged(placement, self.topology)
+        self.placement = self._spawner.server_extensions.placed(placement, allocations)
         self._spawner.watch.notify()
 
     # --- the spawner's state --------------------------------------------------------------------
@@ -362,8 +216,6 @@ class ServerReport:
             state["topology"] = self.topology
         if self.failure is not None:
             state["failure"] = asdict(self.failure)
-        if self.nodes.placements:
-            state["nodes"] = self.nodes.to_state()
         return state
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -372,10 +224,6 @@ class ServerReport:
         self.port = port if isinstance(port, int) and 1024 <= port <= 65535 else 0
         topology = state.get("topology")
         self.topology = topology if isinstance(topology, dict) else None
-        try:
-            self.nodes.load(state.get("nodes"))
-        except ReportError as error:
-            self._log.warning("The stored reports of the nodes of %s are ignored: %s", log_name(self._spawner), error)
         self.claimed = self._stored(state, "claimed", parse_placement)
         self.failure = self._stored(state, "failure", parse_failure)
         placement = self._stored(state, "placement", parse_placement)

@@ -22,14 +22,12 @@ from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
-from jupyterhub_gpuspawner.hub.report.reader import in_words
 from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_title
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.picture import drawing
 from jupyterhub_gpuspawner.picture.node import table
-from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
 from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
@@ -37,12 +35,11 @@ from jupyterhub_gpuspawner.words import counted, memory
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
 
 NO_PICTURE = Markup()
-NO_TOPOLOGIES: Mapping[str, Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the home page shows of a running server. The rows contain everything that the picture shows."""
+    """What the home page shows of a running server on a node. The rows contain everything that the picture shows."""
 
     name: str = ""
     """The node's."""
@@ -56,74 +53,40 @@ class ServerFacts:
     """An SVG of the node, with the server's GPUs and CPUs marked; empty where it would contradict the rows."""
     node: tuple[tuple[str, str], ...] = ()
     """The picture in words: each NUMA node, GPU and NIC."""
-    others: tuple[ServerFacts, ...] = ()
-    """The job's other nodes that have reported."""
 
 
-def server_facts(
-    placement: PlacementDocument,
-    topology: Mapping[str, Any] | None,
-    node_topologies: Mapping[str, Mapping[str, Any]] = NO_TOPOLOGIES,
-    *,
-    cluster: str = "",
-) -> ServerFacts:
-    """The rows and the pictures for a placement: the server's node, then the job's other nodes.
+def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None, *, cluster: str = "") -> ServerFacts:
+    """The rows and the picture of the server's node.
 
     ``cluster`` is the name of the job's, empty in a hub that names none.
     """
     job = words.job_in(placement.job_id or "", placement.partition or "", cluster)
-    facts = _node_facts(placement, parsed(topology), several=bool(placement.other_nodes), job=job)
-    placements = [grant.placement for grant in placement.other_nodes if grant.placement is not None]
-    silent = [words.NOT_REPORTED.format(node=grant.node) for grant in placement.other_nodes if grant.placement is None]
-    others = []
-    for other in placements:
-        new = replace(other, problems=tuple(text for text in other.problems if text not in placement.problems))
-        others.append(_node_facts(new, parsed(node_topologies.get(other.node)), several=True))
-    return replace(facts, others=tuple(others), problems=(*facts.problems, *silent))
+    facts = node_facts(placement, topology)
+    return replace(facts, rows=(*_rows((words.NODE, placement.node), (words.JOB, job)), *facts.rows))
 
 
-def _node_facts(
-    placement: PlacementDocument, node: NodeTopology | None, *, several: bool, job: str | None = None
-) -> ServerFacts:
-    """One node's part; with ``job``, its name in words, also what is about the whole job."""
-    of_job = job is not None
+def node_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None) -> ServerFacts:
+    """What the job has on a node, without the node and the job."""
+    node = parsed(topology)
     yes_no = {True: words.YES, False: words.NO, None: words.UNDETERMINED}[placement.aligned]
-    rows = [
-        (words.NODE, placement.node if of_job else ""),
-        (words.JOB, job or ""),
-        (words.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or words.NONE),
-        (words.CPUS, placement.cpus or words.UNDETERMINED),
-        (words.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or words.UNDETERMINED),
-        (words.MEMORY_POLICY, placement.memory_policy),
-        (words.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
-        (words.NETWORK, "\n".join(_network(placement, node, of_job=of_job)) if several else ""),
-        (words.OTHER_NODES, "\n".join(map(in_words, placement.other_nodes))),
-    ]
     facts = ServerFacts(
         name=placement.node,
         got=got(placement, node),
-        rows=tuple((name, text) for name, text in rows if text),
+        rows=_rows(
+            (words.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or words.NONE),
+            (words.CPUS, placement.cpus or words.UNDETERMINED),
+            (words.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or words.UNDETERMINED),
+            (words.MEMORY_POLICY, placement.memory_policy),
+            (words.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
+        ),
         problems=placement.problems,
         simulated=placement.simulated,
     )
     return _with_picture(facts, placement, node) if node is not None else facts
 
 
-def _network(placement: PlacementDocument, node: NodeTopology | None, *, of_job: bool) -> tuple[str, ...]:
-    """The weakest link of the whole job, then each GPU's network card on this node."""
-    job = (words.WEAKEST_LINK.format(link=placement.weakest_link_over_nodes or words.UNDETERMINED),) if of_job else ()
-    cards = tuple(
-        words.NIC.format(
-            gpu=gpu_name(gpu.index, gpu.mig, gpu.mig_device),
-            nic=gpu.nic,
-            link=gpu.nic_link if gpu.nic_link not in (None, "", "?") else words.LINK_UNKNOWN,
-        )
-        for gpu in placement.gpus
-        if gpu.nic
-    )
-    if cards:
-        return (*job, *cards)
-    return (*job, words.NO_NETWORK_CARD if node is not None and has_no_nic(node) else words.NETWORK_UNKNOWN)
+def _rows(*rows: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, text) for name, text in rows if text)
 
 
 def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
@@ -235,6 +198,12 @@ class ServerCard:
     parts: tuple[ServerPart, ...] = ()
     """What extensions show on it."""
 
+    @property
+    def problems(self) -> list[str]:
+        """Those of the server's node, then what parts say beside them."""
+        own = self.facts.problems if self.facts is not None else ()
+        return [*own, *(problem for part in self.parts for problem in part.problems)]
+
     def parts_in(self, place: str) -> list[ServerPart]:
         """Those in this :class:`Place`, in order."""
         return [part for part in self.parts if part.place is Place(place)]
@@ -258,9 +227,9 @@ class ServerCard:
         ends = self.left.ends if self.left is not None else None
         start = (self.headline, self.expected, self.change, self.course)
         content = (self.state, self.title, start, self.ended, self.at, self.advice, rows, ends, self.silent)
-        nodes = (self.facts.problems, [other.rows for other in self.facts.others]) if self.facts is not None else ()
-        parts = [(part.name, part.version) for part in self.parts]
-        return f"{zlib.crc32(repr((content, nodes, parts)).encode()):08x}"
+        problems = self.facts.problems if self.facts is not None else ()
+        parts = [(part.name, part.version, part.rows, part.problems) for part in self.parts]
+        return f"{zlib.crc32(repr((content, problems, parts)).encode()):08x}"
 
 
 def server_cards(
@@ -330,7 +299,7 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
         return card
     return replace(
         card,
-        facts=server_facts(placement, server.topology, server.node_topologies, cluster=server.cluster),
+        facts=server_facts(placement, server.topology, cluster=server.cluster),
         left=None if suspended else time_left(placement.ends_at, now),
     )
 

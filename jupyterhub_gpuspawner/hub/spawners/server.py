@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from itertools import chain
@@ -102,8 +102,6 @@ class Server:
     """Where it runs and what it got; its end is the one that Slurm reports now. None until that is known."""
     topology: Mapping[str, Any] | None = None
     """The node's topology document, as the launcher reported it."""
-    node_topologies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Those of the job's other nodes, as far as they are kept, by the node's name."""
     start: StartFacts | None = None
     """How far its start is; None for a spawner without stages, and where :func:`server_of` was not asked for it."""
     reported_port: int = 0
@@ -242,7 +240,6 @@ def _with_job(server: Server, ours: GPUSlurmSpawner, *, with_start: bool) -> Ser
         settling=is_settling(ours.attempt, ours.watch),
         placement=with_current_end(report.placement, job) if report.placement is not None else None,
         topology=report.topology,
-        node_topologies=report.nodes.topologies,
         start=ours.start_facts() if with_start else None,
         reported_port=report.port,
         can_show_log=bool(ours.job_id),

@@ -725,7 +725,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self._load_cluster(state.get("cluster"))
         self.watch.load(state)
         self.attempt = stored_attempt(state, Moment.now(), start_timeout=self.start_timeout)
-        for part in (self.report, self.server_extensions, self.life):
+        for part in (self.server_extensions, self.report, self.life):
             part.load(state)
         if self.job_id:  # JupyterHub loads the state of a new spawner, too
             self._taken_up = False

@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
-WEB_APP = Path(__file__).parents[1] / "standins" / "web_app.py"
+WEB_APP = Path(__file__).parents[2] / "standins" / "web_app.py"
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SimulatedPartition,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.extensions.several_nodes.card import NOT_REPORTED
 from tests.fixtures.hubs import start_hub, stop_servers
 from tests.hub.notebook import Notebook
 from tests.hub.visitor import Visitor
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 SHOW = "import json, os, sys; print(json.dumps([os.environ.get(name) for name in sys.argv[1:]]))"
 VARIABLES = "RANK WORLD_SIZE LOCAL_RANK SLURMD_NODENAME CUDA_VISIBLE_DEVICES GPUSPAWNER_CPUS"
 LONG = "!gpuspawner-run --per-node -- sh -c 'echo up; exec sleep 601'"
-STAND_IN = Path(__file__).parents[1] / "standins" / "single_user.py"
+STAND_IN = Path(__file__).parents[2] / "standins" / "single_user.py"
 NODES = ("g1", "g2", "g3", "g4")
 GPUS = (whole_gpus("k80", range(2), cores="0-11"), whole_gpus("k80", range(2, 4), cores="12-23"))
 CLUSTER = ClusterDescription(
@@ -165,7 +165,7 @@ def test_nodes_that_do_not_report_are_said(hub: HubProcess, slurm: PrivateSlurm)
 
     assert nodes(placement) == ["g2"]
     problems = [problem.text for problem in facts.select(".gpuspawner-problems li") if "reported" in problem.text]
-    assert problems == [words.NOT_REPORTED.format(node="g3"), words.NOT_REPORTED.format(node="g4")]
+    assert problems == [NOT_REPORTED.format(node="g3"), NOT_REPORTED.format(node="g4")]
     assert "no launcher on g3" in log
     assert nodes(late) == ["g2", "g4"]
 

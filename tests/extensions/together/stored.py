@@ -24,6 +24,7 @@ from unittest.mock import patch
 
 import yaml
 from click import Option
+from jupyterhub_gpuspawner.hub.server_part import ServerExtensions
 from pydantic import BaseModel
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
@@ -47,6 +48,7 @@ from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, Messages
 from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
+from jupyterhub_gpuspawner.extensions.several_nodes.reports import OtherNodes
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
@@ -231,7 +233,9 @@ IDENTITY = JobIdentity("ada", 1001, "jupyterhub-gpuspawner/jupyter/ada/lab#0a1b2
 
 def spawner() -> GPUProfilesSpawner:
     """The spawner of a hub that offers nothing now."""
-    return GPUProfilesSpawner(config=CONFIG)
+    server = GPUProfilesSpawner(config=CONFIG)
+    server.server_extensions = ServerExtensions([("several_nodes", OtherNodes(server))])
+    return server
 
 
 def started(**profile: Any) -> GPUProfilesSpawner:
@@ -260,8 +264,9 @@ def running() -> GPUProfilesSpawner:
     server.wrapper_dir = "/opt/gpuspawner"
     server.attempt = replace(ATTEMPT, stage=Stage.ALLOCATED)
     server.report.port, server.report.topology = 20001, DOCUMENT
-    server.report.nodes.placements["g2"] = OTHER
-    server.report.nodes.topologies["g2"] = DOCUMENT
+    nodes = server.server_extensions.get(OtherNodes)
+    assert nodes is not None
+    nodes.placements["g2"], nodes.topologies["g2"] = OTHER, DOCUMENT
     server.report.place(PLACEMENT)
     server.life.session = SESSION
     return server

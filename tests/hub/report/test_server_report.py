@@ -14,10 +14,11 @@ import pytest
 from jupyterhub import objects, orm
 from sqlalchemy.exc import OperationalError
 
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
-from jupyterhub_gpuspawner.wire.documents import Door, NodeGrant, NodeReport, PlacementDocument, StartFailure
+from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument, StartFailure
 from tests.fixtures.databases import hub_session
 
 LOG = logging.getLogger("test")
@@ -46,6 +47,7 @@ class Spawner:
     _log_name = "ann:lab"
     cluster = ""
     watch = SimpleNamespace(notify=lambda: None)
+    server_extensions = ServerExtensions()
 
     def __init__(self, job_id: str = "7") -> None:
         self.job_id = job_id
@@ -215,33 +217,12 @@ async def test_a_port_that_changes_during_the_start_changes_no_route() -> None:
     assert (server.report.port, server.report.port_taken, server.spawner.proxy.changed) == (20002, True, [])
 
 
-OTHER = NodeReport(0, PlacementDocument(job_id="7", node="g2"), other_node=True)
-NO_OTHER_NODE = "^other_node: this server has no other node$"
-
-
-def test_a_server_on_one_node_keeps_no_reports_of_others() -> None:
-    """They could fill the hub's database. Those that came before Slurm's word are dropped."""
-    job = Server()
-    job.report.accept(OTHER)
-    early = job.report.to_state()["nodes"]
-    job.report.place(PLACEMENT)
-
-    with pytest.raises(ReportError, match=NO_OTHER_NODE):
-        job.report.accept(OTHER)
-    assert list(early) == ["g2"]
-    assert "nodes" not in job.report.to_state()
-
-
-def test_the_other_nodes_of_a_job_report_before_and_after_slurms_word() -> None:
-    """Nothing waits for them."""
+def test_a_hub_without_jobs_on_several_nodes_refuses_the_report_of_another_node() -> None:
+    """Nothing of it is kept."""
     server = Server()
-    server.report.accept(OTHER)
-    server.report.place(replace(PLACEMENT, other_nodes=(NodeGrant("g2"), NodeGrant("g3"))))
-    server.report.accept(replace(OTHER, placement=PlacementDocument(node="g3")))
-
-    assert server.report.placement is not None
-    reported = [other_node.placement for other_node in server.report.placement.other_nodes]
-    assert reported == [OTHER.placement, PlacementDocument(node="g3")]
+    with pytest.raises(ReportError, match=r"^other_node: nothing in this hub takes the report of another node$"):
+        server.report.accept(NodeReport(0, PlacementDocument(job_id="7", node="g2"), other_node=True))
+    assert server.report.to_state() == {}
 
 
 def test_a_restarted_hub_knows_what_was_reported() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.server.card import ServerFacts, got, server_facts
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
@@ -53,60 +51,11 @@ def test_in_a_hub_of_several_clusters_the_job_has_its_cluster() -> None:
     assert dict(server_facts(K80, None, cluster="cedar").rows)["Job"] == "12, partition gpu, cluster cedar"
 
 
-def test_the_other_nodes_of_a_job_are_told() -> None:
-    """A job of several nodes has a line for each node other than the server's."""
-    placement = PlacementDocument(
-        node="g1", other_nodes=(NodeGrant("g2", (0, 1), "k80", 4, 8000), NodeGrant("g3", cpus=1), NodeGrant("g4"))
-    )
-    facts = server_facts(placement, None)
-    rows = dict(facts.rows)
-    assert rows["Other nodes"] == (
-        "g2: GPU 0-1 (K80, 12 GB), 4 CPUs; has not reported\n"
-        "g3: 1 CPU; has not reported\ng4: not known; has not reported"
-    )
-    assert rows["Network"] == "weakest link of all nodes: not known\nthe network cards of this node are not known"
-    assert facts.problems == (
-        words.NOT_REPORTED.format(node="g2"),
-        words.NOT_REPORTED.format(node="g3"),
-        words.NOT_REPORTED.format(node="g4"),
-    )
+def test_the_other_nodes_of_a_job_are_counted() -> None:
+    """What it has there is told by an extension."""
+    placement = PlacementDocument(node="g1", other_nodes=(NodeGrant("g2"), NodeGrant("g3"), NodeGrant("g4")))
+
     assert got(placement, None) == ("3 more nodes",)
-
-
-def test_a_node_that_has_reported_has_facts_of_its_own() -> None:
-    """Its GPUs, CPUs, network cards and picture, and problems that are not said of the server's node already."""
-    topology = to_document(NodeTopology(gpus=(Gpu(0),), source="sysfs+network"))
-    other = PlacementDocument(
-        node="g2",
-        gpus=(PlacedGpu(0, nic="mlx5_0", nic_link="?"),),
-        cpus="4-7",
-        problems=("Simulated.", "GPU 1 does not respond."),
-    )
-    bare = replace(other, gpus=(PlacedGpu(0),), node="g3", problems=())
-    placement = PlacementDocument(
-        node="g1",
-        problems=("Simulated.",),
-        other_nodes=(NodeGrant("g2", placement=other), NodeGrant("g3", placement=bare)),
-        weakest_link_over_nodes="SYS",
-    )
-    facts = server_facts(placement, None, {"g2": topology, "g3": topology})
-    second, third = facts.others
-    assert dict(facts.rows)["Network"].splitlines()[0] == "weakest link of all nodes: SYS"
-    assert (second.name, second.got, second.problems) == (
-        "g2",
-        ("1 \N{MULTIPLICATION SIGN} GPU", "4 CPUs"),
-        ("GPU 1 does not respond.",),
-    )
-    assert second.rows == (
-        ("GPUs", "GPU 0: model not known"),
-        ("CPUs", "4-7"),
-        ("NUMA nodes", "not known"),
-        ("Memory policy", "none"),
-        ("Aligned", "not known"),
-        ("Network", "GPU 0: mlx5_0, link not known"),
-    )
-    assert dict(third.rows)["Network"] == "this node has no network card that GPUs can use directly"
-    assert "<svg" in second.picture
 
 
 def test_what_is_not_known_is_said_to_be_not_known() -> None:

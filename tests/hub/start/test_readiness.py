@@ -14,6 +14,7 @@ from jupyterhub.objects import Server
 from jupyterhub.utils import AnyTimeoutError, random_port
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import ServerEnding, ending_of
 from jupyterhub_gpuspawner.hub.job.session import Life
@@ -174,6 +175,7 @@ def reported(job: JobStandIn, client: Client) -> tuple[Readiness, ServerReport, 
     connection, life = SimpleNamespace(client=client), ObservedLife()
     log = logging.getLogger()
     spawner: Any = SimpleNamespace(http_timeout=30, connection=lambda: connection, log=log, watch=job)
+    spawner.server_extensions = ServerExtensions()
     report = ServerReport(spawner, SimpleNamespace())  # type: ignore[arg-type]
     report.claimed = PlacementDocument(node="g1")
     report.reported.set()

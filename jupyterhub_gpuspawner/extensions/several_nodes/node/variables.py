@@ -10,8 +10,8 @@ import random
 import socket
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.extensions.several_nodes.node import network
 from jupyterhub_gpuspawner.node.hardware import text_of
-from jupyterhub_gpuspawner.placement import network
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

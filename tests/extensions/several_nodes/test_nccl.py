@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.placement.network import nearest_nics, topology_file
+from jupyterhub_gpuspawner.extensions.several_nodes.node.network import nearest_nics, topology_file
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
 NODE = NodeTopology(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.placement.network import NearestNic, has_no_nic, nearest_nic, weakest
+from jupyterhub_gpuspawner.extensions.several_nodes.node.network import NearestNic, has_no_nic, nearest_nic, weakest
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 TWO_GPUS = (Gpu(0, numa_node=0), Gpu(1, numa_node=None))

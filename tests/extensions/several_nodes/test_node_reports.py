@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from jupyterhub_gpuspawner.hub.server_part import ServerExtensions
 
+from jupyterhub_gpuspawner.extensions.several_nodes.reports import PICTURES, OtherNodes
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
-from jupyterhub_gpuspawner.hub.report.server_report import PICTURES, NodeReports
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, NodeReport, PlacedGpu, PlacementDocument
@@ -33,7 +37,7 @@ def report(node: str, gpu: int = 1, cpus: str = "") -> NodeReport:
 
 def test_a_report_is_shown_beside_slurms_grant() -> None:
     """With the card of each GPU; CPUs that the node could not know are Slurm's; a silent node has no placement."""
-    nodes = NodeReports()
+    nodes = OtherNodes(None)
     new = (nodes.accept(report("g2.example.org")), nodes.accept(report("g2.example.org", gpu=0)))
     strangers = nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2", (2, 3), 500), NodeAllocation("g3", (0, 1))))
     merged = nodes.merged(SERVER, DOCUMENT)
@@ -56,7 +60,7 @@ def test_a_report_is_shown_beside_slurms_grant() -> None:
 
 def test_the_weakest_link_includes_the_network_of_all_nodes() -> None:
     """Once every node has reported, before or after Slurm's answer."""
-    nodes = NodeReports()
+    nodes = OtherNodes(None)
     nodes.accept(report("g2", gpu=0))
     nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2"), NodeAllocation("g3")))
     nodes.accept(report("g3", gpu=1))
@@ -66,7 +70,7 @@ def test_the_weakest_link_includes_the_network_of_all_nodes() -> None:
 
 def test_a_node_that_slurm_does_not_name_is_dropped_or_refused() -> None:
     """Before and after Slurm has named them; a full host name is one of them, and gets Slurm's memory and CPUs."""
-    nodes = NodeReports()
+    nodes = OtherNodes(None)
     nodes.accept(report("h100-secret"))
 
     assert nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2", (2, 3), 500))) == ("h100-secret",)
@@ -84,7 +88,7 @@ def test_a_node_that_slurm_does_not_name_is_dropped_or_refused() -> None:
 
 def test_a_node_reports_once_whatever_it_calls_itself() -> None:
     """By Slurm's name or by its full host name."""
-    nodes = NodeReports()
+    nodes = OtherNodes(None)
     nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2")))
 
     assert (nodes.accept(report("g2")), nodes.accept(report("g2.example.org", gpu=0))) == (True, False)
@@ -92,12 +96,12 @@ def test_a_node_reports_once_whatever_it_calls_itself() -> None:
 
 def test_reports_are_few_and_survive_a_restart() -> None:
     """At most as many as a placement holds, few of them with a picture; a server on one node shows none."""
-    nodes = NodeReports()
+    nodes = OtherNodes(None)
     for number in range(LIST_LIMIT):
         nodes.accept(report(f"n{number}"))
     with pytest.raises(ReportError, match=r"^other_node: 64 nodes have already reported$"):
         nodes.accept(report("n64"))
-    restarted = NodeReports()
+    restarted = OtherNodes(None)
     restarted.load(json.loads(json.dumps(nodes.to_state())))
 
     assert (len(restarted.placements), len(restarted.topologies)) == (LIST_LIMIT, PICTURES)
@@ -129,3 +133,46 @@ def test_a_report_of_another_node_is_read() -> None:
     written = report("g2")
     assert parse_report(written.dumps().encode()) == replace(written, topology=json.loads(json.dumps(DOCUMENT)))
     assert not parse_report(b'{"version": 2}').other_node
+
+
+class Job:
+    """A job on several nodes, with the reports of all."""
+
+    log = logging.getLogger("test")
+    watch = SimpleNamespace(notify=lambda: None)
+    ready, job_id = False, "7"
+
+    def __init__(self) -> None:
+        self.row = SimpleNamespace(store_soon=lambda: None)
+        self.nodes = OtherNodes(self)
+        self.server_extensions = ServerExtensions([("several_nodes", self.nodes)])
+        self.report = ServerReport(self, self.row)  # type: ignore[arg-type]
+
+
+OTHER = NodeReport(0, PlacementDocument(job_id="7", node="g2"), other_node=True)
+ALONE = PlacementDocument(job_id="7", node="g1", cpus="0-3")
+
+
+def test_a_server_on_one_node_keeps_no_reports_of_others() -> None:
+    """They could fill the hub's database. Those that came before Slurm's word are dropped."""
+    job = Job()
+    job.report.accept(OTHER)
+    early = job.nodes.to_state()["nodes"]
+    job.report.place(ALONE)
+
+    with pytest.raises(ReportError, match=r"^other_node: this server has no other node$"):
+        job.report.accept(OTHER)
+    assert list(early) == ["g2"]
+    assert job.nodes.to_state() == {}
+
+
+def test_the_other_nodes_of_a_job_report_before_and_after_slurms_word() -> None:
+    """Nothing waits for them."""
+    job = Job()
+    job.report.accept(OTHER)
+    job.report.place(replace(ALONE, other_nodes=(NodeGrant("g2"), NodeGrant("g3"))))
+    job.report.accept(replace(OTHER, placement=PlacementDocument(node="g3")))
+
+    assert job.report.placement is not None
+    reported = [other_node.placement for other_node in job.report.placement.other_nodes]
+    assert reported == [OTHER.placement, PlacementDocument(node="g3")]
