@@ -33,6 +33,8 @@ from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, instal
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
+from jupyterhub_gpuspawner.units import NodeAllocation
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 T = TypeVar("T")
 KEY = "gpuspawner"

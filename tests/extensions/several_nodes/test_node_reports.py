@@ -8,9 +8,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from jupyterhub_gpuspawner.hub.server_part import ServerExtensions
 
 from jupyterhub_gpuspawner.extensions.several_nodes.reports import PICTURES, OtherNodes
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, Gpu, NodeTopology, NumaNode, to_document

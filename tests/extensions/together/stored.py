@@ -24,7 +24,6 @@ from unittest.mock import patch
 
 import yaml
 from click import Option
-from jupyterhub_gpuspawner.hub.server_part import ServerExtensions
 from pydantic import BaseModel
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
@@ -50,6 +49,7 @@ from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.several_nodes.reports import OtherNodes
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Promise, PromiseMoment, Ready, Submitted, Usage
