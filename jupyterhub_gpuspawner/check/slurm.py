@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
 from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
-from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
+from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from jupyterhub_gpuspawner.words import duration, some
 
 # Whether a hub reaches its login node: ssh's configuration, and the account there.

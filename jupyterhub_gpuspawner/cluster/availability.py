@@ -353,7 +353,7 @@ class _Fit:
 
         With preemption by QOS these may be any, unless its own preempts none: a snapshot does not have those of jobs.
         """
-        if not self.snapshot.preemption or self.preempts_none:
+        if not self.snapshot.config.preemption or self.preempts_none:
             return False
         lower = {
             other.name
@@ -368,7 +368,7 @@ class _Fit:
                 continue
             freed = Freed()
             for job in node.jobs:
-                if self.snapshot.preemption == "qos" or not lower.isdisjoint(partitions[job]):
+                if self.snapshot.config.preemption == "qos" or not lower.isdisjoint(partitions[job]):
                     one = jobs[job]
                     freed.add(one.cpus // one.node_count, one.memory_mib // one.node_count, one.gpus, node.only_type)
             preempted += node.has_after(self.need, freed)

@@ -56,7 +56,7 @@ class Capacity:
         self._reservations = snapshot.reservation_by_name
         self._jobs = snapshot.job_table
         jobs, reserved = snapshot.jobs_by_node.positions, _reserved_periods(snapshot.reservations)
-        self._allocation = snapshot.cpu_allocation
+        self._config = snapshot.config
         complete = not snapshot.partial
         nodes = [
             NodeFit(
@@ -64,7 +64,7 @@ class Capacity:
                 jobs.get(state.name, ()),
                 reserved.get(state.name, ()),
                 complete=complete,
-                allocation=self._allocation,
+                config=self._config,
                 shards_held=self._shards_held(state, jobs.get(state.name, ())),
             )
             for state in snapshot.node_table
@@ -147,7 +147,7 @@ class Capacity:
             node.jobs,
             reserved,
             complete=node.complete,
-            allocation=self._allocation,
+            config=self._config,
             shards_held=self._shards_held(self._states[node.name], node.jobs),
             oversubscribed=oversubscribed,
         )

@@ -13,7 +13,7 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, CpuAllocation, NodeState, Table, free_gpus_of, gpus_of
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, NodeState, SlurmConfig, Table, free_gpus_of, gpus_of
 from jupyterhub_gpuspawner.units import Gres
 
 # Evaluates ``--constraint`` against the features of a node. Source: sbatch(1).
@@ -447,7 +447,7 @@ class NodeFit:
         reserved: tuple[ReservedPeriod, ...],
         *,
         complete: bool = True,
-        allocation: CpuAllocation,
+        config: SlurmConfig,
         shards_held: int = 0,
         oversubscribed: tuple[int, Sequence[int]] | None = None,
     ) -> None:
@@ -470,13 +470,13 @@ class NodeFit:
             self.free_cpus = _free_of_a_row(node.cpus, *oversubscribed)
         self.cpus_per_core = node.cpus_per_core
         self.socket_cpus = node.cpus_per_core * node.socket_cores
-        self.step = _step(node, allocation.unit)
+        self.step = _step(node, config.cpu_unit)
         self.memory, self.free_memory = node.memory_mib, node.memory_free_mib
         self.idle = node.cpus_allocated == 0 and not jobs
         devices = _devices(node.gres, node.gres_used, shards_held)
         self.gpus, self.free_gpus, self.shards, self.free_shards, *of_one_gpu = devices
         self.shards_of_gpu, self.free_shards_of_gpu = of_one_gpu
-        if allocation.shards_of_several_gpus:
+        if config.shards_of_several_gpus:
             self.shards_of_gpu, self.free_shards_of_gpu = self.shards, self.free_shards
 
     def free(self, what: str) -> int:

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, DefaultMemory, Partition, Reservation
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import count_is, cpus, distinct, duration, in_unit, memory
 
@@ -53,9 +53,10 @@ def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapsho
     cpus, memory, gpus = requested_cpus(resources, partition, snapshot), resources.memory, resources.gpus or 0
     per_cpu = 0
     if memory is None:
-        memory, per_cpu = _default_memory(cpus, gpus, partition, snapshot.memory)
-    if memory and partition.max_memory_per_cpu_mib:
-        cpus = max(cpus, -(-memory // partition.max_memory_per_cpu_mib))
+        memory, per_cpu = _default_memory(cpus, gpus, partition, snapshot.config)
+    _, most_per_cpu = _most_memory(partition, snapshot.config)
+    if memory and most_per_cpu:
+        cpus = max(cpus, -(-memory // most_per_cpu))
     return Need(
         gpus=gpus,
         gpu_type=resources.gpu_type or ANY,
@@ -63,7 +64,7 @@ def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapsho
         cpus=cpus,
         memory=memory or 0,
         memory_per_cpu=per_cpu,
-        all_memory=memory == 0 and (snapshot.memory is None or snapshot.memory.allocated),
+        all_memory=memory == 0 and snapshot.config.memory_is_allocated is not False,
         whole_cores=uses_one_thread(resources),
         exclusive=bool(resources.exclusive) or partition.exclusive,
     )
@@ -73,7 +74,7 @@ def requested_cpus(resources: Resources, partition: Partition, snapshot: Cluster
     """CPUs per node that the job requests, or has for its GPUs by default, without those that its memory adds."""
     if resources.cpus is not None:
         return resources.cpus
-    per_gpu = (partition.default_cpus_per_gpu, snapshot.cpu_allocation.per_gpu)
+    per_gpu = (partition.default_cpus_per_gpu, snapshot.config.default_cpus_per_gpu)
     return max(1, (resources.gpus or 0) * next((amount for amount in per_gpu if amount is not None), 0))
 
 
@@ -83,28 +84,28 @@ def uses_one_thread(resources: Resources) -> bool:
     return bool(options) and options[-1] in (("hint", "nomultithread"), ("threads-per-core", "1"))
 
 
-def _default_memory(
-    cpus: int, gpus: int, partition: Partition, default: DefaultMemory | None
-) -> tuple[int | None, int]:
+def _default_memory(cpus: int, gpus: int, partition: Partition, config: SlurmConfig) -> tuple[int | None, int]:
     """MiB per node, and per CPU, for a job that requests no memory.
 
     0 per node: all of the node's; None: Slurm does not allocate memory.
     """
-    of_cluster = default or DefaultMemory(allocated=False)
-    if not of_cluster.allocated:
+    if not config.memory_is_allocated:
         return None, 0
-    per_gpu = (partition.default_memory_per_gpu_mib, of_cluster.per_gpu_mib)
-    if gpus and any(per_gpu):
-        return gpus * next(amount for amount in per_gpu if amount), 0
-    for per_node, per_cpu in (
-        (partition.default_memory_per_node_mib, partition.default_memory_per_cpu_mib),
-        (of_cluster.per_node_mib, of_cluster.per_cpu_mib),
-    ):
-        if per_node is not None:
-            return per_node, 0
-        if per_cpu is not None:
-            return per_cpu * cpus, per_cpu
+    per_gpu = partition.default_memory_per_gpu_mib or config.default_memory_per_gpu_mib
+    if gpus and per_gpu:
+        return gpus * per_gpu, 0
+    for defaults in (partition, config):
+        if defaults.default_memory_per_node_mib is not None:
+            return defaults.default_memory_per_node_mib, 0
+        if defaults.default_memory_per_cpu_mib is not None:
+            return defaults.default_memory_per_cpu_mib * cpus, defaults.default_memory_per_cpu_mib
     return 0, 0
+
+
+def _most_memory(partition: Partition, config: SlurmConfig) -> tuple[int | None, int | None]:
+    """MaxMemPerNode and MaxMemPerCPU in MiB, of which one may be set: the partition's, else the cluster's."""
+    of_partition = partition.max_memory_per_node_mib, partition.max_memory_per_cpu_mib
+    return of_partition if any(of_partition) else (config.max_memory_per_node_mib, config.max_memory_per_cpu_mib)
 
 
 def length_of(resources: Resources, partition: Partition) -> float:
@@ -145,10 +146,10 @@ def preempted(resources: Resources, snapshot: ClusterSnapshot) -> Preempted | No
 
 
 def _is_preempted(resources: Resources, partition: Partition, snapshot: ClusterSnapshot) -> bool:
-    if snapshot.preemption == "qos":
+    if snapshot.config.preemption == "qos":
         qos = (resources.qos or "").lower()
         return any(qos in preempted_qos for preempted_qos in (snapshot.preempted_qos or {}).values())
-    return snapshot.preemption == "partition" and any(
+    return snapshot.config.preemption == "partition" and any(
         other.priority_tier > partition.priority_tier and not set(other.nodes).isdisjoint(partition.nodes)
         for other in snapshot.partitions
     )
@@ -221,7 +222,7 @@ def fault_of(
     faults = [fault_in(resources, snapshot, name, now=now, groups=groups) for name in names]
     if all(faults):
         return next(iter(faults))
-    return next(_of_each(resources, snapshot, names, groups), None) if snapshot.enforces_limits_of_all else None
+    return next(_of_each(resources, snapshot, names, groups), None) if snapshot.config.enforces_limits_of_all else None
 
 
 def _of_each(
@@ -329,8 +330,9 @@ def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partit
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
         requested = _cpus_text(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name).cpus_per_core)
         yield Fault("cpus", f"{requested} more than the limit of {partition.max_cpus_per_node}")
-    if partition.max_memory_per_node_mib and (resources.memory or 0) > partition.max_memory_per_node_mib:
-        requested, limit = distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
+    most_memory, _ = _most_memory(partition, snapshot.config)
+    if most_memory and (resources.memory or 0) > most_memory:
+        requested, limit = distinct(resources.memory or 0, most_memory, memory, _mib)
         yield Fault("memory", f"{requested} of memory is more than the limit of {limit}")
 
 
@@ -374,7 +376,7 @@ def _of_nodes(
             yield Fault("cpus", f"by default {requested} given with the GPUs, more than the limit of {most}")
         # --mem=0 is compared with the limits even where no memory is allocated; a default of all memory need not be
         whole = replace(need, all_memory=resources.memory == 0)
-        yield from _of_whole_nodes(whole, nodes, partition)
+        yield from _of_whole_nodes(whole, nodes, partition, snapshot.config)
     able = nodes.count_capable(need)
     if able < resources.node_count:
         yield Fault(
@@ -382,9 +384,9 @@ def _of_nodes(
         )
 
 
-def _of_whole_nodes(need: Need, nodes: NodeSet, partition: Partition) -> Iterator[Fault]:
+def _of_whole_nodes(need: Need, nodes: NodeSet, partition: Partition, config: SlurmConfig) -> Iterator[Fault]:
     """Limits that no node is within of which a job gets all memory, or all CPUs."""
-    per_cpu, per_node = partition.max_memory_per_cpu_mib or inf, partition.max_memory_per_node_mib or inf
+    per_node, per_cpu = (limit or inf for limit in _most_memory(partition, config))
     if need.all_memory and all(kind.memory > min(per_node, per_cpu * kind.cpus) for kind in nodes.kinds):
         yield Fault("memory", f"all the memory of a node is more than partition {partition.name} allows")
     most = partition.max_cpus_per_node

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
+from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 
 # Accounts of the cluster, as a login node knows them, for a hub whose machine does not.
 

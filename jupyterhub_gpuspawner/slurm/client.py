@@ -30,8 +30,8 @@ from jupyterhub_gpuspawner.slurm.commands import (
 )
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, is_forbidden, is_over, last_line, not_cancelled, rejected
-from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config, parse_job, parse_licenses
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
+from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_job, parse_licenses
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig, Unread
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
 from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
 from jupyterhub_gpuspawner.slurm.text import ignored

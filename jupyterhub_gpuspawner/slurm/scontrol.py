@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache, partial
 from operator import itemgetter
@@ -14,7 +13,7 @@ from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.snapshot import Hardware, NodeState, Partition, Reservation, Table, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import Hardware, NodeState, Partition, Reservation, SlurmConfig, Table, Unread
 from jupyterhub_gpuspawner.slurm.text import (
     Notice,
     default_per_gpu,
@@ -319,65 +318,6 @@ _AS_OF = re.compile(r"Configuration data as of ([0-9]+)\s*$", re.MULTILINE)
 _ACCOUNT = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]+)\)")
 
 
-@dataclass(frozen=True)
-class SlurmConfig:
-    """Parts of slurm.conf, as slurmctld uses them."""
-
-    private_data: frozenset[str] = frozenset()
-    """PrivateData: what users cannot see of each other, such as ``jobs``."""
-    slurm_uid: int | None = None
-    """The uid of SlurmUser, who has all rights; None where it is not reported."""
-    accounting: bool = False
-    """slurmdbd is in use (AccountingStorageType), so there may be operators and administrators."""
-    accounting_enforced: frozenset[str] = frozenset()
-    """AccountingStorageEnforce: ``associations``, ``limits``, ``qos``, ...; empty without accounting."""
-    accounting_stores: frozenset[str] = frozenset()
-    """AccountingStoreFlags: what slurmdbd keeps of each job, such as ``job_env`` (its environment)."""
-    tracks_process_groups: bool = False
-    """A step's processes are those of its process group (ProctrackType=proctrack/pgid)."""
-    cluster_name: str = ""
-    answered_at: float | None = None
-    """slurmctld's own time when it answered, in seconds since the epoch; None where it is not in seconds."""
-    resume_timeout: int | None = None
-    """ResumeTimeout: seconds that a node which is powered off may take until it is ready; None without power saving."""
-
-    batch_start_timeout: int | None = None
-    """BatchStartTimeout: seconds after which Slurm may take a job whose script has not begun as lost, with its node."""
-
-    default_memory_per_cpu_mib: int | None = None
-    """DefMemPerCPU, for jobs that request no memory; None where it is not set."""
-    default_memory_per_node_mib: int | None = None
-    """DefMemPerNode, the same per node."""
-    default_memory_per_gpu_mib: int | None = None
-    """DefMemPerGPU (JobDefaults), for jobs that request GPUs."""
-    default_cpus_per_gpu: int | None = None
-    """DefCpuPerGPU (JobDefaults), for jobs that request GPUs and no CPUs."""
-    cpu_unit: Literal["cpu", "core", "socket", "node"] = "core"
-    """What a job gets whole (SelectType, SelectTypeParameters)."""
-    shards_of_several_gpus: bool = False
-    """See :attr:`CpuAllocation.shards_of_several_gpus`."""
-    preemption: Literal["", "partition", "qos"] = ""
-    """By what jobs preempt others (PreemptType): their partition's PriorityTier, or their QOS; empty: they do not."""
-    enforces_limits_of_all: bool = False
-    """See :attr:`ClusterSnapshot.enforces_limits_of_all`."""
-    memory_is_allocated: bool = True
-    """Slurm allocates memory (SelectTypeParameters); without a default, a job that requests none gets all."""
-    version: str = ""
-    """Of slurmctld, such as ``22.05.8``; empty where it is not reported."""
-    parameters: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """All as Slurm prints them, by its names."""
-
-    @property
-    def hides_jobs(self) -> bool:
-        """Whether users cannot see the jobs of others."""
-        return "jobs" in self.private_data or "all" in self.private_data
-
-    @property
-    def hides_associations(self) -> bool:
-        """Whether users cannot see the associations of others."""
-        return bool(self.private_data & {"accounts", "users", "all"})
-
-
 def parse_config(text: str) -> SlurmConfig:
     """Parse ``scontrol show config``; raises SlurmOutputError if PrivateData is missing."""
     values = {match["key"]: match["value"].strip() for match in _LINE.finditer(text)}
@@ -405,6 +345,8 @@ def parse_config(text: str) -> SlurmConfig:
         batch_start_timeout=_seconds(values, "BatchStartTimeout"),
         default_memory_per_cpu_mib=memory("DefMemPerCPU", values.get("DefMemPerCPU")),
         default_memory_per_node_mib=memory("DefMemPerNode", values.get("DefMemPerNode")),
+        max_memory_per_cpu_mib=memory("MaxMemPerCPU", values.get("MaxMemPerCPU")),
+        max_memory_per_node_mib=memory("MaxMemPerNode", values.get("MaxMemPerNode")),
         default_memory_per_gpu_mib=default_per_gpu(values.get("JobDefaults"), "DefMemPerGPU"),
         default_cpus_per_gpu=default_per_gpu(values.get("JobDefaults"), "DefCpuPerGPU"),
         cpu_unit=_cpu_unit(values.get("SelectType", ""), selected),

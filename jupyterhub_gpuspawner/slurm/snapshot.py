@@ -1,4 +1,4 @@
-"""A snapshot of the cluster: nodes, partitions, reservations and jobs, with indexes over them. Pure.
+"""A snapshot of the cluster: nodes, partitions, reservations, jobs and slurm.conf, with indexes over them. Pure.
 
 Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``; squeue(1), ``--Format``.
 """
@@ -398,27 +398,66 @@ class ClusterJob(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DefaultMemory:
-    """The memory of a job that requests none (slurm.conf), in MiB; None where it is not set."""
+class SlurmConfig:
+    """Parts of slurm.conf, as slurmctld uses them."""
 
-    per_cpu_mib: int | None = None
-    per_node_mib: int | None = None
-    per_gpu_mib: int | None = None
-    """For a job that requests GPUs."""
-    allocated: bool = True
-    """Slurm allocates memory to jobs; without a default a job that requests none gets all of a node's."""
-
-
-@dataclass(frozen=True)
-class CpuAllocation:
-    """How Slurm gives CPUs and shards of GPUs to jobs (slurm.conf)."""
-
-    unit: Literal["cpu", "core", "socket", "node"] = "core"
-    """What a job gets whole, whatever part of it is requested (SelectType, SelectTypeParameters)."""
-    per_gpu: int | None = None
-    """DefCpuPerGPU, for jobs that request GPUs and no CPUs; None where it is not set."""
+    private_data: frozenset[str] = frozenset()
+    """PrivateData: what users cannot see of each other, such as ``jobs``."""
+    slurm_uid: int | None = None
+    """The uid of SlurmUser, who has all rights; None where it is not reported."""
+    accounting: bool = False
+    """slurmdbd is in use (AccountingStorageType), so there may be operators and administrators."""
+    accounting_enforced: frozenset[str] = frozenset()
+    """AccountingStorageEnforce: ``associations``, ``limits``, ``qos``, ...; empty without accounting."""
+    accounting_stores: frozenset[str] = frozenset()
+    """AccountingStoreFlags: what slurmdbd keeps of each job, such as ``job_env`` (its environment)."""
+    tracks_process_groups: bool = False
+    """A step's processes are those of its process group (ProctrackType=proctrack/pgid)."""
+    cluster_name: str = ""
+    answered_at: float | None = None
+    """slurmctld's own time when it answered, in seconds since the epoch; None where it is not in seconds."""
+    resume_timeout: int | None = None
+    """ResumeTimeout: seconds that a node which is powered off may take until it is ready; None without power saving."""
+    batch_start_timeout: int | None = None
+    """BatchStartTimeout: seconds after which Slurm may take a job whose script has not begun as lost, with its node."""
+    default_memory_per_cpu_mib: int | None = None
+    """DefMemPerCPU, for jobs that request no memory; None where it is not set."""
+    default_memory_per_node_mib: int | None = None
+    """DefMemPerNode, the same per node."""
+    max_memory_per_cpu_mib: int | None = None
+    """MaxMemPerCPU; None where it is not set."""
+    max_memory_per_node_mib: int | None = None
+    """MaxMemPerNode likewise."""
+    default_memory_per_gpu_mib: int | None = None
+    """DefMemPerGPU (JobDefaults), for jobs that request GPUs."""
+    default_cpus_per_gpu: int | None = None
+    """DefCpuPerGPU (JobDefaults), for jobs that request GPUs and no CPUs."""
+    cpu_unit: Literal["cpu", "core", "socket", "node"] = "core"
+    """What a job gets whole (SelectType, SelectTypeParameters)."""
     shards_of_several_gpus: bool = False
     """A job may get shards of several GPUs of a node (SelectTypeParameters, MULTIPLE_SHARING_GRES_PJ)."""
+    preemption: Literal["", "partition", "qos"] = ""
+    """By what jobs preempt others (PreemptType): their partition's PriorityTier, or their QOS; empty: they do not."""
+    enforces_limits_of_all: bool = False
+    """EnforcePartLimits=ALL: sbatch refuses a job that is not within the limits of every partition that it lists."""
+    memory_is_allocated: bool | None = None
+    """Slurm allocates memory (SelectTypeParameters); without a default, a job that requests none gets all of a node's.
+
+    None: not known."""
+    version: str = ""
+    """Of slurmctld, such as ``22.05.8``; empty where it is not reported."""
+    parameters: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """All as Slurm prints them, by its names."""
+
+    @property
+    def hides_jobs(self) -> bool:
+        """Whether users cannot see the jobs of others."""
+        return "jobs" in self.private_data or "all" in self.private_data
+
+    @property
+    def hides_associations(self) -> bool:
+        """Whether users cannot see the associations of others."""
+        return bool(self.private_data & {"accounts", "users", "all"})
 
 
 @dataclass(frozen=True)
@@ -444,17 +483,10 @@ class ClusterSnapshot:
     reservations: tuple[Reservation, ...] = ()
     jobs: Sequence[ClusterJob] = ()
     """Jobs that are pending or hold nodes; ended ones are not included."""
-    memory: DefaultMemory | None = None
-    """The cluster's defaults for jobs that request no memory; None where they are not known."""
-    cpu_allocation: CpuAllocation = CpuAllocation()
-    preemption: Literal["", "partition", "qos"] = ""
-    """By what jobs preempt others: the PriorityTier of their partition, or their QOS; empty: they do not."""
+    config: SlurmConfig = SlurmConfig()
+    """What is known of slurm.conf."""
     preempted_qos: Mapping[str, frozenset[str]] | None = None
     """With preemption by QOS, those whose jobs each QOS preempts, all in lower case; None: not known."""
-    enforces_limits_of_all: bool = False
-    """EnforcePartLimits=ALL: sbatch refuses a job that is not within the limits of every partition that it lists."""
-    resume_timeout: int | None = None
-    """ResumeTimeout: seconds that a node which is powered down may take to boot; None without power saving."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
     unread: tuple[Unread, ...] = ()

@@ -13,13 +13,12 @@ from typing import Any
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import (
-    SlurmConfig,
     parse_allocations,
     parse_nodes,
     parse_partitions,
     parse_reservations,
 )
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory, NodeState, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, SlurmConfig, Unread
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, STATES, parse_jobs
 from jupyterhub_gpuspawner.units import NodeAllocation
 
@@ -106,7 +105,7 @@ class SnapshotReader:
         try:
             nodes, partitions, reservations = await asyncio.gather(*shown)
             config = await default
-            preempted_qos = await self._preempted_qos() if config is not None and config.preemption == "qos" else None
+            preempted_qos = await self._preempted_qos() if config.preemption == "qos" else None
             jobs = (await queue).output()
         finally:  # if one has failed, nobody needs the others
             await _cancelled(*shown, default, queue)
@@ -118,16 +117,8 @@ class SnapshotReader:
                 partitions=parse_partitions(partitions, unread.append),
                 reservations=parse_reservations(reservations, unread.append),
                 jobs=parse_jobs(jobs, mark, unread.append),
-                memory=_default_memory(config) if config is not None else None,
-                cpu_allocation=CpuAllocation(
-                    config.cpu_unit, config.default_cpus_per_gpu, config.shards_of_several_gpus
-                )
-                if config is not None
-                else CpuAllocation(),
-                preemption=config.preemption if config is not None else "",
+                config=config,
                 preempted_qos=preempted_qos,
-                enforces_limits_of_all=config is not None and config.enforces_limits_of_all,
-                resume_timeout=config.resume_timeout if config is not None else None,
                 taken_at=now,
                 unread=tuple(unread),
             )
@@ -164,22 +155,13 @@ class SnapshotReader:
             self._qos = time.monotonic(), table
         return self._qos[1]
 
-    async def _slurm_conf(self) -> SlurmConfig | None:
+    async def _slurm_conf(self) -> SlurmConfig:
         if self._defaults is None or time.monotonic() - self._defaults[0] > _CONFIG_MAX_AGE:
             try:
                 self._defaults = time.monotonic(), await self._config()
             except SlurmOutputError:
-                return None
+                return SlurmConfig()
         return self._defaults[1]
-
-
-def _default_memory(config: SlurmConfig) -> DefaultMemory:
-    return DefaultMemory(
-        per_cpu_mib=config.default_memory_per_cpu_mib,
-        per_node_mib=config.default_memory_per_node_mib,
-        per_gpu_mib=config.default_memory_per_gpu_mib,
-        allocated=config.memory_is_allocated,
-    )
 
 
 async def _cancelled(*tasks: asyncio.Future[Any]) -> None:

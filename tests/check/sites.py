@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.check.run import checks_of, context_of, findings
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.client import AccountingNames
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
+from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.snapshots import recorded_snapshot
 

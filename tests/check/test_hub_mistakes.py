@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.check.finding import DEFAULTS, Check, Options, Severi
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import hub_mark
-from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig, parse_config
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.slurm.scontrol import parse_config
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition, SlurmConfig
 from tests.check.test_right_configurations import of_tutorial, of_workshop
 
 CONFIG = Path(__file__).parents[2] / "config"

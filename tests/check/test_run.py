@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.check.run import findings
 from jupyterhub_gpuspawner.cluster import limits
 from jupyterhub_gpuspawner.cluster.limits import FaultKind
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
+from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from tests.check.sites import HEAD, RecordedClient, context, findings_in
 from tests.cli.runner import run
 from tests.cli.test_check import ONE_ACCOUNT

@@ -16,11 +16,10 @@ from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
     ClusterSnapshot,
-    CpuAllocation,
-    DefaultMemory,
     NodeState,
     Partition,
     Reservation,
+    SlurmConfig,
     Unread,
 )
 from jupyterhub_gpuspawner.units import Gres
@@ -228,9 +227,7 @@ def test_a_whole_node_and_shards_of_it(gres: str, answer: tuple[str, str, str]) 
 
 def test_shards_of_several_gpus_where_slurm_gives_them() -> None:
     """MULTIPLE_SHARING_GRES_PJ: five shards are of two GPUs."""
-    snapshot = replace(
-        cluster(node("g1", "gpu:t4:2,shard:t4:8")), cpu_allocation=CpuAllocation(shards_of_several_gpus=True)
-    )
+    snapshot = replace(cluster(node("g1", "gpu:t4:2,shard:t4:8")), config=SlurmConfig(shards_of_several_gpus=True))
     assert card(snapshot, shards=5)[:2] == ("now", "starts now, 8 of 8 GPU shards free")
 
 
@@ -703,51 +700,65 @@ def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str,
     assert (verdict.chance.value, verdict.sentence, verdict.field) == answer
 
 
+def allocated(**limits: int) -> SlurmConfig:
+    """A Slurm that allocates memory."""
+    return SlurmConfig(memory_is_allocated=True, **limits)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    ("memory", "partition", "resources", "answer"),
+    ("config", "partition", "resources", "answer"),
     [
-        (None, {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(allocated=False), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {}, {"cpus": 4}, full("10 min")),
-        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, full("10 min")),
-        (DefaultMemory(per_node_mib=8000), {}, {}, full("10 min")),
-        (DefaultMemory(per_node_mib=8000), {"default_memory_per_cpu_mib": 100}, {}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, full("10 min")),
-        (DefaultMemory(), {"default_memory_per_node_mib": 100}, {}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_gpu_mib=8000, per_cpu_mib=1), {}, {"gpus": 1}, full("10 min")),
-        (DefaultMemory(), {"default_memory_per_gpu_mib": 100}, {"gpus": 1}, "starts now"),
-        (DefaultMemory(), {}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, full("10 min")),
+        (SlurmConfig(), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
+        (SlurmConfig(memory_is_allocated=False), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
+        (allocated(), {}, {"cpus": 4}, full("10 min")),
+        (allocated(default_memory_per_cpu_mib=1000), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
+        (allocated(default_memory_per_cpu_mib=1000), {}, {"cpus": 6}, full("10 min")),
+        (allocated(default_memory_per_node_mib=8000), {}, {}, full("10 min")),
         (
-            DefaultMemory(per_node_mib=99999),
+            allocated(default_memory_per_node_mib=8000),
+            {"default_memory_per_cpu_mib": 100},
+            {},
+            "starts now, 12 of 16 cores free",
+        ),
+        (allocated(default_memory_per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, full("10 min")),
+        (allocated(), {"default_memory_per_node_mib": 100}, {}, "starts now, 12 of 16 cores free"),
+        (allocated(default_memory_per_gpu_mib=8000, default_memory_per_cpu_mib=1), {}, {"gpus": 1}, full("10 min")),
+        (allocated(), {"default_memory_per_gpu_mib": 100}, {"gpus": 1}, "starts now"),
+        (allocated(), {}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
+        (allocated(), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
+        (allocated(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, full("10 min")),
+        (allocated(max_memory_per_cpu_mib=400), {}, {"memory": 5000}, full("10 min")),
+        (allocated(max_memory_per_cpu_mib=400), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now"),
+        (allocated(max_memory_per_node_mib=4096), {}, {"memory": 5000}, "4.8 GiB of memory is more than the limit"),
+        (allocated(max_memory_per_node_mib=4096), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now"),
+        (
+            allocated(default_memory_per_node_mib=99999),
             {},
             {},
             "97.5 GiB of memory is more than the 64 GiB of a node",
         ),
-        (DefaultMemory(per_cpu_mib=4096), {}, {"exclusive": True}, full("10 min")),
+        (allocated(default_memory_per_cpu_mib=4096), {}, {"exclusive": True}, full("10 min")),
         (
-            DefaultMemory(per_cpu_mib=4097),
+            allocated(default_memory_per_cpu_mib=4097),
             {},
             {"exclusive": True},
             "the default of 4097 MiB for each CPU of a whole node is more memory than it has: name an amount",
         ),
         (
-            DefaultMemory(),
+            allocated(),
             {"exclusive": True, "default_memory_per_cpu_mib": 4097},
             {"cpus": 4},
             "the default of 4097 MiB for each CPU of a whole node is more memory than it has: name an amount",
         ),
-        (DefaultMemory(per_cpu_mib=4097), {}, {"exclusive": True, "memory": 5000}, full("10 min")),
+        (allocated(default_memory_per_cpu_mib=4097), {}, {"exclusive": True, "memory": 5000}, full("10 min")),
     ],
 )
 def test_memory_of_a_job_that_asks_for_none(
-    memory: DefaultMemory | None, partition: dict[str, Any], resources: dict[str, Any], answer: str
+    config: SlurmConfig, partition: dict[str, Any], resources: dict[str, Any], answer: str
 ) -> None:
     """The partition's default, else the cluster's, else all of a node; it has 16 CPUs, 64 GiB, and 5.5 GiB free."""
     job = running("7", "g1", memory_mib=60000)
-    snapshot = replace(cluster(node("g1", "gpu:4"), jobs=(job,), **partition), memory=memory)
+    snapshot = replace(cluster(node("g1", "gpu:4"), jobs=(job,), **partition), config=config)
     assert card(snapshot, **resources)[1][: len(answer)] == answer
 
 
@@ -773,7 +784,7 @@ def test_jobs_that_can_be_preempted_are_not_waited_for(
     """Those of a partition with a lower PriorityTier; by QOS any, since Slurm alone knows which preempts which."""
     snapshot = cluster(node("g1", G4, "gpu:k80:4"), jobs=(SCAVENGER,), priority_tier=tier)
     scavenge = Partition("scavenge", nodes=("g1",), preemptable=preemptable)
-    snapshot = replace(snapshot, partitions=(*snapshot.partitions, scavenge), preemption=preemption)
+    snapshot = replace(snapshot, partitions=(*snapshot.partitions, scavenge), config=SlurmConfig(preemption=preemption))
 
     assert card(snapshot, gpus=1) == ("later", answer, "")
 
@@ -792,7 +803,7 @@ def test_a_job_whose_qos_preempts_none_waits_for_all(qos: str | None, table: Any
     """That of a job which names none is its owner's default, and slurmdbd may not say which preempts which."""
     snapshot = replace(
         cluster(node("g1", G4, "gpu:k80:4"), jobs=(SCAVENGER,)),
-        preemption="qos",
+        config=SlurmConfig(preemption="qos"),
         preempted_qos=table and {name: frozenset(others) for name, others in table.items()},
     )
 
@@ -807,7 +818,9 @@ def test_preemption_that_gives_too_little_is_none() -> None:
     )
     snapshot = cluster(node("g1", G4, "gpu:k80:4"), jobs=jobs, priority_tier=10)
     scavenge = Partition("scavenge", nodes=("g1",), preemptable=True)
-    snapshot = replace(snapshot, partitions=(*snapshot.partitions, scavenge), preemption="partition")
+    snapshot = replace(
+        snapshot, partitions=(*snapshot.partitions, scavenge), config=SlurmConfig(preemption="partition")
+    )
 
     assert [card(snapshot, gpus=gpus)[1] for gpus in (1, 2)] == [PREEMPTS, FULL]
 
@@ -942,8 +955,8 @@ def test_the_default_memory_of_a_job_that_uses_one_thread_is_that_of_its_cores(
     extra: tuple[str, ...], cpus: int, answer: str
 ) -> None:
     """Though it gets both threads, and they are counted as its CPUs."""
-    memory = DefaultMemory(per_cpu_mib=1500)
-    snapshot = replace(cluster(node("n1", cpus=32, cpus_per_core=2, memory_mib=12000)), memory=memory)
+    config = allocated(default_memory_per_cpu_mib=1500)
+    snapshot = replace(cluster(node("n1", cpus=32, cpus_per_core=2, memory_mib=12000)), config=config)
     assert card(snapshot, cpus=cpus, extra=extra)[0] == answer
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
+from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from tests.snapshots import NOW, cluster, node
 from tests.standins.resources import resolved
 
@@ -79,5 +80,5 @@ def test_slurm_may_refuse_a_job_for_the_limits_of_one_of_its_partitions(
     limited = replace(snapshot.partitions[0], **{"name": "short", "default": False, **short})
     snapshot = replace(snapshot, partitions=(*snapshot.partitions, limited))
     job = resolved(partitions, **{"cpus": 1, "time": 600, **resources})
-    enforced = replace(snapshot, enforces_limits_of_all=True)
+    enforced = replace(snapshot, config=SlurmConfig(enforces_limits_of_all=True))
     assert [fault_of(job, state, now=NOW) for state in (snapshot, enforced)] == [None, fault]

@@ -23,7 +23,6 @@ from jupyterhub_gpuspawner.errors import (
 from jupyterhub_gpuspawner.slurm.client import QosLimits, SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Phase
-from jupyterhub_gpuspawner.slurm.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.tasks import timeout
 from tests.slurm.recorded import FOLDER, MARK, VERSIONS, Recorded, all_recorded, recorded, with_owner
 from tests.snapshots import free_gpus
@@ -460,8 +459,8 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
     before = time.time()
     client = slurm.client()
     snapshot = await client.snapshot()
-    assert (await client.snapshot()).memory == snapshot.memory == DefaultMemory(per_cpu_mib=1000)
-    assert snapshot.enforces_limits_of_all
+    assert (await client.snapshot()).config is snapshot.config
+    assert (snapshot.config.default_memory_per_cpu_mib, snapshot.config.enforces_limits_of_all) == (1000, True)
     assert [(job.job_id, job.account, job.partition) for job in snapshot.jobs] == [("7", "proj", "gpu")]
     assert before <= snapshot.taken_at <= time.time()
     assert (len(snapshot.nodes), snapshot.partition_by_name["hid"].hidden, len(snapshot.reservations)) == (

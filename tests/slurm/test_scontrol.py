@@ -15,7 +15,6 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.scontrol import (
     PARTITION_PARAMETERS,
-    SlurmConfig,
     parse_allocations,
     parse_config,
     parse_job,
@@ -24,7 +23,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
     parse_partitions,
     parse_reservations,
 )
-from jupyterhub_gpuspawner.slurm.snapshot import Hardware, NodeState, Partition, Reservation, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import Hardware, NodeState, Partition, Reservation, SlurmConfig, Unread
 from jupyterhub_gpuspawner.slurm.squeue import parse_squeue
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
@@ -423,7 +422,7 @@ def config_text(**values: str) -> str:
 def test_who_sees_whose_jobs(values: dict[str, str], config: SlurmConfig, hides: bool) -> None:
     """PrivateData, SlurmUser and the existence of operators determine whose jobs are shown."""
     slurm_config = parse_config(config_text(**values))
-    assert (slurm_config, slurm_config.hides_jobs) == (config, hides)
+    assert (slurm_config, slurm_config.hides_jobs) == (replace(config, memory_is_allocated=True), hides)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, holders, host_list
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides, options_of
-from jupyterhub_gpuspawner.slurm.scontrol import SlurmConfig
-from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.slurm.text import fields, present, words
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres
 

@@ -179,7 +179,7 @@ def tried_partitions(resources: Resources, best: str, snapshot: ClusterSnapshot 
 
     The others follow where Slurm refuses a job for the limits of any of them.
     """
-    if snapshot is None or not snapshot.enforces_limits_of_all:
+    if snapshot is None or not snapshot.config.enforces_limits_of_all:
         return best
     return ",".join((best, *(name for name in partitions_of(resources, snapshot) if name != best)))
 

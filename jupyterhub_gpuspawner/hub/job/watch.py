@@ -203,7 +203,7 @@ class JobWatch:
         questions that stays below one RPC in a second, however many are pending.
         """
         latest, phase = self.spawner.connection().cluster.latest, self.status.phase if self.status is not None else None
-        saves_power = latest is not None and latest.resume_timeout is not None
+        saves_power = latest is not None and latest.config.resume_timeout is not None
         if phase is Phase.QUEUED:
             max_age = NEW_JOB_SECONDS if self.queue_position() is None else QUEUE_SECONDS
             await self.spawner.connection().cluster.recent(max_age, patience)
@@ -217,7 +217,7 @@ class JobWatch:
             return None
         node = snapshot.node_by_name.get(status.batch_host)
         boots = node is not None and not node.states.isdisjoint(("POWERED_DOWN", "POWERING_UP"))
-        return snapshot.resume_timeout if boots else None
+        return snapshot.config.resume_timeout if boots else None
 
     def queue_position(self) -> QueuePosition | None:
         """The job's position among the pending jobs of its partition; None unless it is one, and the view has it."""

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
 from jupyterhub_gpuspawner.extensions.seats.site import Site
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, CpuAllocation, DefaultMemory
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
 from tests.extensions.seats.site_answers import NOW, config, job, node, partition, reservation, site
 from tests.standins.resources import resolved
@@ -346,14 +346,12 @@ def wait(case: Case, at: int, resources: Resources, reason: str) -> ClusterJob:
 def snapshot_of(of: Sequence[Case], parameters: str, of_queues: Sequence[ClusterJob] = ()) -> ClusterSnapshot:
     """The same as the form sees it, with these jobs of the queues."""
     of_all = site_of(of, parameters)
-    read = of_all.config
     return ClusterSnapshot(
         nodes=of_all.nodes,
         partitions=tuple(of_all.partitions),
         reservations=tuple(of_all.reservations),
         jobs=(*(job for case in of for job in case.running), *of_queues),
-        memory=DefaultMemory(per_cpu_mib=read.default_memory_per_cpu_mib, allocated=read.memory_is_allocated),
-        cpu_allocation=CpuAllocation(read.cpu_unit, read.default_cpus_per_gpu),
+        config=of_all.config,
         taken_at=NOW,
     )
 

@@ -38,7 +38,7 @@ from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition, SlurmConfig
 from jupyterhub_gpuspawner.units import Gres
 from tests.snapshots import cluster, node
 
@@ -219,7 +219,7 @@ def test_a_profile_says_that_others_may_preempt_its_jobs(
     snapshot = replace(
         snapshot,
         partitions=(*snapshot.partitions, owners, elsewhere),
-        preemption=preemption,
+        config=SlurmConfig(preemption=preemption),
         preempted_qos={"normal": frozenset({"scavenger"}), "scavenger": frozenset()},
     )
 

@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.choose.api import (
 )
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.standins.resources import resolved
 
@@ -83,7 +83,7 @@ def test_slurm_may_refuse_and_not_delay_where_devices_are_free(
     [
         (None, "gpu"),
         (ClusterSnapshot(), "gpu"),
-        (ClusterSnapshot(enforces_limits_of_all=True), "gpu,short,long"),
+        (ClusterSnapshot(config=SlurmConfig(enforces_limits_of_all=True)), "gpu,short,long"),
     ],
 )
 def test_a_trial_is_of_all_partitions_where_the_limits_of_each_may_refuse_the_job(

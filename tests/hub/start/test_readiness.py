@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 
@@ -112,7 +112,7 @@ async def test_a_node_that_boots_has_the_time_that_slurm_allows_it(phase: Phase,
 
     async def recent(_: float) -> ClusterSnapshot:
         requested.set()
-        return ClusterSnapshot(resume_timeout=600)
+        return ClusterSnapshot(config=SlurmConfig(resume_timeout=600))
 
     job, attempt = JobStandIn(), new_attempt("", start_timeout=0.05, queue_timeout=None)
     job.status = Job("7", phase, "CONFIGURING", nodes="g1", batch_host="g1")
