@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.extensions.lab import carried as lab
+from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, Step
 
@@ -86,7 +86,8 @@ def main() -> int:
         folder = Path(name) / "gpuspawner.benchmark0"  # as the batch script names it
         folder.mkdir()
         archive = folder / "launch.pyz"
-        archive.write_bytes(launcher_archive((lab.CARRIED,)))
+        lab = [each.load(each.launcher) for each in installed() if each.name == "lab"]
+        archive.write_bytes(launcher_archive(tuple(lab)))
         print(f"archive: {archive.stat().st_size} bytes; {options.runs} pairs; medians in ms")
         print(f"{'python':>10} {'node':>14} {'bare':>7} {'launch':>7} {'more':>7}")
         topology = eight_gpus()
@@ -94,9 +95,10 @@ def main() -> int:
         with_nvml = driver(folder, topology)
         cases: dict[str, tuple[LaunchPlan, dict[str, str]]] = {
             "sysfs": (LaunchPlan(), {}),
-            "sysfs, lab": (LaunchPlan(before=(Step(f"{lab.MODULE}:provide"),)), {}),
             "file, 8 GPUs": (LaunchPlan(gpus=4, cpus=8, topology_file=str(folder / "n1.json")), {}),
         }
+        for companion in lab:
+            cases["sysfs, lab"] = LaunchPlan(before=(Step(f"{companion.modules[0]}:provide"),)), {}
         if with_nvml is not None:
             (folder / "no pynvml").mkdir()
             (folder / "no pynvml" / "pynvml.py").write_text("raise ImportError\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from datetime import datetime
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,12 +11,9 @@ import pytest
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.demo.run import PROFILES, SLUG, course_file
+from jupyterhub_gpuspawner.demo.run import PROFILES
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, MACHINES, SimulatedNode
-from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profile
-from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
-from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder
 from jupyterhub_gpuspawner.site.configuration import load_site
 
 
@@ -32,22 +28,6 @@ def test_check_and_show_read_what_the_demos_hub_reads(tmp_path: Path) -> None:
     assert offered == ["k80", "p100x4", "mig", "two-nodes", "short", "cpu", "local"]
     assert site.config.GPUSlurmSpawner.req_homedir == str(tmp_path / "homes" / "{username}")
     assert "secret" not in written.read_text()
-
-
-# --- the course: its session is on whenever the demo is started -----------------------------------
-
-
-@pytest.mark.parametrize("hour", [0, 9, 20, 21, 23])
-@pytest.mark.parametrize("with_slurm", [True, False])
-def test_its_session_is_on_at_any_hour(tmp_path: Path, hour: int, with_slurm: bool) -> None:
-    """Also late in the evening, and without Slurm, where it is a server on this machine."""
-    now = datetime(2026, 3, 2, hour, 40).astimezone()
-    (tmp_path / f"{SLUG}.yaml").write_text(course_file(now, with_slurm=with_slurm))
-    (file,) = CourseFolder(tmp_path).courses()
-    assert file.fault is None
-    course = course_profile(file, ProfileFolder(PROFILES, EVERYTHING).profiles(), now)
-
-    assert (course.is_open, course.profile.kind) == (True, "slurm" if with_slurm else "local")
 
 
 # --- the cluster matches its topology files -------------------------------------------------------

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -37,8 +35,6 @@ c.JupyterHub.load_roles += [{"name": "groups", "services": ["demo"], "scopes": [
 c.GPUSlurmSpawner.slurm_timeout = 3
 from jupyterhub_gpuspawner.hub.start import submission
 submission.ANSWER_SECONDS = 0.5
-from jupyterhub_gpuspawner.extensions.courses.book import CourseBook
-CourseBook.refresh.__defaults__ = (0.2,)  # seconds
 from jupyterhub_gpuspawner.hub.spawners import offers
 offers.REST = 0.2
 from jupyterhub_gpuspawner.slurm import watcher
@@ -65,7 +61,6 @@ class Site:
     hub: HubProcess
     slurm: PrivateSlurm
     bin: Path
-    courses: Path
     submissions: Path
 
     def change(self, **changed: str) -> None:
@@ -122,19 +117,21 @@ LOST_ANSWER = f'"$real" "$@" >/dev/null; {UNABLE}'
 """sbatch makes its job, and the answer is lost."""
 
 
-@pytest.fixture(scope="module")
-def site(start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """The hub with its profiles and one course."""
-    folder = tmp_path_factory.mktemp("kept")
-    bin_dir, courses, submissions = folder / "bin", folder / "courses", folder / "submissions"
-    courses.mkdir()
+def start_site(start_light_hub: StartHub, slurm: PrivateSlurm, folder: Path, lines: str = "") -> Site:
+    """A hub whose commands can be changed, with more lines of configuration."""
+    bin_dir, submissions = folder / "bin", folder / "submissions"
     submissions.touch()
-    lines = f"{CONFIG}\nc.GPUSlurmSpawner.slurm_bin_dir = {str(bin_dir)!r}"
-    commands(bin_dir, slurm_cluster.bin_dir, {})
-    hub = start_light_hub(f"{lines}\nc.GPUProfilesSpawner.courses_dir = {str(courses)!r}", LIGHT)
-    site = Site(hub, slurm_cluster, bin_dir, courses, submissions)
+    commands(bin_dir, slurm.bin_dir, {})
+    hub = start_light_hub(f"{CONFIG}\nc.GPUSlurmSpawner.slurm_bin_dir = {str(bin_dir)!r}\n{lines}", LIGHT)
+    site = Site(hub, slurm, bin_dir, submissions)
     site.change()
     return site
+
+
+@pytest.fixture(scope="module")
+def site(start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """The hub with its profiles."""
+    return start_site(start_light_hub, slurm_cluster, tmp_path_factory.mktemp("kept"))
 
 
 # --- the right is asked again ---
@@ -162,66 +159,63 @@ def rewrite(name: str, old: str, new: str) -> Callable[[Site, str], None]:
     return lambda site, _: site.profile(name, TO_GO[name].replace(old, new))
 
 
-LOSSES: dict[str, tuple[str, Callable[[Site, str], None], str]] = {
+Loss = tuple[str, Callable[[Site, str], None], str]
+"""The profile, how the right to it is lost, and a part of what its user reads."""
+LOSSES: dict[str, Loss] = {
     "grouped": ("vision", lose_group("vision"), "vision"),
     "fast": ("light", lose_group("fast"), "The groups of its user have changed"),
     "gone": ("gone", lambda site, _: (site.hub.folder / "profiles" / "gone.yaml").unlink(), "gone"),
     "named": ("named", rewrite("named", "users: [named]", "users: [other]"), "reserved for other users"),
     "dated": ("dated", rewrite("dated", "slug: dated", "slug: dated\n  allow: {until: 2020-01-01}"), "until"),
     "many": ("many", rewrite("many", "max: 4", "max: 2"), "not allowed"),
-    "student": ("course-lesson", lambda site, _: (site.courses / "lesson.yaml").unlink(), "course-lesson"),
 }
-"""By user: the profile, how the right to it is lost, and a part of what its user reads."""
+"""By user."""
 
 
-def write_course(site: Site) -> None:
-    """A course whose session is under way."""
-    now = datetime.now().astimezone()
-    zone = ZoneInfo(f"Etc/GMT{datetime.now(ZoneInfo('UTC')).hour - 12:+d}")  # where it is about noon
-    begin, end = ((now + timedelta(minutes=minutes)).astimezone(zone) for minutes in (-30, 90))
-    (site.courses / "lesson.yaml").write_text(
-        f"name: A lesson\ninstructors: teacher\nroster: student\nprofile: light\nzone: {zone.key}\n"
-        f'sessions: [{{date: {begin:%Y-%m-%d}, from: "{begin:%H:%M}", to: "{end:%H:%M}"}}]\n'
-    )
+def assert_not_submitted(site: Site, losses: Mapping[str, Loss]) -> None:
+    """Those who lose their right while Slurm is silent read why; who still has the right gets the server.
 
-
-def test_nothing_is_submitted_for_those_who_have_lost_the_right_meanwhile(site: Site) -> None:
-    """Each reads why; who still has the right gets the server, and a server that was deleted is not submitted."""
+    A server that was deleted is not submitted.
+    """
     hub = site.hub
-    for user in (*LOSSES, "first"):
+    for user in (*losses, "first"):
         hub.api("POST", f"/users/{user}")
-    for name, profile in TO_GO.items():
-        site.profile(name, profile)
-    write_course(site)
 
     def all_offered() -> bool:
-        return all(profile in site.offered(user) for user, (profile, _, _) in LOSSES.items())
+        return all(profile in site.offered(user) for user, (profile, _, _) in losses.items())
 
     wait_until(all_offered, hub.log_end)
     with silent(site):
-        for user, (profile, _, _) in LOSSES.items():
+        for user, (profile, _, _) in losses.items():
             start(hub, user, profile, "", **({"cpus": 4} if user == "many" else {}))
         start(hub, "still", "light")
         start(hub, "lara", "light", "lab")
-        for user in (*LOSSES, "still"):
+        for user in (*losses, "still"):
             site.until_kept(user)
-        for user, (_, lose, _) in LOSSES.items():
+        for user, (_, lose, _) in losses.items():
             lose(site, user)
         hub.api("DELETE", server_path("lara", "lab"), {"remove": True})
         wait_until(lambda: hub.server("lara", "lab") is None, hub.log_end)
     for user in ("first", "still"):
         hub.wait(user, ready=True)
-    for user in LOSSES:
+    for user in losses:
         hub.wait(user, ready=False)
 
-    assert {user: site.submitted(user) for user in (*LOSSES, "lara")} == dict.fromkeys((*LOSSES, "lara"), 0)
+    assert {user: site.submitted(user) for user in (*losses, "lara")} == dict.fromkeys((*losses, "lara"), 0)
     assert site.submitted("still") == 1
-    for user, (_, _, part) in LOSSES.items():
+    for user, (_, _, part) in losses.items():
         page = Visitor(hub, user).pending().text
         assert part in page, (user, page)
         assert part in why_it_ended(hub, user), user
     for user in ("first", "still"):
         hub.end(user)
+
+
+def test_nothing_is_submitted_for_those_who_have_lost_the_right_meanwhile(site: Site) -> None:
+    """Whether it was by a group, a file, a date or an option that is gone."""
+    for name, profile in TO_GO.items():
+        site.profile(name, profile)
+    assert_not_submitted(site, LOSSES)
 
 
 @pytest.mark.parametrize(("user", "sbatch", "states"), [("early", UNABLE, []), ("made", LOST_ANSWER, ["CANCELLED"])])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from tests.fixtures.qemu import CPU, pack
 
@@ -57,7 +58,7 @@ def boot(
     """``boot(jobs, files, suite)`` boots the machine, runs the jobs and returns the guest's output.
 
     The contents of the folder ``files`` are in ``/guest`` on the machine. ``suite``: the Debian suite of its kernel;
-    empty for that of this system.
+    empty for that of this system. ``carried``: what extensions add to the launcher.
     """
     if platform.machine() != "x86_64":
         pytest.skip(f"the virtual machine is x86_64; this machine is {platform.machine()}")
@@ -66,13 +67,15 @@ def boot(
         pytest.skip(f"not installed: {', '.join(missing)} (scripts/apt-vm.txt names the packages)")
     cache = request.config.cache
 
-    def run(jobs: list[dict[str, Any]], files: Path, suite: str = "") -> list[dict[str, Any]]:
+    def run(
+        jobs: list[dict[str, Any]], files: Path, suite: str = "", carried: tuple[Carried, ...] = ()
+    ) -> list[dict[str, Any]]:
         name = f"vm-kernel-{suite}" if suite else "vm-kernel"
         linux = kernel(cache.mkdir(name) if cache else tmp_path_factory.mktemp(name), suite)
         folder = tmp_path_factory.mktemp("vm")
         root = folder / "root"
         fill(root)
-        (root / "guest" / "launch.pyz").write_bytes(launcher_archive())
+        (root / "guest" / "launch.pyz").write_bytes(launcher_archive(carried))
         (root / "guest" / "jobs.json").write_text(json.dumps(jobs))
         shutil.copytree(files, root / "guest", dirs_exist_ok=True)
         (root / "guest").chmod(0o755)

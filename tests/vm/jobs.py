@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.extensions.several_nodes.node.srun import SPEC, Spec
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -108,49 +107,6 @@ class Job:
         }
 
 
-@dataclass(frozen=True)
-class Rank:
-    """One of four ranks of a step that has the whole node, as slurmstepd starts it."""
-
-    number: int
-    gpu: str
-    cpus: str
-    numa_node: int
-
-    @property
-    def name(self) -> str:
-        """For the guest."""
-        return f"rank {self.number}"
-
-    def to_guest(self) -> dict[str, Any]:
-        """The rank in the format of ``guest/jobs.py``."""
-        spec = Spec(
-            token="abc",
-            plan=plan(cpus=None).dumps(),
-            master_port=20000,
-            allocation="Nodes=k80 CPU_IDs=0-23 Mem=600 GRES=gpu:4(IDX:0-3)",
-        )
-        environ = {
-            "SLURM_JOB_GPUS": "0,1,2,3",
-            "CUDA_VISIBLE_DEVICES": "0,1,2,3",
-            "SLURM_NODEID": "0",
-            "SLURM_PROCID": str(self.number),
-            "SLURM_LOCALID": str(self.number),
-            "SLURM_STEP_NUM_TASKS": "4",
-            "SLURM_STEP_NUM_NODES": "1",
-            "SLURM_STEP_TASKS_PER_NODE": "4",
-            SPEC: spec.dumps(),
-        }
-        return {
-            "name": self.name,
-            "cpus": "0-23",
-            "mems": "0-1",
-            "before": [],
-            "environ": environ,
-            "arguments": ["--rank"],
-        }
-
-
 def plan(**settings: Any) -> LaunchPlan:
     """A plan with a long enough time limit for an emulated machine."""
     return LaunchPlan(**{"gpus": 1, "cpus": 4, "deadline": 30.0, **settings})
@@ -219,4 +175,3 @@ JOBS = (
         Held("0,1", "0-3", (0,), "preferred-many:0-1", aligned=False), pages=(0,), driver=True, constrained=True,
     ),
 )  # fmt: skip
-RANKS = (Rank(0, "0", "0-5", 0), Rank(3, "3", "18-23", 1))

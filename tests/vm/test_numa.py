@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.placement.topology import NumaNode, from_document, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeReport
 from tests.standins import c_library, nvml
-from tests.vm.jobs import BOARDS, JOBS, K80, NIC, RANKS, SOCKETS, Held, Job, Rank
+from tests.vm.jobs import BOARDS, JOBS, K80, NIC, SOCKETS, Held, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,15 +57,15 @@ class Truth:
         assert path == "/hub/api/gpuspawner/report"
         return parse_report(body.encode())
 
-    def witness(self, job: Job | Rank) -> dict[str, Any]:
-        """What the job's command found in ``/proc``."""
-        assert self.jobs[job.name].get("witness"), self.jobs[job.name]
-        witness: dict[str, Any] = json.loads(self.jobs[job.name]["witness"])
+    def witness(self, name: str) -> dict[str, Any]:
+        """What the command of the job with this name found in ``/proc``."""
+        assert self.jobs[name].get("witness"), self.jobs[name]
+        witness: dict[str, Any] = json.loads(self.jobs[name]["witness"])
         return witness
 
     def held(self, job: Job) -> Held:
         """The server's binding, according to the kernel alone."""
-        witness = self.witness(job)
+        witness = self.witness(job.name)
         gpus = witness["environ"]["CUDA_VISIBLE_DEVICES"]
         cpus = set(parse_cpulist(witness["cpus"]))
         nodes = {n for n in (0, 1) if cpus & set(parse_cpulist(self.node["cpulist"][f"node{n}"]))}
@@ -97,8 +97,7 @@ def truth(boot: Callable[..., list[dict[str, Any]]], tmp_path_factory: pytest.Te
     for job in jobs:
         if job.driver:
             (files / job.name).write_text(nvml.describe(job.shown()))
-    everything: list[Job | Rank] = [*jobs, *RANKS]
-    return Truth(boot([guest_job.to_guest() for guest_job in everything], files))
+    return Truth(boot([job.to_guest() for job in jobs], files))
 
 
 def test_a_kernel_before_5_15_chooses_the_memory_of_two_sockets_itself(
@@ -159,7 +158,7 @@ def test_nvml_and_the_kernel_make_one_node(truth: Truth) -> None:
 @pytest.mark.parametrize("job", JOB_PARAMS)
 def test_a_server_is_held_where_its_job_allows(truth: Truth, job: Job) -> None:
     """CPUs, memory policy and pages are as in the table, according to the kernel, for every thread."""
-    witness = truth.witness(job)
+    witness = truth.witness(job.name)
     assert truth.held(job) == job.held
     assert set(witness["threads"]) == {job.held.cpus}
     assert len(witness["threads"]) == 3
@@ -192,7 +191,7 @@ def test_aligned_means_gpus_cpus_and_memory(truth: Truth, job: Job) -> None:
 @pytest.mark.parametrize("job", JOB_PARAMS)
 def test_numactl_agrees(truth: Truth, job: Job) -> None:
     """``numactl --show`` in place of the server shows the same CPUs and the same policy."""
-    shown = dict(line.split(": ", 1) for line in truth.witness(job)["numactl"].splitlines() if ": " in line)
+    shown = dict(line.split(": ", 1) for line in truth.witness(job.name)["numactl"].splitlines() if ": " in line)
     assert (format_cpulist(map(int, shown["physcpubind"].split())), shown["policy"]) == (
         job.held.cpus,
         job.held.memory_policy.partition(":")[0],
@@ -202,7 +201,7 @@ def test_numactl_agrees(truth: Truth, job: Job) -> None:
 @pytest.mark.parametrize("job", JOB_PARAMS)
 def test_the_environment_says_the_same(truth: Truth, job: Job) -> None:
     """CPUs and nodes that libraries and notebooks see are those that the kernel enforces."""
-    environ = truth.witness(job)["environ"]
+    environ = truth.witness(job.name)["environ"]
     held = truth.held(job)
     names = ("GPUSPAWNER_GPUS", "GPUSPAWNER_CPUS", "GPUSPAWNER_NUMA_NODES", "OMP_NUM_THREADS", "CUDA_DEVICE_ORDER")
     assert [environ[name] for name in names] == [
@@ -212,18 +211,3 @@ def test_the_environment_says_the_same(truth: Truth, job: Job) -> None:
         str(len(parse_cpulist(held.cpus))),
         "PCI_BUS_ID",
     ]
-
-
-@pytest.mark.parametrize("rank", RANKS, ids=lambda rank: rank.name)
-def test_a_rank_has_the_memory_of_its_gpus_socket(truth: Truth, rank: Rank) -> None:
-    """Each of four ranks: its GPU, a quarter of the cores, on the GPU's socket, and pages there, for every thread."""
-    witness = truth.witness(rank)
-    at = truth.node["pci"][K80.gpus[rank.number].pci]["numa_node"]
-    assert (at, witness["environ"]["CUDA_VISIBLE_DEVICES"], set(witness["threads"]), witness["policies"]) == (
-        str(rank.numa_node),
-        rank.gpu,
-        {rank.cpus},
-        ["default"],
-    )
-    assert list(witness["pages"]) == [at]
-    assert witness["pages"][at] >= TOUCHED

@@ -1,6 +1,6 @@
 """What a hub with two clusters asks of each, beside a hub with one: RPCs of each slurmctld, counted by sdiag.
 
-    python -m benchmarks.bench_clusters [--waiting 20] [--idle 5] [--write]
+    python -m benchmarks.extensions.fleet.bench_clusters [--waiting 20] [--idle 5] [--write]
 
 The Slurms are real and private; the hubs are the demo's, with stand-ins for single-user servers. Counted are one view
 of the form while nobody has a server, servers that wait in line, and idle servers, as many on each cluster. Those that
@@ -30,7 +30,7 @@ from tests.fixtures.hubs import LIGHT, NO_SPAWN_WAIT, start_hub
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
-TABLE = Path(__file__).parents[1] / "docs" / "explanation" / "clusters-table.md"
+TABLE = Path(__file__).parents[3] / "docs" / "explanation" / "clusters-table.md"
 NAMES = ("juniper", "cedar")
 WAITING_SECONDS, IDLE_SECONDS = 20.0, 50.0
 QUERY_SECONDS = 2.0
@@ -117,7 +117,8 @@ def report(rows: Mapping[str, Sequence[float]], *, waiting: int, idle: int) -> s
         [
             "# What two clusters are asked",
             "",
-            "This page is written by `benchmarks/bench_clusters.py --write`, which says how it is measured.",
+            "This page is written by `benchmarks/extensions/fleet/bench_clusters.py --write`, which says how it is "
+            "measured.",
             "",
             f"| {' | '.join(heads)} |",
             f"|---{'|---:' * len(COLUMNS)}|",

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,6 @@ from jupyterhub_gpuspawner.extensions.more_time.extending import NotExtended, Se
 from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
-from tests.extensions.together.stored import RELEASE
 from tests.snapshots import NOW, cluster, node, running, waiting
 
 HOUR = 3600
@@ -38,6 +38,7 @@ def reserved(start: float, end: float, *flags: str, name: str = "r", nodes: str 
     return Reservation(name, NOW + start, NOW + end, tuple(nodes.split()), flags=frozenset(flags))
 
 
+RELEASE = Path(__file__).parents[2] / "data" / "release-0.1"
 IN_COURSE = OWN._replace(reservation="course")
 ALL = MoreTime(HOUR, ENDS + HOUR)
 

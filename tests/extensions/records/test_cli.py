@@ -14,11 +14,10 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes, due_since
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from tests.cli.runner import cli_runner
-from tests.fixtures.databases import session_of, with_tables
+from tests.fixtures.databases import with_tables
 from tests.standins.session_events import LIFE
 
 
@@ -78,29 +77,24 @@ def test_a_report_is_for_all_or_for_a_course(config: Path) -> None:
 
 
 def test_a_user_is_forgotten(config: Path) -> None:
-    """With the idle times and starts in the hub's database; the command says what it cannot reach."""
-    idle = [IdleTime(user, "", "k80", "12", 2, 0.0, 9e9, due_at=1.0) for user in ("ada", "ben")]
+    """With the starts in the hub's database; the command says what it cannot reach."""
     engine = with_tables(create_engine(f"sqlite:///{config.parent / 'jupyterhub.sqlite'}"))
     with Session(engine) as session:
-        IdleTimes(session).write(idle)
         for start, user in (("0a-1", "ada"), ("0a-2", "ada"), ("0a-3", "ben")):
             asyncio.run(StartRecords(session).add(start, RecordedStart(user, "")))
     config.write_text(f"{config.read_text()}c.JupyterHub.db_url = '{config.parent / 'jupyterhub.sqlite'}'\n")
     done = run(config, "forget", "ada")
 
-    assert (done.exit_code, done.stdout.splitlines()) == (
+    assert (done.exit_code, [line for line in done.stdout.splitlines() if not line.startswith("0 ")]) == (
         0,
         [
             "1 session of ada deleted.",
-            "1 idle time of ada deleted.",
             "2 starts of ada deleted.",
             "Exported files, event logs and backups are out of reach.",
         ],
     )
     left = run(config, "list", "--user", "ada")
     assert (left.stdout, left.stderr) == ("", "There are no such sessions.\n")
-    with engine.connect() as connection:
-        assert [idle_time.user for idle_time in due_since(connection, 0.0)] == ["ben"]
     with Session(engine) as session:
         assert StartRecords(session).find(["0a-1", "0a-2", "0a-3"]) == {"0a-3": RecordedStart("ben", "")}
     engine.dispose()
@@ -113,25 +107,6 @@ def test_a_database_that_is_not_there_is_an_error(config: Path) -> None:
 
     assert (done.exit_code, done.stdout) == (1, "1 session of ada deleted.\n")
     assert "there is no database" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("lines", "code", "message"),
-    [("c.GPUSessions.enabled = False\n", 0, "0 sessions of ada deleted."), ("", 1, "there is no file")],
-    ids=["records are off", "the records are gone"],
-)
-def test_idle_times_are_deleted_where_there_are_no_records(config: Path, lines: str, code: int, message: str) -> None:
-    """A request to be forgotten holds for both, and neither keeps the other from it."""
-    (config.parent / "sessions.sqlite").unlink()
-    database = config.parent / "jupyterhub.sqlite"
-    config.write_text(f"{config.read_text()}{lines}c.JupyterHub.db_url = '{database}'\n")
-    with session_of(f"sqlite:///{database}") as session:
-        IdleTimes(session).write([IdleTime("ada", "", "k80", "12", 2, 0.0, 9e9, due_at=1.0)])
-        done = run(config, "forget", "ada")
-
-        assert list(due_since(session.connection(), 0.0)) == []
-    assert (done.exit_code, "1 idle time of ada deleted." in done.stdout) == (code, True)
-    assert message in done.stdout + done.stderr
 
 
 def test_a_hub_without_records(config: Path) -> None:

@@ -33,7 +33,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.nightly]
 
-TABLE = Path(__file__).parents[2] / "docs" / "explanation" / "causes-table.md"
+TABLE = Path(__file__).parents[3] / "docs" / "explanation" / "causes-table.md"
 SYSTEM_PYTHON = "/usr/bin/python3"
 ASK = "please tell your administrator."
 NEEDED = f"The profile needs it: {ASK}"
@@ -477,10 +477,11 @@ def table(readings: Mapping[str, Reading]) -> str:
 HEAD = """\
 # What people read when a server does not start
 
-Written by `GPUSPAWNER_CAUSES=1 scripts/test tests/hub/test_causes.py`: each cause is made for real, in one hub and one
-Slurm of simulated nodes, and the sentences are copied from the page of the person, from the page of their instructor,
-and from the hub's log. NODE, JOB, HOME, LOGS, PYTHON, LIMIT and N stand for what differs. In italics: what the person
-is told to do. [When a server does not start](../howto/when-a-server-does-not-start.md) says what an administrator does.
+Written by `GPUSPAWNER_CAUSES=1 scripts/test tests/extensions/together/test_causes.py`: each cause is made for real, in
+one hub and one Slurm of simulated nodes, and the sentences are copied from the page of the person, from the page of
+their instructor, and from the hub's log. NODE, JOB, HOME, LOGS, PYTHON, LIMIT and N stand for what differs. In italics:
+what the person is told to do. [When a server does not start](../howto/when-a-server-does-not-start.md) says what an
+administrator does.
 
 | cause | the person reads | the instructor's tile | the hub's log, after `The start of NAME failed:` |
 | --- | --- | --- | --- |

@@ -13,7 +13,6 @@ from traitlets import Enum, Float, Integer, TraitError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.extensions.usage.settings import UsageSettings
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, PortRange, Seconds, SlurmSettings
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -46,7 +45,6 @@ def test_every_number_that_can_be_set_has_bounds() -> None:
 
 WRONG: dict[str, tuple[Any, str]] = {
     "slurm_timeout": (-1, "-1 must be from 0.5 to 600 seconds."),
-    "usage_interval": (float("inf"), "inf must be from 1 to 600 seconds, or 0."),
     "queue_timeout": (600, "600 could be seconds or minutes: write a time such as 4:00:00, or UNLIMITED."),
     "job_name": (
         'lab "A"',
@@ -85,11 +83,9 @@ def test_nan_is_out_of_bounds() -> None:
 
 
 def test_the_bounds_themselves_are_allowed() -> None:
-    """So is zero, if it means never."""
     for name, trait in ours(SlurmSettings).items():
         for value in (trait.low, trait.high) if isinstance(trait, (Seconds, Count)) else ():
             assert getattr(GPUSlurmSpawner(**{name: value}), name) == value
-    assert UsageSettings(usage_interval=0).usage_interval == 0
 
 
 def test_check_names_the_setting_and_its_bounds(tmp_path: Path) -> None:
