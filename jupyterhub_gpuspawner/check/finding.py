@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from jupyterhub_gpuspawner.batch.job import SETTINGS
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import SETTINGS
 from jupyterhub_gpuspawner.profiles.files import Document, read_document, shown_name
 from jupyterhub_gpuspawner.profiles.option import ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile

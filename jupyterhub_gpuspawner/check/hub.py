@@ -12,7 +12,7 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.account import configured_value
+from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import is_old_launcher
 from jupyterhub_gpuspawner.site import configuration
 

@@ -12,13 +12,13 @@ from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, na
 from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
 from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of, length_of, partitions_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources, options_in_line
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
-from jupyterhub_gpuspawner.slurm.accounts import own_account
+from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
 from jupyterhub_gpuspawner.slurm.client import QosLimits
+from jupyterhub_gpuspawner.slurm.job import job_owner, own_account
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import counted, day, duration, some
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from itertools import islice, product
 from typing import Any
 
+from jupyterhub_gpuspawner.batch.job import batch_job, site_profile
 from jupyterhub_gpuspawner.check.finding import (
     Case,
     Code,
@@ -23,7 +24,6 @@ from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
-from jupyterhub_gpuspawner.hub.start.build import batch_job, site_profile
 from jupyterhub_gpuspawner.profiles.option import Range
 from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Profile, SlugTaken, doubts_of
 from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, with_defaults

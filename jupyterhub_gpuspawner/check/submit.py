@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from jupyterhub_gpuspawner.batch.job import launch_plan, plain_request, slurms_log_dir
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import option, options
 from jupyterhub_gpuspawner.batch.shell import call, find_python, setup_lines, srun_cpus, unpack
@@ -24,15 +25,13 @@ from jupyterhub_gpuspawner.check.on_node import MARK
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
-from jupyterhub_gpuspawner.hub.site.account import Account, refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request, slurms_log_dir
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm import job as jobs
-from jupyterhub_gpuspawner.slurm.accounts import own_account
+from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.job import Account, Job, Phase, own_account
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.wire.documents import LOG_MARK, LaunchPlan, printable
 from jupyterhub_gpuspawner.words import duration

@@ -50,8 +50,8 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 )
 from jupyterhub_gpuspawner.hub.kept import begin_kept_starts
 from jupyterhub_gpuspawner.hub.routes import PageTools
-from jupyterhub_gpuspawner.hub.site.account import foreign_encoding, refused_names
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage
+from jupyterhub_gpuspawner.hub.site.configured import refused_names
 from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, exposed_database
 from jupyterhub_gpuspawner.hub.site.open_files import begin_open_files
 from jupyterhub_gpuspawner.hub.site.outage import register_outage
@@ -158,6 +158,19 @@ def register_templates(app: JupyterHub) -> None:
 def _reader(user: Any) -> Any:
     """The user who reads a page: JupyterHub calls this for each. Its ``user`` is, on a server's page, the owner."""
     return user
+
+
+def foreign_encoding(encoding: str) -> str:
+    """A sentence for a hub whose file names are not in UTF-8 (``sys.getfilesystemencoding()``), or an empty one.
+
+    Python's is UTF-8 in every locale of that name, in C and POSIX, and where none is set.
+    """
+    if encoding.lower().replace("-", "") == "utf8":
+        return ""
+    return (
+        f"the hub's locale has the encoding {encoding}, so accounts and homes with letters other than a to z are not "
+        "found: start the hub with LANG=C.UTF-8."
+    )
 
 
 def register_check(app: JupyterHub) -> None:

@@ -42,14 +42,22 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     stop_single_user,
 )
 from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
-from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, TABLES, transaction
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, server_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
-from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, hub_mark, parse_tag, start_of, start_of_name
+from jupyterhub_gpuspawner.slurm.job import (
+    Job,
+    JobIdentity,
+    Phase,
+    hub_mark,
+    job_owner,
+    parse_tag,
+    start_of,
+    start_of_name,
+)
 from jupyterhub_gpuspawner.words import counted, some
 
 # Find jobs with this hub's mark, and tell whose server each may belong to.

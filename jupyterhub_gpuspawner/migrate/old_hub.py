@@ -12,7 +12,7 @@ from traitlets.config import Config
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.account import configured_value
+from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.site.configuration import read_config
 
 BATCH_SECTIONS = ("SlurmSpawner", "UserEnvMixin", "BatchSpawnerRegexStates", "BatchSpawnerBase")

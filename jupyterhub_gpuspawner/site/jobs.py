@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from jupyterhub_gpuspawner.batch.job import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.extension import load_each
 from jupyterhub_gpuspawner.hub.extensions import chosen, report
-from jupyterhub_gpuspawner.hub.site.account import Account
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
+from jupyterhub_gpuspawner.slurm.job import Account
 
 
 def choice_on(site: Site, choice: Mapping[str, object], cluster: str) -> tuple[Mapping[str, object], str]:

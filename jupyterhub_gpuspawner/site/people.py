@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.account import NAMING, configured_value, names_in
+from jupyterhub_gpuspawner.hub.site.configured import NAMING, configured_value, names_in
 from jupyterhub_gpuspawner.hub.site.database import DEFAULT, NOT_CACHED, connected, is_readable
 from jupyterhub_gpuspawner.hub.upkeep import read_slugs
 from jupyterhub_gpuspawner.site.configuration import is_unseen, sqlite_file

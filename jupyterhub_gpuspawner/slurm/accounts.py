@@ -1,20 +1,28 @@
-"""Accounts of the cluster, and what Slurm allows the one that the hub's questions come from."""
+"""The accounts of users, on this machine or as a login node knows them, and what Slurm allows the one that asks it."""
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
-from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.commands import Installation, checked_user_name
+from jupyterhub_gpuspawner.slurm.job import Account, own_account
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
+from jupyterhub_gpuspawner.tasks import in_name_thread
 
 # Accounts of the cluster, as a login node knows them, for a hub whose machine does not.
 
+ROOT = "is an account of uid 0 (root); servers are never started as root."
+_GROUPS_AGE = 60.0
+"""Seconds for which memberships in groups are cached."""
 _MAX_AGE = 60.0
 """Seconds that an answer is kept."""
 _ANSWERS_AT_MOST = 1024
@@ -72,14 +80,90 @@ def parse_identity(text: str) -> SystemAccount:
     return SystemAccount(match[2] or "", int(match[1]))
 
 
+async def account_of(username: str, *, home: str = "", cluster: LoginNodeAccounts | None = None) -> Account:
+    """Return the account of ``username``; with ``home``, the account need not exist on the hub's machine.
+
+    ``cluster`` is asked instead of the hub's machine. Raises ConfigError if there is no account, for a name that no
+    account can have, and for an account of the cluster with uid 0; SlurmUnavailable if the cluster does not answer.
+    """
+    checked_user_name(username)
+    account = await (cluster.of(username) if cluster is not None else _entry(username))
+    if cluster is not None and account is not None and account.uid == 0:
+        raise _root_refused(username)
+    if home:
+        return Account(username, home, uid=account.uid if account is not None else None)
+    if account is None:
+        machine = "the login node" if cluster is not None else "the hub's machine"
+        raise ConfigError(
+            f"There is no account {username!r} on {machine}.",
+            for_user="You have no account on this cluster.",
+            hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
+        )
+    return Account(username, account.home, account.shell or "/bin/bash", account.uid)
+
+
+async def refuse_root(username: str) -> None:
+    """Raise ConfigError for a user name whose account has uid 0, and for a name that no account can have.
+
+    Call it before anything is run. An account that the hub's machine does not know is accepted: if commands run on
+    another machine, that one decides.
+    """
+    checked_user_name(username)
+    entry = await _entry(username)
+    if entry is not None and entry.uid == 0:
+        raise _root_refused(username)
+
+
+def _root_refused(username: str) -> ConfigError:
+    return ConfigError(
+        f"{username!r} {ROOT}",
+        for_user="Servers are not started for this account.",
+        hint="Keep it from signing in: c.Authenticator.blocked_users.",
+    )
+
+
+async def _entry(username: str) -> SystemAccount | None:
+    """Read the account database, in a thread, since a name service (LDAP, SSSD) may be slow."""
+    try:
+        entry = await in_name_thread(pwd.getpwnam, username)
+    except KeyError:
+        return None
+    return SystemAccount(username, entry.pw_uid, entry.pw_dir, entry.pw_shell)
+
+
+async def allowed_groups(snapshot: ClusterSnapshot | None, owner: str) -> Mapping[str, bool]:
+    """Return whether the account is in each of the groups that partitions allow (AllowGroups).
+
+    An account or group that the hub's machine does not know, such as one that exists only on the cluster, is left out.
+    Slurm lets root use every partition. The account database is read in a thread, and answers are cached for a minute.
+    """
+    names = (
+        tuple(sorted({name for partition in snapshot.partitions for name in partition.allow_groups}))
+        if snapshot
+        else ()
+    )
+    if not names or not owner:
+        return {}
+    return await in_name_thread(_memberships, owner, names, int(time.monotonic() // _GROUPS_AGE))
+
+
+@lru_cache(maxsize=1024)
+def _memberships(owner: str, names: tuple[str, ...], _minute: int) -> Mapping[str, bool]:
+    try:
+        account = pwd.getpwnam(owner)
+        numbers = set(os.getgrouplist(owner, account.pw_gid))
+    except (KeyError, OSError):
+        return {}
+    if account.pw_uid == 0:
+        return dict.fromkeys(names, True)
+    memberships: dict[str, bool] = {}
+    for name in names:
+        with suppress(KeyError):
+            memberships[name] = grp.getgrnam(name).gr_gid in numbers
+    return memberships
+
+
 # What Slurm allows the account that the hub's questions come from: its own, or that of ``query_prefix``.
-
-
-def own_account() -> str:
-    """The name of this process's account; empty for a uid without a name."""
-    with suppress(KeyError):
-        return pwd.getpwuid(os.geteuid()).pw_name
-    return ""
 
 
 async def asking_account(slurm: Installation) -> SystemAccount:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
+import pwd
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
@@ -369,3 +372,44 @@ SILENT = (
     "interactive shells only."
 )
 """For a job that ended by itself before its server reported, with nothing of ours in its log."""
+
+
+# Whose a job is.
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user's account, as a job's environment needs it."""
+
+    name: str
+    home: str
+    shell: str = "/bin/bash"
+    uid: int | None = None
+    """None if the hub's machine does not know the account."""
+
+
+@lru_cache(maxsize=8)
+def _name_of(uid: int) -> str:
+    """The name of an account; asked once, since the hub waits for it."""
+    with suppress(KeyError):  # in a container the uid may have no name
+        return pwd.getpwuid(uid).pw_name
+    return ""
+
+
+def own_account() -> str:
+    """The name of this process's account; empty for a uid without a name."""
+    return _name_of(os.geteuid())
+
+
+def job_owner(exec_prefix: str, username: str) -> str:
+    """Return the account that owns a user's jobs; empty if ``exec_prefix`` does not tell."""
+    if not exec_prefix.strip():
+        return own_account()
+    return username if "username" in exec_prefix else ""
+
+
+def owner_number(exec_prefix: str, account: Account) -> int | None:
+    """Return the uid of the account that owns a user's jobs; None if that is unknown."""
+    if not exec_prefix.strip():
+        return os.getuid()
+    return account.uid if "username" in exec_prefix else None

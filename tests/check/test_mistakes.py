@@ -9,7 +9,7 @@ import pytest
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.check.run import line
 from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, profile_statuses
-from jupyterhub_gpuspawner.hub.site.account import job_owner
+from jupyterhub_gpuspawner.slurm.job import job_owner
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from tests.check.mistakes import LISTED, MISTAKES, Mistake
 from tests.check.sites import RecordedClient, context, findings_in

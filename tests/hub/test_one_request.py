@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.batch import script
+from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.choose.api import AskedResources, profiles_document
 from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, ProfileStatus, option_fields, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from tests.snapshots import cluster, node

@@ -20,9 +20,9 @@ import psutil
 import pytest
 import requests
 
+from jupyterhub_gpuspawner.batch.job import LOG_FOLDER
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER
 from tests.fixtures.hubs import IN_THE_END
 from tests.fixtures.site import PYTHON, AccountHub, Site
 from tests.hub.visitor import Visitor

@@ -13,9 +13,9 @@ import psutil
 import pytest
 import requests
 
+from jupyterhub_gpuspawner.batch.job import LOG_FOLDER
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER
 from tests.fixtures.hubs import offer
 from tests.fixtures.users import processes_of
 from tests.hub.visitor import Visitor

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site.account import Account, account_of
-from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
+from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts, account_of
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
-from jupyterhub_gpuspawner.slurm.job import JobIdentity
+from jupyterhub_gpuspawner.slurm.job import Account, JobIdentity
 from jupyterhub_gpuspawner.slurm.login_node import request
 from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable
 from jupyterhub_gpuspawner.slurm.squeue import JOBS

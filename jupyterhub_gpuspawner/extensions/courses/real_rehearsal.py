@@ -32,11 +32,11 @@ from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, plans, ranks_of_people
 from jupyterhub_gpuspawner.extensions.courses.course import Materials
 from jupyterhub_gpuspawner.extensions.courses.site import course_site, no_session, whole_course
-from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.site.configuration import Site
+from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.wire.documents import printable
 from jupyterhub_gpuspawner.words import counted, people

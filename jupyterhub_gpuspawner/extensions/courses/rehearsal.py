@@ -16,6 +16,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
+from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, by_profile, estimated, report_of
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
@@ -23,11 +24,10 @@ from jupyterhub_gpuspawner.extensions.seats.ask import Answers, read_site, what_
 from jupyterhub_gpuspawner.extensions.seats.count import PARTS, SeatCount, Smaller, smaller_values, tries, with_value
 from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
-from jupyterhub_gpuspawner.hub.site.account import Account, job_owner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.hub.start.dry_run import dry_run
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.job import Account, job_owner
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun

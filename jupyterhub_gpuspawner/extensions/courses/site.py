@@ -27,12 +27,13 @@ from jupyterhub_gpuspawner.extensions.courses.course_profile import PREFIX, cour
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer, Rehearsal, rehearsal_with
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
-from jupyterhub_gpuspawner.hub.site.account import account_of, configured_value
+from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.site.people import people_of, read_database
+from jupyterhub_gpuspawner.slurm.accounts import account_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 SETTING = "c.GPUProfilesSpawner.courses_dir"

@@ -11,8 +11,8 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no
 from jupyterhub_gpuspawner.check.profiles import lengths_of
 from jupyterhub_gpuspawner.check.run_as import assignments, is_of_here
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.accounts import own_account
 from jupyterhub_gpuspawner.slurm.commands import EXTEND, operator_prefix
+from jupyterhub_gpuspawner.slurm.job import own_account
 from jupyterhub_gpuspawner.slurm.messages import TimedOut
 
 TOO_LONG = Code(

@@ -19,6 +19,7 @@ from jupyterhub.user import User
 from tornado import web
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits, as_planned, expected, starts_now, utc
 from jupyterhub_gpuspawner.cluster.limits import partitions_of
@@ -33,14 +34,13 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     what_a_job_gets,
 )
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
-from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
-from jupyterhub_gpuspawner.hub.start.build import batch_job
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, options_schema, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives

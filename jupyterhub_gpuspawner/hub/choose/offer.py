@@ -22,7 +22,6 @@ from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
-from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Offered
@@ -37,6 +36,8 @@ from jupyterhub_gpuspawner.profiles.resolve import (
     resolve,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
+from jupyterhub_gpuspawner.slurm.job import job_owner
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence
 

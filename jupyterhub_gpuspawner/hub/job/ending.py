@@ -37,12 +37,12 @@ from jupyterhub_gpuspawner.hub.job.log import JobLog, outgrew_memory
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exception
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
-from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import UNAVAILABLE, roll_back
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment
-from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, SILENT, End, Job, Phase, job_words
+from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
+from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, SILENT, End, Job, Phase, job_owner, job_words
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.tasks import timeout

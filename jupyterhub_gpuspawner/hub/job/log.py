@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from jupyterhub_gpuspawner.batch.job import LOG_FOLDER, OWN_LOG_DIR
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.log_noise import without_noise
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.secrets import redacted
-from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER, OWN_LOG_DIR
 from jupyterhub_gpuspawner.slurm.commands import run
 from jupyterhub_gpuspawner.slurm.job import KILLED, End, Job
 from jupyterhub_gpuspawner.tasks import timeout

@@ -54,7 +54,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
-from jupyterhub_gpuspawner.hub.site.account import configured_value
+from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import in_background
 

@@ -18,14 +18,14 @@ from typing import Any
 from traitlets import Bool, Dict, Enum, Float, HasTraits, Integer, List, TraitError, Unicode, default, validate
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.batch.job import OWN_LOG_DIR
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.connection import Cluster, Location, cluster_at
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, command_prefix, fixed_prefix
-from jupyterhub_gpuspawner.slurm.job import JobIdentity, tag
+from jupyterhub_gpuspawner.slurm.job import JobIdentity, job_owner, tag
 from jupyterhub_gpuspawner.units import parse_wait
 
 # Trait types with bounds: a value outside them is refused when the hub starts, and the message names the bounds.
@@ -174,12 +174,6 @@ LAB_SAVES = (10, 2)
 """Minutes before a server's end at which JupyterLab saves all open documents."""
 RECONCILE_INTERVAL = 600.0
 """Seconds between searches for jobs of this hub that belong to no server."""
-LOG_FOLDER = ".local/share/gpuspawner/logs"
-"""Below the home of a user: the default folder of logs, which jobs make themselves."""
-OWN_LOG_DIR = f"{{homedir}}/{LOG_FOLDER}"
-"""``log_dir`` for that folder."""
-OBSERVE_SECONDS = 3.0
-"""Time limit for reading a node's hardware."""
 STOP_PATIENCE_SECONDS = 10.0
 """How long a stop waits for the end of the job."""
 

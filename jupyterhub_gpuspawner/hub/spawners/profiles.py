@@ -19,10 +19,10 @@ from jupyterhub.utils import maybe_future
 from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, default, validate
 from traitlets.config.loader import LazyConfigValue
 
+from jupyterhub_gpuspawner.batch.job import JobSettings
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import chosen, extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
-from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, refuse_unknown
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners import delegate
@@ -37,12 +37,12 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     refuse_what_is_for_others,
 )
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import JobSettings
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
+from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 from jupyterhub_gpuspawner.tasks import timeout
 

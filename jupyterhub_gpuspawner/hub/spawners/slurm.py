@@ -7,17 +7,20 @@ rest is done by the objects that it owns (:mod:`..start`, :mod:`..report`, :mod:
 from __future__ import annotations
 
 import asyncio
+import base64
 import shlex
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets import TraitError, default
 
+from jupyterhub_gpuspawner.batch import job as build
 from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.cluster.availability import Availability, availability
@@ -38,7 +41,6 @@ from jupyterhub_gpuspawner.hub.job.session import Life, Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.account import Account, account_of, allowed_groups, job_owner, refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import (
     TO_POLL,
@@ -53,7 +55,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIE
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.hooks import hook_failure
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
-from jupyterhub_gpuspawner.hub.start import build, submission
+from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.attempt import (
     Attempt,
     KeptStart,
@@ -66,8 +68,9 @@ from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_f
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, keep_without_answer, resume
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.accounts import account_of, allowed_groups, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import COMMAND, check_commands, command_prefix, fixed_prefix
-from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase, hub_mark, job_words
+from jupyterhub_gpuspawner.slurm.job import Account, End, Job, JobIdentity, Phase, hub_mark, job_owner, job_words
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
@@ -87,6 +90,43 @@ if TYPE_CHECKING:
 
 else:
     ExtensionSettings = type("ExtensionSettings", spawner_settings(), {"__module__": __name__})
+
+
+def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None:
+    """Refuse every user option: in a hub without profiles there is nothing to choose. Raises HTTPError."""
+    for name in user_options:
+        error = RequestError(
+            f"{str(name)[:40]!r} is not an option here.", field=str(name)[:40], hint="No options are offered."
+        )
+        raise endings.spawn_failure(error)
+
+
+CERTIFICATE_VARIABLES = {
+    "keyfile": "JUPYTERHUB_SSL_KEYFILE_CONTENT",
+    "certfile": "JUPYTERHUB_SSL_CERTFILE_CONTENT",
+    "cafile": "JUPYTERHUB_SSL_CLIENT_CA_CONTENT",
+}
+"""JupyterHub's name of a certificate file, and the variable with its content in base64 (``node/folder.py``)."""
+
+
+def certificate_variables(paths: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables with the contents of a server's certificates (``internal_ssl``).
+
+    ``paths`` is ``Spawner.cert_paths``. Raises ConfigError for a file that cannot be read. Reads files, so it must not
+    run in the hub's event loop.
+    """
+    try:
+        return {
+            CERTIFICATE_VARIABLES[name]: base64.b64encode(Path(path).read_bytes()).decode()
+            for name, path in paths.items()
+            if name in CERTIFICATE_VARIABLES
+        }
+    except OSError as error:
+        raise ConfigError(
+            f"The server's certificate cannot be read: {error}.",
+            where="c.JupyterHub.internal_ssl",
+            hint="Look at c.JupyterHub.internal_certs_location.",
+        ) from error
 
 
 class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, ExtensionSettings, SlurmSettings):
@@ -121,7 +161,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
 
     @default("apply_user_options")
     def _default_apply_user_options(self) -> Any:
-        return build.refuse_options
+        return refuse_options
 
     # --- what others read -----------------------------------------------------------------------
 
@@ -428,7 +468,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         if self.attempt.submissions:
             await self._end_submissions()
         account = await self._account_when_slurm_answers()
-        self.attempt.certificates = await asyncio.to_thread(build.certificate_variables, self.cert_paths)
+        self.attempt.certificates = await asyncio.to_thread(certificate_variables, self.cert_paths)
         # recorded before sbatch, so that a job that loses its server is known as this hub's
         session = self.row.session
         if session is not None and not await submission.StartRecords(session).add(self.attempt.start_id, start):

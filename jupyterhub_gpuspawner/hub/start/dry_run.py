@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.squeue import WillRun

@@ -22,9 +22,9 @@ from sqlalchemy import Column, Connection, String, Table, Unicode, delete, inser
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.batch.job import BatchJob
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import (
     SECONDS,
@@ -35,7 +35,7 @@ from jupyterhub_gpuspawner.hub.site.database import (
     transaction,
     written,
 )
-from jupyterhub_gpuspawner.hub.start.build import BatchJob
+from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import PREFIX, Job, JobIdentity

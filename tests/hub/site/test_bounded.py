@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from traitlets import Enum, Float, Integer, TraitError
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.batch.job import launch_plan
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, PortRange, Seconds, SlurmSettings
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.build import launch_plan
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.wire.documents import recover_plan

@@ -16,6 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from jupyterhub_gpuspawner.batch.job import BatchJob
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     RequestError,
@@ -25,7 +26,6 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.hub.start.build import BatchJob
 from jupyterhub_gpuspawner.hub.start.submission import (
     RETENTION_SECONDS,
     RecordedStart,

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.batch import script, template
 from jupyterhub_gpuspawner.batch.carried import Carried, cargo_of
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
-from jupyterhub_gpuspawner.hub.site.account import Account, job_owner, owner_number
-from jupyterhub_gpuspawner.hub.site.slurm_settings import LOG_FOLDER, OBSERVE_SECONDS, OWN_LOG_DIR
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.profiles.tuples import TYPED
 from jupyterhub_gpuspawner.slurm import job as jobs
-from jupyterhub_gpuspawner.slurm.job import JobIdentity
+from jupyterhub_gpuspawner.slurm.job import Account, JobIdentity, job_owner, owner_number
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -31,14 +26,12 @@ SETTINGS = {ours: old for old, ours in TYPED.items()}
 
 ACCOUNT_VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
 """Environment variables that a job gets for the account that it runs as."""
-CERTIFICATE_VARIABLES = {
-    "keyfile": "JUPYTERHUB_SSL_KEYFILE_CONTENT",
-    "certfile": "JUPYTERHUB_SSL_CERTFILE_CONTENT",
-    "cafile": "JUPYTERHUB_SSL_CLIENT_CA_CONTENT",
-}
-"""JupyterHub's name of a certificate file, and the variable with its content in base64 (``node/folder.py``)."""
-
-
+LOG_FOLDER = ".local/share/gpuspawner/logs"
+"""Below the home of a user: the default folder of logs, which jobs make themselves."""
+OWN_LOG_DIR = f"{{homedir}}/{LOG_FOLDER}"
+"""``log_dir`` for that folder."""
+OBSERVE_SECONDS = 3.0
+"""Time limit for reading a node's hardware."""
 _NOT_REQUESTED = ("req_cluster", "req_keepvars_extra")
 """Settings that are no default of a field: the first says how Slurm's commands reach the cluster."""
 
@@ -73,8 +66,6 @@ class JobSettings:
     """The settings that these read, by their names."""
     variables: frozenset[str]
     """Names of the job's variables beside the account's; empty without a ``batch_script``, and for no server."""
-    lab_companion: bool = False
-    usage_interval: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -120,15 +111,6 @@ def plain_request(settings: JobSettings, *, username: str, server_name: str) -> 
         server_name=server_name,
         now=datetime.now().astimezone(),
     )
-
-
-def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None:
-    """Refuse every user option: in a hub without profiles there is nothing to choose. Raises HTTPError."""
-    for name in user_options:
-        error = RequestError(
-            f"{str(name)[:40]!r} is not an option here.", field=str(name)[:40], hint="No options are offered."
-        )
-        raise spawn_failure(error)
 
 
 def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:
@@ -234,23 +216,3 @@ def in_batchspawners_names(resources: Resources) -> dict[str, str]:
         "gres": resources.gres_option,
         "options": " ".join(resources.options),
     }
-
-
-def certificate_variables(paths: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables with the contents of a server's certificates (``internal_ssl``).
-
-    ``paths`` is ``Spawner.cert_paths``. Raises ConfigError for a file that cannot be read. Reads files, so it must not
-    run in the hub's event loop.
-    """
-    try:
-        return {
-            CERTIFICATE_VARIABLES[name]: base64.b64encode(Path(path).read_bytes()).decode()
-            for name, path in paths.items()
-            if name in CERTIFICATE_VARIABLES
-        }
-    except OSError as error:
-        raise ConfigError(
-            f"The server's certificate cannot be read: {error}.",
-            where="c.JupyterHub.internal_ssl",
-            hint="Look at c.JupyterHub.internal_certs_location.",
-        ) from error
