@@ -17,11 +17,11 @@ import subprocess
 import tempfile
 import time
 from codecs import getincrementaldecoder
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.login_node import (
@@ -421,7 +421,7 @@ _SHELLS_REFUSAL = (126, 127)
 class _Share:
     """Bookkeeping for the commands of one prefix, which usually means one user."""
 
-    turns: asyncio.Semaphore
+    turns: AbstractAsyncContextManager[None]
     leftovers: set[int] = field(default_factory=set)
     """Ids of processes that could not be ended."""
 
@@ -460,12 +460,11 @@ class Installation:
         self.wrapper_dir = wrapper_dir
         self.query_prefix = tuple(query_prefix)
         self.timeout = timeout
-        self._observe = observe or _unobserved
+        self._observe: Observer = observe or (lambda _command, _seconds, _status: None)
         self._turns = asyncio.Semaphore(limit)
         self._share = max(1, limit // 2)
         # kept for good, one for each user: a process may be found stuck when its caller is long gone
         self._shares: dict[tuple[str, ...], _Share] = {}
-        self._own_leftovers: set[int] = set()
         self._environment = {**_base_environment(bin_dir, slurm_conf), **(environment or {})}
         self._verbose: asyncio.Future[str] | None = None
 
@@ -509,25 +508,22 @@ class Installation:
         path = shutil.which(words[0], path=self._environment["PATH"])
         if path is None:
             raise _missing(before, words[0], where)
+        share = self._share_of(before if prefix else ())
         try:
-            async with self._share_of(before if prefix else ()) as leftovers, nullcontext() if ahead else self._turns:
-                began = time.monotonic()
-                try:
-                    answer = await run(
+            async with share.turns:
+                self._refuse_after(share.leftovers)
+                async with nullcontext() if ahead else self._turns:
+                    answer = await self._observed(
                         (path, *words[1:]),
                         name=command,
                         environment=env,
                         timeout=self.timeout,
                         stdin=stdin,
                         limit=limit,
-                        leftovers=leftovers,
+                        leftovers=share.leftovers,
                     )
-                except OSError as error:
-                    raise _missing(before, path, where) from error
-                except TimedOut:
-                    self._observe(command, time.monotonic() - began, None)
-                    raise
-                self._observe(command, time.monotonic() - began, answer.code)
+        except OSError as error:
+            raise _missing(before, path, where) from error
         except TimedOut as error:
             if error.stderr.strip() or self.query_prefix or is_remote(before) or command not in _USING_MUNGE:
                 raise
@@ -539,6 +535,17 @@ class Installation:
                 f"{command} did not run on the login node: {last_line(answer.stderr)}.",
                 hint="wrapper_dir is the folder of the scripts on the login node.",
             )
+        return answer
+
+    async def _observed(self, argv: Sequence[str], *, name: str, **options: Any) -> Answer:
+        """As :func:`run`; whoever observes is told of an answer, and of none in time."""
+        began = time.monotonic()
+        try:
+            answer = await run(argv, name=name, **options)
+        except TimedOut:
+            self._observe(name, time.monotonic() - began, None)
+            raise
+        self._observe(name, time.monotonic() - began, answer.code)
         return answer
 
     def _cluster_option(self, command: str, wrapper: str) -> tuple[str, ...]:
@@ -564,7 +571,7 @@ class Installation:
                 name="scontrol",
                 environment=self._environment,
                 timeout=min(self.timeout, _VERBOSE_SECONDS),
-                leftovers=self._own_leftovers,
+                leftovers=self._share_of(()).leftovers,
             )
         except TimedOut as error:
             return error.stderr
@@ -572,32 +579,20 @@ class Installation:
             return ""
         return answer.stderr
 
-    @asynccontextmanager
-    async def _share_of(self, prefix: tuple[str, ...]) -> AsyncIterator[set[int]]:
-        """Wait for a turn among the commands of this prefix; raises SlurmUnavailable if too many of them hang.
-
-        Yields the set of processes that could not be ended. Commands of the hub's own account have no separate limit.
-        """
-        if not prefix:
-            self._refuse_after(self._own_leftovers)
-            yield self._own_leftovers
-            return
-        share = self._shares.setdefault(prefix, _Share(asyncio.Semaphore(self._share)))
-        async with share.turns:
-            self._refuse_after(share.leftovers)
-            yield share.leftovers
+    def _share_of(self, prefix: tuple[str, ...]) -> _Share:
+        """Commands of the hub's own account, without a prefix, have no separate limit."""
+        if prefix not in self._shares:
+            self._shares[prefix] = _Share(asyncio.Semaphore(self._share) if prefix else nullcontext())
+        return self._shares[prefix]
 
     def _refuse_after(self, leftovers: set[int]) -> None:
+        """Raise SlurmUnavailable if too many commands hang."""
         if len(leftovers) >= self._share:
             raise SlurmUnavailable(
                 f"{len(leftovers)} commands are hanging and cannot be killed; no others are run until one "
                 "of them ends.",
                 hint=f"Check these processes on the hub's machine: {', '.join(map(str, sorted(leftovers)))}.",
             )
-
-
-def _unobserved(_command: str, _seconds: float, _status: int | None) -> None:
-    """The default: commands are not observed."""
 
 
 class CommandMissing(SlurmUnavailable):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import itemgetter
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
@@ -22,15 +21,13 @@ from jupyterhub_gpuspawner.slurm.text import (
     gres,
     ignored,
     memory,
+    nodes,
     present,
     read,
     readable,
     words,
 )
-from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_walltime
-
-T = TypeVar("T")
-
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_walltime
 
 # ``scontrol show node -d -o``, ``show partition -o`` and ``show reservation -o``: the cluster.
 
@@ -100,17 +97,12 @@ def _parts(text: str, first: str) -> Iterator[str]:
         begin = end
 
 
-def _number(record: Mapping[str, str], key: str, default: int = 0) -> int:
+def _number(record: Mapping[str, str], key: str) -> int:
     text = record.get(key, "")
     if text.isdecimal():  # of most, in answers about thousands of nodes
         return int(text)
     value = present(text)
-    return read(int, key, value) if value else default
-
-
-def _count(record: Mapping[str, str], key: str) -> int | None:
-    value = present(record.get(key))
-    return None if not value or value == "UNLIMITED" else read(int, key, value)
+    return read(int, key, value) if value else 0
 
 
 def _node(record: Mapping[str, str]) -> NodeState:
@@ -141,39 +133,30 @@ def _node(record: Mapping[str, str]) -> NodeState:
     )
 
 
-_HARDWARE = (
-    "CPUTot",
-    "Sockets",
-    "CoresPerSocket",
-    "Boards",
-    "ThreadsPerCore",
-    "RealMemory",
-    "MemSpecLimit",
-    "CoreSpecCount",
-    "TmpDisk",
-    "Weight",
-    "CPUSpecList",
-)
+_HARDWARE = {
+    "CPUTot": "cpus",
+    "Sockets": "sockets",
+    "CoresPerSocket": "cores",
+    "Boards": "boards",
+    "ThreadsPerCore": "threads_per_core",
+    "RealMemory": "memory_mib",
+    "MemSpecLimit": "memory_spec_mib",
+    "CoreSpecCount": "core_spec_count",
+    "TmpDisk": "tmp_disk_mib",
+    "Weight": "weight",
+    "CPUSpecList": "cpu_spec_list",
+}
+"""For each parameter of a node the field of :class:`Hardware`."""
 
 
 @lru_cache(maxsize=1024)
 def _hardware(*texts: str | None) -> Hardware:
-    """Of the values of these fields, which thousands of nodes share."""
-    record = {key: text or "" for key, text in zip(_HARDWARE, texts, strict=True)}
-    numbers = {key: _number(record, key) for key in _HARDWARE[:-1]}
-    return Hardware(
-        cpus=numbers["CPUTot"],
-        sockets=numbers["Sockets"] or 1,
-        cores=numbers["CoresPerSocket"],
-        boards=numbers["Boards"] or 1,
-        threads_per_core=numbers["ThreadsPerCore"] or 1,
-        memory_mib=numbers["RealMemory"],
-        memory_spec_mib=numbers["MemSpecLimit"],
-        core_spec_count=numbers["CoreSpecCount"],
-        tmp_disk_mib=numbers["TmpDisk"],
-        weight=_number(record, "Weight", 1),
-        cpu_spec_list=present(record["CPUSpecList"]),
-    )
+    """Of the values of these parameters, which thousands of nodes share; 0 of sockets, boards or threads is 1."""
+    values: dict[str, Any] = {}
+    for (key, field), text in zip(_HARDWARE.items(), map(present, texts), strict=True):
+        if text and (field == "cpu_spec_list" or text != "0"):
+            values[field] = text if field == "cpu_spec_list" else read(int, key, text)
+    return Hardware(**values)
 
 
 _SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN"}
@@ -190,105 +173,94 @@ def _states(text: str) -> frozenset[str]:
     return frozenset(states - {""})
 
 
-class Model(Enum):
-    """How a parameter of a partition counts when the form says whether a job starts now."""
-
-    FIELD = "a field of Partition says it"
-    NO_MATTER = "it decides neither, or the trial of a job (sbatch --test-only) knows it alone"
-    NOT_NOW = "nobody says what follows from it, so where it is set a start is not promised"
+def _yes(_key: str, text: str) -> bool:
+    return text == "YES"
 
 
-_MODELS = {
-    Model.FIELD: """
-        AllowAccounts AllowGroups AllowQos Default DefMemPerCPU DefMemPerNode DefaultTime DenyAccounts DenyQos
-        ExclusiveUser Hidden JobDefaults MaxCPUsPerNode MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes
-        OverSubscribe PartitionName PreemptMode PriorityTier ReqResv State
-    """,
-    Model.NO_MATTER: """
-        AllocNodes DisableRootJobs GraceTime LLN NodeSets OverTimeLimit PowerDownOnIdle PriorityJobFactor QoS
-        ResumeTimeout SuspendTime SuspendTimeout Topology TotalCPUs TotalNodes TRES TRESBillingWeights Alternate
-    """,
-    Model.NOT_NOW: "Exclusive ExclusiveTopo MaxCPUsPerSocket RootOnly SelectTypeParameters",
-}
-PARTITION_PARAMETERS = {name: model for model, names in _MODELS.items() for name in names.split()}
-"""What ``scontrol show partition`` prints of a partition in Slurm 22.05 to 26.05."""
-_NOTHING = frozenset({"", "NO", "NONE", "UNLIMITED", "USER", "NODE", "0"})
-"""Values with which the last of them change nothing, or that another field says."""
+def _count(key: str, text: str) -> int | None:
+    value = present(text)
+    return None if not value or value == "UNLIMITED" else read(int, key, value)
 
 
-def _partition(record: Mapping[str, str]) -> Partition:
-    unread: list[str] = []
-
-    def value(key: str, reader: Callable[[Mapping[str, str], str], T], default: T) -> T:
-        try:
-            return reader(record, key)
-        except SlurmOutputError:
-            unread.append(key)
-            return default
-
-    return Partition(
-        name=record["PartitionName"],
-        state=present(record.get("State")),
-        default=record.get("Default") == "YES",
-        hidden=record.get("Hidden") == "YES",
-        nodes=value("Nodes", _nodes, ()),
-        max_time=value("MaxTime", _walltime, None),
-        default_time=value("DefaultTime", _walltime, None),
-        min_nodes=value("MinNodes", _number, 0),
-        max_nodes=value("MaxNodes", _count, None),
-        max_cpus_per_node=value("MaxCPUsPerNode", _count, None),
-        max_memory_per_node_mib=value("MaxMemPerNode", _memory, None),
-        max_memory_per_cpu_mib=value("MaxMemPerCPU", _memory, None),
-        default_memory_per_cpu_mib=value("DefMemPerCPU", _memory, None),
-        default_memory_per_node_mib=value("DefMemPerNode", _memory, None),
-        allow_groups=words(record.get("AllowGroups"), everyone="ALL"),
-        allow_accounts=words(record.get("AllowAccounts"), everyone="ALL"),
-        deny_accounts=words(record.get("DenyAccounts")),
-        allow_qos=words(record.get("AllowQos"), everyone="ALL"),
-        deny_qos=words(record.get("DenyQos")),
-        needs_reservation=record.get("ReqResv") == "YES",
-        exclusive=record.get("OverSubscribe") == "EXCLUSIVE" or record.get("Exclusive") == "NODE",
-        jobs_per_cpu=value("OverSubscribe", _jobs_per_cpu, 1),
-        shares_cpus=present(record.get("OverSubscribe")).startswith("FORCE"),
-        one_user=record.get("ExclusiveUser") == "YES" or record.get("Exclusive") == "USER",
-        priority_tier=value("PriorityTier", partial(_number, default=1), 1),
-        preemptable=bool({"CANCEL", "REQUEUE"} & set(words(record.get("PreemptMode")))),
-        suspendable="SUSPEND" in words(record.get("PreemptMode")),
-        default_cpus_per_gpu=value("JobDefaults", _default_per_gpu("DefCpuPerGPU"), None),
-        default_memory_per_gpu_mib=value("JobDefaults", _default_per_gpu("DefMemPerGPU"), None),
-        unread=tuple(unread),
-        not_modelled=tuple(
-            sorted(
-                key
-                for key, value in record.items()
-                if PARTITION_PARAMETERS.get(key) is Model.NOT_NOW and present(value).upper() not in _NOTHING
-            )
-        ),
-        parameters=record,
-    )
-
-
-def _nodes(record: Mapping[str, str], key: str) -> tuple[str, ...]:
-    return read(expand_nodelist, key, record.get(key, ""))
-
-
-def _walltime(record: Mapping[str, str], key: str) -> int | None:
-    value = present(record.get(key))
+def _walltime(key: str, text: str) -> int | None:
+    value = present(text)
     return read(parse_walltime, key, value) if value else None
 
 
-def _memory(record: Mapping[str, str], key: str) -> int | None:
-    return memory(key, record.get(key))
-
-
-def _jobs_per_cpu(record: Mapping[str, str], key: str) -> int:
+def _jobs_per_cpu(key: str, text: str) -> int:
     """``FORCE:4`` and ``YES:4``: each CPU is given to four jobs (slurm.conf(5))."""
-    name, _, number = present(record.get(key)).partition(":")
+    name, _, number = present(text).partition(":")
     return read(int, key, number or "4") if name in ("FORCE", "YES") else 1
 
 
-def _default_per_gpu(name: str) -> Callable[[Mapping[str, str], str], int | None]:
-    return lambda record, key: default_per_gpu(record.get(key), name)
+def _allowed(_key: str, text: str) -> tuple[str, ...]:
+    return words(text, everyone="ALL")
+
+
+_PARTITION: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "state": ("State", lambda _, text: present(text)),
+    "default": ("Default", _yes),
+    "hidden": ("Hidden", _yes),
+    "nodes": ("Nodes", nodes),
+    "max_time": ("MaxTime", _walltime),
+    "default_time": ("DefaultTime", _walltime),
+    "min_nodes": ("MinNodes", lambda key, text: _count(key, text) or 0),
+    "max_nodes": ("MaxNodes", _count),
+    "max_cpus_per_node": ("MaxCPUsPerNode", _count),
+    "max_memory_per_node_mib": ("MaxMemPerNode", memory),
+    "max_memory_per_cpu_mib": ("MaxMemPerCPU", memory),
+    "default_memory_per_cpu_mib": ("DefMemPerCPU", memory),
+    "default_memory_per_node_mib": ("DefMemPerNode", memory),
+    "allow_groups": ("AllowGroups", _allowed),
+    "allow_accounts": ("AllowAccounts", _allowed),
+    "deny_accounts": ("DenyAccounts", lambda _, text: words(text)),
+    "allow_qos": ("AllowQos", _allowed),
+    "deny_qos": ("DenyQos", lambda _, text: words(text)),
+    "needs_reservation": ("ReqResv", _yes),
+    "jobs_per_cpu": ("OverSubscribe", _jobs_per_cpu),
+    "shares_cpus": ("OverSubscribe", lambda _, text: text.startswith("FORCE")),
+    "priority_tier": ("PriorityTier", lambda key, text: read(int, key, present(text) or "1")),
+    "preemptable": ("PreemptMode", lambda _, text: not {"CANCEL", "REQUEUE"}.isdisjoint(words(text))),
+    "suspendable": ("PreemptMode", lambda _, text: "SUSPEND" in words(text)),
+    "default_cpus_per_gpu": ("JobDefaults", lambda _, text: default_per_gpu(text, "DefCpuPerGPU")),
+    "default_memory_per_gpu_mib": ("JobDefaults", lambda _, text: default_per_gpu(text, "DefMemPerGPU")),
+}
+"""For each field of :class:`Partition` the parameter that it is read from, and how."""
+_NO_MATTER = """
+    AllocNodes DisableRootJobs GraceTime LLN NodeSets OverTimeLimit PowerDownOnIdle PriorityJobFactor QoS
+    ResumeTimeout SuspendTime SuspendTimeout Topology TotalCPUs TotalNodes TRES TRESBillingWeights Alternate
+"""
+"""Parameters that decide not when a job starts, or that the trial of a job (sbatch --test-only) knows alone."""
+_NOT_NOW = frozenset({"Exclusive", "ExclusiveTopo", "MaxCPUsPerSocket", "RootOnly", "SelectTypeParameters"})
+"""Parameters of which nobody says what follows, so that where they are set a start is not promised."""
+_NOTHING = frozenset({"", "NO", "NONE", "UNLIMITED", "USER", "NODE", "0"})
+"""Values with which these change nothing, or that another field says."""
+PARTITION_PARAMETERS = frozenset(
+    ("PartitionName", "ExclusiveUser", *(key for key, _ in _PARTITION.values()), *_NO_MATTER.split(), *_NOT_NOW)
+)
+"""What ``scontrol show partition`` prints of a partition in Slurm 22.05 to 26.05."""
+
+
+def _partition(record: Mapping[str, str]) -> Partition:
+    values: dict[str, Any] = {}
+    unread = dict[str, None]()
+    for field, (key, reader) in _PARTITION.items():
+        try:
+            values[field] = reader(key, record.get(key, ""))
+        except SlurmOutputError:
+            unread[key] = None
+    exclusive = record.get("Exclusive")
+    return Partition(
+        name=record["PartitionName"],
+        exclusive=record.get("OverSubscribe") == "EXCLUSIVE" or exclusive == "NODE",
+        one_user=record.get("ExclusiveUser") == "YES" or exclusive == "USER",
+        unread=tuple(unread),
+        not_modelled=tuple(
+            sorted(key for key in _NOT_NOW & record.keys() if present(record[key]).upper() not in _NOTHING)
+        ),
+        parameters=record,
+        **values,
+    )
 
 
 _CORES = re.compile(r"\bNodeName=\S+ CoreIDs=(\S+)")
@@ -299,7 +271,7 @@ def _reservation(record: Mapping[str, str], text: str) -> Reservation:
         name=record["ReservationName"],
         start=epoch(record.get("StartTime"), "StartTime"),
         end=epoch(record.get("EndTime"), "EndTime"),
-        nodes=_nodes(record, "Nodes"),
+        nodes=nodes("Nodes", record.get("Nodes", "")),
         partial="CoreIDs" in record,
         core_count=_number(record, "CoreCnt"),
         cores=tuple(len(read(parse_cpulist, "CoreIDs", cores)) for cores in _CORES.findall(text)),

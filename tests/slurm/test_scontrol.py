@@ -814,7 +814,7 @@ def test_each_parameter_of_a_partition_is_known(version: str) -> None:
         for key in partition.parameters
     }
 
-    assert printed - PARTITION_PARAMETERS.keys() == set()
+    assert printed - PARTITION_PARAMETERS == set()
 
 
 @pytest.mark.parametrize(

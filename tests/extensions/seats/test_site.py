@@ -22,7 +22,7 @@ def test_all_options_that_a_twin_takes_decide_the_placement() -> None:
 
 def test_all_parameters_of_a_partition_that_a_twin_takes_are_declared() -> None:
     """Where the one reader of partitions says how each counts; the two of JobDefaults are printed together."""
-    assert controller.PARTITION - PARTITION_PARAMETERS.keys() == {"DefCpuPerGPU", "DefMemPerGPU"}
+    assert {"DefCpuPerGPU", "DefMemPerGPU"} == controller.PARTITION - PARTITION_PARAMETERS
 
 
 @pytest.mark.parametrize("version", VERSIONS)
