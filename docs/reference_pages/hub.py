@@ -8,7 +8,7 @@ from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.registration import UPKEEP
-from jupyterhub_gpuspawner.hub.site.database import TABLES
+from jupyterhub_gpuspawner.hub.site.tables import TABLES
 
 from .wording import code, markdown, table
 

@@ -42,12 +42,12 @@ from jupyterhub_gpuspawner.check.finding import (
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extension import load_each
 from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
-from jupyterhub_gpuspawner.hub.site.database import is_readable
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.site.configuration import Site, read_config, refusal, refused, site_of, spawner_class_of
+from jupyterhub_gpuspawner.site.database import is_readable
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 
 

@@ -20,11 +20,12 @@ from traitlets.utils.importstring import import_item
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.extensions import settings_classes
-from jupyterhub_gpuspawner.hub.site.configured import configured_value, refused_names
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT, exposed_database, write_fault, write_fix
+from jupyterhub_gpuspawner.hub.site.configured import configured_value, exposed_database, refused_names
+from jupyterhub_gpuspawner.hub.site.database import write_fix
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.site import configuration
+from jupyterhub_gpuspawner.site.database import DEFAULT, write_fault
 
 IGNORED = Code("setting-ignored", "A setting of batchspawner or wrapspawner has no effect here.")
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")

@@ -50,12 +50,19 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 )
 from jupyterhub_gpuspawner.hub.kept import begin_kept_starts
 from jupyterhub_gpuspawner.hub.routes import PageTools
-from jupyterhub_gpuspawner.hub.site.background import begin_garbage
-from jupyterhub_gpuspawner.hub.site.configured import refused_names
-from jupyterhub_gpuspawner.hub.site.database import bring_up_to_date, exposed_database
+from jupyterhub_gpuspawner.hub.site import database
+from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
+from jupyterhub_gpuspawner.hub.site.configured import (
+    CLEANUP,
+    KEEP_SERVERS,
+    ends_servers,
+    exposed_database,
+    foreign_encoding,
+    refused_names,
+)
+from jupyterhub_gpuspawner.hub.site.database import Outage
 from jupyterhub_gpuspawner.hub.site.open_files import begin_open_files
-from jupyterhub_gpuspawner.hub.site.outage import register_outage
-from jupyterhub_gpuspawner.hub.site.slurm_settings import CLEANUP, KEEP_SERVERS, ends_servers
+from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
@@ -160,19 +167,6 @@ def _reader(user: Any) -> Any:
     return user
 
 
-def foreign_encoding(encoding: str) -> str:
-    """A sentence for a hub whose file names are not in UTF-8 (``sys.getfilesystemencoding()``), or an empty one.
-
-    Python's is UTF-8 in every locale of that name, in C and POSIX, and where none is set.
-    """
-    if encoding.lower().replace("-", "") == "utf8":
-        return ""
-    return (
-        f"the hub's locale has the encoding {encoding}, so accounts and homes with letters other than a to z are not "
-        "found: start the hub with LANG=C.UTF-8."
-    )
-
-
 def register_check(app: JupyterHub) -> None:
     """Have the hub exit on an invalid configuration of its spawner, with the words it uses for any invalid trait.
 
@@ -214,6 +208,13 @@ def register_spawn_limit(app: JupyterHub) -> None:
         leave_out_of_spawn_limit(app.users, waits_in_queue)
 
     app.observe(leave_out, "handlers")
+
+
+def register_outage(app: JupyterHub) -> Callable[[JupyterHub], object]:
+    """Watch this hub's database as soon as it is opened; return what begins to retry writes to one that failed."""
+    outage = Outage(app)
+    app.observe(lambda change: outage.watch(change.new.kw["bind"]), "session_factory")
+    return lambda app: every(app, database.OUTAGE_RETRY_SECONDS, outage.retry, "The look at the database")
 
 
 def when_configured(app: JupyterHub, *works: Callable[[JupyterHub], object]) -> None:

@@ -43,7 +43,8 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 )
 from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
-from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, TABLES, transaction
+from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, transaction
+from jupyterhub_gpuspawner.hub.site.tables import TABLES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, server_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

@@ -28,9 +28,9 @@ from traitlets.config.loader import DeferredConfig, LazyConfigValue, PyFileConfi
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT, connected, is_readable
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.site.database import DEFAULT, connected, is_readable
 from jupyterhub_gpuspawner.slurm.job import Account
 
 COOKIE_FILE = "jupyterhub_cookie_secret"

@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.nightly]
 CONFIG = """
 c.JupyterHub.db_url = "sqlite:///hub.sqlite"
 c.JupyterHub.db_kwargs = {"connect_args": {"timeout": 0.1}}
-from jupyterhub_gpuspawner.hub.site import outage
-outage.RETRY_SECONDS, outage.LINE_SECONDS = 0.5, 600.0
+from jupyterhub_gpuspawner.hub.site import database
+database.OUTAGE_RETRY_SECONDS, database.LINE_SECONDS = 0.5, 600.0
 """
 """The look at the database that fails is twice a second, and a second line is not due."""
 TAKES_NONE = "The hub's database takes no changes"

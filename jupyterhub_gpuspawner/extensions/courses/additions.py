@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.extensions.courses import words
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, HubPeople
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
+from jupyterhub_gpuspawner.hub.site.database import transaction
+from jupyterhub_gpuspawner.hub.site.tables import SECONDS
 
 ADDED_LIMIT = 200
 """Maximum number of people who are added to one course."""

@@ -56,7 +56,8 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
 )
 from jupyterhub_gpuspawner.extensions.messages.store import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
-from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, SECONDS, delete_older, roll_back, transaction
+from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back, transaction
+from jupyterhub_gpuspawner.hub.site.tables import SECONDS, delete_older
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 

@@ -40,7 +40,8 @@ from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, delete_older, in_batches, transaction
+from jupyterhub_gpuspawner.hub.site.database import transaction
+from jupyterhub_gpuspawner.hub.site.tables import SECONDS, delete_older, in_batches
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_of
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 

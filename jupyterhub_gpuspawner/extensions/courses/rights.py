@@ -34,8 +34,8 @@ from jupyterhub_gpuspawner.extensions.courses.additions import added_people
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, HubPeople, RoleStatus, course_book, role_name
 from jupyterhub_gpuspawner.extensions.courses.course_profile import group_name
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, add_user
-from jupyterhub_gpuspawner.hub.site.database import in_batches
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count, Seconds
+from jupyterhub_gpuspawner.hub.site.tables import in_batches
 
 # The admin's bounds for courses: ``c.GPUCourses``.
 

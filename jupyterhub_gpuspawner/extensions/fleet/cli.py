@@ -22,9 +22,9 @@ from jupyterhub_gpuspawner.extensions.fleet.store import StoredFleet, forget_in_
 from jupyterhub_gpuspawner.extensions.records.cli import file_of
 from jupyterhub_gpuspawner.extensions.records.record import on_clusters
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
-from jupyterhub_gpuspawner.hub.site.database import DEFAULT
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.site.database import DEFAULT
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import counted
 

@@ -43,7 +43,9 @@ from jupyterhub_gpuspawner.extensions.fleet.node_record import (
     record_from,
     without_name,
 )
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, connected, in_batches, is_in_memory
+from jupyterhub_gpuspawner.hub.site.database import is_in_memory
+from jupyterhub_gpuspawner.hub.site.tables import SECONDS, in_batches
+from jupyterhub_gpuspawner.site.database import connected
 
 T = TypeVar("T")
 Statement = TypeVar("Statement", Select[Any], Delete)

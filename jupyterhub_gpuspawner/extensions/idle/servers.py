@@ -11,7 +11,8 @@ from jupyterhub_gpuspawner.extensions.idle import words
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTimes
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, session_of
-from jupyterhub_gpuspawner.hub.spawners.server import Server, job_spawner
+from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
+from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 
 class NotKept(RequestError):

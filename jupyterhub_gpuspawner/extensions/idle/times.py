@@ -28,7 +28,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, delete_older, delete_rows_of, transaction
+from jupyterhub_gpuspawner.hub.site.database import transaction
+from jupyterhub_gpuspawner.hub.site.tables import SECONDS, delete_older, delete_rows_of
 
 RETENTION_SECONDS = 400 * 86400.0
 """Seconds after which a row is deleted."""

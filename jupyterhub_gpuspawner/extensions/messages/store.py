@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.site.database import SECONDS, transaction
+from jupyterhub_gpuspawner.hub.site.database import transaction
+from jupyterhub_gpuspawner.hub.site.tables import SECONDS
 
 # A message, and to whom it is.
 

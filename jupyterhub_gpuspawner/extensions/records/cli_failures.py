@@ -29,9 +29,10 @@ from jupyterhub_gpuspawner.extensions.records.last_server import BEFORE_SECONDS,
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord, on_clusters
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
-from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, is_readable
+from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.site.database import is_readable
 from jupyterhub_gpuspawner.words import counted, duration, people, some
 
 

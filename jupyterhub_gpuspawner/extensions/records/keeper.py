@@ -38,7 +38,8 @@ from jupyterhub_gpuspawner.hub.job.session import STREAM, Event, Promise, sessio
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
-from jupyterhub_gpuspawner.hub.spawners.server import job_spawner, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
+from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
 
 # The admin's settings for session records: ``c.GPUSessions``.
 

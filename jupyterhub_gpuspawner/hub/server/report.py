@@ -14,10 +14,12 @@ from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of
+from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named, server_routes
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
-from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
+from jupyterhub_gpuspawner.units import expand_nodelist
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, NodeReport
 
 REPORTS = RateLimit(burst=10, per_minute=10)
 """For each server. A launcher sends one report, and up to six where the hub has trouble taking it."""
@@ -30,6 +32,23 @@ BODY_TIMEOUT = 10.0
 
 DATABASE_RETRY = 2.0
 """Seconds after which a launcher is asked to try again while the hub's database is not responding."""
+
+
+def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:
+    """What takes a launcher's report for this server; None for a spawner that takes none."""
+    ours = job_spawner(spawner)
+    return ours.accept_report if ours is not None else None
+
+
+def other_nodes_of(spawner: Any) -> int:
+    """How many nodes its job has beside the server's, as requested or, where that is not known, as granted."""
+    ours = job_spawner(spawner)
+    if ours is None:
+        return 0
+    if ours.request is not None:
+        return ours.request.resources.node_count - 1
+    job = ours.watch.status
+    return max(0, len(expand_nodelist(job.nodes)) - 1) if job is not None else 0
 
 
 @stream_request_body

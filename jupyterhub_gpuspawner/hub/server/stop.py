@@ -1,7 +1,7 @@
 """``/hub/gpuspawner/stop/...``: *Stop* for any server that a person may stop, also without JavaScript.
 
 JupyterHub stops servers only over REST, with a method that HTML forms do not have. The form carries JupyterHub's
-``_xsrf``. :class:`ServerHandler` is JupyterHub's REST: what others may start for a user, and who asked for a stop.
+``_xsrf``. :class:`ServerHandler` is JupyterHub's REST, which notes who asked for a stop.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
-from jupyterhub.apihandlers.users import UserServerAPIHandler
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.cause import Kind
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, is_admin, posted_options
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server.api import leads_user
-from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, may_start_alone
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     note_stopper,
@@ -30,7 +28,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     stop_server,
 )
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
+from jupyterhub_gpuspawner.hub.web.handlers import StartHandler, server_named, title_for
 from jupyterhub_gpuspawner.hub.web.links import as_query, form_url, parse_choice_query, pending_url
 from jupyterhub_gpuspawner.hub.words_of_another import words_for
 from jupyterhub_gpuspawner.words import duration
@@ -122,36 +120,8 @@ def _runs_since(since: datetime, *, now: float) -> str:
     return words.RUNS_SINCE.format(duration=duration(now - since.timestamp()), time="{time}")
 
 
-class ServerHandler(UserServerAPIHandler):
-    """JupyterHub's handler; the session's record says who stopped the server.
-
-    JupyterHub stores the options that come with a request before any spawner sees them, and the user's next start has
-    them. So what somebody may not choose for a user is refused here, and once more when it is to be started.
-    """
-
-    @needs_scope(START_SERVERS)
-    async def post(self, user_name: str, server_name: str = "") -> None:
-        """Start a server."""
-        options = posted_options(self.get_json_body())
-        if options is not None and not may_start_alone(self, options):
-            self._only_free(user_name)
-        await super().post(user_name, server_name)
-
-    @needs_scope(START_SERVERS)
-    async def put(self, user_name: str, server_name: str = "") -> None:
-        """Create a named server with its options (JupyterHub 6)."""
-        self._only_free(user_name)
-        await super().put(user_name, server_name)
-
-    @needs_scope(START_SERVERS)
-    async def patch(self, user_name: str, server_name: str = "") -> None:
-        """Rename a server, or change its options (JupyterHub 6)."""
-        self._only_free(user_name)
-        await super().patch(user_name, server_name)
-
-    def _only_free(self, user_name: str) -> None:
-        if not chooses_freely(self, user_name):
-            raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", FOR_OTHERS)
+class ServerHandler(StartHandler):
+    """JupyterHub's REST of one server; the session's record says who stopped it."""
 
     @needs_scope("delete:servers")
     async def delete(self, user_name: str, server_name: str = "") -> None:

@@ -1,14 +1,21 @@
-"""What a configuration says, before it is anybody's setting: values that are added to, and the users that it names."""
+"""What a hub's configuration says before it runs: its values, users that it names, and warnings."""
 
 from __future__ import annotations
 
 import copy
+import os
+import stat
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.database import full_url
 from jupyterhub_gpuspawner.slurm.accounts import ROOT
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 
@@ -55,3 +62,60 @@ def _refusal(username: str) -> str:
     except ConfigError as error:
         return error.message
     return f"{username!r} {ROOT}" if username == "root" else ""
+
+
+def foreign_encoding(encoding: str) -> str:
+    """A sentence for a hub whose file names are not in UTF-8 (``sys.getfilesystemencoding()``), or an empty one.
+
+    Python's is UTF-8 in every locale of that name, in C and POSIX, and where none is set.
+    """
+    if encoding.lower().replace("-", "") == "utf8":
+        return ""
+    return (
+        f"the hub's locale has the encoding {encoding}, so accounts and homes with letters other than a to z are not "
+        "found: start the hub with LANG=C.UTF-8."
+    )
+
+
+def exposed_mode(path: Path, readers: int = stat.S_IRGRP | stat.S_IROTH) -> int:
+    """The mode of a file that others can read: of these, the file's group and all other accounts; 0 if none can.
+
+    A parent folder that they may not enter protects it, too. Raises OSError.
+    """
+    mode = path.stat().st_mode
+    enters = readers >> 2  # of a folder's mode: the same accounts
+    closed = any(not folder.stat().st_mode & enters for folder in path.resolve().parents)
+    return 0 if closed or not mode & readers else stat.S_IMODE(mode)
+
+
+def exposed_database(db_url: str) -> str:
+    """Return a sentence if others can read the database file of ``db_url``; empty if not, or if it is not a file.
+
+    The database holds who uses what, the users' cookie ids, the hashes of all tokens, and for each server how its last
+    job ended, with lines of its log.
+    """
+    try:
+        url = make_url(full_url(db_url))
+    except ArgumentError:
+        return ""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":", "file:")):
+        return ""
+    path = Path(os.path.abspath(url.database))  # noqa: PTH100 - links are not resolved: their folders protect, too
+    try:
+        mode = exposed_mode(path)
+    except OSError:
+        return ""
+    if not mode:
+        return ""
+    return f"the hub's database can be read by others (mode {mode:04o}): restrict it to its owner with chmod 600 {path}"
+
+
+CLEANUP = "c.JupyterHub.cleanup_servers"
+KEEP_SERVERS = f"Set {CLEANUP} = False, or True if that is what you want."
+
+
+def ends_servers(config: Config) -> str:
+    """A sentence if a hub that is stopped cancels all jobs and nobody has decided that; empty if somebody has."""
+    if "cleanup_servers" in config.get("JupyterHub", {}):
+        return ""
+    return "it is not set, and True by default: a hub that is stopped or restarted cancels the jobs of all servers."

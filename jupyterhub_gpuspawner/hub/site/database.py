@@ -12,49 +12,32 @@ import asyncio
 import logging
 import math
 import os
-import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import utcnow
-from sqlalchemy import (
-    Column,
-    Connection,
-    Float,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    create_engine,
-    delete,
-    insert,
-    inspect,
-    literal,
-    select,
-    update,
-)
-from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy import Column, Integer, MetaData, Table, event, inspect, select, update
+from sqlalchemy.engine import URL, Engine, ExceptionContext, make_url
 from sqlalchemy.exc import (
-    ArgumentError,
+    DatabaseError,
     DBAPIError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
     PendingRollbackError,
     SQLAlchemyError,
 )
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
-from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import in_background
 
@@ -70,13 +53,6 @@ UNAVAILABLE = Words(
     "Try again in a few minutes; if it lasts, tell an administrator. Servers that run go on.",
 )
 AWAY_MESSAGE = f"{UNAVAILABLE.sentence} {UNAVAILABLE.advice}"
-SECONDS = Float(53)
-"""The type of a column with seconds since the epoch, or a number of seconds.
-
-MySQL and MariaDB give a ``FLOAT`` without precision four bytes, which is two minutes off for a time of today.
-"""
-_BATCH_SIZE = 200
-Name = TypeVar("Name", str, int)
 NOT_CACHED: Mapping[str, Any] = {"compiled_cache": None}
 """For a query of a column with JupyterHub's type for JSON, which does not say whether its statements may be cached."""
 AWAY = (DBAPIError, PendingRollbackError)
@@ -103,36 +79,6 @@ def transaction(session: Session) -> Iterator[None]:
     except BaseException:
         roll_back(session)
         raise
-
-
-def delete_older(session: Session, column: Column[Any], seconds: float) -> None:
-    """Delete the rows of which this column has a time more than so many seconds ago; raises SQLAlchemyError."""
-    with transaction(session):
-        session.execute(delete(column.table).where(column < time.time() - seconds))
-
-
-def delete_rows_of(user: str, column: Column[Any], connection: Connection) -> int:
-    """Delete the rows of which this column names a user, and return how many; 0 where the table was never made.
-
-    Raises SQLAlchemyError.
-    """
-    if not inspect(connection).has_table(column.table.name):
-        return 0
-    number = connection.execute(delete(column.table).where(column == user)).rowcount
-    connection.commit()
-    return number
-
-
-def in_batches(names: Iterable[Name]) -> Iterator[list[Name]]:
-    """Names or numbers in order, for queries: databases limit the number of parameters."""
-    ordered = sorted(names)
-    for at in range(0, len(ordered), _BATCH_SIZE):
-        yield ordered[at : at + _BATCH_SIZE]
-
-
-def timestamp(moment: datetime) -> float:
-    """Seconds since the epoch; JupyterHub's times are in UTC, and do not say so."""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 
 
 async def written(session: Session, write: Callable[[], None], patience: float) -> bool:
@@ -188,40 +134,6 @@ def write_fix(db_url: str) -> str:
     return f"Look at {path} and its folder: owner and mode, `df {path.parent}`, and a mount that is read-only."
 
 
-def write_fault(db_url: str, db_kwargs: Mapping[str, Any]) -> str:
-    """The error with which the database refuses changes; empty if it takes them. It stays as it is.
-
-    It is not tried with the file of another account, which only root may change. Raises ConfigError for a database that
-    is not there.
-    """
-    engine = open_database(db_url, db_kwargs)
-    if engine.url.get_backend_name() == "sqlite" and os.geteuid() not in (
-        0,
-        Path(engine.url.database or "").stat().st_uid,
-    ):
-        return ""
-    # a table that is not kept has SQLite write to the disk, which may be full; other databases may keep it
-    sqlite = engine.dialect.name == "sqlite"
-    statement = "CREATE TABLE gpuspawner_check (x INTEGER)" if sqlite else "UPDATE spawners SET name = name WHERE 1 = 0"
-    try:
-        with engine.connect() as connection:
-            if sqlite:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")  # Python's driver begins none for a table
-            connection.exec_driver_sql(statement)
-            connection.rollback()
-    except SQLAlchemyError as error:
-        return fault(error)
-    finally:
-        engine.dispose()
-    return ""
-
-
-# The hub's database by its URL: opened by commands, and whether other accounts can read its file.
-
-DEFAULT = "sqlite:///jupyterhub.sqlite"
-"""The default of ``c.JupyterHub.db_url``."""
-
-
 def full_url(db_url: str) -> str:
     """Return the URL for ``c.JupyterHub.db_url``, which may be the name of an SQLite file."""
     return db_url if "://" in db_url else f"sqlite:///{db_url}"
@@ -232,192 +144,123 @@ def is_in_memory(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
 
 
-def is_readable(path: Path) -> bool:
-    """Whether there is this file; raises ConfigError if this account may not read it, or may not enter its folder."""
-    try:
-        is_file, may_read = stat.S_ISREG(path.stat().st_mode), os.access(path, os.R_OK)
-    except PermissionError:  # for which Path.is_file returns False since Python 3.14, and raises an error before
-        is_file, may_read = True, False
-    except OSError:
-        return False
-    if is_file and not may_read:
-        raise ConfigError(
-            f"{path.absolute()} cannot be read by this account.", hint="Run the command as the hub's account."
-        )
-    return is_file
-
-
-def open_database(db_url: str, db_kwargs: Mapping[str, Any]) -> Engine:
-    """Return an engine for the database of a hub with these settings of ``c.JupyterHub``.
-
-    It makes no file. Raises ConfigError for a database that is not there, that only the hub's process has, or that
-    this account may not read.
-    """
-    where = "c.JupyterHub.db_url"
-    try:
-        url = make_url(full_url(db_url))
-        engine = create_engine(url, **(configured_value(db_kwargs) or {}))
-    except (ArgumentError, ImportError, TypeError) as error:  # TypeError: an unknown name in db_kwargs
-        raise ConfigError(str(error), where=where) from error
-    if is_in_memory(url):
-        raise ConfigError("the database is in the hub's memory, where no command can read it.", where=where)
-    database = url.database or ""
-    if url.get_backend_name() == "sqlite" and not database.startswith("file:") and not is_readable(Path(database)):
-        raise ConfigError(
-            f"there is no database {Path(database).absolute()}.",
-            where=where,
-            hint="Run the command in the hub's working directory, once the hub has been started.",
-        )
-    return engine
-
-
-@contextmanager
-def connected(db_url: str, db_kwargs: Mapping[str, Any], failure: str) -> Iterator[Connection]:
-    """A connection to the database of a hub, for a command; see :func:`open_database`.
-
-    Raises ConfigError, which begins with ``failure`` where the database is there and fails.
-    """
-    engine = open_database(db_url, db_kwargs)
-    try:
-        with engine.connect() as connection:
-            yield connection
-    except SQLAlchemyError as error:
-        raise ConfigError(f"{failure}: {fault(error)}", where="c.JupyterHub.db_url") from error
-    finally:
-        engine.dispose()
-
-
-def exposed_mode(path: Path, readers: int = stat.S_IRGRP | stat.S_IROTH) -> int:
-    """The mode of a file that others can read: of these, the file's group and all other accounts; 0 if none can.
-
-    A parent folder that they may not enter protects it, too. Raises OSError.
-    """
-    mode = path.stat().st_mode
-    enters = readers >> 2  # of a folder's mode: the same accounts
-    closed = any(not folder.stat().st_mode & enters for folder in path.resolve().parents)
-    return 0 if closed or not mode & readers else stat.S_IMODE(mode)
-
-
-def exposed_database(db_url: str) -> str:
-    """Return a sentence if others can read the database file of ``db_url``; empty if not, or if it is not a file.
-
-    The database holds who uses what, the users' cookie ids, the hashes of all tokens, and for each server how its last
-    job ended, with lines of its log.
-    """
-    try:
-        url = make_url(full_url(db_url))
-    except ArgumentError:
-        return ""
-    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":", "file:")):
-        return ""
-    path = Path(os.path.abspath(url.database))  # noqa: PTH100 - links are not resolved: their folders protect, too
-    try:
-        mode = exposed_mode(path)
-    except OSError:
-        return ""
-    if not mode:
-        return ""
-    return f"the hub's database can be read by others (mode {mode:04o}): restrict it to its owner with chmod 600 {path}"
-
-
-# The tables of this package in the hub's database, and the steps from each version of them to the next.
+# An outage: what people and the log read of it, and that no connection outlives it.
 #
-# A store declares its table in :data:`TABLES`, as this version of the package uses it. When a table changes, a step is
-# added to :data:`STEPS`: a hub that is started takes those that its database lacks, all of them or none, and makes the
-# tables that are not there, before it uses one. Steps that were released are never changed. MySQL cannot take back what
-# was done to a table, so a step there may be repeated after a failure.
-
-TABLES = MetaData()
-"""The tables as this version of the package uses them."""
+# A connection keeps what it met when it was opened. SQLite opens a file that it may not write to for reading alone, and
+# the connection stays so when the file can be written again (sqlite3_db_readonly); one of Postgres keeps the
+# ``default_transaction_read_only`` of its beginning, or leads to a server that is no longer the primary. From the pool
+# such a connection would fail every so many writes until the hub is restarted. So none is used a second time that was
+# opened to a file that could not be written, or used during an outage.
+#
+# They are closed when they are returned, which has rolled their transaction back: SQLite keeps the lock of a connection
+# that is closed while an exception still refers to one of its cursors.
 
 SCHEMA = Table("gpuspawner_schema", MetaData(), Column("version", Integer, primary_key=True, autoincrement=False))
 """One row; a database of before this table has no row, and the tables of version 1, as far as they were used."""
+OUTAGE_RETRY_SECONDS = 5.0
+"""Seconds between two tries to write to a database that failed."""
+LINE_SECONDS = 60.0
+"""Seconds between two lines about a database that takes no changes."""
+_WRITE = update(SCHEMA).values(version=SCHEMA.c.version)
+_READ_ONLY = "gpuspawner_read_only"
 
 
-def _by_cluster(name: str) -> Callable[[Operations], None]:
-    """A step: a column for the cluster in the table's primary key, empty for the rows that are there.
+class Outage:
+    """A time in which the hub's database takes no changes, from the first error to the first write that succeeds.
 
-    The table is made anew: not every database can change a primary key.
+    A connection that is opened to a file that cannot be written begins one, too.
+
+    One line in the log each minute says so, whoever met the errors.
     """
 
-    def step(op: Operations) -> None:
-        connection = op.get_bind()
-        old = Table(name, MetaData(), autoload_with=connection)
-        if "cluster" in old.c:  # the step is repeated
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+        self._logged_at: float | None = None
+        """By the monotonic clock; None while the database works, as far as is known."""
+
+    def watch(self, engine: Engine) -> None:
+        """Take note of this database's errors, and give each a message for users, in place of the driver's.
+
+        That one names files and hosts. JupyterHub writes to the database before it calls a spawner, and shows
+        ``jupyterhub_message`` of whatever a login or a start raises.
+        """
+        # raised by the session itself, after the error of which the event below tells
+        PendingRollbackError.jupyterhub_message = AWAY_MESSAGE  # type: ignore[attr-defined]
+
+        @event.listens_for(engine, "handle_error")
+        def describe(context: ExceptionContext) -> None:
+            error = context.sqlalchemy_exception
+            if error is not None:
+                vars(error)["jupyterhub_message"] = AWAY_MESSAGE
+            # SQLite's error of a file that is no database any more has no class of its own
+            if isinstance(error, (OperationalError, InterfaceError, InternalError)) or type(error) is DatabaseError:
+                if self._logged_at is None:
+                    renew(engine)
+                self.failing(fault(error))
+
+        if is_in_memory(engine.url):
             return
-        columns = [
-            Column(column.name, column.type, primary_key=column.primary_key, nullable=column.nullable)
-            for column in old.c
-        ]
-        new = Table(f"{name}_new", MetaData(), Column("cluster", String(255), primary_key=True), *columns)
-        new.drop(connection, checkfirst=True)
-        new.create(connection)
-        connection.execute(insert(new).from_select(new.c.keys(), select(literal(""), *old.c)))
-        old.drop(connection)  # with its indexes, whose names are free then
-        for index in old.indexes:
-            op.create_index(index.name, new.name, [column.name for column in index.columns])
-        op.rename_table(new.name, name)
 
-    return step
+        @event.listens_for(engine, "connect")
+        def opened(_connection: object, entry: ConnectionPoolEntry) -> None:
+            entry.info[_READ_ONLY] = not _may_write(engine.url)
+            if entry.info[_READ_ONLY] and Path(engine.url.database or "").exists():
+                # JupyterHub's session may hold this one until its next write, which would fail whenever that is
+                self.failing("attempt to write a readonly database")
 
+        @event.listens_for(engine, "checkin")
+        def returned(_connection: object, entry: ConnectionPoolEntry) -> None:
+            if self._logged_at is not None or entry.info.get(_READ_ONLY):
+                entry.invalidate()
 
-STEPS: tuple[tuple[str, Callable[[Operations], None]], ...] = (
-    ("gpuspawner_fleet_nodes", _by_cluster("gpuspawner_fleet_nodes")),
-    ("gpuspawner_fleet_grants", _by_cluster("gpuspawner_fleet_grants")),
-)
-"""For each version after the first the table that it changes, and how, with Alembic's ``op``."""
-
-
-def upgrade(
-    session: Session, steps: Sequence[tuple[str, Callable[[Operations], None]]] = STEPS, tables: Sequence[Table] = ()
-) -> None:
-    """Take the steps that the database lacks, in one transaction; ``tables`` are those of extensions.
-
-    Raises ConfigError for a database that a later version of the package has changed, and SQLAlchemyError.
-    """
-    with transaction(session):
-        connection = session.connection()
-        version, newest = _version(connection), 1 + len(steps)
-        if version > newest:
-            raise ConfigError(
-                f"the tables of gpuspawner in the hub's database have version {version}, and this version of "
-                f"jupyterhub-gpuspawner knows them up to {newest}.",
-                where="c.JupyterHub.db_url",
-                hint="Install the version that the hub ran with before, or restore the backup of before that upgrade.",
-            )
-        if connection.dialect.name == "sqlite" and not connection.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
-            # Python's driver begins a transaction for changes of rows, not of tables
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        op = Operations(MigrationContext.configure(connection))
-        for table, step in steps[version - 1 :]:
-            if inspect(connection).has_table(table):  # others are made as they are now
-                step(op)
-        TABLES.create_all(connection)
-        for of_extension in tables:
-            of_extension.create(connection, checkfirst=True)
-        SCHEMA.create(connection, checkfirst=True)
-        connection.execute(delete(SCHEMA))
-        connection.execute(insert(SCHEMA).values(version=newest))
-
-
-def _version(connection: Connection) -> int:
-    if not inspect(connection).has_table(SCHEMA.name):
-        return 1
-    return connection.execute(select(SCHEMA.c.version)).scalar() or 1
-
-
-def bring_up_to_date(app: JupyterHub, tables: Sequence[Table] = ()) -> None:
-    """Bring the tables of this hub and its extensions up to date, or have it exit if that cannot be done."""
-    try:
-        upgrade(app.db, tables=tables)
-    except ConfigError as error:
-        app.log.critical("%s", error)
-        app.exit(1)
-    except SQLAlchemyError as error:
-        app.log.critical(
-            "The tables of gpuspawner in the hub's database cannot be brought up to date: %s", fault(error)
+    def failing(self, message: str) -> None:
+        """Take note of an error with this message for the log; called by any thread."""
+        now = time.monotonic()
+        if self._logged_at is not None and now - self._logged_at < LINE_SECONDS:
+            return
+        self._logged_at = now
+        get_logger().error(
+            "The hub's database takes no changes, so nobody can sign in, and no server starts or stops: %s. %s Servers "
+            "that run go on.",
+            message,
+            write_fix(self._app.db_url),
         )
-        app.exit(1)
+
+    async def retry(self) -> None:
+        """Write to a database that failed; its error is met like all others.
+
+        First on a connection of its own, which a database that hangs may hold without holding the hub; then on the one
+        of JupyterHub's session, which may be of before the outage.
+        """
+        if self._logged_at is None:
+            return
+        session = self._app.db
+        engine = session.get_bind()
+        with suppress(SQLAlchemyError):
+            if not is_in_memory(engine.url):
+                await asyncio.to_thread(_write, engine)
+            with transaction(session):
+                session.execute(_WRITE)
+            self._logged_at = None
+            renew(engine)  # another thread may have one of before that write
+            get_logger().warning("The hub's database takes changes again")
+
+
+def renew(engine: Engine) -> None:
+    """Use no connection again that is open now; the database of one in memory would end with it."""
+    if not is_in_memory(engine.url):
+        engine.dispose()
+
+
+def _may_write(url: URL) -> bool:
+    """False for an SQLite file that cannot be written."""
+    is_file = url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:")
+    return not is_file or os.access(url.database or "", os.W_OK)
+
+
+def _write(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(_WRITE)
 
 
 # A server's state in the hub's database, written when something happens to it.

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Any
 
 from traitlets import Bool, Dict, Enum, Float, HasTraits, Integer, List, TraitError, Unicode, default, validate
-from traitlets.config import Config
 
 from jupyterhub_gpuspawner.batch.job import OWN_LOG_DIR
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -492,14 +491,3 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
     def requested(self) -> tuple[str, ...]:
         """Names of the ``req_*`` settings, without those that batchspawner takes from the account database."""
         return tuple(name for name in self.trait_names() if name.startswith("req_") and name not in OF_THE_ACCOUNT)
-
-
-CLEANUP = "c.JupyterHub.cleanup_servers"
-KEEP_SERVERS = f"Set {CLEANUP} = False, or True if that is what you want."
-
-
-def ends_servers(config: Config) -> str:
-    """A sentence if a hub that is stopped cancels all jobs and nobody has decided that; empty if somebody has."""
-    if "cleanup_servers" in config.get("JupyterHub", {}):
-        return ""
-    return "it is not set, and True by default: a hub that is stopped or restarted cancels the jobs of all servers."

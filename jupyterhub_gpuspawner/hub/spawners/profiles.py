@@ -521,3 +521,10 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         if self.child_spawner is not None:
             self.child_spawner.clear_state()
         self._forget_choice()
+
+
+def job_spawner(spawner: Any) -> GPUSlurmSpawner | None:
+    """The spawner of ours that starts the server as a Slurm job; None where another package's starts it."""
+    delegate = spawner.child_spawner if isinstance(spawner, GPUProfilesSpawner) else None
+    starter = spawner if delegate is None else delegate
+    return starter if isinstance(starter, GPUSlurmSpawner) else None

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_endin
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
 from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
-from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner, job_spawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import Line, line_of
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, is_settling
@@ -34,8 +34,7 @@ from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.tasks import in_background
-from jupyterhub_gpuspawner.units import expand_nodelist
-from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 T = TypeVar("T")
 
@@ -183,13 +182,6 @@ def kept_with(spawner: Any, kind: type[T]) -> T | None:
     return ours.server_extensions.get(kind) if ours is not None else None
 
 
-def job_spawner(spawner: Any) -> GPUSlurmSpawner | None:
-    """The spawner of ours that starts the server as a Slurm job; None where another package's starts it."""
-    delegate = spawner.child_spawner if isinstance(spawner, GPUProfilesSpawner) else None
-    starter = spawner if delegate is None else delegate
-    return starter if isinstance(starter, GPUSlurmSpawner) else None
-
-
 def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     """What is known of this spawner's server; asks neither Slurm nor the database.
 
@@ -330,23 +322,6 @@ async def ended_log(spawner: Any, ending: Ending, extent: Extent) -> str:
     if not isinstance(spawner, GPUSlurmSpawner):
         return ending.lines
     return await spawner.job_log.lines_of_ended(ending.log, ending.job_id, extent) or ending.lines
-
-
-def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:
-    """What takes a launcher's report for this server; None for a spawner that takes none."""
-    ours = job_spawner(spawner)
-    return ours.accept_report if ours is not None else None
-
-
-def other_nodes_of(spawner: Any) -> int:
-    """How many nodes its job has beside the server's, as requested or, where that is not known, as granted."""
-    ours = job_spawner(spawner)
-    if ours is None:
-        return 0
-    if ours.request is not None:
-        return ours.request.resources.node_count - 1
-    job = ours.watch.status
-    return max(0, len(expand_nodelist(job.nodes)) - 1) if job is not None else 0
 
 
 def with_profiles(spawner: Any) -> GPUProfilesSpawner | None:

@@ -26,15 +26,8 @@ from jupyterhub_gpuspawner.batch.job import BatchJob
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
-from jupyterhub_gpuspawner.hub.site.database import (
-    SECONDS,
-    TABLES,
-    TO_START,
-    delete_older,
-    delete_rows_of,
-    transaction,
-    written,
-)
+from jupyterhub_gpuspawner.hub.site.database import TO_START, transaction, written
+from jupyterhub_gpuspawner.hub.site.tables import SECONDS, TABLES, delete_older, delete_rows_of
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing

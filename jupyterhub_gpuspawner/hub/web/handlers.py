@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
+from http import HTTPStatus
 from typing import Any
 
 from jupyterhub.apihandlers import APIHandler
+from jupyterhub.apihandlers.users import UserServerAPIHandler
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from jupyterhub.spawner import Spawner
@@ -20,7 +22,8 @@ from tornado import web
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, came_with_token, is_admin, posted_options
+from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, may_start_alone
 from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 
 _CALLERS = 1000
@@ -100,6 +103,38 @@ class RESTHandler(APIHandler):
             # JupyterHub's write_error sends these headers
             refusal.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
             raise refusal
+
+
+class StartHandler(UserServerAPIHandler):
+    """JupyterHub's handler of one server, in which others choose for a user only what they may.
+
+    JupyterHub stores the options that come with a request before any spawner sees them, and the user's next start has
+    them. So what somebody may not choose for a user is refused here, and once more when it is to be started.
+    """
+
+    @needs_scope(START_SERVERS)
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """Start a server."""
+        options = posted_options(self.get_json_body())
+        if options is not None and not may_start_alone(self, options):
+            self._only_free(user_name)
+        await super().post(user_name, server_name)
+
+    @needs_scope(START_SERVERS)
+    async def put(self, user_name: str, server_name: str = "") -> None:
+        """Create a named server with its options (JupyterHub 6)."""
+        self._only_free(user_name)
+        await super().put(user_name, server_name)
+
+    @needs_scope(START_SERVERS)
+    async def patch(self, user_name: str, server_name: str = "") -> None:
+        """Rename a server, or change its options (JupyterHub 6)."""
+        self._only_free(user_name)
+        await super().patch(user_name, server_name)
+
+    def _only_free(self, user_name: str) -> None:
+        if not chooses_freely(self, user_name):
+            raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", FOR_OTHERS)
 
 
 def server_named(handler: BaseHandler, user_name: str, server_name: str) -> tuple[Any, Spawner]:

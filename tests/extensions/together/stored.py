@@ -54,7 +54,7 @@ from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Promise, PromiseMoment, Ready, Submitted, Usage
 from jupyterhub_gpuspawner.hub.job.session import Session as ServerSession
-from jupyterhub_gpuspawner.hub.site.database import upgrade
+from jupyterhub_gpuspawner.hub.site.tables import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, KeptStart, Moment
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords

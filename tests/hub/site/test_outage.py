@@ -18,8 +18,9 @@ from sqlalchemy.orm import Session
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import ending_of, words_of
-from jupyterhub_gpuspawner.hub.site import database, outage
-from jupyterhub_gpuspawner.hub.site.outage import Outage
+from jupyterhub_gpuspawner.hub.registration import register_outage
+from jupyterhub_gpuspawner.hub.site import database
+from jupyterhub_gpuspawner.hub.site.database import Outage
 from tests.fixtures.databases import hub_session
 
 FAST = {"connect_args": {"timeout": 0, "check_same_thread": False}}
@@ -79,7 +80,7 @@ def test_an_outage_that_lasts_is_told_again_each_minute(
 ) -> None:
     """Ten errors in a second each, for three minutes: four lines."""
     clock = SimpleNamespace(now=7000.0)
-    monkeypatch.setattr(outage, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(database, "time", SimpleNamespace(monotonic=lambda: clock.now))
     watch = Outage(SimpleNamespace(db_url="sqlite:////srv/hub.sqlite"))
     log_times: list[float] = []
     for clock.now in range(7000, 7181):
@@ -169,7 +170,7 @@ async def test_a_database_in_memory_survives_an_outage() -> None:
 async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(file: Path) -> None:
     """Not the driver's message, which names a file or a host; here another connection has locked the database."""
     app = JupyterHub()
-    outage.register_outage(app)
+    register_outage(app)
     app.session_factory = orm.new_session_factory(f"sqlite:///{file}", connect_args={"timeout": 0})
     other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
+from jupyterhub_gpuspawner.hub.server.report import other_nodes_of, report_taker
 from jupyterhub_gpuspawner.hub.spawners import server as servers
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -26,9 +27,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     ended_log,
     job_ids_of,
     note_stopper,
-    other_nodes_of,
     refresh_servers,
-    report_taker,
     running_log,
     server_of,
     servers_with_jobs,
