@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, shown
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.profiles.option import SETTABLE
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, submission
 from jupyterhub_gpuspawner.slurm.job import parse_tag
@@ -105,7 +106,7 @@ def script_of(request: JobRequest) -> str:
         request,
         launcher=b"launcher",
         plan=LaunchPlan(),
-        command=COMMAND,
+        command=ServerCommand(tuple(COMMAND)),
         tag=tag_of("hub", request.username, request.server_name),
         log_path="/home/ada/%j.log",
         job_name="jupyterhub",
@@ -123,7 +124,7 @@ def templated(request: JobRequest, template: str) -> str:
         variables,
         launcher=b"launcher",
         plan=LaunchPlan(),
-        command=COMMAND,
+        command=ServerCommand(tuple(COMMAND)),
         tag=tag_of("hub", request.username, ""),
         environment=request.environment,
     )

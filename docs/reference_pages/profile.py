@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -13,18 +13,28 @@ from pydantic_core import PydanticUndefined
 
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.profiles import option
-from jupyterhub_gpuspawner.profiles.profile import Allow, Application, Idle, Keep
+from jupyterhub_gpuspawner.profiles.profile import Allow
 from jupyterhub_gpuspawner.profiles.resources import (
     Container,
     Environment,
-    Extend,
     PlacementRules,
     ReservationRule,
     Resources,
 )
-from jupyterhub_gpuspawner.profiles.sections import profile_class
+from jupyterhub_gpuspawner.profiles.sections import profile_class, profile_fields
 
 from .wording import TEXT, code, markdown, table, type_in_words
+
+
+def _tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The tables of fields that a field's type contains, the outer before the inner."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        for field in annotation.model_fields.values():
+            yield from _tables_in(field.annotation)
+    for part in get_args(annotation):
+        yield from _tables_in(part)
+
 
 MODELS = (
     profile_class(),
@@ -32,16 +42,13 @@ MODELS = (
     ReservationRule,
     Environment,
     Container,
-    Application,
     PlacementRules,
     Allow,
-    Extend,
-    Idle,
-    Keep,
     option.ProfileOption,
     option.ListedChoice,
     option.UnlistedChoice,
     option.Range,
+    *(table for _, field in profile_fields().values() for table in _tables_in(field.type)),
 )
 
 

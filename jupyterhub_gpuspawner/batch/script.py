@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.batch.shell import (
     srun_cpus,
     unpack,
 )
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.units import format_memory
@@ -50,7 +51,7 @@ def render(
     *,
     launcher: bytes,
     plan: LaunchPlan,
-    command: Sequence[str],
+    command: ServerCommand,
     tag: str,
     log_path: str,
     log_folder: str = "",
@@ -87,11 +88,11 @@ def render(
         srun_cpus(),
         _section("Before the server: the site's own lines", prologue and f"gpuspawner_fault=prologue\n{prologue}"),
         unpack(launcher, plan, at_exit=AT_EXIT),
-        find_python(server, now=True),
+        find_python(server.python_beside, now=True),
         *before_server,
         _section(
             "The server. Signals are handled after it ends, so that the lines below still run",
-            _SERVE.format(call(server)),
+            _SERVE.format(call(server.all_words)),
         ),
         _section("After the server: the site's own lines", epilogue),
         'exit "$status"',

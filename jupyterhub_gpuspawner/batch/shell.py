@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
-from jupyterhub_gpuspawner.profiles.profile import SOCKET_FOLDER, own_words
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -265,21 +266,14 @@ def _path(path: str) -> str:
     return shlex.quote(path)
 
 
-def in_container(environment: Environment, command: Sequence[str], *, gpu: bool) -> list[str]:
-    """The server's command, run in the profile's container if it has one. ``gpu``: whether the job requests GPUs.
-
-    What stands between the hub and an application runs outside the container, which therefore need not contain it; the
-    folder of the application's socket is bound.
-    """
+def in_container(environment: Environment, command: ServerCommand, *, gpu: bool) -> ServerCommand:
+    """The server's command, run in the profile's container if it has one. ``gpu``: whether the job requests GPUs."""
     container = environment.container
     if container is None:
-        return list(command)
-    nv = container.nv if container.nv is not None else gpu
-    outside = own_words(command)
-    binds = [*container.binds, *([SOCKET_FOLDER] if outside else [])]
-    bound = [word for bind in binds for word in ("--bind", bind)]
-    inside = [container.runtime, "exec", *(["--nv"] if nv else []), *bound, container.image, *command[outside:]]
-    return [*command[:outside], *inside]
+        return command
+    nv = ("--nv",) if (container.nv if container.nv is not None else gpu) else ()
+    bound = (word for folder in (*container.binds, *command.shared) for word in ("--bind", folder))
+    return replace(command, words=(container.runtime, "exec", *nv, *bound, container.image, *command.words))
 
 
 def unpack(launcher: bytes, plan: LaunchPlan, *, at_exit: str = "") -> str:
@@ -298,12 +292,12 @@ def unpack(launcher: bytes, plan: LaunchPlan, *, at_exit: str = "") -> str:
     return lines.replace("@LAUNCHER@", encoded)
 
 
-def find_python(command: Sequence[str], *, now: bool) -> str:
-    """Lines that set ``GPUSPAWNER_PYTHON``; with ``now`` they fail if there is no Python yet, else it may come later.
+def find_python(server: str, *, now: bool) -> str:
+    """Lines that set ``GPUSPAWNER_PYTHON``, which may lie beside the program ``server``.
 
+    With ``now`` they fail if there is no Python yet, else it may come later.
     If :func:`unpack` found no folder, they keep the launcher in memory.
     """
-    server = command[1] if own_words(command) else command[0]
     lines = _FIND_PYTHON.replace("@SERVER@", shlex.quote(server)).replace("@PYTHONS@", PYTHONS)
     return f"{lines}\n{_NO_PYTHON if now else _LATER_PYTHON}\n{_HOLD}"
 
@@ -332,5 +326,5 @@ def call(command: Sequence[str]) -> str:
     for word in command:
         if not word.isprintable():
             raise ValueError(f"{word!r} in the server's command is not printable")
-    words = " ".join(shlex.quote(word) for word in command)
+    words = shlex.join(command)
     return f'"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- {words}'

@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.batch.shell import (
     unpack,
 )
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, OPTIONS, Option, written_options
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -55,7 +56,7 @@ def render_template(
     *,
     launcher: bytes,
     plan: LaunchPlan,
-    command: Sequence[str],
+    command: ServerCommand,
     tag: str,
     before_server: Sequence[str] = (),
     environment: Environment | None = None,
@@ -73,7 +74,7 @@ def render_template(
     for name, value in variables.items():
         if name not in SHELL and not value.isprintable():
             raise ConfigError(f"the value of {name}, {value!r}, is not one printable line", where=WHERE)
-    words = call(command)
+    words = call(command.all_words)
     text = _filled(template, {**variables, "tag": tag, "cmd": words})
     lines = text.split("\n")
     if not any(words in line for line in lines if not line.lstrip().startswith("#")):
@@ -95,7 +96,14 @@ def render_template(
     head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
     setup = setup_lines(environment) if environment is not None else []
     unpacked = unpack(launcher, plan, at_exit=AT_EXIT)
-    block = [report_failure(), unpacked, srun_cpus(), *setup, find_python(command, now=False), *before_server]
+    block = [
+        report_failure(),
+        unpacked,
+        srun_cpus(),
+        *setup,
+        find_python(command.python_beside, now=False),
+        *before_server,
+    ]
     block += ["gpuspawner_fault=script"]
     shebang = [] if at else ["#!/bin/bash"]
     return Rendered("\n".join([*shebang, *head, *block, "", *lines[first:]]).rstrip("\n") + "\n", tuple(notes))

@@ -239,7 +239,7 @@ def render(job: ProbeJob) -> str:
         f"echo {MARK} launcher '{{}}'",
         srun_cpus(),
         unpack(launcher_archive(), job.plan),
-        find_python(["python3"], now=True),
+        find_python("python3", now=True),
         f"GPUSPAWNER_VERBOSE=1 {call(['true'])}",
         _in_environment(job.extra, job.requests[0], job) if job.extra else "",
         f'"$GPUSPAWNER_PYTHON" -I -c {shlex.quote(source)} {shlex.quote(questions)}',

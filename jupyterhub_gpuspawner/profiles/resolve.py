@@ -242,11 +242,6 @@ class JobRequest:
         """When the occasion's session ends that was open at the start, in seconds since the epoch."""
         return self.offer.ends_at if self.offer is not None else None
 
-    @property
-    def lab(self) -> bool:
-        """Whether the companion may be brought to JupyterLab."""
-        return self.profile.lab and self.profile.app is None
-
 
 def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> Refusal | None:
     """Why this user may not use the profile now; None if they may.
@@ -434,13 +429,3 @@ def resolved(resources: Resources, day: date, *, time_unit: str = "") -> Resourc
     job = resources.model_copy(update=update)
     job._time_unit = time_unit  # noqa: SLF001 - no field that an author could set
     return job
-
-
-# The command that a job starts: an application's, or that of a single-user server.
-
-
-def server_command(request: JobRequest | None, cmd: Sequence[str], args: Sequence[str]) -> list[str]:
-    """The server's command: the application's own, or the profile's, or ``cmd``, with JupyterHub's arguments."""
-    if request is not None and request.profile.app is not None:
-        return list(request.profile.app.launched(cmd[0]))
-    return [*((request.command if request is not None else None) or cmd), *args]

@@ -15,7 +15,6 @@ from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Bind,
     Constraint,
-    Duration,
     ExtraLine,
     Folder,
     Frozen,
@@ -413,24 +412,4 @@ class PlacementRules(Frozen):
                 "strictest policy here is 'restricted': the GPUs wait until cores beside them are free",
                 value,
             )
-        return value
-
-
-# More time for a running server, as a profile allows it.
-
-
-class Extend(Frozen):
-    """How often a user may extend a running server, which adds to its job's time limit."""
-
-    by: Duration
-    """The time that is added each time, in full minutes, at most ``24h``. Less is added where a bound of the cluster
-    comes first. Kept in seconds."""
-    times: Annotated[int, whole(1, 100)] = 1
-    """How often, from start to end of a server."""
-
-    @field_validator("by")
-    @classmethod
-    def _in_minutes(cls, value: int) -> int:
-        if value % 60 or not 60 <= value <= 86400:
-            raise BadValue("must be a number of full minutes, from 1min to 24h")
         return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import Field, create_model, model_validator
 from traitlets.log import get_logger
@@ -17,6 +17,9 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import installed, load_each
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.schema import BadValue
+
+if TYPE_CHECKING:  # it asks this module for the fields
+    from jupyterhub_gpuspawner.profiles.program import Program
 
 T = TypeVar("T")
 
@@ -36,6 +39,8 @@ class ProfileField(Generic[T]):
     """Why it is for ``kind: slurm`` alone, such as "servers of the other kinds hold no resources of Slurm's"."""
     check: Callable[[Profile], None] | None = None
     """Raises BadValue for a profile in which it cannot stand beside another field."""
+    program: Callable[[T], Program | None] | None = None
+    """What a server runs in the place of JupyterLab where the field has this value; None: JupyterLab."""
 
     def of(self, profile: Profile | None) -> T:
         """Its value in a profile; the default where there is no profile."""

@@ -21,7 +21,8 @@ from jupyterhub_gpuspawner.batch.shell import own_log
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, read_profiles
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
@@ -42,7 +43,7 @@ def _render(request: JobRequest, **changed: Any) -> str:
     settings: dict[str, Any] = {
         "launcher": LAUNCHER,
         "plan": plan,
-        "command": ["jupyterhub-singleuser"],
+        "command": ServerCommand(("jupyterhub-singleuser",)),
         "tag": TAG,
         "log_path": "/home/ada/jupyterhub-%j.log",
         "job_name": "jupyterhub",
@@ -93,7 +94,7 @@ def _everything() -> str:
     )
     return _render(
         request,
-        command=["jupyter", "lab", "--ServerApp.x=a b"],
+        command=ServerCommand(("jupyter", "lab", "--ServerApp.x=a b")),
         tag=f"{TAG}#1a2b",
         log_path="/home/a da/%j.log",
         chdir="/home/a da",
@@ -200,14 +201,13 @@ def test_a_container_gets_the_driver_where_there_is_a_gpu(document: dict[str, An
     assert words in _render(_request(document))
 
 
-def test_the_sign_in_before_an_application_is_outside_its_container() -> None:
-    """The image needs the application alone; its socket's folder is bound."""
-    request = _request({"app": "code-server", "environment": {"container": "/a.sif"}})
-    script = _render(request, command=server_command(request, ["/opt/hub/bin/jupyterhub-singleuser"], []))
+def test_what_is_outside_of_the_container_shares_folders_with_it() -> None:
+    """The image needs the server alone; a Python for the launcher may lie beside the named program."""
+    command = ServerCommand(("serve", "--all"), outside=("gate", "--"), shared=("/run/a b",), beside="/opt/bin/gate")
+    script = _render(_request({"environment": {"container": "/a.sif"}}), command=command)
 
-    gate = "-- gpuspawner-gate /opt/hub/bin/jupyterhub-singleuser --ready /healthz --"
-    assert f"{gate} apptainer exec --bind '{{socket_folder}}' /a.sif code-server --auth none " in script
-    assert "command -v -- /opt/hub/bin/jupyterhub-singleuser" in script
+    assert "-- gate -- apptainer exec --bind '/run/a b' /a.sif serve --all\n" in script
+    assert "command -v -- /opt/bin/gate" in script
 
 
 @pytest.mark.parametrize("field", ["tag", "log_path", "job_name", "chdir"])
@@ -220,9 +220,9 @@ def test_a_value_that_could_end_its_line_is_no_script(field: str, value: str) ->
 
 def test_a_word_of_the_command_is_one_printable_line() -> None:
     """Quotes and blanks are the shell's and are quoted; a line break is refused."""
-    assert "-- jupyter 'a b;$(id)'" in _render(_request({}), command=["jupyter", "a b;$(id)"])
+    assert "-- jupyter 'a b;$(id)'" in _render(_request({}), command=ServerCommand(("jupyter", "a b;$(id)")))
     with pytest.raises(ValueError, match="is not printable"):
-        _render(_request({}), command=["jupyter", "a\nb"])
+        _render(_request({}), command=ServerCommand(("jupyter", "a\nb")))
 
 
 LOGS = ".local/share/gpuspawner/logs"
@@ -304,7 +304,7 @@ class TestRun:
         script = _render(
             _request({"environment": {"variables": {"A": "it's"}, "setup": 'umask 027; echo "$A"'}}),
             launcher=launcher,
-            command=["server", "a b"],
+            command=ServerCommand(("server", "a b")),
             epilogue="echo after $status",
         )
         done = self._run(tmp_path, script, SLURM_CPUS_PER_TASK="4")

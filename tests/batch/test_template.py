@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.batch.template import Rendered, render_template
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -43,7 +44,7 @@ def _render(template: str, **changed: Any) -> Rendered:
     settings: dict[str, Any] = {
         "launcher": b"the launcher's zipapp",
         "plan": LaunchPlan(),
-        "command": ["jupyterhub-singleuser"],
+        "command": ServerCommand(("jupyterhub-singleuser",)),
         "tag": TAG,
     }
     return render_template(template, variables, **{**settings, **changed})

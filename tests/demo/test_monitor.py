@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.demo.run import MONITOR, RIGHTS, monitor_profile
 from jupyterhub_gpuspawner.demo.simulated_use import simulated_use
 from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
+from jupyterhub_gpuspawner.profiles.program import program_of
 from tests.waiting import wait_until
 
 NOW = 1200.0 * 1000
@@ -31,8 +32,9 @@ def test_the_demo_may_offer_it(tmp_path: Path) -> None:
 
     (offered,) = ProfileFolder(tmp_path, RIGHTS).profiles()
 
-    assert offered.app is not None
-    assert (offered.slug, offered.app.title, offered.app.auth) == ("monitor", "Web application", "hub")
+    program = program_of(offered)
+    assert program is not None
+    assert (offered.slug, program.title) == ("monitor", "Web application")
     assert yaml.safe_load(text)[0]["app"]["command"] == [sys.executable, str(MONITOR), PATTERN]
 
 

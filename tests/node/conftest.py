@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.standins import c_library, nvml
@@ -171,7 +172,9 @@ def job_script(command: Sequence[str], setup: str = "", carried: Sequence[Carrie
     cargo = cargo_of(request, carried, {})
     names = {"tag": "t", "log_path": "/dev/null", "job_name": "j", "chdir": "/"}
     launcher, plan = launcher_archive(cargo.carried), cargo.on(LaunchPlan())
-    return render(request, launcher=launcher, plan=plan, before_server=cargo.lines, command=list(command), **names)
+    return render(
+        request, launcher=launcher, plan=plan, before_server=cargo.lines, command=ServerCommand(tuple(command)), **names
+    )
 
 
 _SERVER = """

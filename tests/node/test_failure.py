@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.node.failure import faulty_folder, last_of, log_folder
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, PlacementDocument, StartFailure
 from tests.node.conftest import request_of
 from tests.standins.report_hub import ReportHub
@@ -34,7 +35,12 @@ def script(environment: Mapping[str, Any], command: Sequence[str], prologue: str
     """The script of a job with this environment and command."""
     request = request_of({"environment": environment} if environment else {})
     return render(
-        request, launcher=launcher_archive(), plan=LaunchPlan(), command=command, prologue=prologue, **SETTINGS
+        request,
+        launcher=launcher_archive(),
+        plan=LaunchPlan(),
+        command=ServerCommand(tuple(command)),
+        prologue=prologue,
+        **SETTINGS,
     )
 
 
@@ -205,7 +211,12 @@ def test_a_server_that_fails_reports_the_last_line_of_its_log(tmp_path: Path) ->
     ended, reports, _ = run(tmp_path, script({}, command, ""))
     (tmp_path / "home").rmdir()
     own = render_template(
-        "#!/bin/bash\n{cmd}\n", {}, launcher=launcher_archive(), plan=LaunchPlan(), command=command, tag="t"
+        "#!/bin/bash\n{cmd}\n",
+        {},
+        launcher=launcher_archive(),
+        plan=LaunchPlan(),
+        command=ServerCommand(tuple(command)),
+        tag="t",
     )
     _, of_own, _ = run(tmp_path, own.script)
 
@@ -227,7 +238,7 @@ def test_the_log_is_read_though_its_path_is_that_of_another_file(tmp_path: Path)
 
 def test_a_script_of_the_sites_own_that_fails_before_the_server_says_so(tmp_path: Path) -> None:
     """With its last line; one that ends without an error has run its server."""
-    names: Any = {"launcher": launcher_archive(), "plan": LaunchPlan(), "command": COMMAND, "tag": "t"}
+    names: Any = {"launcher": launcher_archive(), "plan": LaunchPlan(), "command": ServerCommand(COMMAND), "tag": "t"}
     fails = render_template("#!/bin/bash\necho no scratch; exit 4\n{cmd}\n", {}, **names)
     ended, reports, _ = run(tmp_path, fails.script)
     (tmp_path / "home").rmdir()

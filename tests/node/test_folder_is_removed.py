@@ -17,6 +17,7 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.template import render_template
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.node.conftest import job_script
 from tests.waiting import wait_until
@@ -86,7 +87,7 @@ def template_script(folder: Path) -> str:
         variables,
         launcher=launcher_archive(),
         plan=LaunchPlan(),
-        command=server_of(folder),
+        command=ServerCommand(tuple(server_of(folder))),
         tag="t",
     )
     return made.script

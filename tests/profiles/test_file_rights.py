@@ -110,11 +110,8 @@ slurm: {cluster: a, partition: a, nodes: 1, gpus: 1, gpu_type: a100, cpus: 1, me
 environment: {login_shell: false, modules: [CUDA], conda: jupyter}
 placement: {policy: restricted, claim: 1}
 allow: {groups: [a], users: [a], from: 2024-01-01, until: 2024-01-01}
-courses: [deep-learning]
 start_timeout: 1
 queue_timeout: 4:00:00
-extend: {by: 1h, times: 2}
-idle: {gpu: 1h, action: tell}
 lab: false
 default_url: /lab
 port_range: 20000-20999
@@ -140,7 +137,7 @@ def test_every_field_is_free_or_needs_a_word() -> None:
     """A new profile field must be classified: this test fails until it is."""
     (free,) = parse_profiles([_loaded(FREE)])
     guarded: dict[type[Frozen], set[str]] = {
-        Profile: {"kind", "spawner_class", "traits", "command", "app"},
+        Profile: {"kind", "spawner_class", "traits", "command"},
         Resources: {"extra", "shards"},  # shards exclude GPUs, and are no more than those
         Environment: {"module_use", "venv", "container", "variables", "setup"},
         PlacementRules: set(),

@@ -5,15 +5,13 @@ from __future__ import annotations
 from datetime import date, datetime
 
 import pytest
-from traitlets import TraitError
-from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.placement.choice import POLICIES
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.profiles.profile import Allow, Idle, IdleAction, IdleRule, Profile, idle_rule
-from jupyterhub_gpuspawner.profiles.resources import Container, Environment, Extend, PlacementRules, Resources
+from jupyterhub_gpuspawner.profiles.profile import Allow
+from jupyterhub_gpuspawner.profiles.resources import Container, Environment, PlacementRules, Resources
+from jupyterhub_gpuspawner.profiles.sections import profile_class
 from jupyterhub_gpuspawner.profiles.tuples import slug_of
 
 
@@ -47,14 +45,13 @@ def test_a_full_profile_is_read_into_typed_values() -> None:
                 "allow": {"groups": "training", "from": "2026-03-02", "until": "2026-03-04 18:00"},
                 "start_timeout": 600,
                 "queue_timeout": "4:00:00",
-                "extend": {"by": "30min", "times": 2},
                 "command": "jupyterhub-singleuser --debug",
                 "default_url": "/lab",
                 "port_range": "20000-20999",
             }
         ]
     )
-    assert profile == Profile(
+    assert profile == profile_class()(
         slug="two-gpus",
         display_name="Two GPUs",
         description="For training.",
@@ -83,15 +80,12 @@ def test_a_full_profile_is_read_into_typed_values() -> None:
         ),
         start_timeout=600,
         queue_timeout="4:00:00",
-        extend=Extend(by="30min", times=2),
         command=("jupyterhub-singleuser", "--debug"),
         default_url="/lab",
         port_range=(20000, 20999),
     )
     assert profile.slurm.time == 86400
     assert profile.queue_timeout == 14400
-    assert profile.extend is not None
-    assert profile.extend.by == 1800
 
 
 def _with(**fields: object) -> dict[str, object]:
@@ -173,29 +167,6 @@ def _with(**fields: object) -> dict[str, object]:
         ),
         (_with(queue_timeout="0:00:00"), "profiles[1].queue_timeout: '0:00:00' is no time at all"),
         (_with(queue_timeout="soon"), "profiles[1].queue_timeout: 'soon' is not a valid time: use minutes, minutes:s"),
-        (_with(extend={}), "profiles[1].extend.by: is missing"),
-        (_with(extend={"by": "1:00:00"}), "profiles[1].extend.by: '1:00:00' is not a duration: use for example 90s,"),
-        (_with(extend={"by": "90s"}), "profiles[1].extend.by: must be a number of full minutes, from 1min to 24h"),
-        (_with(extend={"by": "0min"}), "profiles[1].extend.by: must be a number of full minutes"),
-        (_with(extend={"by": "25h"}), "profiles[1].extend.by: must be a number of full minutes"),
-        (_with(extend={"by": "1h", "times": 0}), "profiles[1].extend.times: 0 must be a whole number from 1 to 100"),
-        (_with(kind="local", extend={"by": "1h"}), "profiles[1]: extend is for kind: slurm; servers of the other"),
-        (_with(idle={"gpu": "60"}), "profiles[1].idle.gpu: '60' is not a duration: use for example 90s, 10min or 2h"),
-        (_with(idle={"gpu": 3600}), "profiles[1].idle.gpu: 3600 is not a duration: use for example 90s, 10min or 2h"),
-        (_with(idle={"kernel": "0s"}), "profiles[1].idle.kernel: must be at least 1s"),
-        (_with(idle={"action": "kill"}), "profiles[1].idle.action: 'kill' must be 'report', 'tell' or 'stop'"),
-        (_with(idle={"keep": {"times": -1}}), "profiles[1].idle.keep.times: -1 must be a whole number from 0 to 100"),
-        (_with(idle={"gpus": "1h"}), "profiles[1].idle.gpus: no such field; did you mean gpu?"),
-        (_with(kind="local", idle={"gpu": "1h"}), "profiles[1]: idle is for kind: slurm; servers of the other kinds"),
-        (
-            _with(app="dash", kind="local"),
-            "profiles[1]: app is for kind: slurm; servers of the other kinds take command",
-        ),
-        (_with(app="dash", command="own"), "profiles[1]: app and command cannot be used together: the application's"),
-        (
-            _with(app="dash", profile_options={"a": {"choices": {"b": {"command": ["own"]}}}}),
-            "profiles[1]: app and command cannot be used together: the application's command is app.command",
-        ),
         (_with(slug="a b"), "profiles[1].slug: 'a b' must be letters, digits and . _ -, at most 63"),
         (_with(slug="good"), "profiles[1].slug: 'good' is already the slug of an earlier profile."),
         ({"slug": "p"}, "profiles[1].display_name: is missing"),
@@ -273,41 +244,3 @@ def test_the_words_of_placement_are_those_of_the_launch_plan() -> None:
     """A profile accepts exactly the policies that the launcher knows."""
     schema = PlacementRules.model_json_schema()["properties"]
     assert tuple(schema["policy"]["anyOf"][0]["enum"]) == POLICIES
-
-
-# --- the idle policy, as a profile and the site set it --------------------------------------------
-
-
-HOUR = 3600
-
-
-def profile(idle: object) -> Idle | None:
-    (entry,) = parse_profiles([{"display_name": "A", "idle": idle}])
-    return entry.idle
-
-
-@pytest.mark.parametrize(
-    ("idle", "site", "expected"),
-    [
-        (None, {}, IdleRule()),
-        ({"action": "stop"}, {}, IdleRule(action=IdleAction.STOP)),
-        ({"gpu": "2h"}, {"gpu": "30min"}, IdleRule(2 * HOUR, 4 * HOUR, None, (HOUR, 1200))),
-        ({"action": "tell"}, {"gpu": "30min"}, IdleRule(1800, HOUR, None, (900, 300), IdleAction.NOTIFY)),
-        ({"gpu": None}, {}, IdleRule(None, None, None, ())),
-        ({"gpu": None, "kernel": "2h"}, {}, IdleRule(None, None, 2 * HOUR, (HOUR, 1200))),
-        ({"kernel": "30min"}, {}, IdleRule(kernel=1800, leads=(900, 600))),
-        ({"keep": {"times": 5}}, {"keep": {"by": "1h"}}, IdleRule(keep_times=5)),
-        ({"keep": None}, {}, IdleRule(keep_times=0)),
-    ],
-)
-def test_a_profile_goes_before_the_site(idle, site, expected) -> None:
-    """Field by field; `keep` is one value."""
-    assert idle_rule(profile(idle) if idle is not None else None, Idle(**site)) == expected
-
-
-def test_a_fault_in_the_sites_policy_is_told_when_the_hub_starts() -> None:
-    """With the setting's name and the field."""
-    with pytest.raises(TraitError) as refused:
-        GPUSlurmSpawner(config=Config({"GPUSlurmSpawner": {"idle": {"gpu": "60"}}}))
-
-    assert str(refused.value) == "idle.gpu: '60' is not a duration: use for example 90s, 10min or 2h"

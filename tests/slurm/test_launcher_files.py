@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -48,7 +49,7 @@ class Job:
             request,
             launcher=launcher_archive(),
             plan=LaunchPlan(deadline=0.5),
-            command=SERVER,
+            command=ServerCommand(tuple(SERVER)),
             tag=tag("hub", "ada", ""),
             log_path=str(self.log),
             job_name="jupyterhub",

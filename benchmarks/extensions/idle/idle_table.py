@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from jupyterhub_gpuspawner.extensions.idle.fields import Idle, IdleRule, idle_rule
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, State
 from jupyterhub_gpuspawner.extensions.usage.use import RETENTION_SECONDS, Use
-from jupyterhub_gpuspawner.profiles.profile import Idle, IdleRule, idle_rule
 from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
 
 MINUTE = 60.0

@@ -68,7 +68,7 @@ def script(plan: LaunchPlan, output: Path, *, reporting: bool) -> str:
         f"date +%s.%N > {output}.begin",
         unpack(launcher_archive((CARRIED,)), plan),
         srun_cpus(),
-        find_python(server, now=True),
+        find_python(server[0], now=True),
         other_nodes() if reporting else "",
         call(server),
         f"times > {output}.times; date +%s.%N > {output}.end",

@@ -7,5 +7,6 @@ from jupyterhub_gpuspawner.extension import Extension
 EXTENSION = Extension(
     name="applications",
     about="Runs web applications such as VS Code and Streamlit behind the hub's sign-in (app).",
+    profile_fields=".fields:FIELDS",
     launcher=".carried:CARRIED",
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.batch.carried import Carried, Use
 from jupyterhub_gpuspawner.batch.launcher import bare
+from jupyterhub_gpuspawner.extensions.applications.fields import APP
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.wire.documents import Step
 
@@ -16,7 +17,7 @@ MODULE = "jupyterhub_gpuspawner.extensions.applications.node.gate"
 
 def use(request: JobRequest, _settings: Mapping[str, Any]) -> Use | None:
     """For a profile with an ``app`` that does not sign people in itself."""
-    app = request.profile.app
+    app = APP.of(request.profile)
     return Use(instead=Step(f"{MODULE}:command")) if app is not None and app.auth == "hub" else None
 
 

@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.check.profiles import lengths_of
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.extensions.courses.check import of_hub, plan_of, plans
 from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
+from jupyterhub_gpuspawner.extensions.courses.fields import COURSES
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import Rehearsal, rehearsal_with
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, provisos
@@ -105,7 +106,7 @@ async def check_courses(context: Context) -> AsyncIterator[Finding]:
         fix = "Create the folder, or correct the setting or the names in it."
         yield FOLDER.error(SETTING, folder.fault.message, fix)
     for profile in context.profiles if folder.fault is None else ():
-        if missing := [name for name in profile.courses or () if name not in slugs]:
+        if missing := [name for name in COURSES.of(profile) or () if name not in slugs]:
             text = f"there is no course {' or '.join(missing)}."
             yield UNKNOWN.warning(
                 context.location(profile, "courses"), text, f"Courses are: {', '.join(slugs) or 'none'}."

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.courses.course import ChosenProfile, Course, CourseDate
+from jupyterhub_gpuspawner.extensions.courses.fields import COURSES
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered, Times
 from jupyterhub_gpuspawner.profiles.option import Override, put_over
@@ -151,7 +152,8 @@ def _base(file: CourseFile, chosen: ChosenProfile, path: tuple[str | int, ...], 
     base = next((profile for profile in profiles if profile.slug == wanted), None)
     if base is None:
         raise ConfigError(f"there is no profile {wanted}", where=at)
-    if base.courses is not None and file.slug not in base.courses:
+    courses = COURSES.of(base)
+    if courses is not None and file.slug not in courses:
         raise ConfigError(f"profile {wanted} is not available to this course", where=at)
     own_slug = slug_of(file.slug)
     if any(profile.slug == own_slug for profile in profiles):

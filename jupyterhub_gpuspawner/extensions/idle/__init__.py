@@ -7,6 +7,7 @@ from jupyterhub_gpuspawner.extension import Command, Extension
 EXTENSION = Extension(
     name="idle",
     about="Finds servers that do not use their GPUs, tells their users, and stops them where the profile says so.",
+    profile_fields=".fields:FIELDS",
     needs=("usage",),
     hub=".hub:HUB",
     spawner_settings=".settings:IdleSettings",

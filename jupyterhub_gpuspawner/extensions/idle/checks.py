@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.profiles import lengths_of
-from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, Profile, idle_rule
+from jupyterhub_gpuspawner.extensions.idle import fields
+from jupyterhub_gpuspawner.extensions.idle.fields import Idle, IdleAction, idle_rule
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import duration
 
@@ -19,12 +21,12 @@ FINE = Code("idle-too-fine", "Times of an idle policy are shorter than the time 
 async def check_idle(context: Context) -> AsyncIterator[Finding]:
     """Look at each profile's `idle`, and at the site's."""
     for profile in context.profiles:
-        if profile.idle is not None:
-            for finding in _of_samples(context.location(profile, "idle"), profile.idle, context):
+        if (idle := fields.IDLE.of(profile)) is not None:
+            for finding in _of_samples(context.location(profile, "idle"), idle, context):
                 yield finding
         for finding in _of_running(profile, context):
             yield finding
-    if any(profile.idle is None for profile in context.profiles):
+    if any(fields.IDLE.of(profile) is None for profile in context.profiles):
         for finding in _of_samples(context.setting("idle"), None, context):
             yield finding
 
@@ -52,7 +54,7 @@ def _of_running(profile: Profile, context: Context) -> Iterator[Finding]:
         return
     lengths = lengths_of(resources, snapshot)
     field, longest = "gpu" if resources.gpus else "kernel", max(lengths.values(), default=0)
-    limit = getattr(profile.idle, field, None)  # the site's is for jobs of all lengths
+    limit = getattr(fields.IDLE.of(profile), field, None)  # the site's is for jobs of all lengths
     if lengths and limit is not None and limit >= longest:
         yield IDLE.warning(
             context.location(profile, "idle", field),

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from jupyterhub_gpuspawner.extensions.idle.fields import IdleAction, IdleRule
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime
 from jupyterhub_gpuspawner.extensions.usage.use import LATE, Use
-from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import SAMPLES, PlacementDocument
 
 UNUSED_PERCENT = 2.0

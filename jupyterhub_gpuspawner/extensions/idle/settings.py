@@ -7,7 +7,7 @@ from typing import Any
 from traitlets import Dict, HasTraits, TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.profile import Idle
+from jupyterhub_gpuspawner.extensions.idle.fields import Idle
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
 
 

@@ -22,6 +22,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.idle import words
+from jupyterhub_gpuspawner.extensions.idle.fields import IDLE, Idle, IdleAction, IdleRule, idle_rule
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, Span, State, has_gpus
 from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, idle_job
 from jupyterhub_gpuspawner.extensions.idle.times import RESTORED_SECONDS, IdleTime, IdleTimes
@@ -44,7 +45,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     with_profiles,
 )
 from jupyterhub_gpuspawner.profiles.offered import Occasion
-from jupyterhub_gpuspawner.profiles.profile import Idle, IdleAction, IdleRule, idle_rule
 from jupyterhub_gpuspawner.tasks import in_background
 
 # The idle policy for each profile of a hub, and when the occasions of its servers are in session.
@@ -80,7 +80,7 @@ def rules_of(site: Any, settings: Mapping[str, Any]) -> Rules:
     offering, idle, profiles = with_profiles(site), Idle(**site.idle), dict[str, IdleRule]()
     with suppress(ConfigError):  # told where the profiles are read
         offered = offering.source.profiles() if offering is not None else ()
-        profiles = {profile.slug: idle_rule(profile.idle, idle) for profile in offered}
+        profiles = {profile.slug: idle_rule(IDLE.of(profile), idle) for profile in offered}
     return Rules(idle_rule(None, idle), profiles, cache(partial(occasion_of, settings)))
 
 

@@ -11,6 +11,7 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no
 from jupyterhub_gpuspawner.check.profiles import lengths_of
 from jupyterhub_gpuspawner.check.run_as import assignments, is_of_here
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.more_time import fields
 from jupyterhub_gpuspawner.slurm.commands import EXTEND, operator_prefix
 from jupyterhub_gpuspawner.slurm.job import own_account
 from jupyterhub_gpuspawner.slurm.messages import TimedOut
@@ -27,7 +28,7 @@ async def check_lengths(context: Context) -> AsyncIterator[Finding]:
     """Look at the time limit of each profile that has `extend`."""
     for profile in context.profiles:
         resources, snapshot = context.unchanged(profile), context.snapshot
-        if profile.extend is None or snapshot is None or resources is None:
+        if fields.EXTEND.of(profile) is None or snapshot is None or resources is None:
             continue
         lengths = lengths_of(resources, snapshot)
         limits = {name: snapshot.partition_by_name[name].max_time for name in lengths}
@@ -42,7 +43,9 @@ async def check_lengths(context: Context) -> AsyncIterator[Finding]:
 
 async def check_extending(context: Context) -> AsyncIterator[Finding]:
     """Try the script that raises time limits, without a job."""
-    if all(profile.extend is None for profile in context.of_slurm()) or isinstance(context.slurm_error, TimedOut):
+    if all(fields.EXTEND.of(profile) is None for profile in context.of_slurm()) or isinstance(
+        context.slurm_error, TimedOut
+    ):
         return
     extend_prefix, name = context.spawner.extend_prefix, own_account() or "this account"
     try:

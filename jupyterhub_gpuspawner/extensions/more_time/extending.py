@@ -11,10 +11,10 @@ from typing import Any
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MINUTE, MoreTime, Reason, more_time, refusal
+from jupyterhub_gpuspawner.extensions.more_time.fields import EXTEND, Extend
 from jupyterhub_gpuspawner.hub.extensions import WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
-from jupyterhub_gpuspawner.profiles.resources import Extend
 from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST, operator_prefix
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.words import duration
@@ -75,7 +75,7 @@ class ServerTime(WithServer):
     def rule(self) -> Extend | None:
         """What the profile allowed when the server was started; None: nothing."""
         request = self.spawner.request
-        return request.profile.extend if request is not None else self._stored
+        return EXTEND.of(request.profile) if request is not None else self._stored
 
     # --- what a page shows ----------------------------------------------------------------------
 

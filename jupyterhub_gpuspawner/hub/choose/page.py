@@ -55,6 +55,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, serve
 from jupyterhub_gpuspawner.hub.web.links import UNUSED_LINK, as_query
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import doubts_of
+from jupyterhub_gpuspawner.profiles.program import program_of
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import retrieve_failure
 from jupyterhub_gpuspawner.words import duration
@@ -154,6 +155,7 @@ def _environment() -> Environment:
         loader=PackageLoader("jupyterhub_gpuspawner.hub.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals["say"] = words
+    environment.globals["program_of"] = program_of
     environment.globals["gpuspawner"] = {"times": times}
     return environment
 

@@ -63,6 +63,7 @@ from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, server_named
 from jupyterhub_gpuspawner.hub.web.links import as_query, parse_choice_query, pending_url
 from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.program import program_of
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import in_background, retrieve_failure
@@ -332,7 +333,7 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str], *, own: 
     return {
         "told": document(server.start, now=time.time(), own=own) if server.start is not None else None,
         "profile": _profile_name(spawner, slug),
-        "application": bool(server.app or (profile is not None and profile.app is not None)),
+        "application": bool(server.app or program_of(profile)),
         "instead": instead[:AT_MOST],
         "next": query.get(_NEXT, ""),
         "switch_note": words_for(own=own).NOT_FREE if NOT_FREE in query and server.waits_in_line else "",

@@ -41,6 +41,7 @@ from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.program import program_of
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
@@ -255,14 +256,14 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             self.child_spawner = self._delegate(profile.kind, profile.spawner_class, profile.traits, where=where)
             self._share_times(settings)
         self.request, self.child_profile = request, profile.slug
-        app = profile.app.title if profile.app is not None else ""
+        program = program_of(profile)
         self.chosen = ChosenProfile(
             profile.slug,
             profile.kind,
             request.offer.base if request.offer is not None else "",
             profile.spawner_class or "",
             profile.display_name,
-            app,
+            program.title if program is not None else "",
             request.offer.rank if request.offer is not None else 0,
         )
 

@@ -28,6 +28,7 @@ from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, expected_start
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
+from jupyterhub_gpuspawner.profiles.program import program_of
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
@@ -256,8 +257,8 @@ class Readiness:
             await self.job.changed.wait()
 
     def _readiness_path(self) -> str:
-        app = self.request.profile.app if self.request is not None else None
-        return app.readiness if app is not None else READY_PATH
+        program = program_of(self.request.profile) if self.request is not None else None
+        return program.readiness if program is not None else READY_PATH
 
     async def _serves_at(self, port: int) -> None:
         """Return when the server answers as JupyterHub will ask it: its own check would find a failure late."""

@@ -7,11 +7,11 @@ from datetime import datetime, timezone
 
 import pytest
 
+from jupyterhub_gpuspawner.extensions.idle.fields import IdleAction, IdleRule
 from jupyterhub_gpuspawner.extensions.idle.part import IdleNotice, parts_of
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, State, Verdict
 from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
 RUNNING = Server(user="ada", ready=True, job_id="12")

@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from traitlets.config import Config
 
 from benchmarks.extensions.idle.idle_table import CURVES, Outcome, replay
+from jupyterhub_gpuspawner.extensions.idle.fields import IdleAction, IdleRule
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, Span, State, Using, Verdict, follow, judge
 from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, NotKept, keep_server
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes, due_since
@@ -32,7 +33,6 @@ from jupyterhub_gpuspawner.hub.job.ending import words_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profiles.profile import IdleAction, IdleRule
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 from tests.fixtures.databases import hub_session

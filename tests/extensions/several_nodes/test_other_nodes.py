@@ -44,7 +44,7 @@ def run(
     script = "\n".join(
         [
             unpack(launcher_archive((CARRIED,)), LaunchPlan(gpus=2, topology_file=str(MACHINE))),
-            find_python(["jupyterhub-singleuser"], now=True),
+            find_python("jupyterhub-singleuser", now=True),
             f"touch $GPUSPAWNER_FOLDER/port\nexport GPUSPAWNER_PYTHON={python or sys.executable}",
             other_nodes(),
             "wait $!",

@@ -101,21 +101,6 @@ def test_a_hub_with_a_batch_script_of_its_own_is_checked_before_anybody_has_a_se
     assert spawner.site_settings().variables == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("fields", "app"),
-    [({}, ""), ({"app": "code-server"}, "VS Code"), ({"app": {"kind": "streamlit", "name": "Maps"}}, "Maps")],
-    ids=["Jupyter", "a known one", "one with a name"],
-)
-def test_a_restarted_hub_knows_the_application(fields: dict[str, Any], app: str) -> None:
-    """By its name, from the stored state: the profile may have changed since."""
-    before, after = spawner_of(), spawner_of()
-    before.prepare(request(**fields))
-    after.load_state(json.loads(json.dumps({**before.get_state(), "job_id": "7"})))
-
-    assert after.chosen == before.chosen
-    assert (server_of(before, with_start=False).app, server_of(after, with_start=False).app) == (app, app)
-
-
 def test_a_restarted_hub_finds_the_profile_that_a_courses_server_narrows() -> None:
     """The course's own is none of the hub's; what the admin's sets, the server keeps."""
     before, after = spawner_of(), spawner_of()

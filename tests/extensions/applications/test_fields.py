@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.batch.shell import in_container
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.applications.fields import APP, KINDS, OPEN_PORT, SOCKET_FOLDER, Application
+from jupyterhub_gpuspawner.extensions.lab.carried import CARRIED
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.profiles.profile import KINDS, OPEN_PORT, Application, Profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.program import ServerCommand, server_command
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from tests.hub.spawners.test_profile_settings import request as request_of
+from tests.hub.spawners.test_profile_settings import spawner_of
 from tests.profiles.test_resolve import NOW
 
 LAB = ("/opt/jupyterhub/bin/jupyterhub-singleuser",)
@@ -56,16 +65,18 @@ def request(app: object, **fields: object) -> JobRequest:
 )
 def test_the_command_is_the_applications_alone(app: object, command: str) -> None:
     """JupyterHub's arguments are JupyterLab's; whoever has no sign-in runs behind the hub's."""
-    argv = server_command(request(app), LAB, ARGS)
+    launched = server_command(request(app), LAB, ARGS)
+    behind = command.startswith("gpuspawner-gate")
 
-    assert argv == command.replace("{lab}", LAB[0]).split()
+    assert launched.all_words == tuple(command.replace("{lab}", LAB[0]).split())
+    assert (launched.shared, launched.beside) == (((SOCKET_FOLDER,), LAB[0]) if behind else ((), ""))
 
 
 def test_without_an_application_nothing_changes() -> None:
     """The hub's command, or the profile's, with JupyterHub's arguments; also where nothing is known of the request."""
-    assert server_command(None, LAB, ARGS) == [*LAB, *ARGS]
-    assert server_command(request(None), LAB, ARGS) == [*LAB, *ARGS]
-    assert server_command(request(None, command="own --fast"), LAB, ARGS) == ["own", "--fast", *ARGS]
+    assert server_command(None, LAB, ARGS) == ServerCommand((*LAB, *ARGS))
+    assert server_command(request(None), LAB, ARGS) == ServerCommand((*LAB, *ARGS))
+    assert server_command(request(None, command="own --fast"), LAB, ARGS) == ServerCommand(("own", "--fast", *ARGS))
 
 
 @pytest.mark.parametrize(
@@ -124,10 +135,29 @@ def test_what_is_known_of_applications_is_valid() -> None:
 
 def test_an_application_shows_its_name_and_gets_no_companion_of_jupyterlab() -> None:
     """The name is the kind's, the profile's, or the program's."""
-    assert profile("code-server").app == Application(kind="code-server", **KINDS["code-server"])
+    assert APP.of(profile("code-server")) == Application(kind="code-server", **KINDS["code-server"])
     assert Application(command=("/opt/bin/own",), auth="own").title == "own"
     assert Application(name="Mine", command=("/opt/bin/own",), auth="own").title == "Mine"
-    assert request("code-server").lab is False
+    assert CARRIED.use(request("code-server"), {"lab_companion": True}) is None
+
+
+def test_the_sign_in_before_an_application_is_outside_its_container() -> None:
+    """The image needs the application alone; its socket's folder is bound."""
+    in_image = request("code-server", environment={"container": "/a.sif"})
+    server = in_container(in_image.environment, server_command(in_image, LAB, ARGS), gpu=False)
+
+    assert server.outside == ("gpuspawner-gate", LAB[0], "--ready", "/healthz", "--")
+    assert server.words[:7] == ("apptainer", "exec", "--bind", SOCKET_FOLDER, "/a.sif", "code-server", "--auth")
+
+
+def test_an_application_is_a_job_with_a_command_of_its_own() -> None:
+    """Neither a server of another kind, nor one whose profile or choice names a command."""
+    options = {"how": {"choices": {"own": {"command": ["own"]}}}}
+    for fields in ({"command": "own"}, {"profile_options": options}):
+        with pytest.raises(ConfigError, match="app and command cannot be used together"):
+            profile("code-server", **fields)
+    with pytest.raises(ConfigError, match="app is for kind: slurm; servers of the other kinds take command"):
+        profile("code-server", kind="local")
 
 
 def test_the_hub_asks_at_the_path_of_an_application_that_signs_in_itself() -> None:
@@ -135,3 +165,18 @@ def test_the_hub_asks_at_the_path_of_an_application_that_signs_in_itself() -> No
     assert Application(command=("own",), auth="own", ready="/health").readiness == "health"
     assert Application(command=("own",), auth="own").readiness == "api"
     assert Application.model_validate("code-server").readiness == "api"
+
+
+@pytest.mark.parametrize(
+    ("fields", "app"),
+    [({}, ""), ({"app": "code-server"}, "VS Code"), ({"app": {"kind": "streamlit", "name": "Maps"}}, "Maps")],
+    ids=["Jupyter", "a known one", "one with a name"],
+)
+def test_a_restarted_hub_knows_the_application(fields: dict[str, Any], app: str) -> None:
+    """By its name, from the stored state: the profile may have changed since."""
+    before, after = spawner_of(), spawner_of()
+    before.prepare(request_of(**fields))
+    after.load_state(json.loads(json.dumps({**before.get_state(), "job_id": "7"})))
+
+    assert after.chosen == before.chosen
+    assert (server_of(before, with_start=False).app, server_of(after, with_start=False).app) == (app, app)
