@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
-from jupyterhub_gpuspawner.extensions.cluster_map import words
+from jupyterhub_gpuspawner.extensions.cluster_map import page
 from jupyterhub_gpuspawner.extensions.cluster_map.jobs import Rights
 from jupyterhub_gpuspawner.extensions.cluster_map.rows import sections
 from jupyterhub_gpuspawner.extensions.cluster_map.survey import ServedJob, survey
@@ -25,7 +24,7 @@ from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
-TEMPLATES = Path(words.__file__).parent / "templates"
+TEMPLATES = Path(page.__file__).parent / "templates"
 NODES = 1000
 WAITING = 5000
 """Pending jobs."""
@@ -104,7 +103,6 @@ def test_page(benchmark: Any, survey_arguments: Any) -> None:
         return template.render(
             sections=sections(cluster_map, now=cluster_map.taken_at, rights=rights),
             asked=filters,
-            gpuspawner=SimpleNamespace(cluster=words),
         )
 
     size = len(benchmark.pedantic(render, rounds=10, warmup_rounds=1).encode())

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jupyterhub_gpuspawner.extensions.cluster_map import words
 from jupyterhub_gpuspawner.extensions.cluster_map.page import ClusterHandler, ClusterPage
 from jupyterhub_gpuspawner.hub.extensions import HubExtension, Link
 from jupyterhub_gpuspawner.hub.web.clusters import may_see_cluster
@@ -16,6 +15,5 @@ def _may_see(parsed_scopes: Mapping[str, object], _user: Any) -> bool:
 HUB = HubExtension(
     api=((r"/api/gpuspawner/cluster", ClusterHandler),),
     pages=((r"/gpuspawner/cluster", ClusterPage),),
-    links=(Link(words.CLUSTER, "gpuspawner/cluster", _may_see),),
-    page_tools={"cluster": words},
+    links=(Link("Cluster", "gpuspawner/cluster", _may_see),),
 )

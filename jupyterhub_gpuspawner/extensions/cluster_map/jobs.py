@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits, expected
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
-from jupyterhub_gpuspawner.extensions.cluster_map import words
 from jupyterhub_gpuspawner.extensions.cluster_map.survey import Holder, WaitingJob
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.slurm.reason import meaning
@@ -94,7 +93,7 @@ class JobsInWords:
     def waiting(self, job: WaitingJob, partition: str) -> WaitingLine:
         """A pending job: what it asks for, since when it waits, and when or why not it starts."""
         since, now = job.submitted_at, self._now
-        waiting = "" if since is None else words.WAITING_SINCE.format(duration=duration(now - since))
+        waiting = "" if since is None else f"for {duration(now - since)}, since"
         estimate = (
             UNKNOWN
             if job.starts_at is None
@@ -104,7 +103,7 @@ class JobsInWords:
             job=self._links(job.user, job.job_id, job.server, started=False),
             asks=self._asks(job),
             since=None if since is None else _moment(waiting, since, now),
-            expected=words.EXPECTED.format(words=estimate.words(now)) if estimate is not UNKNOWN else "",
+            expected=f"expected start: {estimate.words(now)}" if estimate is not UNKNOWN else "",
             reason=meaning(job.reason or "None").sentence,
         )
 
@@ -118,8 +117,8 @@ class JobsInWords:
 
     def _links(self, user: str, job_id: str, server: str | None, left: str = "", *, started: bool) -> JobWords:
         if server is None:
-            return JobWords(words.JOB_OF.format(job=job_id, user=user or words.SOMEBODY), left)
-        name = words.SERVER_OF.format(user=user, server=server).rstrip()
+            return JobWords(f"job {job_id} of {user or 'an unknown user'}", left)
+        name = f"{user}'s server {server}".rstrip()
         key = (user, server)
         use = self._rights.use.get(key, "") if started else ""
         return JobWords(
@@ -127,19 +126,19 @@ class JobsInWords:
             left,
             path="/".join(quote(part, safe="@~") for part in key if part),
             log=started and key in self._rights.log,
-            stop=words.STOP_SERVER.format(user=user, server=server).rstrip() if key in self._rights.stop else "",
+            stop=f"Stop {name}" if key in self._rights.stop else "",
         )
 
     def _asks(self, job: WaitingJob) -> str:
         """Such as ``2 nodes, 2 \N{MULTIPLICATION SIGN} K80, 12 GB on each, 8 CPUs, 4 GiB, 1 h``."""
-        suffix = words.PER_NODE if job.nodes > 1 else ""
+        suffix = " on each" if job.nodes > 1 else ""
         gpus = (f"{gres.count} \N{MULTIPLICATION SIGN} {self._requested_kind(gres)}{suffix}" for gres in job.gpus)
         parts = (
             counted(job.nodes, "node") if job.nodes > 1 else "",
             *gpus,
             counted(job.cpus, "CPU") if job.cpus else "",
             memory(job.memory_mib) if job.memory_mib else "",
-            words.NO_LIMIT if job.time_limit is None else duration(job.time_limit),
+            "no time limit" if job.time_limit is None else duration(job.time_limit),
         )
         return ", ".join(filter(None, parts))
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from jupyterhub_gpuspawner.cluster.estimate import Waits, as_planned
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.extensions.cluster_map import words
 from jupyterhub_gpuspawner.extensions.cluster_map.jobs import NO_RIGHTS, JobsInWords, JobWords, Rights, WaitingLine
 from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
     ClusterMap,
@@ -36,6 +35,14 @@ TIB = 1024**2
 """MiB in a TiB."""
 WAITING_AT_MOST = 10
 """Pending jobs of a partition on the page, at most."""
+
+
+_PARTITION_STATES = {
+    "DOWN": "not starting jobs",
+    "DRAIN": "not accepting new jobs",
+    "INACTIVE": "not accepting or starting jobs",
+}
+"""Of a partition that is not up, by Slurm's word (scontrol(1))."""
 
 
 class GpuRun(NamedTuple):
@@ -147,17 +154,17 @@ def _section(
     if partition.waiting:
         summary_parts.append(f"{counted(partition.waiting, 'job')} waiting")
     more, folded = partition.waiting - len(waiting), len(partition.nodes) - len(rows)
-    left_out = words.LEFT_OUT.format(nodes=counted(folded, "more node"))
-    rest = left_out if rows else words.FOLDED.format(nodes=counted(folded, "node"))
+    left_out = f"{counted(folded, 'more node')} not shown: use the filter above to find them."
+    rest = left_out if rows else f"Show {counted(folded, 'node')}"
     return Section(
         name=partition.name,
-        state="" if partition.state == "UP" else words.PARTITION_STATES.get(partition.state, partition.state),
+        state="" if partition.state == "UP" else _PARTITION_STATES.get(partition.state, partition.state),
         words="; ".join(summary_parts),
         gpus=_bar(has.gpus_used, has.gpus, has.gpus_out) if has.gpus else None,
         cpus=_bar(has.cpus_used, has.cpus, has.cpus_out),
         memory=_bar(has.memory_used_mib, has.memory_mib, has.memory_out_mib, _amount),
         waiting=waiting,
-        more_waiting=words.MORE_WAITING.format(jobs=counted(more, "more job")) if more else "",
+        more_waiting=f"{counted(more, 'more job')} waiting: use the filter above to find them." if more else "",
         rows=rows,
         folded=folded,
         open=unfold and bool(rows or waiting),
@@ -169,7 +176,7 @@ def _gpus_in_words(has: Totals) -> str:
     """The GPUs of some nodes by what they do, such as ``4 GPUs: 1 free, 3 in use``."""
     if not has.gpus:
         return "no GPU"
-    parts = [(has.gpus_free, words.FREE), (has.gpus_used, words.IN_USE), (has.gpus_out, words.OUT)]
+    parts = [(has.gpus_free, "free"), (has.gpus_used, "in use"), (has.gpus_out, "out")]
     text = ", ".join(f"{number:,} {word}" for number, word in parts if number)
     return f"{counted(has.gpus, 'GPU')}: {text}"
 
@@ -180,7 +187,7 @@ def _row(node: MapNode, in_words: JobsInWords, marks: Sequence[NodeMark]) -> Row
     counts = [(gpu_model(kind, types) if kind else "GPU", sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
     state = node.state
     if node.reservation:
-        state = f"{state}, {words.IN_RESERVATION.format(name=node.reservation)}"
+        state = f"{state}, reservation {node.reservation}"
     since = "" if node.reason_at is None else times.clock(node.reason_at)
     out = node.use is NodeUse.OUT
     return Row(
@@ -212,7 +219,7 @@ def _runs(node: MapNode, in_words: JobsInWords) -> Iterator[GpuRun]:
         )
 
 
-_USES = {GpuUse.FREE: words.FREE, GpuUse.OUT: words.OUT, GpuUse.USED: words.IN_USE}
+_USES = {GpuUse.FREE: "free", GpuUse.OUT: "out", GpuUse.USED: "in use"}
 
 
 @lru_cache(maxsize=1024)  # the same few for all nodes of a cluster
@@ -231,8 +238,7 @@ def _kind(use: GpuUse, holders: tuple[Holder, ...]) -> str:
 
 
 def _bar(used: int, whole: int, out: int, in_words: Callable[[int], str] = "{:,}".format) -> Bar:
-    text = words.OF_TOTAL.format(used=in_words(used), total=in_words(whole))
-    return Bar(text, _percent(used, whole), _percent(out, whole))
+    return Bar(f"{in_words(used)} of {in_words(whole)}", _percent(used, whole), _percent(out, whole))
 
 
 def _amount(mib: int) -> str:

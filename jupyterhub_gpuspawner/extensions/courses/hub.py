@@ -53,7 +53,7 @@ HUB = HubExtension(
         (r"/gpuspawner/course/([^/]+)/people", page.CoursePeoplePage),
         (r"/gpuspawner/course/([^/]+)/events", page.CourseEvents),
     ),
-    links=(Link(words.COURSES, "gpuspawner/courses", page.teaches_any),),
+    links=(Link("Courses", "gpuspawner/courses", page.teaches_any),),
     notices=notices_to,
     profiles_of=PROFILES,
     page_tools={"course": words},

@@ -1,6 +1,5 @@
 """What the hub keeps and shows of its nodes."""
 
-from jupyterhub_gpuspawner.extensions.fleet import words
 from jupyterhub_gpuspawner.extensions.fleet.page import FleetHandler, below_map
 from jupyterhub_gpuspawner.extensions.fleet.store import GRANTS, NODES
 from jupyterhub_gpuspawner.extensions.fleet.upkeep import begin_fleet
@@ -11,5 +10,4 @@ HUB = HubExtension(
     begin=(begin_fleet,),
     api=((r"/api/gpuspawner/fleet", FleetHandler),),
     below_map=below_map,
-    page_tools={"fleet": words},
 )

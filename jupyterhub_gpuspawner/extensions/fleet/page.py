@@ -11,7 +11,6 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from markupsafe import Markup
 
-from jupyterhub_gpuspawner.extensions.fleet import words
 from jupyterhub_gpuspawner.extensions.fleet.health import FleetHealth, NodeHealth, health
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub import times
@@ -42,15 +41,14 @@ class HealthRow:
 def _health_row(node: NodeHealth, now: float) -> HealthRow:
     number = node.siblings
     siblings = f"{number:,} sibling{'s' * (number != 1)}" if number else ""
-    has = (str(node.shape), siblings, words.SIMULATED if node.simulated else "")
+    has = (str(node.shape), siblings, "simulated" if node.simulated else "")
     ago = times.relative(node.seen_at, now=now)
-    last_report = words.LAST_REPORT.format(ago="just now" if ago == times.NOW else ago)
     return HealthRow(
         name=node.node,
         ill=node.ill,
         state=_state(node),
         has=", ".join(filter(None, has)),
-        seen=f"{node.seen}; {last_report}",
+        seen=f"{node.seen}; last report {'just now' if ago == times.NOW else ago}",
         findings=tuple(sentence(str(fault)) for fault in (*node.differences, *node.contradictions)),
         hints=(*node.doubts, *filter(None, (node.gains,))),
         grants=sentence(str(node.grants)),
@@ -59,8 +57,8 @@ def _health_row(node: NodeHealth, now: float) -> HealthRow:
 
 def _state(node: NodeHealth) -> str:
     if node.ill or node.perhaps_ill:
-        return words.DIFFERS if node.ill else words.PERHAPS
-    return words.ALIKE if node.siblings else words.ALONE
+        return "differs" if node.ill else "perhaps differs"
+    return "as its siblings" if node.siblings else "no siblings"
 
 
 def health_section(health: FleetHealth, now: float) -> dict[str, Any]:
@@ -74,8 +72,8 @@ def health_section(health: FleetHealth, now: float) -> dict[str, Any]:
         "slurm_asked": health.slurm_asked,
         "rows": tuple(_health_row(node, now) for node in nodes[:REPORTS_AT_MOST]),
         "summary": f"{count}; {number} differ{verb_end} or contradict{verb_end} Slurm's configuration",
-        "grants": words.ALL_GRANTS.format(grants=health.grants),
-        "more": words.MORE_REPORTS.format(nodes=counted(more, "more node")) if more > 0 else "",
+        "grants": f"All nodes together: {health.grants}.",
+        "more": f"{counted(more, 'more node')} not shown: use gpuspawner fleet." if more > 0 else "",
     }
 
 

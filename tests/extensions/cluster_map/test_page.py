@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from bs4 import BeautifulSoup
 from jinja2 import Environment, FileSystemLoader
 from jupyterhub.scopes import parse_scopes
 
-from jupyterhub_gpuspawner.extensions.cluster_map import words
+from jupyterhub_gpuspawner.extensions.cluster_map import page
 from jupyterhub_gpuspawner.extensions.cluster_map.jobs import JobWords, Moment, Rights, WaitingLine
 from jupyterhub_gpuspawner.extensions.cluster_map.page import served_jobs
 from jupyterhub_gpuspawner.extensions.cluster_map.rows import Bar, GpuRun, Row, Section, sections, summary
@@ -35,9 +34,7 @@ from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.snapshots import NOW, waiting
 
-TOOLS = SimpleNamespace(cluster=words)
-"""What templates find."""
-TEMPLATES = Path(words.__file__).parent / "templates"
+TEMPLATES = Path(page.__file__).parent / "templates"
 SCOPES: dict[str, tuple[tuple[str, ...], bool]] = {
     "an admin": (("admin-ui", "list:users", "read:servers", "self"), True),
     "a participant": (("self", "read:servers!user=ada", "list:users!user=ada"), False),
@@ -354,7 +351,7 @@ def test_a_job_without_gpus_and_its_stop_stay_in_one_row() -> None:
     rights = Rights(stop=frozenset({("ada", ""), ("bob", "")}))
     page = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES)).get_template("cluster_rows.html")
     filters = dict.fromkeys(("text", "partition", "use"), "")
-    html = page.render(sections=sections(cluster_map, now=NOW, rights=rights), asked=filters, gpuspawner=TOOLS)
+    html = page.render(sections=sections(cluster_map, now=NOW, rights=rights), asked=filters)
     row = BeautifulSoup(html, "html.parser")
 
     assert (len(row.select("li section > details")), row.select("p details")) == (2, [])
@@ -379,7 +376,7 @@ def test_every_text_of_the_map_is_escaped() -> None:
     rights = Rights(log=frozenset({(bad, bad)}), stop=frozenset({(bad, bad)}))
     page = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES)).get_template("cluster_rows.html")
     filters = {"text": bad, "partition": bad, "use": bad}
-    rendered = page.render(sections=sections(cluster_map, now=NOW, rights=rights), asked=filters, gpuspawner=TOOLS)
+    rendered = page.render(sections=sections(cluster_map, now=NOW, rights=rights), asked=filters)
 
     soup = BeautifulSoup(rendered, "html.parser")
     assert soup.select("script") == []

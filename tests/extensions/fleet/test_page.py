@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from bs4 import BeautifulSoup
 from jinja2 import Environment, FileSystemLoader
 
-from jupyterhub_gpuspawner.extensions.fleet import words
+from jupyterhub_gpuspawner.extensions.fleet import page
 from jupyterhub_gpuspawner.extensions.fleet.health import FleetHealth, Grant, health
 from jupyterhub_gpuspawner.extensions.fleet.node_record import merged
 from jupyterhub_gpuspawner.extensions.fleet.page import HealthRow, health_section
 from tests.extensions.fleet.nodes import DAY, record, seen_often, topology, view, with_gpu
 
-TEMPLATES = Path(words.__file__).parent / "templates"
+TEMPLATES = Path(page.__file__).parent / "templates"
 EVIL = "<script>alert(1)</script>"
 
 
@@ -24,7 +24,7 @@ def rendered(health: FleetHealth) -> BeautifulSoup:
     jinja = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
     template = jinja.get_template("gpuspawner_health.html")
     section = health_section(health, 3 * DAY)
-    tools = SimpleNamespace(fleet=words, static="{}{}".format)
+    tools = SimpleNamespace(static="{}{}".format)
     html = template.render(health=section, gpuspawner=tools, base_url="/hub/")
     return BeautifulSoup(html, "html.parser")
 
