@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from traitlets.log import get_logger
@@ -24,6 +25,7 @@ __all__ = [
     "in_background",
     "in_name_thread",
     "open_connection",
+    "resolved",
     "timeout",
 ]
 
@@ -45,6 +47,19 @@ async def in_name_thread(call: Callable[..., T], *arguments: Any) -> T:
     find the proxy's address.
     """
     return await asyncio.get_running_loop().run_in_executor(_NAME_THREADS, partial(call, *arguments))
+
+
+async def resolved(host: str) -> tuple[str, ...]:
+    """The addresses of a host, in the resolver's order; empty if it cannot be resolved."""
+    try:
+        return (str(ip_address(host)),)
+    except ValueError:
+        pass
+    try:
+        entries = await in_name_thread(partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM))
+    except OSError:
+        return ()
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 async def open_connection(host: str, port: int) -> asyncio.StreamWriter:

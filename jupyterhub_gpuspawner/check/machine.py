@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 from jupyterhub_gpuspawner.batch.job import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.configured import CLEANUP, KEEP_SERVERS, ends_servers, exposed_mode
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application, sqlite_file
 from jupyterhub_gpuspawner.site.database import DEFAULT, is_readable
 from jupyterhub_gpuspawner.slurm.job import Phase, hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
+from jupyterhub_gpuspawner.tasks import resolved
 
 LOOPBACK = Code(
     "hub-address-loopback",

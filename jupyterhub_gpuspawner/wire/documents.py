@@ -2,7 +2,7 @@
 
 :class:`LaunchPlan` goes from the hub to the node inside the batch script, so it contains nothing secret.
 :class:`NodeReport` comes back by ``POST /hub/api/gpuspawner/report`` with the server's own token. The hub does not
-trust it and checks it in :mod:`~jupyterhub_gpuspawner.hub.report.reader`.
+trust it and checks it in :mod:`~jupyterhub_gpuspawner.hub.report.server_report`.
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ def in_print(value: Any) -> Any:
 # A server's use of its GPUs and cores, as the process beside it sends it to the hub.
 #
 # It comes by ``POST /hub/api/gpuspawner/usage`` with the server's own token. Users can end or change the process that
-# sends it, so it is advice; the hub checks its form in :mod:`~jupyterhub_gpuspawner.hub.report.reader`.
+# sends it, so it is advice; the hub checks its form in :mod:`~jupyterhub_gpuspawner.hub.report.server_report`.
 
 USAGE_VERSION = 1
 SAMPLES = 10

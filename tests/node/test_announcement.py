@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
-from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.node import port
 from jupyterhub_gpuspawner.node import report as reporting
 from jupyterhub_gpuspawner.node.main import Announcement, announce

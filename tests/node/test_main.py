@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, StartFailure, Step
 from tests.node.conftest import StandinNvml, dies

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.node import port as listeners
 from jupyterhub_gpuspawner.node import report
 from jupyterhub_gpuspawner.node.port import NOBODY, OTHERS, OURS, PROCESS, USER, PortOwner, Socket

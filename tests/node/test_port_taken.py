@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.node.port import ATTEMPTS, is_taken, remember
 from jupyterhub_gpuspawner.wire.documents import Door
 from tests.node.conftest import job_script

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.node import report as reporting
 from jupyterhub_gpuspawner.node.folder import certificates_in_memory
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT

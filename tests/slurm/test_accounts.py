@@ -14,12 +14,11 @@ import pytest
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.report.reader import resolved
 from jupyterhub_gpuspawner.hub.site.configured import configured_value, foreign_encoding, refused_names
 from jupyterhub_gpuspawner.slurm.accounts import account_of, allowed_groups, refuse_root
 from jupyterhub_gpuspawner.slurm.job import Account
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
-from jupyterhub_gpuspawner.tasks import connected
+from jupyterhub_gpuspawner.tasks import connected, resolved
 
 
 async def test_root_is_refused() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
-from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.placement.topology import NumaNode, from_document, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeReport
 from tests.standins import c_library, nvml

@@ -17,7 +17,7 @@ from weakref import WeakSet
 from pydantic import TypeAdapter
 
 from jupyterhub_gpuspawner.hub.extensions import WithServer
-from jupyterhub_gpuspawner.hub.report.reader import ReportError, read_document
+from jupyterhub_gpuspawner.hub.report.server_report import ReportError, read_document
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
 from jupyterhub_gpuspawner.wire.documents import SAMPLES, USAGE_VERSION, PlacementDocument, UsageSummary
 

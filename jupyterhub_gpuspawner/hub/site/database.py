@@ -144,17 +144,6 @@ def is_in_memory(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
 
 
-# An outage: what people and the log read of it, and that no connection outlives it.
-#
-# A connection keeps what it met when it was opened. SQLite opens a file that it may not write to for reading alone, and
-# the connection stays so when the file can be written again (sqlite3_db_readonly); one of Postgres keeps the
-# ``default_transaction_read_only`` of its beginning, or leads to a server that is no longer the primary. From the pool
-# such a connection would fail every so many writes until the hub is restarted. So none is used a second time that was
-# opened to a file that could not be written, or used during an outage.
-#
-# They are closed when they are returned, which has rolled their transaction back: SQLite keeps the lock of a connection
-# that is closed while an exception still refers to one of its cursors.
-
 SCHEMA = Table("gpuspawner_schema", MetaData(), Column("version", Integer, primary_key=True, autoincrement=False))
 """One row; a database of before this table has no row, and the tables of version 1, as far as they were used."""
 OUTAGE_RETRY_SECONDS = 5.0
@@ -171,6 +160,15 @@ class Outage:
     A connection that is opened to a file that cannot be written begins one, too.
 
     One line in the log each minute says so, whoever met the errors.
+
+    A connection keeps what it met when it was opened. SQLite opens a file that it may not write to for reading alone,
+    and the connection stays so when the file can be written again (sqlite3_db_readonly); one of Postgres keeps the
+    ``default_transaction_read_only`` of its beginning, or leads to a server that is no longer the primary. From the
+    pool such a connection would fail every so many writes until the hub is restarted. So none is used a second time
+    that was opened to a file that could not be written, or used during an outage.
+
+    They are closed when they are returned, which has rolled their transaction back: SQLite keeps the lock of a
+    connection that is closed while an exception still refers to one of its cursors.
     """
 
     def __init__(self, app: JupyterHub) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, wraps
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +23,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, start_err
 from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
-from jupyterhub_gpuspawner.hub.report.reader import confirmed, names_a_node_of, reachable_address, resolved
-from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, expected_start
@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.profiles.program import program_of
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
-from jupyterhub_gpuspawner.tasks import connected, first_of, timeout
+from jupyterhub_gpuspawner.tasks import connected, first_of, resolved, timeout
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
@@ -346,3 +346,39 @@ async def _start(spawner: Any, rest: Coroutine[Any, Any, None], arrived: asyncio
 async def _until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - JupyterHub has no event for it
         await asyncio.sleep(HUB_POLL_SECONDS)
+
+
+Address = IPv4Address | IPv6Address
+
+
+def reachable_address(host: str, addresses: Sequence[str], listens: Iterable[str]) -> str | None:
+    """The host or address at which the hub reaches a server: one on which the server listens.
+
+    At an address on which it does not listen, such as the IPv6 address of a server on IPv4 only, any user of the node
+    may listen at the same port.
+
+    That is ``host`` if the server listens on all of its ``addresses``, else the first address on which it listens, and
+    None if there is none. If ``addresses`` or ``listens`` is unknown, that is ``host``, too.
+    """
+    doors = [_plain(ip_address(address)) for address in listens]
+    if not doors or not addresses:
+        return host
+    fitting = [
+        resolved_address
+        for resolved_address in addresses
+        if any(_opens(door, _plain(ip_address(resolved_address))) for door in doors)
+    ]
+    if not fitting and any(door == IPv6Address("::") for door in doors):  # which may accept IPv4, too
+        return host
+    if len(fitting) == len(addresses):
+        return host
+    return fitting[0] if fitting else None
+
+
+def _plain(address: Address) -> Address:
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _opens(door: Address, address: Address) -> bool:
+    """Whether a server that listens on ``door`` is reached at ``address`` from another machine."""
+    return door.version == address.version and (door.is_unspecified or not door.is_loopback or address.is_loopback)

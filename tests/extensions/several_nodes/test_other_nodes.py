@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.batch.shell import find_python, unpack
 from jupyterhub_gpuspawner.extensions.several_nodes.carried import CARRIED
 from jupyterhub_gpuspawner.extensions.several_nodes.script import LONGEST, PIECE, other_nodes
 from jupyterhub_gpuspawner.hub.extensions import carried_by
-from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.standins.report_hub import ReportHub
 

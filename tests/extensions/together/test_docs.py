@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.extensions.courses.course import Course
 from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profile
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
-from jupyterhub_gpuspawner.hub.report.reader import parse_placement
+from jupyterhub_gpuspawner.hub.report.server_report import parse_placement
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights, read_document, read_profiles
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles

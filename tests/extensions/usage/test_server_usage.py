@@ -10,7 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.usage.metric import use_of_gpus
 from jupyterhub_gpuspawner.extensions.usage.use import SUMMARIES_AT_MOST, ServerUsage, Use, parse_usage
-from jupyterhub_gpuspawner.hub.report.reader import ReportError
+from jupyterhub_gpuspawner.hub.report.server_report import ReportError
 from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
 
 SUMMARY = UsageSummary(

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.hub.report.reader import (
+from jupyterhub_gpuspawner.hub.report.server_report import (
     ReportError,
     confirmed,
     other_nodes,
     parse_placement,
     parse_report,
-    reachable_address,
-    resolved,
 )
+from jupyterhub_gpuspawner.hub.start.readiness import reachable_address
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, to_document
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.tasks import resolved
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import (
     REPORT_LIMIT,

@@ -15,8 +15,7 @@ from jupyterhub import objects, orm
 from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
-from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly
-from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+from jupyterhub_gpuspawner.hub.report.server_report import ReportError, ReportTooEarly, ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument, StartFailure
 from tests.fixtures.databases import hub_session
