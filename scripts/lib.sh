@@ -4,6 +4,7 @@
 PROXY_VERSION=5.3.0 # of configurable-http-proxy
 NODE_OLDEST=20
 root=$PWD
+cores=$(nproc) # that this process may use
 venv=.venv # the virtual environment that is made and filled
 log=
 
@@ -308,22 +309,23 @@ REAL='slurm or hub or browser or users or gpu or vm'
 marked() { grep -rlE --include='test_*.py' --exclude-dir=nightly "mark\.(${1// or /|})\b" tests; }
 
 # run_tests FOLDER CHOICE [PYTEST OPTION...]: run the tests whose markers match the expression CHOICE, with the output of
-# each part in FOLDER. Those that start nothing come first, one process for each of two cores. The others wait more than
-# they compute, so five processes share the cores: three for those with a real Slurm or hub, one for those in a browser,
-# and one for those in a virtual machine, which is booted once for them.
+# each part in FOLDER. Those that start nothing come first, one process for each core. The others wait more than they
+# compute: for each core two processes for those with a real Slurm or hub, one for those in a browser, and one for those in
+# a virtual machine, which is booted once for them; and beside them, in the time that they leave, the command `beside`.
 run_tests() {
     local folder=$1 choice=$2 status=0 part
     shift 2
     local pytest=("$(readlink -f .venv)/bin/python" -m pytest -q --tb=short "$@") # a path that other users can follow
-    say "Tests of single parts (two at a time)"
-    "${pytest[@]}" -n 2 -m "($choice) and not ($REAL)" | tee "$folder/parts" || status=1
+    say "Tests of single parts ($cores at a time)"
+    "${pytest[@]}" -n "$cores" -m "($choice) and not ($REAL)" | tee "$folder/parts" || status=1
+    { nice "${beside[@]:-true}" >"$folder/.beside" 2>&1 || : >"$folder/.beside-failed"; } &
     for part in browser vm; do
         # shellcheck disable=SC2046 # a list
         { "${pytest[@]}" -m "($choice) and $part" $(marked "$part") >"$folder/$part" 2>&1 || [ $? = 5 ] || : >"$folder/.$part-failed"; } & # 5: there are none
     done
-    say "Tests with a real Slurm and hub (three at a time), and beside them those in a browser"
+    say "Tests with a real Slurm and hub ($((2 * cores)) at a time), and beside them those in a browser"
     # shellcheck disable=SC2046 # a list
-    "${pytest[@]}" -n 3 --dist worksteal --durations=25 -m "($choice) and ($REAL) and not (browser or vm)" $(marked "$REAL") |
+    "${pytest[@]}" -n $((2 * cores)) --dist worksteal --durations=25 -m "($choice) and ($REAL) and not (browser or vm)" $(marked "$REAL") |
         tee "$folder/real" || status=1
     wait
     for part in browser vm; do
@@ -331,6 +333,8 @@ run_tests() {
         cat "$folder/$part"
         [ ! -e "$folder/.$part-failed" ] || status=1
     done
+    cat "$folder/.beside"
+    [ ! -e "$folder/.beside-failed" ] || status=1
     return "$status"
 }
 

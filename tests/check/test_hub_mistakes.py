@@ -383,11 +383,6 @@ MISTAKES = {
         "users can read each other's files. Write {username} where the account's name belongs, as in `sudo -n -u "
         "{username}`. [one-account]",
     ),
-    "a setting of the records is misspelt": HubMistake(
-        "c.GPUSessions.keep_sesions = 7",
-        "WRONG c.GPUSessions.keep_sesions: GPUSessions has no setting keep_sesions, so this line has no effect. "
-        "Write c.GPUSessions.keep_sessions. [setting-unknown]",
-    ),
     "sudo asks for a password": HubMistake(
         SUDO + SCRIPTS,
         "WRONG c.GPUSlurmSpawner.exec_prefix: submit was not run: sudo asks for a password (sudo: a password is "

@@ -37,3 +37,11 @@ def test_a_setting_is_told_with_the_faults_of_all_profiles(tmp_path: Path) -> No
         ("configuration", "c.GPUSessions.keep_sessions"),
         ("configuration", "c.GPUProfilesSpawner.profiles[1].display_name"),
     ]
+
+
+async def test_a_misspelt_setting_is_found(site: Path) -> None:
+    """With the one that was meant."""
+    assert await alarms(site, f"{BASE}c.GPUSessions.keep_sesions = 7") == [
+        "WRONG c.GPUSessions.keep_sesions: GPUSessions has no setting keep_sesions, so this line has no effect. "
+        "Write c.GPUSessions.keep_sessions. [setting-unknown]"
+    ]
