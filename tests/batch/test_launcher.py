@@ -59,15 +59,13 @@ def test_the_archive_of_a_job_that_uses_no_extension_holds_the_core_alone() -> N
     assert names() == set(CORE.split())
 
 
-@pytest.mark.parametrize("name", [extension.name for extension in installed() if extension.launcher])
-def test_an_extension_adds_its_own_modules(name: str) -> None:
-    """What the core has is there once; the modules of other extensions are not."""
-    extension = next(extension for extension in installed() if extension.name == name)
-    added = names(name) - names()
+def test_an_extension_adds_its_own_modules() -> None:
+    """What the core has is there once."""
+    for extension in [extension for extension in installed() if extension.launcher]:
+        modules = extension.load(extension.launcher).modules
+        added = {f"{module.partition('.')[2].replace('.', '/')}.py" for module in modules}
 
-    assert {
-        f"{module.partition('.')[2].replace('.', '/')}.py" for module in extension.load(extension.launcher).modules
-    } <= added
+        assert names(extension.name) - names() >= added
 
 
 def test_a_traceback_points_into_the_repository() -> None:

@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
 from jupyterhub_gpuspawner.check.run import FIRST_LINES
+from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.cli.runner import cli_runner
 
 PROGRAMS = Path(sys.executable).parent
 WRITE = (
@@ -30,23 +35,27 @@ NO_PROFILE = {
 }
 
 
-def check(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the installed ``gpuspawner check`` in a folder."""
-    command = [str(PROGRAMS / "gpuspawner"), "check", *arguments]
-    return subprocess.run(
-        command,
-        check=False,
-        cwd=folder,
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-    )
+@contextmanager
+def chdir(folder: Path) -> Iterator[None]:
+    """Be in this folder."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def check(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> Result:
+    """``gpuspawner check`` in a folder."""
+    with chdir(folder):
+        return cli_runner().invoke(main, ["check", *arguments], env=environment)
 
 
 def findings(folder: Path) -> list[dict[str, str]]:
     """What ``gpuspawner check --json`` says of a folder's configuration, with which no hub of this package starts."""
     checked = check(folder, "--json")
-    assert (checked.returncode, checked.stderr) == (1, "")
+    assert (checked.exit_code, checked.stderr) == (1, "")
     document = json.loads(checked.stdout)
     assert document.keys() == {"version", "findings"}
     return list(document["findings"])
@@ -57,7 +66,7 @@ def test_an_empty_folder_is_told_what_to_write(tmp_path: Path) -> None:
     text = "there is no such file. If the hub has its configuration elsewhere, name the file with --config."
     checked = check(tmp_path)
 
-    assert (checked.returncode, checked.stdout) == (1, "")
+    assert (checked.exit_code, checked.stdout) == (1, "")
     assert checked.stderr == f"gpuspawner: jupyterhub_config.py: {text} {WRITE}"
     assert findings(tmp_path) == [
         {
@@ -79,7 +88,7 @@ def test_the_lines_that_are_told_are_a_configuration(tmp_path: Path, slurm_clust
     environment = {**slurm_cluster.environment, "PATH": f"{slurm_cluster.bin_dir}:{os.environ['PATH']}"}
     checked = check(tmp_path, environment=environment)
 
-    assert (checked.returncode, checked.stderr) == (0, "")
+    assert (checked.exit_code, checked.stderr) == (0, "")
     assert checked.stdout.splitlines()[:-1] == [
         "ok    profile two-cores: Two cores (slurm)",
         "ok    profile one-gpu: One GPU (slurm)",

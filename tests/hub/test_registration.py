@@ -64,34 +64,40 @@ c.JupyterHub.spawner_class = GPUSlurmSpawner
 }
 
 
-@pytest.mark.oldest
-@pytest.mark.parametrize(("lines", "handlers", "ours"), CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
-def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(
-    lines: str, handlers: list[str], ours: bool, tmp_path: Path
-) -> None:
-    """A hub with our spawner gets our handlers, pages and templates but no /api/batchspawner; others are unchanged."""
-    config = tmp_path / "jupyterhub_config.py"
-    config.write_text(lines)
-    program = f"""
-import json
+PROGRAM = """
+import json, os, sys
 from jupyter_events.logger import EventLogger
 from jupyterhub.app import JupyterHub
-app = JupyterHub.instance()
-app.load_config_file({str(config)!r})
 from jupyterhub.apihandlers import default_handlers
 from jupyterhub.handlers import default_handlers as pages
-paths = [path for path, _ in default_handlers if 'spawner' in path]
-taken = sorted({{path for path, handler, *_ in pages if handler.__module__.startswith('jupyterhub_gpuspawner')}})
-print(json.dumps([paths, taken, {str(TEMPLATES)!r} in app.template_paths, [*app.template_vars]]))
+for file in sys.argv[2:]:
+    pid = os.fork()
+    if pid == 0:
+        app = JupyterHub.instance()
+        app.load_config_file(file)
+        paths = [path for path, _ in default_handlers if 'spawner' in path]
+        taken = sorted({path for path, handler, *_ in pages if handler.__module__.startswith('jupyterhub_gpuspawner')})
+        print(json.dumps([paths, taken, sys.argv[1] in app.template_paths, [*app.template_vars]]), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
 """
-    answer = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
+"""What a hub with each of these configurations has; each is read by a process that has imported JupyterHub alone."""
 
-    assert json.loads(answer.stdout.splitlines()[-1]) == [
-        handlers,
-        PAGES if ours else [],
-        ours,
-        ["gpuspawner", "gpuspawner_reader"] if ours else [],
-    ]
+
+@pytest.mark.oldest
+def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(tmp_path: Path) -> None:
+    """A hub with our spawner gets our handlers, pages and templates but no /api/batchspawner; others are unchanged."""
+    for number, (lines, _, _) in enumerate(CONFIGURATIONS.values()):
+        (tmp_path / f"{number}.py").write_text(lines)
+    files = [str(tmp_path / f"{number}.py") for number in range(len(CONFIGURATIONS))]
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(TEMPLATES), *files]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    answers = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("[[")]
+
+    assert dict(zip(CONFIGURATIONS, answers, strict=True)) == {
+        name: [handlers, PAGES if ours else [], ours, ["gpuspawner", "gpuspawner_reader"] if ours else []]
+        for name, (_, handlers, ours) in CONFIGURATIONS.items()
+    }
 
 
 @pytest.mark.nightly

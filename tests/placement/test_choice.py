@@ -282,7 +282,13 @@ def corpus() -> dict[str, NodeTopology]:
 CORPUS = corpus()
 
 
-@pytest.mark.parametrize("name", CORPUS)
+OF_THE_GATE = {*NAMED, *list(CORPUS)[::4]}
+"""The others differ from these in details."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in OF_THE_GATE else pytest.mark.nightly) for name in CORPUS]
+)
 def test_choice_equals_exhaustive_search(name: str) -> None:
     """For every set of free GPUs and every count the choice is the best there is, in the best order."""
     machine = CORPUS[name]

@@ -333,18 +333,21 @@ whole_profiles = st.builds(
 )
 
 
-@settings(max_examples=1500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(yamls | whole_profiles, st.datetimes(timezones=st.timezones()))
-def test_any_text_is_refused_in_a_sentence_or_can_be_offered_and_started(
-    tmp_path: Path, text: str, now: datetime
-) -> None:
+@pytest.mark.parametrize("wanted", [150, pytest.param(1500, marks=pytest.mark.nightly)])
+def test_any_text_is_refused_in_a_sentence_or_can_be_offered_and_started(tmp_path: Path, wanted: int) -> None:
     """No accepted file makes a form or a start fail."""
-    (tmp_path / "p.yaml").write_bytes(text.encode(errors="surrogatepass"))
-    profiles, faults = offered(ProfileFolder(tmp_path, EVERYTHING))
-    assert all(fault.startswith("p.yaml") and fault.isprintable() for fault in faults)
-    assert len(faults) == (0 if profiles else 1) or read_document(text).value in ([], {"profiles": []})
-    profile_statuses(profiles, username="ada", groups=(), clusters={"": ClusterNow(None)}, now=now)
-    for profile in profiles:
-        options_schema(profile)
-        with suppress(RequestError):  # it is not for today
-            resolve(profiles, {"profile": profile.slug}, username="ada", groups=(), server_name="", now=now)
+
+    @settings(max_examples=wanted, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(yamls | whole_profiles, st.datetimes(timezones=st.timezones()))
+    def refused_or_offered(text: str, now: datetime) -> None:
+        (tmp_path / "p.yaml").write_bytes(text.encode(errors="surrogatepass"))
+        profiles, faults = offered(ProfileFolder(tmp_path, EVERYTHING))
+        assert all(fault.startswith("p.yaml") and fault.isprintable() for fault in faults)
+        assert len(faults) == (0 if profiles else 1) or read_document(text).value in ([], {"profiles": []})
+        profile_statuses(profiles, username="ada", groups=(), clusters={"": ClusterNow(None)}, now=now)
+        for profile in profiles:
+            options_schema(profile)
+            with suppress(RequestError):  # it is not for today
+                resolve(profiles, {"profile": profile.slug}, username="ada", groups=(), server_name="", now=now)
+
+    refused_or_offered()

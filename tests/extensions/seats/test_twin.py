@@ -574,14 +574,20 @@ def hostile_questions() -> dict[str, bytes]:
     return {**changed, **missing, **TEXTS}
 
 
-@pytest.mark.parametrize("name", hostile_questions())
-def test_a_login_node_runs_nothing_else(here: Here, name: str) -> None:
+def test_a_login_node_runs_nothing_else(here: Here) -> None:
     """What the hub sends describes nodes and requests, and names no program and no file; nothing is left of it."""
-    answer = subprocess.run([here.folder / "twin"], input=hostile_questions()[name], capture_output=True, check=False)
-    assert (answer.returncode, answer.stdout, answer.stderr, here.left) == (
-        *(1, b"", b"twin: this is not a question of the hub\n"),
-        [],
-    )
+    refused = (1, b"", b"twin: this is not a question of the hub\n")
+    answers = {
+        name: subprocess.run([here.folder / "twin"], input=question, capture_output=True, check=False)
+        for name, question in hostile_questions().items()
+    }
+    others = {
+        name: (answer.returncode, answer.stdout, answer.stderr)
+        for name, answer in answers.items()
+        if (answer.returncode, answer.stdout, answer.stderr) != refused
+    }
+
+    assert (others, here.left) == ({}, [])
 
 
 async def test_names_and_values_of_a_site_that_a_twin_cannot_have_are_left_out_or_changed(slurm: Installation) -> None:
