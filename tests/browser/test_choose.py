@@ -323,7 +323,13 @@ def test_after_a_refused_click_the_words_and_the_mark_are_those_from_before(cour
     expect(page.get_by_role("button", name="Start")).to_be_enabled()
 
 
-@pytest.mark.parametrize(("dark", "phone"), [(False, False), (True, True)], ids=["light, wide", "dark, a phone"])
+@pytest.mark.parametrize(
+    ("dark", "phone"),
+    [
+        pytest.param(False, False, id="light, wide", marks=pytest.mark.nightly),
+        pytest.param(True, True, id="dark, a phone"),
+    ],
+)
 def test_start_covers_nothing(course: HubProcess, open_page: OpenPage, dark: bool, phone: bool) -> None:
     """Scrolled to its end, the page shows the last profile above *Start*; so is what has the focus; axe is content."""
     page = open_page(phone=phone, dark=dark)

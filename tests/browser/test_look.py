@@ -59,7 +59,9 @@ def opened(page: Page, hub: HubProcess) -> Iterator[str]:
         yield name
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+@pytest.mark.parametrize(
+    "phone", [pytest.param(False, id="wide"), pytest.param(True, id="phone", marks=pytest.mark.nightly)]
+)
 def test_every_page_has_the_same_left_edge_and_primary_colour(
     hub: HubProcess, open_page: OpenPage, phone: bool
 ) -> None:

@@ -97,7 +97,7 @@ def apache(folder: Path, port: int) -> list[str]:
 SERVERS: dict[str, Callable[[Path, int], list[str]]] = {"nginx.conf": nginx, "apache.conf": apache}
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=["nginx.conf", pytest.param("apache.conf", marks=pytest.mark.nightly)])
 def front(request: pytest.FixtureRequest, hub: HubProcess, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """The address of a web server in front of the hub, and its certificate."""
     (port,) = free_ports(1)

@@ -218,7 +218,10 @@ def test_nothing_is_submitted_for_those_who_have_lost_the_right_meanwhile(site: 
     assert_not_submitted(site, LOSSES)
 
 
-@pytest.mark.parametrize(("user", "sbatch", "states"), [("early", UNABLE, []), ("made", LOST_ANSWER, ["CANCELLED"])])
+@pytest.mark.parametrize(
+    ("user", "sbatch", "states"),
+    [pytest.param("early", UNABLE, [], marks=pytest.mark.nightly), ("made", LOST_ANSWER, ["CANCELLED"])],
+)
 def test_an_sbatch_without_an_answer_gives_no_server_to_those_who_have_lost_the_right(
     site: Site, user: str, sbatch: str, states: list[str]
 ) -> None:

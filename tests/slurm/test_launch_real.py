@@ -25,9 +25,9 @@ SHOW = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w')
 @pytest.mark.parametrize(
     ("options", "plan"),
     [
-        (("--gres=gpu:k80:1", "--cpus-per-task=3"), LaunchPlan(gpus=1, cpus=3)),
+        pytest.param(("--gres=gpu:k80:1", "--cpus-per-task=3"), LaunchPlan(gpus=1, cpus=3), marks=pytest.mark.nightly),
         (("--gres=gpu:k80:2", "--cpus-per-task=4"), LaunchPlan(gpus=2, cpus=4)),
-        (("--gpus=k80:2", "--cpus-per-task=4"), LaunchPlan(gpus=2, cpus=4)),
+        pytest.param(("--gpus=k80:2", "--cpus-per-task=4"), LaunchPlan(gpus=2, cpus=4), marks=pytest.mark.nightly),
         (("--gres=gpu:p100:4", "--cpus-per-task=8"), LaunchPlan(gpus=4, cpus=8)),
         (("--gres=gpu:k80:1", "--cpus-per-task=2", "--export=NONE"), LaunchPlan()),
         (("--nodelist=g1", "--cpus-per-task=2"), LaunchPlan(gpus=0, cpus=2)),

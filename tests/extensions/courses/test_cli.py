@@ -432,7 +432,9 @@ def reserved_between(slurm: PrivateSlurm, begin: datetime, end: datetime) -> Ite
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize(("hours", "fit", "named"), [(2, 4, []), (10, 0, ["in maintenance from"])])
+@pytest.mark.parametrize(
+    ("hours", "fit", "named"), [pytest.param(2, 4, [], marks=pytest.mark.nightly), (10, 0, ["in maintenance from"])]
+)
 def test_maintenance_after_the_session_counts_where_servers_would_run_into_it(
     hours: int, fit: int, named: list[str], tmp_path: Path, slurm_cluster: PrivateSlurm
 ) -> None:
@@ -458,7 +460,7 @@ def test_maintenance_after_the_session_counts_where_servers_would_run_into_it(
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("reservation", ["tomorrow", "null"])
+@pytest.mark.parametrize("reservation", ["tomorrow", pytest.param("null", marks=pytest.mark.nightly)])
 def test_the_rehearsal_the_evening_before_is_as_of_the_session(
     reservation: str, tmp_path: Path, slurm_cluster: PrivateSlurm
 ) -> None:

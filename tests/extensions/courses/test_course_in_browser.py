@@ -274,6 +274,7 @@ def test_two_hundred_participants(hub: HubProcess, page: Page, change: Callable[
     expect(page.locator("#gpuspawner-totals")).to_have_text("189 running, 1 did not start, 10 without a server")
 
 
+@pytest.mark.nightly
 def test_servers_are_started_for_all_and_stopped_for_some_after_a_question(
     hub: HubProcess, page: Page, open_page: OpenPage
 ) -> None:

@@ -197,9 +197,9 @@ async def test_a_suspended_job_keeps_its_gpus_and_has_given_back_its_cpus(slurm:
     [
         (("ada",), "", "-c 1", 1),
         (("ada", "ben"), "", "-c 1", 0),
-        (("ben",), "Users=-ada", "-c 1", 1),
-        (("ada",), "Users=(null) Accounts=math", "-A math -c 1", 1),
-        (("ada",), "Users=(null) Accounts=math", "-c 1", 0),
+        pytest.param(("ben",), "Users=-ada", "-c 1", 1, marks=pytest.mark.nightly),
+        pytest.param(("ada",), "Users=(null) Accounts=math", "-A math -c 1", 1, marks=pytest.mark.nightly),
+        pytest.param(("ada",), "Users=(null) Accounts=math", "-c 1", 0, marks=pytest.mark.nightly),
     ],
 )
 async def test_a_magnetic_reservation_serves_its_own_people_without_being_named(

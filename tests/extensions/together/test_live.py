@@ -236,6 +236,7 @@ def test_the_use_of_gpus_is_the_same_in_words_and_in_the_chart(hub: HubProcess, 
         expect(shown.locator("path.unknown")).to_have_count(len(means) - len(percents))
 
 
+@pytest.mark.nightly
 def test_a_phone_shows_the_time_left_first(hub: HubProcess, open_page: OpenPage) -> None:
     """Profile, time left, resources and *Open* without scrolling; a picture that is wider says that it scrolls."""
     hub.spawn("pam", {"profile": "p100"})
@@ -258,6 +259,7 @@ def test_a_phone_shows_the_time_left_first(hub: HubProcess, open_page: OpenPage)
     assert_accessible(phone)
 
 
+@pytest.mark.nightly
 def test_the_cards_are_the_page(hub: HubProcess, page: Page) -> None:
     """Each server has one *Open* and one *Stop*; JupyterHub's buttons and table are gone, and nothing misses them."""
     problems: list[str] = []
@@ -520,6 +522,7 @@ def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
     return_until(page, lambda: warning.inner_text() == "It ends in a few minutes. Save your work now.")
 
 
+@pytest.mark.nightly
 def test_a_server_that_waits_ends_or_fails_says_so(
     hub: HubProcess, slurm_cluster: PrivateSlurm, other_job: Callable[..., str], page: Page
 ) -> None:
@@ -553,6 +556,7 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     slurm_cluster.run("scancel", blocker)
 
 
+@pytest.mark.nightly
 @pytest.mark.oldest
 def test_the_log_is_a_click_away(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
     """Its path and last lines, escaped; for the server's user and for an admin."""

@@ -176,7 +176,7 @@ STAGES = {
     "failed": Stage(lambda _, user: card(user) == "failed", course="broken", cards=("failed",)),
     "ended a moment ago": Stage(is_ready, before=end_job, cards=("ended", "stopped")),
 }
-OF_THE_GATE = ("before sbatch, in a hook of the site", "kept for later", "running")
+OF_THE_GATE = ("before sbatch, in a hook of the site", "running")
 COURSES = {
     "light": "light",
     "hooked": "light",

@@ -346,6 +346,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
     hub.end("kept")
 
 
+@pytest.mark.nightly
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
