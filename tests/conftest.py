@@ -20,9 +20,8 @@ settings.register_profile("repeatable", settings.get_profile("unhurried"), deran
 settings.load_profile("unhurried")
 
 pytest.register_assert_rewrite("tests.nightly.sites.main_job")  # its assertions are shared by the sites' modules
-pytest_plugins = [
-    f"tests.fixtures.{name}" for name in ("users", "slurm", "postgres", "hubs", "site", "commands", "browser")
-]
+FIXTURES = ("users", "slurm", "postgres", "hubs", "light_hub", "site", "commands", "browser")
+pytest_plugins = [f"tests.fixtures.{name}" for name in FIXTURES]
 
 # whoever runs the tests in the background may ignore these, and what the tests start would ignore them, too
 for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

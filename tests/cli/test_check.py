@@ -83,12 +83,16 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
 SILENT = """
 c.GPUSlurmSpawner.slurm_timeout = 1
 c.GPUSlurmSpawner.exec_prefix = "env SOMEBODY={username}"
-c.GPUProfilesSpawner.profiles[0]["extend"] = {"by": "1h"}
 """
 
 
 def test_a_silent_slurm_is_asked_once(tmp_path: Path) -> None:
     """One round of questions and one why none is answered: neither as the user nor for other checks again."""
+    assert_asked_once(tmp_path)
+
+
+def assert_asked_once(tmp_path: Path, more: str = "") -> None:
+    """With more lines of configuration."""
     log, folder = tmp_path / "asked", tmp_path / "bin"
     folder.mkdir()
     for name in ("sinfo", "scontrol", "squeue", "sbatch", "scancel", "sacctmgr"):
@@ -96,7 +100,7 @@ def test_a_silent_slurm_is_asked_once(tmp_path: Path) -> None:
             f'#!/bin/sh\necho "{name} $*" >>{log}\n[ "$1" != --version ] || exec echo slurm 24.05.1\nexec sleep 60\n'
         )
         (folder / name).chmod(0o755)
-    lines = f"{CONFIGURATION}{SILENT}c.GPUSlurmSpawner.slurm_bin_dir = {str(folder)!r}\n"
+    lines = f"{CONFIGURATION}{SILENT}{more}c.GPUSlurmSpawner.slurm_bin_dir = {str(folder)!r}\n"
     checked = run(tmp_path, lines, "check", "--user", "ada", "--submit")
 
     assert (checked.exit_code, checked.stderr) == (3, "")

@@ -12,7 +12,7 @@ from tests.check.mistakes import Mistake, one
 from tests.check.test_hub_mistakes import BASE, SCRIPTS, alarms, commands, site
 from tests.check.test_mistakes import assert_found
 from tests.cli.runner import run
-from tests.cli.test_check import CONFIGURATION, NO_SLURM, slurm_of
+from tests.cli.test_check import CONFIGURATION, NO_SLURM, assert_asked_once, slurm_of
 
 __all__ = ["site"]  # the fixture
 
@@ -111,6 +111,11 @@ TRIED = {
         "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers). [extend-fails]",
     ),
 }
+
+
+def test_a_silent_slurm_is_not_asked_for_more_time(tmp_path: Path) -> None:
+    """One round of questions and one why none is answered."""
+    assert_asked_once(tmp_path, 'c.GPUProfilesSpawner.profiles[0]["extend"] = {"by": "1h"}\n')
 
 
 @pytest.mark.slurm

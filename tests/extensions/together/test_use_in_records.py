@@ -28,7 +28,7 @@ def test_a_session_is_kept_as_a_record_with_its_use(start_light_hub: StartHub) -
     hub.start()
     hub.wait("eve", ready=True)
     wait_until(
-        lambda: fetch(visitor, f"{PATH}/eve").json().get("summaries", first)[-1]["at"] > first[-1]["at"],
+        lambda: fetch(visitor, f"{PATH}/eve").json().get("summaries", first)[-1]["ends_at"] > first[-1]["ends_at"],
         hub.log_end,
         seconds=60,
     )  # a summary reaches the second hub

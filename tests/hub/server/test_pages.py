@@ -111,15 +111,6 @@ def test_the_number_of_named_servers_is_limited(light_hub: HubProcess) -> None:
     assert len(liv.look("/hub/home").soup.select("input[name=name]")) == 1
 
 
-def test_a_participant_sees_no_map(light_hub: HubProcess) -> None:
-    """Neither the page nor its documents, nor a link to it."""
-    lou = Visitor(light_hub, "lou")
-    paths = ("gpuspawner/cluster", "api/gpuspawner/cluster", "api/gpuspawner/fleet")
-
-    assert [lou.look(f"/hub/{path}").status for path in paths] == [403, 403, 403]
-    assert lou.look("/hub/home").soup.select('a[href$="/gpuspawner/cluster"]') == []
-
-
 SLOW = """
 - display_name: Held
   slug: held

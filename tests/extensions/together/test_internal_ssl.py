@@ -44,7 +44,7 @@ SILENT = """
   environment: {setup: 'env > "$HOME/environ"; sleep 600'}
   command: [/bin/true]
 """
-STAND_INS = Path(__file__).parents[1] / "standins"
+STAND_INS = Path(__file__).parents[2] / "standins"
 APPLICATIONS = f"""
 - display_name: In a container
   slug: contained

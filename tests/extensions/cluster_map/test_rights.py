@@ -1,0 +1,19 @@
+"""Who does not see the map."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+
+def test_a_participant_sees_no_map(light_hub: HubProcess) -> None:
+    """Neither the page nor its documents, nor a link to it."""
+    lou = Visitor(light_hub, "lou")
+    paths = ("gpuspawner/cluster", "api/gpuspawner/cluster")
+
+    assert [lou.look(f"/hub/{path}").status for path in paths] == [403, 403]
+    assert lou.look("/hub/home").soup.select('a[href$="/gpuspawner/cluster"]') == []
