@@ -1,7 +1,8 @@
-"""What batchspawner's and wrapspawner's settings do here, and which settings of a hub have no effect. Pure.
+"""What batchspawner's and wrapspawner's settings do here, and which settings of a hub have no effect.
 
 Our spawners are subclasses of theirs, so traitlets accepts all of their settings silently. Those that have no effect
-are logged when the hub starts, and listed by ``gpuspawner check``. The migration guide has the same tables.
+are logged when the hub starts, and listed by ``gpuspawner check``. They stand in ``inherited_settings.yaml``, from
+which the reference has its tables.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
+import yaml
 from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
@@ -48,143 +51,21 @@ class InheritedSetting:
     """A sentence for an admin who has set it: what to do instead; empty for a setting that is kept."""
 
 
-def _template(name: str, remark: str, instead: str) -> InheritedSetting:
-    return InheritedSetting(name, "in a template: as it is", remark, Effect.TEMPLATE, instead)
-
-
-def _none(name: str, remark: str, instead: str) -> InheritedSetting:
-    return InheritedSetting(name, "no effect", remark, Effect.NONE, instead)
-
-
-_STATES = "Remove it: all of Slurm's states are handled by one built-in table."
-_FORM = "Remove it, or set c.GPUProfilesSpawner.options_form to a form of your own."
-
-BATCHSPAWNER = (
-    InheritedSetting(
-        "req_partition", "`slurm.partition`", "as a setting it is the site's default, in a profile it is the profile's"
-    ),
-    InheritedSetting("req_nprocs", "`slurm.cpus`", "becomes `--cpus-per-task`"),
-    InheritedSetting("req_memory", "`slurm.memory`", "MiB, or with a unit: `32000`, `32G`"),
-    InheritedSetting("req_runtime", "`slurm.time`", "Slurm's forms; a bare number counts minutes"),
-    InheritedSetting(
-        "req_gres",
-        "`slurm.gpus`, `slurm.gpu_type`, `slurm.shards`",
-        "`gpu:a100:2` becomes two fields; other generic resources are passed on",
-    ),
-    InheritedSetting("req_ngpus", "`slurm.gpus`", "batchspawner's Slurm template did not use it; now it asks for GPUs"),
-    InheritedSetting("req_account", "`slurm.account`"),
-    InheritedSetting("req_qos", "`slurm.qos`"),
-    InheritedSetting("req_reservation", "`slurm.reservation`", "may be a pattern or a table by date"),
-    InheritedSetting("req_options", "`slurm.extra`", "sbatch options; a profile's follow the site's"),
-    InheritedSetting(
-        "req_prologue", "`environment.setup`, or as it is", "shell lines before the server; in a template: `{prologue}`"
-    ),
-    InheritedSetting("req_epilogue", "as it is", "runs whatever the server's end was; in a template: `{epilogue}`"),
-    InheritedSetting("req_homedir", "as it is", "left out: the account's home"),
-    _none(
-        "req_username",
-        "the account is the user's own; in a template `{username}` is its name",
-        "Remove it: a job belongs to the account that exec_prefix names.",
-    ),
-    _none(
-        "req_keepvars",
-        "the job gets the hub's variables for a server and no others: `--export=ALL` of an environment created for the "
-        "job; in "
-        "a template `{keepvars}` lists them",
-        "Set c.Spawner.environment, or c.Spawner.env_keep for variables of the hub's own.",
-    ),
-    _template(
-        "req_keepvars_extra",
-        "more names in `{keepvars}`; without a template see `req_keepvars`",
-        "Set c.Spawner.environment, or c.Spawner.env_keep for variables of the hub's own.",
-    ),
-    _template(
-        "req_srun",
-        "without one the server runs in the batch step itself",
-        "Remove it: the server runs in the batch step, where the launcher binds it.",
-    ),
-    _template(
-        "req_queue",
-        "Slurm's word is partition",
-        "Set c.GPUSlurmSpawner.req_partition.",
-    ),
-    _template(
-        "req_host",
-        "the hub's `SLURM_CONF` says where slurmctld is",
-        "Remove it: the hub's SLURM_CONF says where slurmctld is.",
-    ),
-    InheritedSetting(
-        "req_cluster",
-        "as it is, or `slurm.cluster`",
-        "as a setting it is `--clusters` of every command; in a profile it names one of `clusters`",
-    ),
-    InheritedSetting(
-        "exec_prefix",
-        "as it is",
-        "words, never a shell; for what is run as the user alone: `sbatch`, `scancel`, the end of a log",
-    ),
-    InheritedSetting("batch_script", "as it is, see below", "empty by default: the script is made from typed fields"),
-    InheritedSetting("ip", "as it is", "`0.0.0.0`"),
-    InheritedSetting(
-        "start_timeout",
-        "as it is, or in a profile",
-        "300 s by default, from the allocation on; the queue has its own `queue_timeout`",
-    ),
-    *(
-        _none(
-            name,
-            "the commands are fixed; their folder is `slurm_bin_dir`",
-            "The commands are fixed; set c.GPUSlurmSpawner.slurm_bin_dir to the folder of another Slurm's commands.",
+def _settings_of(package: str) -> tuple[InheritedSetting, ...]:
+    return tuple(
+        InheritedSetting(
+            name, row["now"], row.get("remark", ""), Effect(row.get("effect", "kept")), row.get("instead", "")
         )
-        for name in ("batch_submit_cmd", "batch_query_cmd", "batch_cancel_cmd")
-    ),
-    _none(
-        "batchspawner_singleuser_cmd",
-        "the launcher in the script does its work, and nothing of batchspawner is needed on the nodes",
-        "Remove it; the server's own command is c.Spawner.cmd.",
-    ),
-    *(
-        _none(name, "[one table](states.md) for all states", _STATES)
-        for name in ("state_pending_re", "state_running_re", "state_unknown_re")
-    ),
-    *(
-        _none(
-            name,
-            "the node is the one that Slurm names",
-            "Remove it: the server's address is the one that Slurm has for its node.",
-        )
-        for name in ("state_exechost_re", "state_exechost_exp")
-    ),
-    _none(
-        "daemon_resolver",
-        "`MultiSlurmSpawner`'s; the server's address is the one that Slurm has for its node",
-        "Remove it: the server's address is the one that Slurm has for its node (NodeAddr of slurm.conf).",
-    ),
-    _none(
-        "startup_poll_interval",
-        "one `squeue` for all servers, not one for each",
-        "Remove it: one squeue for all servers runs every few seconds while one is being started.",
-    ),
-)
+        for row in _TABLES[package]
+        for name in row["names"]
+    )
+
+
+_TABLES: dict[str, list[dict[str, Any]]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_bytes())
+BATCHSPAWNER = _settings_of("batchspawner")
 """All settings of batchspawner's Slurm spawners."""
-
-WRAPSPAWNER = (
-    InheritedSetting("profiles", "as it is", "tuples of four, pairs, and dicts, mixed"),
-    *(
-        _none(name, "the form is ours; `options_form` may replace it", _FORM)
-        for name in ("form_template", "first_template", "input_template")
-    ),
-    *(
-        _none(
-            name,
-            "the profile says which spawner starts the server",
-            "Remove it: each profile says which spawner starts its server, and its traits.",
-        )
-        for name in ("child_class", "child_config")
-    ),
-)
+WRAPSPAWNER = _settings_of("wrapspawner")
 """All settings of wrapspawner's ProfilesSpawner."""
-
 _BY_NAME = {setting.name: setting for setting in (*BATCHSPAWNER, *WRAPSPAWNER)}
 
 
