@@ -31,10 +31,14 @@ class GPUSpawnerError(Exception):
     reason = "gpuspawner_error"
     usual_for_user: ClassVar[str] = "The hub could not start the server."
     """What a participant reads where an error has no sentence of its own."""
+    where: str = ""
+    """The file and line, field or setting at fault, with which ``message`` begins; empty where there is none."""
 
     def __init__(self, message: str, *, hint: str = "", for_user: str = "") -> None:
         super().__init__(message)
         self.message = message
+        self.fault = message
+        """The message without ``where``."""
         self.hint = hint
         self.for_user = for_user or self.usual_for_user or message
 
@@ -57,6 +61,7 @@ class ConfigError(GPUSpawnerError):
     def __init__(self, message: str, *, where: str = "", hint: str = "", for_user: str = "") -> None:
         super().__init__(f"{where}: {message}" if where else message, hint=hint, for_user=for_user)
         self.where = where
+        self.fault = message
 
 
 class RefusalKind(str, Enum):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.batch.job import SETTINGS
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.files import Document, read_document, shown_name
 from jupyterhub_gpuspawner.profiles.option import ProfileOption
@@ -87,6 +87,10 @@ class Code:
     def error(self, where: str, text: str, fix: str = "") -> Finding:
         """A finding because of which starts will fail."""
         return Finding(Severity.ERROR, self.name, where, text, fix)
+
+    def of(self, error: GPUSpawnerError) -> Finding:
+        """The finding for an error, at the place that it names."""
+        return self.error(error.where, error.fault, error.hint)
 
 
 # What every check is given: the configuration, the profiles with all requests that they allow, and Slurm's answer.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import grp
 from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import is_old_launcher
 from jupyterhub_gpuspawner.site import configuration
+from jupyterhub_gpuspawner.site.people import is_unix_group
 
 # Addresses, and the people who may sign in.
 
@@ -99,21 +99,13 @@ def _groups(context: Context, authenticator: type[PAMAuthenticator]) -> Iterator
             continue
         value = configured_value(setting.value)
         for name in sorted(map(str, value)) if isinstance(value, (set, list, tuple)) else ():
-            if not _exists(name):
+            if not is_unix_group(name):
                 does = "may sign in by it" if setting.name == "allowed_groups" else "is an admin by it"
                 yield NO_GROUP.warning(
                     setting.where,
                     f"this machine has no group {name}, so nobody {does}.",
                     "Write the group's name as `getent group` prints it.",
                 )
-
-
-def _exists(group: str) -> bool:
-    try:
-        grp.getgrnam(group)
-    except KeyError:
-        return False
-    return True
 
 
 # What servers get of settings that every spawner of JupyterHub has.

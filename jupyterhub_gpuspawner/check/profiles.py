@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, na
 from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
 from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of, length_of, partitions_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.profile import Profile, slurm_values
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources, options_in_line
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
@@ -367,21 +367,11 @@ def _of_times(profile: Profile, context: Context) -> Iterator[Finding]:
     if first is not None and last is not None and last < first:
         text = f"the profile is offered from {day(first)} until {day(last)}, which is never."
         yield NEVER.error(context.location(profile, "allow", "until"), text, "Correct one of the dates.")
-    for field, seconds in _time_limits(profile):
+    for field, seconds in slurm_values(profile, "time"):
         if isinstance(seconds, int) and 60 <= seconds < LEAST:
             hours = seconds // 60
             text = f"the time limit is {duration(seconds)}; did you mean {hours} h?"
             yield SHORT.warning(context.location(profile, *field), text, f"Write {hours}:00:00 for hours.")
-
-
-def _time_limits(profile: Profile) -> Iterator[tuple[tuple[str, ...], int | str | None]]:
-    """Each time limit of a profile and its options, with its field; of a range the largest."""
-    yield ("slurm", "time"), profile.slurm.time
-    for name, option in profile.profile_options.items():
-        for key, choice in option.choices.items():
-            yield ("profile_options", name, "choices", key, "slurm", "time"), choice.slurm.time
-        if option.range is not None and option.range.sets == "slurm.time":
-            yield ("profile_options", name, "range", "max"), option.range.override(option.range.max).slurm.time
 
 
 def _day(moment: date | None) -> date | None:

@@ -273,11 +273,10 @@ async def check_requests(context: Context) -> AsyncIterator[Finding]:
 async def check_files(context: Context) -> AsyncIterator[Finding]:
     """Look at the files of profiles, and at the profiles whose servers are no jobs."""
     for error in context.spawner.profile_errors() if context.has_profiles else ():
-        text = error.message.removeprefix(f"{error.where}: ")
         if isinstance(error, SlugTaken):
-            yield SLUG_USED_TWICE.error(error.where, text, "Give this profile a slug of its own.")
+            yield SLUG_USED_TWICE.error(error.where, error.fault, "Give this profile a slug of its own.")
         else:
-            yield FILE.error(error.where, text, error.hint)
+            yield FILE.of(error)
     for profile in context.profiles:
         for finding in _findings_of(profile, context) if profile.kind != "slurm" else ():
             yield finding
@@ -292,8 +291,7 @@ def _findings_of(profile: Profile, context: Context) -> Iterator[Finding]:
 
 def _of_profile(profile: Profile, context: Context) -> Iterator[Finding]:
     for doubt in doubts_of(profile):
-        _, field, text = doubt.split(": ", 2)
-        yield DOUBT.warning(context.location(profile, *field.split(".")), text, f"Give at least {LEAST_MEMORY}M.")
+        yield DOUBT.warning(context.location(profile, *doubt.path), doubt.text, f"Give at least {LEAST_MEMORY}M.")
     if is_over(profile, context):
         return
     yield from _of_scripts(profile, context)

@@ -202,15 +202,10 @@ async def findings(context: Context, checks: Sequence[Check] | None = None) -> t
 def _unfinished(check: Check, error: Exception) -> Finding:
     """The finding for a check that ended with an error."""
     if isinstance(error, GPUSpawnerError):
-        return _of_error(INCOMPLETE, error)
+        return INCOMPLETE.of(error)
     line = traceback.extract_tb(error.__traceback__)[-1].lineno
     text = f"{type(error).__name__} in {check.__module__} (line {line}): {error}"
     return INCOMPLETE.error("check", text, "Please report this line to the project.")
-
-
-def _of_error(code: Code, error: GPUSpawnerError) -> Finding:
-    where = error.where if isinstance(error, ConfigError) else ""
-    return code.error(where, error.message.removeprefix(f"{where}: "), error.hint)
 
 
 def _without_repetition(findings: Iterable[Finding], prefix_at: str) -> Iterator[Finding]:
@@ -239,7 +234,7 @@ def fatal(error: GPUSpawnerError, path: Path) -> tuple[Finding, ...]:
             return (_unconfigured(path, text),)
         config = read_config(path)
     except ConfigError as fault:
-        return (_of_error(CONFIGURATION, fault),)
+        return (CONFIGURATION.of(fault),)
     is_set = "spawner_class" in config.JupyterHub
     try:
         spawner_class = spawner_class_of(config)
@@ -257,7 +252,7 @@ def fatal(error: GPUSpawnerError, path: Path) -> tuple[Finding, ...]:
         last = (_unconfigured(path, text),)
     elif not is_set:
         misspelt = (settings.default_spawner(), *misspelt)
-    return (*misspelt, *(_of_error(CONFIGURATION, problem) for problem in unique.values()), *last)
+    return (*misspelt, *(CONFIGURATION.of(problem) for problem in unique.values()), *last)
 
 
 def _unconfigured(path: Path, text: str) -> Finding:

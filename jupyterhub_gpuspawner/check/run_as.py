@@ -264,7 +264,7 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
             stdin = "" if name == "sbatch" else probe.stdin
             answer = await slurm.run(*probe.command, prefix=prefix, environment=environment, stdin=stdin)
     except ConfigError as error:
-        return error.message.removeprefix(f"{PREFIX}: "), error.hint
+        return (error.fault if error.where == PREFIX else error.message), error.hint
     except LoginNodeUnreachable:  # one finding for all commands
         raise
     except SlurmUnavailable as error:  # time-out, or the command is missing
@@ -275,7 +275,7 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
         return None
     failed = failure(name, answer.stderr)
     if failed is not None:
-        return failed.message.removeprefix(f"{PREFIX}: "), failed.hint
+        return failed.fault, failed.hint
     return (
         f"{name} does not answer as it should: {last_line(answer.stderr or answer.stdout)}.",
         "Run the command by hand as the hub's account, and compare the script with that of this version, which "

@@ -174,8 +174,7 @@ def default_spawner() -> Finding:
 
 
 def _invalid(error: ConfigError) -> Finding:
-    where = error.where or configuration.CONFIG_FILE
-    return INVALID.error(where, error.message.removeprefix(f"{where}: "), error.hint)
+    return INVALID.error(error.where or configuration.CONFIG_FILE, error.fault, error.hint)
 
 
 def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:

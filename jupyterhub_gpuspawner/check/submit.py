@@ -573,8 +573,8 @@ def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> It
     if followed.not_cancelled:
         yield NOT_CANCELLED.error(where, f"job {followed.job_id} could not be cancelled: {followed.not_cancelled}")
     if (refused := followed.refused) is not None:
-        of_prefix = isinstance(refused, ConfigError) and refused.where == PREFIX
-        why = refused.message.removeprefix(f"{PREFIX}: ")
+        of_prefix = refused.where == PREFIX
+        why = refused.fault if of_prefix else refused.message
         yield REFUSED.error(prefix_at if of_prefix else where, f"the job was not submitted: {why}", refused.hint)
         return
     if followed.first is not None:

@@ -73,8 +73,9 @@ async def _answer(
     except SubmitRejected as error:
         return REFUSED.error(where, error.message, error.hint)
     except ConfigError as error:
-        where = context.setting(PREFIX) if error.where == PREFIX else where
-        return FAILED.error(where, error.message.removeprefix(f"{PREFIX}: "), error.hint)
+        if error.where == PREFIX:
+            return FAILED.error(context.setting(PREFIX), error.fault, error.hint)
+        return FAILED.error(where, error.message, error.hint)
     except GPUSpawnerError as error:
         return UNTRIED.warning(where, error.message, error.hint)
     now = context.now.timestamp()

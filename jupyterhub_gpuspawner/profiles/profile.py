@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -211,21 +211,37 @@ LEAST_MEMORY = 512
 """MiB below which a profile's memory is almost surely meant in other units: a notebook server alone takes a third."""
 
 
-def doubts_of(profile: Profile) -> tuple[str, ...]:
-    """Values of a profile that are valid and almost surely mistakes, each in a sentence for its author.
+class Doubt(NamedTuple):
+    """A value of a profile that is valid and almost surely a mistake."""
+
+    slug: str
+    path: tuple[str, ...]
+    """The field's keys in the profile."""
+    text: str
+    """For the profile's author."""
+
+    def __str__(self) -> str:
+        return f"profile {self.slug}: {'.'.join(self.path)}: {self.text}"
+
+
+def slurm_values(profile: Profile, field: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each value of a field of ``slurm`` in a profile and its options, with its keys; of a range the largest."""
+    yield ("slurm", field), getattr(profile.slurm, field)
+    for name, option in profile.profile_options.items():
+        for key, choice in option.choices.items():
+            yield ("profile_options", name, "choices", key, "slurm", field), getattr(choice.slurm, field)
+        if option.range is not None and option.range.sets == f"slurm.{field}":
+            largest = option.range.override(option.range.max)
+            yield ("profile_options", name, "range", "max"), getattr(largest.slurm, field)
+
+
+def doubts_of(profile: Profile) -> tuple[Doubt, ...]:
+    """Values of a profile that are valid and almost surely mistakes.
 
     Whether the author wrote a unit is not known here.
     """
-    memories = {"slurm.memory": profile.slurm.memory}
-    for name, option in profile.profile_options.items():
-        path = f"profile_options.{name}"
-        memories |= {
-            f"{path}.choices.{key}.slurm.memory": choice.slurm.memory for key, choice in option.choices.items()
-        }
-        if option.range is not None and option.range.sets == "slurm.memory":
-            memories[f"{path}.range.max"] = option.range.override(option.range.max).slurm.memory
     return tuple(
-        f"profile {profile.slug}: {field}: {memory(mib)} is less than a notebook server needs; did you mean {mib}G?"
-        for field, mib in memories.items()
+        Doubt(profile.slug, path, f"{memory(mib)} is less than a notebook server needs; did you mean {mib}G?")
+        for path, mib in slurm_values(profile, "memory")
         if mib is not None and 0 < mib < LEAST_MEMORY
     )

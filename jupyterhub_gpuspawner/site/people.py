@@ -47,7 +47,7 @@ def people_of(config: Config) -> People:
     try:
         stored, unread = read_database(config, _people) or People(), ""
     except ConfigError as error:
-        stored, unread = People(), error.message.removeprefix(f"{error.where}: ").removesuffix(".")
+        stored, unread = People(), error.fault.removesuffix(".")
     merged = {name: groups.get(name, frozenset()) | stored.groups.get(name, frozenset()) for name in groups}
     return People({**stored.groups, **merged}, frozenset(users) | stored.users, at_sign_in, unread)
 

@@ -314,6 +314,15 @@ MISTAKES: dict[str, Mistake] = {
         "warn  profile g: slurm.memory: 500 MiB is less than a notebook server needs; did you mean 500G? Give at "
         "least 512M. [value-doubtful]",
     ),
+    "little memory in a choice whose name has a colon and a dot": Mistake(
+        "",
+        "warn  profile a (a.yaml:7): profile_options.size.choices.small: 8.5.slurm.memory: 24 MiB is less than a "
+        "notebook server needs; did you mean 24G? Give at least 512M. [value-doubtful]",
+        files={
+            "profiles/a.yaml": "- display_name: A\n  slurm: {partition: gpu}\n  profile_options:\n    size:\n"
+            "      choices:\n        'small: 8.5':\n          slurm: {memory: 24}\n        large: {}\n"
+        },
+    ),
     "a template without the server": Mistake(
         one('"partition": "gpu"'),
         "WRONG profile g: batch_script: the template has no {cmd} outside of its comments. Put {cmd} on the line where "

@@ -112,7 +112,7 @@ async def check_courses(context: Context) -> AsyncIterator[Finding]:
                 context.location(profile, "courses"), text, f"Courses are: {', '.join(slugs) or 'none'}."
             )
     for fault in (file.fault for file in files if file.fault is not None):
-        yield FILE.error(fault.where, fault.message.removeprefix(f"{fault.where}: "), fault.hint)
+        yield FILE.of(fault)
     valid = [file for file in files if file.fault is None]
     every = {**context.others, context.cluster: context.snapshot}
     snapshots = {name: snapshot for name, snapshot in every.items() if snapshot is not None}

@@ -97,7 +97,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
         now=time.time(),
         silence=silence_of(site, snapshots, time.time()),
         faults=[str(error) for error in spawner.profile_errors()] if for_admin else (),
-        doubts=[doubt for profile in profiles for doubt in doubts_of(profile)] if for_admin else (),
+        doubts=[str(doubt) for profile in profiles for doubt in doubts_of(profile)] if for_admin else (),
     )
 
 
