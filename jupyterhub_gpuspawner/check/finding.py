@@ -9,6 +9,7 @@ from datetime import datetime, time
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from jupyterhub_gpuspawner.batch.job import SETTINGS
@@ -317,6 +318,14 @@ Check = Callable[[Context], AsyncIterator[Finding]]
 
 Its findings are in an order that does not change between runs. Raises SlurmUnavailable if Slurm does not answer.
 """
+
+
+def checks_in(module: ModuleType) -> tuple[Check, ...]:
+    """Each function of the module whose name begins with ``check_``, in the order in which they stand there."""
+    own = (value for name, value in vars(module).items() if name.startswith("check_"))
+    return tuple(check for check in own if check.__module__ == module.__name__)
+
+
 NAME_NO_CLUSTER: set[Check] = set()
 """Checks that are declared by :func:`names_no_cluster`."""
 

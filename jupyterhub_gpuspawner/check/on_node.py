@@ -29,16 +29,12 @@ def say(fact: str, **values: object) -> None:
 def ask_hub(url: str) -> dict[str, object]:
     """What answers at the hub's API, as the launcher would reach it: without a proxy."""
     parts = urlsplit(url)
-    secure = parts.scheme == "https"
-    connection: http.client.HTTPConnection
-    if secure:
+    host = parts.hostname or ""
+    connection = http.client.HTTPConnection(host, parts.port or 80, timeout=SECONDS)
+    if parts.scheme == "https":
         # a private CA is the launcher's concern; here it is whether there is a way
         context = ssl._create_unverified_context()  # noqa: S323, SLF001 - nothing secret is sent
-        connection = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port or 443, timeout=SECONDS, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=SECONDS)
+        connection = http.client.HTTPSConnection(host, parts.port or 443, timeout=SECONDS, context=context)
     try:
         connection.request("GET", parts.path.rstrip("/") + "/")
         answer = connection.getresponse()

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from jupyterhub.app import JupyterHub
@@ -38,6 +37,7 @@ from jupyterhub_gpuspawner.check.finding import (
     Finding,
     Options,
     Severity,
+    checks_in,
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extension import load_each
@@ -50,18 +50,9 @@ from jupyterhub_gpuspawner.site.configuration import Site, read_config, refusal,
 from jupyterhub_gpuspawner.site.database import is_readable
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 
-
-def _checks_in(*modules: ModuleType) -> tuple[Check, ...]:
-    return tuple(
-        value
-        for module in modules
-        for name, value in vars(module).items()
-        if name.startswith("check_") and value.__module__ == module.__name__
-    )
-
-
-CHECKS = _checks_in(clusters, requests, profiles, trials, settings, hub, slurm, machine, run_as, submit)
-"""Each function of these modules whose name begins with ``check_``, in the order of their findings."""
+MODULES = (clusters, requests, profiles, trials, settings, hub, slurm, machine, run_as, submit)
+CHECKS = tuple(check for module in MODULES for check in checks_in(module))
+"""In the order of their findings."""
 EXTENSION = Code("extension", "An extension cannot be used, so the hub leaves it out.")
 
 
@@ -69,13 +60,14 @@ def checks_of(spawner: object) -> tuple[Check, ...]:
     """All checks for a hub with this spawner: ours, and those of its extensions."""
     extensions = chosen(getattr(spawner, "extensions", None))
     faults = list(extensions.faults)
-    modules = [module for _, module in load_each(extensions, lambda extension: extension.checks, faults.append)]
+    loaded = load_each(extensions, lambda extension: extension.checks, faults.append)
+    brought = [check for _, module in loaded for check in checks_in(module)]
 
     async def check_extensions(_context: Context) -> AsyncIterator[Finding]:
         for fault in faults:
             yield EXTENSION.error("c.GPUProfilesSpawner.extensions", str(fault), "")
 
-    return (*CHECKS, *_checks_in(*modules), check_extensions)
+    return (*CHECKS, *brought, check_extensions)
 
 
 CONFIGURATION = Code("configuration", "The hub would not start with this configuration. Nothing else is checked.")

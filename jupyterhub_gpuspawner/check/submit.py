@@ -375,6 +375,23 @@ async def answers_with(word: str, host: str, port: int) -> str:
 # What a job's log says about its node.
 
 
+_MISSING = {
+    "command": (
+        COMMAND,
+        "there is no command {what} on {node} after the profile's environment is set up.",
+        "Install it, give its full path in c.Spawner.cmd, or load a module that has it.",
+    ),
+    "runtime": (CONTAINER, "{node} has no container runtime {what}.", "Install it there."),
+    "image": (CONTAINER, "{node} has no image {what}.", "Install it there."),
+    "nbgitpuller": (
+        NO_NBGITPULLER,
+        "{node} has no nbgitpuller in the profile's environment, so nobody gets the course's materials.",
+        "Install it there, beside JupyterLab.",
+    ),
+}
+"""By fact, what is said of something that a profile needs and the node lacks."""
+
+
 @dataclass
 class JobLog:
     """The lines of a job's log, as far as it got. The user's job writes it, so its values are of any type."""
@@ -384,7 +401,7 @@ class JobLog:
     shells: dict[str, bool] = field(default_factory=dict)
     """Profiles for which a shell was started, and whether it came to the profile's first line."""
     missing: list[tuple[str, str, str]] = field(default_factory=list)
-    """What profiles lack on the node: ``command``, ``runtime``, ``image`` or ``nbgitpuller``; the profile; its name."""
+    """What profiles lack on the node: a key of :data:`_MISSING`, the profile, and its name."""
     failed: dict[str, str] = field(default_factory=dict)
     """Profiles whose environment could not be set up, and why."""
     placement: list[str] = field(default_factory=list)
@@ -425,7 +442,7 @@ def parse_log(text: str) -> JobLog:
             log.shells[str(values.get("slug"))] = False
         elif fact == "setup" and log.shells.get(str(values.get("slug")), True):
             log.failed[str(values.get("slug"))] = message
-        elif fact in ("command", "runtime", "image", "nbgitpuller") and values.get("found") is not True:
+        elif fact in _MISSING and values.get("found") is not True:
             log.missing.append((fact, str(values.get("slug")), str(values.get("what"))))
     return log
 
@@ -699,18 +716,8 @@ def _of_environments(log: JobLog, node: str) -> Iterator[Finding]:
         text = f"its environment cannot be set up on {node}: {message or 'one of its lines failed'}."
         yield SETUP.error(f"profile {slug}", text, "See `environment` in the profile.")
     for fact, slug, what in log.missing:
-        if fact == "command":
-            yield COMMAND.error(
-                f"profile {slug}",
-                f"there is no command {what} on {node} after the profile's environment is set up.",
-                "Install it, give its full path in c.Spawner.cmd, or load a module that has it.",
-            )
-        elif fact == "nbgitpuller":
-            text = f"{node} has no nbgitpuller in the profile's environment, so nobody gets the course's materials."
-            yield NO_NBGITPULLER.error(f"profile {slug}", text, "Install it there, beside JupyterLab.")
-        else:
-            kind = "container runtime" if fact == "runtime" else "image"
-            yield CONTAINER.error(f"profile {slug}", f"{node} has no {kind} {what}.", "Install it there.")
+        code, text, fix = _MISSING[fact]
+        yield code.error(f"profile {slug}", text.format(node=node, what=what), fix)
     variables = log.facts.get("environment")
     if variables is not None and variables.get("arrived") is not True:
         yield VARIABLES.error(

@@ -6,10 +6,10 @@ import inspect
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from types import ModuleType
 
 import click
 
+from jupyterhub_gpuspawner.check.finding import checks_in
 from jupyterhub_gpuspawner.cli.options import printable
 from jupyterhub_gpuspawner.extension import Extension, installed
 from jupyterhub_gpuspawner.hub.extensions import HubExtension
@@ -67,7 +67,7 @@ def added_by(extension: Extension) -> Added:
     if extension.profile_fields:
         adds["fields of a profile"] = [field.name for field in extension.load(extension.profile_fields)]
     if extension.checks:
-        adds["checks"] = sorted(_checks(extension.load(extension.checks)))
+        adds["checks"] = sorted(check.__name__ for check in checks_in(extension.load(extension.checks)))
     if extension.launcher:
         adds["modules on the node"] = [name.rpartition(".")[2] for name in extension.load(extension.launcher).modules]
     if extension.hub:
@@ -79,12 +79,6 @@ def added_by(extension: Extension) -> Added:
         extension.package,
         {kind: names for kind, names in adds.items() if names},
     )
-
-
-def _checks(module: ModuleType) -> Iterator[str]:
-    for name, value in vars(module).items():
-        if name.startswith("check_") and value.__module__ == module.__name__:
-            yield name
 
 
 def _in_a_hub(hub: HubExtension, *, settings: list[str]) -> dict[str, list[str]]:
