@@ -12,7 +12,6 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.batch.shell import in_container
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.applications.fields import APP, KINDS, OPEN_PORT, SOCKET_FOLDER, Application
-from jupyterhub_gpuspawner.extensions.lab.carried import CARRIED
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -133,12 +132,11 @@ def test_what_is_known_of_applications_is_valid() -> None:
         assert (app.kind, app.auth, f'"{app.icon}":' in icons) == (kind, "hub", True)
 
 
-def test_an_application_shows_its_name_and_gets_no_companion_of_jupyterlab() -> None:
+def test_an_application_shows_its_name() -> None:
     """The name is the kind's, the profile's, or the program's."""
     assert APP.of(profile("code-server")) == Application(kind="code-server", **KINDS["code-server"])
     assert Application(command=("/opt/bin/own",), auth="own").title == "own"
     assert Application(name="Mine", command=("/opt/bin/own",), auth="own").title == "Mine"
-    assert CARRIED.use(request("code-server"), {"lab_companion": True}) is None
 
 
 def test_the_sign_in_before_an_application_is_outside_its_container() -> None:
