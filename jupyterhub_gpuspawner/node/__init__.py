@@ -1,1 +1,1 @@
-"""What runs on the compute node, inside the job: standard library only (pynvml if it is there), Python 3.9 or newer."""
+"""What runs on the compute node, inside the job: standard library only, Python 3.9 or newer."""

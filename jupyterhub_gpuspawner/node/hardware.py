@@ -100,7 +100,7 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, 
     try:
         topology = merged(nvml.read(nodes_with_cpus(topology.numa_nodes), topology.devices), topology)
         in_report(topology)
-    except nvml.UnavailableError as error:
+    except (OSError, nvml.NvmlError) as error:
         if topology.gpus:
             problems.append(f"{NO_NVML}: {error}")
             topology = _without_driver(topology, f"{NO_NVML}: {error}")

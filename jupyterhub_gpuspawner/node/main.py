@@ -238,18 +238,6 @@ def _open_standard() -> None:
             os.set_inheritable(number, True)
 
 
-def find_the_users_modules() -> None:
-    """Let pynvml be found among the user's modules, which are searched after Python's own and never replace them.
-
-    The batch script starts the launcher isolated (``-I``), so that no environment variable can keep it from starting.
-    """
-    if sys.flags.isolated:
-        import site
-
-        paths = (*os.environ.get("PYTHONPATH", "").split(os.pathsep), site.getusersitepackages())
-        sys.path += [path for path in paths if os.path.isabs(path)]
-
-
 def main(arguments: Sequence[str]) -> NoReturn:
     """The zipapp's entry: ``--plan FILE|JSON -- COMMAND ARGUMENT…``; exits with 2 for other arguments."""
     _open_standard()
@@ -265,7 +253,6 @@ def main(arguments: Sequence[str]) -> NoReturn:
         child.complain(f"{error}; {USAGE}")
         raise SystemExit(2) from None
     problems = []
-    find_the_users_modules()
     try:
         plan, fault = read_plan(text)
     except Exception as error:  # noqa: BLE001 - it belongs to this one file

@@ -1,14 +1,16 @@
-"""NVML, the library of the NVIDIA driver, through ctypes, with pynvml's names, arguments, results and errors.
+"""NVML, the library of the NVIDIA driver, through ctypes, and what it knows of a node's GPUs.
 
-It stands in for pynvml where a node's Python has none, and in the sampler, where pynvml would take 4 MiB of memory for
-as long as a server runs. Source: NVML API reference, nvml.h of CUDA 13.2.
+Any call may fail: not supported on this model, no permission in this container, a GPU that fell off the bus, a library
+that does not match the driver. A failure leaves one value unknown and is reported in one sentence; "not supported" and
+"not found" are answers, not failures. Source: NVML API reference, nvml.h of CUDA 13.2.
+
+pynvml has all of NVML. Carried in the launcher's archive it would add 0.6 s to each launch, and many nodes have none.
 """
 
 from __future__ import annotations
 
 import ctypes
-import warnings
-from ctypes import byref, c_char, c_char_p, c_double, c_int, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_char, c_char_p, c_int, c_uint, c_ulong, c_ulonglong, c_void_p
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,13 +26,14 @@ from jupyterhub_gpuspawner.placement.topology import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
+    from collections.abc import Mapping, Sequence
+    from typing import Any, ClassVar
 
 
 LIBRARY = "libnvidia-ml.so.1"
-_INSUFFICIENT_SIZE = 7
-"""NVML_ERROR_INSUFFICIENT_SIZE: there are more processes than fit."""
+INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 2, 3, 4, 6
+INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND, GPU_IS_LOST = 7, 13, 15
+"""nvmlReturn_t."""
 PROCESSES = 64
 """Processes on a GPU that are counted in the first call."""
 
@@ -60,15 +63,12 @@ class Memory2(ctypes.Structure):
         ("used", c_ulonglong),
     )
 
-
-class Utilization(ctypes.Structure):
-    """nvmlUtilization_t, in percent."""
-
-    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+    def __init__(self) -> None:
+        super().__init__(version=ctypes.sizeof(self) | 2 << 24)
 
 
 class Process(ctypes.Structure):
-    """nvmlProcessInfo_t of the calls that end in ``_v3``; the memory is called as in pynvml."""
+    """nvmlProcessInfo_t of the calls that end in ``_v3``."""
 
     _fields_ = (
         ("pid", c_uint),
@@ -79,7 +79,7 @@ class Process(ctypes.Structure):
 
 
 class Pci(ctypes.Structure):
-    """nvmlPciInfo_t; the field is called as in pynvml."""
+    """nvmlPciInfo_t."""
 
     _fields_ = (
         ("busIdLegacy", c_char * 16),
@@ -92,91 +92,73 @@ class Pci(ctypes.Structure):
     )
 
 
-class GpmSupport(ctypes.Structure):
-    """nvmlGpmSupport_t; the field is called as in pynvml."""
-
-    _fields_ = (("version", c_uint), ("isSupportedDevice", c_uint))
-
-    def __init__(self) -> None:
-        super().__init__(version=1)
-
-
-class GpmMetric(ctypes.Structure):
-    """nvmlGpmMetric_t; the fields are called as in pynvml."""
-
-    _fields_ = (
-        ("metricId", c_uint),
-        ("nvmlReturn", c_int),
-        ("value", c_double),
-        ("shortName", c_char_p),
-        ("longName", c_char_p),
-        ("unit", c_char_p),
-    )
-
-
-class GpmMetricsGet(ctypes.Structure):
-    """nvmlGpmMetricsGet_t, with more places for metrics than any driver has; the fields are called as in pynvml."""
-
-    _fields_ = (
-        ("version", c_uint),
-        ("numMetrics", c_uint),
-        ("sample1", c_void_p),
-        ("sample2", c_void_p),
-        ("metrics", GpmMetric * 512),
-    )
-
-
-Text = c_char * 96
-
-_HANDLE, _LINK, _OTHER = c_void_p, c_uint, c_void_p
-_ONE_RESULT: dict[str, tuple[str, tuple[Any, ...], Any]] = {
-    "nvmlDeviceGetCount": ("_v2", (), c_uint),
-    "nvmlDeviceGetHandleByIndex": ("_v2", (c_uint,), c_void_p),
-    "nvmlDeviceGetHandleByUUID": ("", (c_char_p,), c_void_p),
-    "nvmlDeviceGetHandleByPciBusId": ("_v2", (c_char_p,), c_void_p),
-    "nvmlSystemGetDriverVersion": ("", (), Text),
-    "nvmlDeviceGetUUID": ("", (_HANDLE,), Text),
-    "nvmlDeviceGetName": ("", (_HANDLE,), Text),
-    "nvmlDeviceGetPciInfo": ("_v3", (_HANDLE,), Pci),
-    "nvmlDeviceGetNumaNodeId": ("", (_HANDLE,), c_uint),
-    "nvmlDeviceGetMinorNumber": ("", (_HANDLE,), c_uint),
-    "nvmlDeviceGetMaxPcieLinkGeneration": ("", (_HANDLE,), c_uint),
-    "nvmlDeviceGetRetiredPagesPendingStatus": ("", (_HANDLE,), c_uint),
-    "nvmlDeviceGetPowerUsage": ("", (_HANDLE,), c_uint),
-    "nvmlDeviceGetTotalEnergyConsumption": ("", (_HANDLE,), c_ulonglong),
-    "nvmlDeviceGetUtilizationRates": ("", (_HANDLE,), Utilization),
-    "nvmlDeviceGetMaxMigDeviceCount": ("", (_HANDLE,), c_uint),
-    "nvmlDeviceGetMigDeviceHandleByIndex": ("", (_HANDLE, c_uint), c_void_p),
-    "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": ("", (_HANDLE,), c_void_p),
-    "nvmlDeviceGetGpuInstanceId": ("", (_HANDLE,), c_uint),
-    "nvmlGpmQueryDeviceSupport": ("", (_HANDLE,), GpmSupport),
-    "nvmlGpmSampleAlloc": ("", (), c_void_p),
-    "nvmlDeviceGetTopologyCommonAncestor": ("", (_HANDLE, _OTHER), c_int),
-    "nvmlDeviceGetNvLinkState": ("", (_HANDLE, _LINK), c_int),
-    "nvmlDeviceGetNvLinkVersion": ("", (_HANDLE, _LINK), c_uint),
-    "nvmlDeviceGetNvLinkRemotePciInfo": ("_v2", (_HANDLE, _LINK), Pci),
-    "nvmlDeviceGetNvLinkRemoteDeviceType": ("", (_HANDLE, _LINK), c_int),
-}
-"""Functions whose last argument takes the result: what the library adds to pynvml's name, the arguments, the result.
-
-The length of a text follows it.
-"""
+HANDLE = c_void_p
+Text, Mask = c_char * 96, c_ulong * 64
+"""A mask of CPUs or NUMA nodes has 4096 bits, more than any kernel counts."""
+_LENGTH, _WORDS, _NODE_SCOPE = c_uint(96), c_uint(64), c_uint(0)
 
 
 class Nvml:
-    """An open NVML: the functions of pynvml that :class:`Driver` and the sampler call."""
+    """An open NVML."""
 
-    NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 2, 3, 4
-    NVML_ERROR_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_GPU_IS_LOST = 6, 13, 15
-    nvmlMemory_v2 = ctypes.sizeof(Memory2) | 2 << 24
+    functions: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "nvmlDeviceGetCount": ("_v2", [c_uint]),
+        "nvmlDeviceGetHandleByIndex": ("_v2", c_uint, [HANDLE]),
+        "nvmlSystemGetDriverVersion": ("", [Text], _LENGTH),
+        "nvmlDeviceGetUUID": ("", HANDLE, [Text], _LENGTH),
+        "nvmlDeviceGetName": ("", HANDLE, [Text], _LENGTH),
+        "nvmlDeviceGetPciInfo": ("_v3", HANDLE, [Pci]),
+        "nvmlDeviceGetMemoryInfo": ("", HANDLE, [Memory]),
+        "nvmlDeviceGetMemoryInfo_v2": ("", HANDLE, [Memory2]),
+        "nvmlDeviceGetNumaNodeId": ("", HANDLE, [c_uint]),
+        "nvmlDeviceGetMemoryAffinity": ("", HANDLE, _WORDS, [Mask], _NODE_SCOPE),
+        "nvmlDeviceGetCpuAffinity": ("", HANDLE, _WORDS, [Mask]),
+        "nvmlDeviceGetMinorNumber": ("", HANDLE, [c_uint]),
+        "nvmlDeviceGetMaxPcieLinkGeneration": ("", HANDLE, [c_uint]),
+        "nvmlDeviceGetRetiredPagesPendingStatus": ("", HANDLE, [c_uint]),
+        "nvmlDeviceGetRemappedRows": ("", HANDLE, [c_uint], [c_uint], [c_uint], [c_uint]),
+        "nvmlDeviceGetMigMode": ("", HANDLE, [c_uint], [c_uint]),
+        "nvmlDeviceGetMaxMigDeviceCount": ("", HANDLE, [c_uint]),
+        "nvmlDeviceGetMigDeviceHandleByIndex": ("", HANDLE, c_uint, [HANDLE]),
+        "nvmlDeviceGetTopologyCommonAncestor": ("", HANDLE, HANDLE, [c_int]),
+        "nvmlDeviceGetNvLinkState": ("", HANDLE, c_uint, [c_int]),
+        "nvmlDeviceGetNvLinkVersion": ("", HANDLE, c_uint, [c_uint]),
+        "nvmlDeviceGetNvLinkRemotePciInfo": ("_v2", HANDLE, c_uint, [Pci]),
+        "nvmlDeviceGetNvLinkRemoteDeviceType": ("", HANDLE, c_uint, [c_int]),
+    }
+    """What the library adds to a function's name, then its arguments: a type is that of an argument of :meth:`call`, a
+    list has the type of a result, and anything else is passed as it is."""
 
     def __init__(self) -> None:
         """Load the library; raises OSError if there is none, NvmlError if the driver does not work."""
         self._library = ctypes.CDLL(LIBRARY)
         try:
-            self._check("nvmlInit_v2")
+            self.check("nvmlInit_v2")
         except NvmlError as error:
             raise NvmlError(f"nvmlInit_v2 failed: {error}", error.value) from None
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """The result of one of :attr:`functions`, or a list of several; raises NvmlError."""
+        suffix, *signature = self.functions[name]
+        given, passed, results = iter(arguments), [], []
+        for kind in signature:
+            if isinstance(kind, list):
+                results.append(kind[0]())
+                passed.append(byref(results[-1]))
+            else:
+                passed.append(kind(_plain(next(given))) if isinstance(kind, type) else kind)
+        self.check(name + suffix, *passed)
+        values = [_value(result) for result in results]
+        return values[0] if len(values) == 1 else values
+
+    def check(self, function: str, *arguments: Any) -> None:
+        """Call it; raises NvmlError, with 13 (function not found) where the library is older than the function."""
+        try:
+            code = int(getattr(self._library, function)(*arguments))
+        except AttributeError:
+            code = FUNCTION_NOT_FOUND
+        if code:
+            raise NvmlError(self._words(code), code)
 
     def _words(self, code: int) -> str:
         """NVML's text for a return code."""
@@ -184,78 +166,34 @@ class Nvml:
             text = self._library.nvmlErrorString
         except AttributeError:
             return f"error {code}"
-        text.restype = ctypes.c_char_p
+        text.restype = c_char_p
         return (text(code) or b"").decode(errors="replace") or f"error {code}"
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """One of the functions with one result."""
-        if name not in _ONE_RESULT:
-            raise AttributeError(name)
-        suffix, kinds, kind_of_result = _ONE_RESULT[name]
-
-        def function(*arguments: Any) -> Any:
-            result = kind_of_result()
-            length = (c_uint(ctypes.sizeof(result)),) if kind_of_result is Text else ()
-            converted = (kind(_plain(argument)) for kind, argument in zip(kinds, arguments))
-            self._check(name + suffix, *converted, byref(result), *length)
-            if kind_of_result is Text:
-                return result.value.decode(errors="replace")
-            return result if isinstance(result, (ctypes.Structure, c_void_p)) else result.value
-
-        return function
-
-    def _check(self, function: str, *arguments: Any) -> None:
-        """Call it; raises NvmlError, with 13 (function not found) where the library is older than the function."""
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """What :meth:`call` returns; None if it fails."""
         try:
-            code = int(getattr(self._library, function)(*arguments))
-        except AttributeError:
-            code = self.NVML_ERROR_FUNCTION_NOT_FOUND
-        if code:
-            raise NvmlError(self._words(code), code)
+            return self.call(function, *arguments)
+        except NvmlError:
+            return None
 
-    def nvmlDeviceGetMemoryInfo(self, device: c_void_p, version: int | None = None) -> Memory | Memory2:
-        memory = Memory() if version is None else Memory2(version=version)
-        self._check(f"nvmlDeviceGetMemoryInfo{'' if version is None else '_v2'}", device, byref(memory))
-        return memory
+    def memory(self, device: Any) -> Any:
+        """The device's memory; None if it is unknown."""
+        # in the second version of this call, used memory excludes what the driver reserves for itself
+        return self.ask("nvmlDeviceGetMemoryInfo_v2", device) or self.ask("nvmlDeviceGetMemoryInfo", device)
 
-    def nvmlDeviceGetMigMode(self, device: c_void_p) -> list[int]:
-        now, pending = c_uint(), c_uint()
-        self._check("nvmlDeviceGetMigMode", device, byref(now), byref(pending))
-        return [now.value, pending.value]
-
-    def nvmlDeviceGetRemappedRows(self, device: c_void_p) -> tuple[int, ...]:
-        numbers = [c_uint() for _ in range(4)]
-        self._check("nvmlDeviceGetRemappedRows", device, *map(byref, numbers))
-        return tuple(number.value for number in numbers)
-
-    def nvmlDeviceGetMemoryAffinity(self, device: c_void_p, words: int, scope: int) -> list[int]:
-        mask = (ctypes.c_ulong * words)()
-        self._check("nvmlDeviceGetMemoryAffinity", device, c_uint(words), mask, c_uint(scope))
-        return list(mask)
-
-    def nvmlDeviceGetCpuAffinity(self, device: c_void_p, words: int) -> list[int]:
-        mask = (ctypes.c_ulong * words)()
-        self._check("nvmlDeviceGetCpuAffinity", device, c_uint(words), mask)
-        return list(mask)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, device: c_void_p) -> list[Any]:
+    def processes(self, device: Any) -> list[Process] | None:
+        """The compute processes of all users on a device; None if they are unknown."""
         room = PROCESSES
         while True:
             count, processes = c_uint(room), (Process * room)()
             try:
-                self._check("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(count), processes)
+                self.check("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(count), processes)
             except NvmlError as error:
-                if error.value != _INSUFFICIENT_SIZE or room > PROCESSES:
-                    raise
+                if error.value != INSUFFICIENT_SIZE or room > PROCESSES:
+                    return None
                 room = int(count.value) + PROCESSES
             else:
                 return list(processes[: count.value])
-
-    def nvmlGpmMigSampleGet(self, device: c_void_p, instance: int, sample: c_void_p) -> None:
-        self._check("nvmlGpmMigSampleGet", device, c_uint(instance), sample)
-
-    def nvmlGpmMetricsGet(self, metrics: GpmMetricsGet) -> None:
-        self._check("nvmlGpmMetricsGet", byref(metrics))
 
 
 def _plain(value: Any) -> Any:
@@ -264,11 +202,13 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, c_void_p) else value
 
 
-# Read the GPUs through NVML, by pynvml (nvidia-ml-py) or, where the node's Python has none, by :class:`Nvml`.
-#
-# Any call may fail: not supported on this model, no permission in this container, a GPU that fell off the bus, a
-# library that does not match the driver. A failure leaves one value unknown and is reported in one sentence; "not
-# supported" and "not found" are answers, not failures.
+def _value(result: Any) -> Any:
+    if isinstance(result, Text):
+        return result.value.decode(errors="replace")
+    if isinstance(result, Mask):
+        return list(result)
+    return result if isinstance(result, (ctypes.Structure, c_void_p)) else result.value
+
 
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """nvmlGpuTopologyLevel_t; 0 is the same board, for which nvidia-smi prints PIX."""
@@ -276,54 +216,24 @@ _NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 """nvmlNvlinkVersion_t is an enumeration: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0."""
 _MAX_NVLINKS = 36
 _REMOTE_GPU, _REMOTE_SWITCH = 0, 2
-_NODE_SCOPE = 0
-IDLE_MIB = 1024
-"""An idle GPU uses less memory than this, or less than a fiftieth of its memory if that is more."""
-_MASK_WORDS = 64
-"""64-bit words of a CPU or node mask: 4096, more than any kernel counts."""
-
-
-class UnavailableError(Exception):
-    """NVML cannot be used on this node; the text says why."""
+_ANSWERS = (NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND)
 
 
 def read(nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> NodeTopology:
-    """Every GPU that NVML shows, with MIG devices instead of their GPU; raises :class:`UnavailableError`.
+    """Every GPU that NVML shows, with MIG devices instead of their GPU; raises OSError or NvmlError.
 
     Inside a device cgroup these are only the job's GPUs, numbered from 0; ``devices`` are the PCI bus ids of all GPUs
     of the node. If ``nodes_with_cpus`` is given, a NUMA node near to a GPU counts as the GPU's own only if it is one of
     these.
     """
-    return Driver(_opened(), nodes_with_cpus, devices).topology()
-
-
-def in_use() -> dict[str, str]:
-    """What uses each busy GPU or MIG device, by UUID; raises :class:`UnavailableError`."""
-    return Driver(_opened()).in_use()
-
-
-def _opened() -> Any:
-    """pynvml, or what stands in for it, with an open NVML; raises :class:`UnavailableError`."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import pynvml
-    except Exception:  # noqa: BLE001 - there is none, or a broken one
-        pynvml = None
-    try:
-        if pynvml is None:
-            return Nvml()
-        pynvml.nvmlInit()
-    except Exception as error:
-        raise UnavailableError(str(error)) from error
-    return pynvml
+    return Driver(Nvml(), nodes_with_cpus, devices).topology()
 
 
 class Driver:
-    """One open NVML; every call goes through :meth:`ask`."""
+    """Reads the GPUs; every call goes through :meth:`ask` or :meth:`call`."""
 
-    def __init__(self, pynvml: Any, nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> None:
-        self.nvml = pynvml
+    def __init__(self, nvml: Nvml, nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> None:
+        self.nvml = nvml
         self.nodes = frozenset(nodes_with_cpus)
         self.devices = frozenset(devices)
         self.failures: dict[tuple[str, str], set[int]] = {}
@@ -331,45 +241,32 @@ class Driver:
         """GPUs that do not respond, and NVML's word for it."""
         self.problems: list[str] = []
         self.notes: list[str] = []
-        self.silent = tuple(
-            getattr(pynvml, name)
-            for name in ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NOT_FOUND", "NVML_ERROR_FUNCTION_NOT_FOUND")
-        )
 
     def ask(self, gpu: int | None, function: str, *arguments: Any) -> Any:
         """What the call returns; None if it fails, which is recorded for this GPU."""
         value, error = self.call(function, *arguments)
-        if gpu is not None and getattr(error, "value", None) == self.nvml.NVML_ERROR_GPU_IS_LOST:
+        if gpu is not None and error is not None and error.value == GPU_IS_LOST:
             self.lost[gpu] = str(error)
         else:
             self._record(gpu, function, error)
         return value
 
-    def _record(self, gpu: int | None, function: str, error: Exception | None) -> None:
+    def _record(self, gpu: int | None, function: str, error: NvmlError | None) -> None:
         """Keep that a call has failed, unless its error is an answer."""
-        if error is not None and getattr(error, "value", None) not in self.silent:
+        if error is not None and error.value not in _ANSWERS:
             self.failures.setdefault((function, str(error)), set()).update(() if gpu is None else (gpu,))
 
-    def call(self, function: str, *arguments: Any) -> tuple[Any, Exception | None]:
+    def call(self, function: str, *arguments: Any) -> tuple[Any, NvmlError | None]:
         """What the call returned, and what it raised."""
         try:
-            return getattr(self.nvml, function)(*arguments), None
-        except AttributeError:
-            return None, None
-        except Exception as error:  # noqa: BLE001 - NVMLError, and ctypes' own
+            return self.nvml.call(function, *arguments), None
+        except NvmlError as error:
             return None, error
-
-    def memory(self, device: Any) -> Any:
-        """The device's memory; None if it is unknown."""
-        # In the second version of this call, used memory excludes what the driver reserves for itself.
-        version = getattr(self.nvml, "nvmlMemory_v2", None)
-        memory = None if version is None else self.call("nvmlDeviceGetMemoryInfo", device, version)[0]
-        return memory or self.call("nvmlDeviceGetMemoryInfo", device)[0]
 
     def topology(self) -> NodeTopology:
         """Everything that NVML knows about the GPUs."""
-        driver = _text(self.ask(None, "nvmlSystemGetDriverVersion"))
-        handles = self._handles()
+        driver = self.ask(None, "nvmlSystemGetDriverVersion") or ""
+        handles = self.handles()
         parents = {index: self._gpu(index, handle) for index, handle in handles.items()}
         between = self._links(handles, parents)
         gpus: list[Gpu] = []
@@ -390,44 +287,24 @@ class Driver:
         """What the node's admin should know of a GPU; empty if nothing is known to be wrong."""
         if index in self.lost:
             return self.lost[index]
-        _, _, pending, failed = self.call("nvmlDeviceGetRemappedRows", handle)[0] or (0, 0, 0, 0)
+        _, _, pending, failed = self.nvml.ask("nvmlDeviceGetRemappedRows", handle) or (0, 0, 0, 0)
         if failed:
             return ROW_NOT_REMAPPED
         if pending:  # after correctable errors as well as after uncorrectable ones
             return ROW_TO_REMAP
-        if self.call("nvmlDeviceGetRetiredPagesPendingStatus", handle)[0] == 1:
+        if self.nvml.ask("nvmlDeviceGetRetiredPagesPendingStatus", handle) == 1:
             return PAGE_TO_RETIRE
-        mode = self.call("nvmlDeviceGetMigMode", handle)[0]
+        mode = self.nvml.ask("nvmlDeviceGetMigMode", handle)
         if mode and mode[0] != mode[1]:
             return MIG_ON if mode[1] else MIG_OFF
         return ""
 
-    def in_use(self) -> dict[str, str]:
-        """By processes, which NVML lists for all users; without any, by more memory in use than an idle GPU has."""
-        used: dict[str, str] = {}
-        for index, whole in self._handles().items():
-            for device in self._mig_handles(index, whole) or [whole]:
-                by = self._user(index, device)
-                if by:
-                    used[_text(self.ask(index, "nvmlDeviceGetUUID", device))] = by
-        return used
-
-    def _user(self, index: int, device: Any) -> str:
-        if device is None:
-            return ""
-        count = len(self.ask(index, "nvmlDeviceGetComputeRunningProcesses", device) or ())
-        if count:
-            return f"{count} process{'es' if count > 1 else ''}"
-        memory = self.memory(device)
-        used, total = (0, 0) if memory is None else (int(memory.used) >> 20, int(memory.total) >> 20)
-        return f"{used} MiB of memory" if used > max(IDLE_MIB, total // 50) else ""
-
-    def _handles(self) -> dict[int, Any]:
+    def handles(self) -> dict[int, Any]:
         """A handle for each GPU that this process may see; None for one that does not respond."""
         handles: dict[int, Any] = {}
         for index in range(self.ask(None, "nvmlDeviceGetCount") or 0):
             handle, error = self.call("nvmlDeviceGetHandleByIndex", index)
-            if error is not None and getattr(error, "value", None) == self.nvml.NVML_ERROR_NO_PERMISSION:
+            if error is not None and error.value == NO_PERMISSION:
                 continue
             if error is not None:
                 self.lost[index] = str(error)
@@ -443,12 +320,12 @@ class Driver:
         near = [node for node in nodes if node in self.nodes] if self.nodes else [node for node in nodes if node != own]
         return Gpu(
             index=index,
-            uuid=_text(self.ask(index, "nvmlDeviceGetUUID", handle)),
+            uuid=self.ask(index, "nvmlDeviceGetUUID", handle) or "",
             pci=_pci(self.ask(index, "nvmlDeviceGetPciInfo", handle)),
-            name=_text(self.ask(index, "nvmlDeviceGetName", handle)),
+            name=self.ask(index, "nvmlDeviceGetName", handle) or "",
             memory_mib=None if memory is None else int(memory.total) // 2**20,
             numa_node=near[0] if len(near) == 1 else None,
-            cpus=self._mask(index, "nvmlDeviceGetCpuAffinity", handle, scoped=False),
+            cpus=self._mask(index, "nvmlDeviceGetCpuAffinity", handle),
             minor=_within(1023, self.ask(index, "nvmlDeviceGetMinorNumber", handle)),
             pcie_generation=_within(99, self.ask(index, "nvmlDeviceGetMaxPcieLinkGeneration", handle)) or None,
             numa_affinity=nodes,
@@ -457,19 +334,17 @@ class Driver:
 
     def _whole_memory(self, index: int, handle: Any) -> Any:
         """The memory of a GPU; with MIG its devices count, and a user may not be allowed to ask for the whole."""
-        mode = self.call("nvmlDeviceGetMigMode", handle)[0]
+        mode = self.nvml.ask("nvmlDeviceGetMigMode", handle)
         if mode and mode[0] == 1:
-            return self.call("nvmlDeviceGetMemoryInfo", handle)[0]
+            return self.nvml.ask("nvmlDeviceGetMemoryInfo", handle)
         return self.ask(index, "nvmlDeviceGetMemoryInfo", handle)
 
-    def _mask(self, index: int, function: str, handle: Any, *, scoped: bool = True) -> tuple[int, ...]:
+    def _mask(self, index: int, function: str, handle: Any) -> tuple[int, ...]:
         """Numbers of the bits that are set in a CPU or node mask."""
-        words = self.ask(index, function, handle, _MASK_WORDS, *((_NODE_SCOPE,) if scoped else ()))
-        if words is None:
-            return ()
-        return tuple(64 * w + bit for w, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
+        words = self.ask(index, function, handle) or ()
+        return tuple(64 * w + bit for w, word in enumerate(words) for bit in range(64) if word >> bit & 1)
 
-    def _mig_handles(self, index: int, handle: Any) -> list[Any]:
+    def mig_handles(self, index: int, handle: Any) -> list[Any]:
         """Those of a GPU's MIG devices; all slots are tried, since some may be empty."""
         slots = 0 if handle is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
         devices = (self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", handle, slot) for slot in range(slots))
@@ -481,13 +356,13 @@ class Driver:
         if not mode or mode[0] != 1:
             return []
         devices = []
-        for device in self._mig_handles(parent.index, handle):
-            name = _text(self.ask(parent.index, "nvmlDeviceGetName", device))
+        for device in self.mig_handles(parent.index, handle):
+            name = self.ask(parent.index, "nvmlDeviceGetName", device) or ""
             memory = self.ask(parent.index, "nvmlDeviceGetMemoryInfo", device)
             devices.append(
                 replace(
                     parent,
-                    uuid=_text(self.ask(parent.index, "nvmlDeviceGetUUID", device)),
+                    uuid=self.ask(parent.index, "nvmlDeviceGetUUID", device) or "",
                     name=name or parent.name,
                     memory_mib=None if memory is None else int(memory.total) // 2**20,
                     mig=name.partition("MIG ")[2] or "unknown",
@@ -549,11 +424,9 @@ class Driver:
         active = []
         for link in range(_MAX_NVLINKS if handle is not None and index not in self.lost else 0):
             state, error = self.call("nvmlDeviceGetNvLinkState", handle, link)
-            value = getattr(error, "value", None)
-            if value == self.nvml.NVML_ERROR_INVALID_ARGUMENT:
-                break
-            if error is not None and value not in self.silent:
-                self.failures.setdefault(("nvmlDeviceGetNvLinkState", str(error)), set()).add(index)
+            if error is not None and error.value not in _ANSWERS:
+                if error.value != INVALID_ARGUMENT:
+                    self._record(index, "nvmlDeviceGetNvLinkState", error)
                 break
             if state == 1:
                 active.append(link)
@@ -573,14 +446,9 @@ def _within(high: int, value: Any) -> int | None:
     return value if isinstance(value, int) and 0 <= value <= high else None
 
 
-def _text(value: Any) -> str:
-    """A string from NVML; old versions of pynvml return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
-
-
-def _pci(info: Any) -> str:
+def _pci(info: Pci | None) -> str:
     """The device's name in sysfs, such as ``0000:07:00.0`` for NVML's ``00000000:07:00.0``."""
-    words = _text(getattr(info, "busId", "")).lower().split(":", 1)
+    words = info.busId.decode(errors="replace").lower().split(":", 1) if info is not None else []
     if len(words) != 2:
         return ""
     try:

@@ -1,6 +1,6 @@
 """The launcher as a job runs it, the server that it becomes, and the stand-in NVML.
 
-The stand-in is asked in a process of its own through the real pynvml, and through our own functions.
+The stand-in is asked in a process of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timezone
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,19 +34,16 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
-WITHOUT_PYNVML = "import sys; sys.modules['pynvml'] = None\n"
-"""Code for a process in which pynvml cannot be imported."""
 _ASK = """
 import json, os, sys
 from jupyterhub_gpuspawner.node import nvml
-from jupyterhub_gpuspawner.node.nvml import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import to_document
 for text, nodes, devices in json.load(sys.stdin):
     with open(os.environ["STANDIN_NVML"], "w") as file:
         file.write(text)
     try:
         print(json.dumps(to_document(nvml.read(nodes, devices))), flush=True)
-    except UnavailableError as error:
+    except (OSError, nvml.NvmlError) as error:
         print(json.dumps(str(error)), flush=True)
 """
 
@@ -101,13 +97,10 @@ def nvml_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return nvml.build(tmp_path_factory.mktemp("nvml"))
 
 
-@pytest.fixture(scope="session", params=["pynvml", "without pynvml"])
-def ask_nvml(nvml_folder: Path, request: pytest.FixtureRequest) -> AskNvml:
-    """Our NVML reader over the stand-in: over the real pynvml, and over the functions that stand in for it."""
-    own = request.param != "pynvml"
-    if not own and find_spec("pynvml") is None:
-        pytest.skip("pynvml (nvidia-ml-py) is not installed")
-    return AskNvml(StandinNvml(nvml_folder, nvml_folder), WITHOUT_PYNVML * own + _ASK)
+@pytest.fixture(scope="session")
+def ask_nvml(nvml_folder: Path) -> AskNvml:
+    """Our NVML reader over the stand-in."""
+    return AskNvml(StandinNvml(nvml_folder, nvml_folder), _ASK)
 
 
 @pytest.fixture

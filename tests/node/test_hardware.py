@@ -97,17 +97,6 @@ def test_a_driver_that_hangs_costs_its_own_facts_and_the_deadline(
     assert {gpu.fault for gpu in topology.gpus} == {""}
 
 
-def test_without_pynvml_the_library_is_asked_itself(k80_tree: Path, k80_driver: dict[str, str], tmp_path: Path) -> None:
-    """A Python that has nothing but its standard library sees the same node."""
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "pynvml.py").write_text("raise ImportError\n")
-    path = os.pathsep.join([str(tmp_path / "first"), *sys.path])
-
-    assert read_node({**k80_driver, "PYTHONPATH": path}, root=str(k80_tree)) == read_node(
-        k80_driver, root=str(k80_tree)
-    )
-
-
 def test_a_node_without_gpus_is_no_problem(tmp_path: Path) -> None:
     """If the kernel shows no NVIDIA device, a missing driver is not reported."""
     tree = Tree(tmp_path)

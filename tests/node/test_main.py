@@ -220,7 +220,6 @@ def test_a_job_that_nothing_binds_stays_on_the_cpus_that_slurm_granted(
 
 def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, standin: StandinNvml) -> None:
     """The driver's own names and links, in the report of a job in a device cgroup."""
-    pytest.importorskip("pynvml")
     machine = load(str(MACHINES / "dgx1.json"))
     standin.machine.write_text(describe(machine))
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1,2,3,4,5,6,7", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
@@ -258,7 +257,6 @@ def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
     archive: Path, hub: ReportHub, standin: StandinNvml
 ) -> None:
     """It starts with the GPUs that Slurm granted, and the report says what timed out."""
-    pytest.importorskip("pynvml")
     standin.machine.write_text(describe(load(str(MACHINES / "k80-2socket.json"))) + "fail nvmlDeviceGetUUID hang -1\n")
 
     server = server_document(launch(archive, LaunchPlan(gpus=2, deadline=1), hub.environ | standin.environ | IN_A_JOB))

@@ -1,7 +1,8 @@
-"""NVML, with pynvml and without: every machine as it is, every call failing in every way."""
+"""NVML: every machine as it is, as pynvml reads it, every call failing in every way."""
 
 from __future__ import annotations
 
+from ctypes import c_uint
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,12 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cli import nvidia_smi_matrix
+from jupyterhub_gpuspawner.node.nvml import HANDLE, Nvml
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 from tests.standins.nvml import describe
 
 if TYPE_CHECKING:
-    from tests.node.conftest import AskNvml
+    from tests.node.conftest import AskNvml, StandinNvml
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 TEXTS = Path(__file__).parents[1] / "data" / "topo-m"
@@ -308,3 +310,42 @@ def test_nvml_that_does_not_open_cannot_be_had(ask_nvml: AskNvml, code: int, rea
     [why] = ask_nvml.answers(f"fail nvmlInitWithFlags {code} -1\n")
 
     assert why.rstrip(".").endswith(reason)
+
+
+_OURS = """
+import json, sys
+from jupyterhub_gpuspawner.node.nvml import Nvml
+nvml = Nvml()
+device = nvml.call("nvmlDeviceGetHandleByIndex", 1)
+for name in json.load(sys.stdin):
+    print(json.dumps(str(nvml.ask(name, device))))
+print(json.dumps([nvml.call("nvmlDeviceGetPciInfo", device).busId.decode(), nvml.memory(device).total]))
+"""
+_PYNVML = """
+import json, sys, pynvml
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByIndex(1)
+more = {"nvmlDeviceGetCpuAffinity": (64,), "nvmlDeviceGetMemoryAffinity": (64, 0)}
+for name in json.load(sys.stdin):
+    try:
+        value = getattr(pynvml, name)(device, *more.get(name, ()))
+    except pynvml.NVMLError:
+        value = None
+    print(json.dumps(str(list(value) if name in more or isinstance(value, tuple) else value)))
+total = pynvml.nvmlDeviceGetMemoryInfo(device, pynvml.nvmlMemory_v2).total
+print(json.dumps([pynvml.nvmlDeviceGetPciInfo(device).busId, total]))
+"""
+
+
+def test_a_call_returns_what_pynvml_returns(standin: StandinNvml) -> None:
+    """Of each function that asks a GPU for a number, a text, several numbers or a mask."""
+    pytest.importorskip("pynvml")
+    names = [
+        name
+        for name, (_, *kinds) in Nvml.functions.items()
+        if kinds[0] is HANDLE and HANDLE not in kinds[1:] and c_uint not in kinds[1:] and "Info" not in name
+    ]
+    machine = describe(load(str(MACHINES / "dgx1.json")))
+
+    assert standin.run(_OURS, machine, names) == standin.run(_PYNVML, machine, names)
+    assert len(names) > 10

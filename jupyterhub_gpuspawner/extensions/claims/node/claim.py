@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.placement import choice
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from jupyterhub_gpuspawner.node.nvml import Driver
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
@@ -384,6 +385,23 @@ def ask_driver(say: child.Say) -> None:
     from jupyterhub_gpuspawner.node import nvml
 
     try:
-        say(used=nvml.in_use(), failed="")
-    except nvml.UnavailableError as error:
+        say(used=dict(_used(nvml.Driver(nvml.Nvml()))), failed="")
+    except (OSError, nvml.NvmlError) as error:
         say(used={}, failed=f"NVML is not available: {error}.")
+
+
+IDLE_MIB = 1024
+"""An idle GPU uses less memory than this, or less than a fiftieth of its memory if that is more."""
+
+
+def _used(driver: Driver) -> Iterator[tuple[str, str]]:
+    """The busy devices by UUID, with the processes, which NVML lists for all users, or else memory that is in use."""
+    for index, whole in driver.handles().items():
+        for device in () if whole is None else driver.mig_handles(index, whole) or [whole]:
+            processes, memory = len(driver.nvml.processes(device) or ()), driver.nvml.memory(device)
+            used, total = (0, 0) if memory is None else (memory.used >> 20, memory.total >> 20)
+            uuid = driver.nvml.ask("nvmlDeviceGetUUID", device) or ""
+            if processes:
+                yield uuid, f"{processes} process{'es' if processes > 1 else ''}"
+            elif used > max(IDLE_MIB, total // 50):
+                yield uuid, f"{used} MiB of memory"

@@ -6,18 +6,20 @@ CUDA 13.2.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+from ctypes import byref, c_char_p, c_double, c_int, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.hardware import text_of
-from jupyterhub_gpuspawner.node.nvml import Driver, GpmMetricsGet, Nvml, NvmlError
+from jupyterhub_gpuspawner.node.nvml import HANDLE, Nvml, NvmlError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, ClassVar
 
     from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 
@@ -37,6 +39,64 @@ class GpuReading:
 
 
 UNKNOWN = GpuReading()
+
+
+class Utilization(ctypes.Structure):
+    """nvmlUtilization_t, in percent."""
+
+    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+
+
+class GpmSupport(ctypes.Structure):
+    """nvmlGpmSupport_t."""
+
+    _fields_ = (("version", c_uint), ("isSupportedDevice", c_uint))
+
+    def __init__(self) -> None:
+        super().__init__(version=1)
+
+
+class GpmMetric(ctypes.Structure):
+    """nvmlGpmMetric_t."""
+
+    _fields_ = (
+        ("metricId", c_uint),
+        ("nvmlReturn", c_int),
+        ("value", c_double),
+        ("shortName", c_char_p),
+        ("longName", c_char_p),
+        ("unit", c_char_p),
+    )
+
+
+class GpmMetricsGet(ctypes.Structure):
+    """nvmlGpmMetricsGet_t, with more places for metrics than any driver has."""
+
+    _fields_ = (
+        ("version", c_uint),
+        ("numMetrics", c_uint),
+        ("sample1", c_void_p),
+        ("sample2", c_void_p),
+        ("metrics", GpmMetric * 512),
+    )
+
+
+class UseNvml(Nvml):
+    """NVML with what it measures."""
+
+    functions: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **Nvml.functions,
+        "nvmlDeviceGetHandleByUUID": ("", c_char_p, [HANDLE]),
+        "nvmlDeviceGetHandleByPciBusId": ("_v2", c_char_p, [HANDLE]),
+        "nvmlDeviceGetPowerUsage": ("", HANDLE, [c_uint]),
+        "nvmlDeviceGetTotalEnergyConsumption": ("", HANDLE, [c_ulonglong]),
+        "nvmlDeviceGetUtilizationRates": ("", HANDLE, [Utilization]),
+        "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": ("", HANDLE, [HANDLE]),
+        "nvmlDeviceGetGpuInstanceId": ("", HANDLE, [c_uint]),
+        "nvmlGpmQueryDeviceSupport": ("", HANDLE, [GpmSupport]),
+        "nvmlGpmSampleAlloc": ("", [HANDLE]),
+        "nvmlGpmMigSampleGet": ("", HANDLE, c_uint, HANDLE),
+    }
 
 
 @dataclass(frozen=True)
@@ -62,7 +122,7 @@ class Gpus:
 
         Raises OSError or NvmlError.
         """
-        self._driver = Driver(Nvml())
+        self._nvml = UseNvml()
         self._shared = shared
         self._gpus = list(gpus)
         self._devices: dict[int, Any] = {}
@@ -88,7 +148,7 @@ class Gpus:
         if device is None:
             device = self._devices[number] = self._handle(gpu)
         total, used = self._memory(device)
-        processes: list[Any] | None = self._ask("nvmlDeviceGetComputeRunningProcesses", device)
+        processes = self._nvml.processes(device)
         if self._shared:
             own = None if processes is None else [process for process in processes if _is_own(process.pid)]
             mine = None if own is None or any(process.usedGpuMemory == _UNKNOWN_MEMORY for process in own) else own
@@ -97,11 +157,11 @@ class Gpus:
         process_count = None if processes is None else len(processes)
         if gpu.mig is not None:
             if number not in self._mig:
-                self._mig[number] = MigUtilization(self._driver.nvml, device)
+                self._mig[number] = MigUtilization(self._nvml, device)
             return GpuReading(self._mig[number].read(), total, used, process_count)
-        milliwatts = self._ask("nvmlDeviceGetPowerUsage", device)
-        millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption", device)
-        rates = self._ask("nvmlDeviceGetUtilizationRates", device)
+        milliwatts = self._nvml.ask("nvmlDeviceGetPowerUsage", device)
+        millijoules = self._nvml.ask("nvmlDeviceGetTotalEnergyConsumption", device)
+        rates = self._nvml.ask("nvmlDeviceGetUtilizationRates", device)
         return GpuReading(
             float(rates.gpu) if rates is not None and rates.gpu <= 100 else None,
             total,
@@ -110,10 +170,6 @@ class Gpus:
             None if milliwatts is None or milliwatts > _MOST_MILLIWATTS else milliwatts / 1000,
             None if millijoules is None else millijoules / 1000,
         )
-
-    def _ask(self, function: str, *arguments: Any) -> Any:
-        """What a function of NVML returns; None if it fails."""
-        return self._driver.call(function, *arguments)[0]
 
     def _handle(self, gpu: PlacedGpu) -> Any:
         """The GPU or MIG device, by its UUID or PCI address; raises NvmlError."""
@@ -124,13 +180,13 @@ class Gpus:
         else:
             raise NvmlError("neither its UUID nor its PCI address is known")
         try:
-            return getattr(self._driver.nvml, function)(name)
+            return self._nvml.call(function, name)
         except NvmlError as error:
             raise NvmlError(f"{function} failed: {error}", error.value) from error
 
     def _memory(self, device: Any) -> tuple[int | None, int | None]:
         """All memory and what is used, in MiB."""
-        memory = self._driver.memory(device)
+        memory = self._nvml.memory(device)
         if memory is None or memory.total == _UNKNOWN_MEMORY:
             return None, None
         total, used = int(memory.total), int(memory.used)
@@ -161,16 +217,16 @@ GRAPHICS_UTIL = 1
 class MigUtilization:
     """The utilisation of one MIG device, between two readings."""
 
-    def __init__(self, nvml: Nvml, device: Any) -> None:
+    def __init__(self, nvml: UseNvml, device: Any) -> None:
         self._nvml = nvml
         self._samples: list[Any] = []
         """Two: that of the last reading, and that for the next."""
         self._have_one = False
         try:
-            self._parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)
-            self._instance = nvml.nvmlDeviceGetGpuInstanceId(device)
-            if nvml.nvmlGpmQueryDeviceSupport(self._parent).isSupportedDevice:
-                self._samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+            self._parent = nvml.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", device)
+            self._instance = nvml.call("nvmlDeviceGetGpuInstanceId", device)
+            if nvml.call("nvmlGpmQueryDeviceSupport", self._parent).isSupportedDevice:
+                self._samples = [nvml.call("nvmlGpmSampleAlloc") for _ in range(2)]
         except NvmlError:
             return  # it cannot be measured
 
@@ -180,7 +236,7 @@ class MigUtilization:
             return None
         before, now = self._samples
         try:
-            self._nvml.nvmlGpmMigSampleGet(self._parent, self._instance, now)
+            self._nvml.call("nvmlGpmMigSampleGet", self._parent, self._instance, now)
         except NvmlError:
             self._have_one = False
             return None
@@ -192,7 +248,7 @@ class MigUtilization:
         metric = query.metrics[0]
         metric.metricId = GRAPHICS_UTIL
         try:
-            self._nvml.nvmlGpmMetricsGet(query)
+            self._nvml.check("nvmlGpmMetricsGet", byref(query))
         except NvmlError:
             return None
         return float(metric.value) if metric.nvmlReturn == 0 and 0.0 <= metric.value <= 100.0 else None
