@@ -8,7 +8,7 @@ import os
 import secrets
 import shlex
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,9 +58,6 @@ LOGIN = Code(
 SETUP = Code("environment-fails", "modules, or another part of a profile's environment, fail on a node.", "--submit")
 COMMAND = Code("command-missing", "the server's command does not exist on a node.", "--submit")
 CONTAINER = Code("container-missing", "a node lacks the container runtime or image of a profile.", "--submit")
-NO_NBGITPULLER = Code(
-    "nbgitpuller-missing", "nbgitpuller, which fetches a course's materials, is missing.", "course rehearse --real"
-)
 VARIABLES = Code("job-environment", "the hub's variables do not reach the job, or SBATCH_ ones do.", "--submit")
 NO_HUB = Code("hub-unreachable", "a node does not reach the hub.", "--submit")
 UNREACHABLE = Code("node-unreachable", "the hub's machine does not reach a server's port on a node.", "--submit")
@@ -131,6 +128,10 @@ _WHERE = ("licenses", "wckey", "clusters", "nodelist", "exclude")
 """Options of ``extra`` that decide where a job may run, not how large it is."""
 
 
+Lacking = tuple[Code, str, str]
+"""A code, what is lacking, with ``{what}`` and ``{node}``, and the fix."""
+
+
 @dataclass(frozen=True)
 class ProbeJob:
     """The job of one partition."""
@@ -158,8 +159,8 @@ class ProbeJob:
     """As servers ask for GPUs: a plugin of the site may look for it."""
     extra: str = ""
     """A command that looks at more on the node, and prints facts."""
-    needs_nbgitpuller: bool = False
-    """Whether the profiles' environments need nbgitpuller, beside the server's command."""
+    packages: Mapping[str, Lacking] = field(default_factory=dict)
+    """Packages of Python that the profiles' environments need beside the server's command, and what is said without."""
     finds_commands: bool = True
     """Whether the commands of the servers are searched; not with an admin's own ``batch_script``."""
 
@@ -259,10 +260,10 @@ def _of_profile(request: JobRequest, job: ProbeJob) -> str:
     elif job.finds_commands:
         command = request.command[0] if request.command else job.command
         lines.append(_need("command", slug, command, f"command -v -- {shlex.quote(command)} >/dev/null"))
-        if job.needs_nbgitpuller:
-            python = f'"$(dirname -- "$(command -v -- {shlex.quote(command)})")"/python3'
-            imports = " || ".join(f"{name} -c 'import nbgitpuller' 2>/dev/null" for name in (python, "python3"))
-            lines.append(_need("nbgitpuller", slug, "nbgitpuller", imports))
+        python = f'"$(dirname -- "$(command -v -- {shlex.quote(command)})")"/python3'
+        for package in job.packages:
+            imports = " || ".join(f"{name} -c 'import {package}' 2>/dev/null" for name in (python, "python3"))
+            lines.append(_need(package, slug, package, imports))
     lines.append(":")  # the exit status says whether the environment could be set up
     started = _fact("shell", slug=slug)
     return f"{started}\n{_in_shell(lines, request)} || {_fact('setup', slug=slug)}"
@@ -375,7 +376,7 @@ async def answers_with(word: str, host: str, port: int) -> str:
 # What a job's log says about its node.
 
 
-_MISSING = {
+_MISSING: dict[str, Lacking] = {
     "command": (
         COMMAND,
         "there is no command {what} on {node} after the profile's environment is set up.",
@@ -383,11 +384,6 @@ _MISSING = {
     ),
     "runtime": (CONTAINER, "{node} has no container runtime {what}.", "Install it there."),
     "image": (CONTAINER, "{node} has no image {what}.", "Install it there."),
-    "nbgitpuller": (
-        NO_NBGITPULLER,
-        "{node} has no nbgitpuller in the profile's environment, so nobody gets the course's materials.",
-        "Install it there, beside JupyterLab.",
-    ),
 }
 """By fact, what is said of something that a profile needs and the node lacks."""
 
@@ -401,7 +397,7 @@ class JobLog:
     shells: dict[str, bool] = field(default_factory=dict)
     """Profiles for which a shell was started, and whether it came to the profile's first line."""
     missing: list[tuple[str, str, str]] = field(default_factory=list)
-    """What profiles lack on the node: a key of :data:`_MISSING`, the profile, and its name."""
+    """What profiles lack on the node: the fact that says so, the profile, and its name."""
     failed: dict[str, str] = field(default_factory=dict)
     """Profiles whose environment could not be set up, and why."""
     placement: list[str] = field(default_factory=list)
@@ -442,7 +438,7 @@ def parse_log(text: str) -> JobLog:
             log.shells[str(values.get("slug"))] = False
         elif fact == "setup" and log.shells.get(str(values.get("slug")), True):
             log.failed[str(values.get("slug"))] = message
-        elif fact in _MISSING and values.get("found") is not True:
+        elif "found" in values and values["found"] is not True:
             log.missing.append((fact, str(values.get("slug")), str(values.get("what"))))
     return log
 
@@ -614,7 +610,7 @@ def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> It
         yield HOME.error(node, f"the home {job.home} does not exist.", "Mount it on the nodes, or set req_homedir.")
     faults = [
         *_of_shells(log, node),
-        *_of_environments(log, node),
+        *_of_environments(log, node, {**_MISSING, **job.packages}),
         *_of_network(followed, node, hub_listens=hub_listens),
     ]
     yield from faults
@@ -711,13 +707,14 @@ def _of_shells(log: JobLog, node: str) -> Iterator[Finding]:
         yield LOGIN.error(node, text, fix)
 
 
-def _of_environments(log: JobLog, node: str) -> Iterator[Finding]:
+def _of_environments(log: JobLog, node: str, lacking: Mapping[str, Lacking]) -> Iterator[Finding]:
     for slug, message in log.failed.items():
         text = f"its environment cannot be set up on {node}: {message or 'one of its lines failed'}."
         yield SETUP.error(f"profile {slug}", text, "See `environment` in the profile.")
     for fact, slug, what in log.missing:
-        code, text, fix = _MISSING[fact]
-        yield code.error(f"profile {slug}", text.format(node=node, what=what), fix)
+        if fact in lacking:  # anything may be in the log, which the user writes
+            code, text, fix = lacking[fact]
+            yield code.error(f"profile {slug}", text.format(node=node, what=what), fix)
     variables = log.facts.get("environment")
     if variables is not None and variables.get("arrived") is not True:
         yield VARIABLES.error(

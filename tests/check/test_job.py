@@ -82,17 +82,6 @@ CASES: dict[str, tuple[FollowedJob, list[str]]] = {
         followed("", last=replace(JOB, reason="Prolog"), prolog=118.0, batch_start=200),
         ["warning job-pending: node g1"],
     ),
-    "no nbgitpuller for a course's materials": (
-        followed(
-            changed_log(
-                LOG,
-                "gpuspawner-check launcher",
-                'gpuspawner-check nbgitpuller {"slug": "gpu", "what": "nbgitpuller", "found": false}\n'
-                "gpuspawner-check launcher",
-            )
-        ),
-        ["error nbgitpuller-missing: profile gpu", PLACED],
-    ),
     "no command": (
         followed(changed_log(LOG, '"jupyterhub-singleuser", "found": true', '"jupyterhub-singleuser", "found": false')),
         ["error command-missing: profile gpu", PLACED],

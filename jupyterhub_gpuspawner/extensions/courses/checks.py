@@ -24,6 +24,9 @@ from jupyterhub_gpuspawner.words import people
 SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
 FEW = Code("seats-few", "Fewer people than were asked for could start the profile now.")
 LIMIT = Code("seats-limit", "A setting of the hub concerns so many people at once.")
+NO_NBGITPULLER = Code(
+    "nbgitpuller-missing", "nbgitpuller, which fetches a course's materials, is missing.", "course rehearse --real"
+)
 _LONG = timedelta(hours=8).total_seconds()
 """The length of a job that has no time limit."""
 

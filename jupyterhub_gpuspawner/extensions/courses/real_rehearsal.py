@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import need_of, partitions_of
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, plans, ranks_of_people
+from jupyterhub_gpuspawner.extensions.courses.checks import NO_NBGITPULLER
 from jupyterhub_gpuspawner.extensions.courses.course import Materials
 from jupyterhub_gpuspawner.extensions.courses.site import course_site, no_session, whole_course
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -45,6 +46,13 @@ LOWEST_NICE = 2147483645
 """The lowest priority that a user can ask for (sbatch(1), ``--nice``)."""
 UNWRITABLE = Code("home-unwritable", "nothing can be written to the home folder.", "course rehearse --real")
 NO_GPU = Code("gpu-invisible", "a job that asks for a GPU sees none.", "course rehearse --real")
+NBGITPULLER = {
+    "nbgitpuller": (
+        NO_NBGITPULLER,
+        "{node} has no nbgitpuller in the profile's environment, so nobody gets the course's materials.",
+        "Install it there, beside JupyterLab.",
+    )
+}
 NO_MATERIALS = Code("materials-missing", "a node cannot fetch the course's materials.", "course rehearse --real")
 
 
@@ -215,7 +223,7 @@ async def _probe(rehearsal: RealRehearsal, target: ProbeTarget, hub: str, *, hub
     request = replace(request, username=user, resources=resources)
     job = probe_job(spawner, account, resources.partition or "", [request], hub)
     materials = rehearsal.materials
-    job = replace(job, extra=node_checks(request, materials), needs_nbgitpuller=materials is not None)
+    job = replace(job, extra=node_checks(request, materials), packages=NBGITPULLER if materials is not None else {})
     followed = await follow(spawner, job, account)
     node = followed.last.batch_host if followed.last is not None else ""
     faults = [

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, parse_log, render
+from jupyterhub_gpuspawner.check.finding import Severity
+from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, findings_of, parse_log, render
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.courses import real_rehearsal as module
 from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan
 from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.real_rehearsal import (
+    NBGITPULLER,
     Causes,
     Probed,
     ProbeTarget,
@@ -28,7 +30,7 @@ from jupyterhub_gpuspawner.extensions.courses.real_rehearsal import (
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.site.configuration import Site
-from tests.check.test_job import PROBE, followed
+from tests.check.test_job import LOG, PROBE, changed_log, followed
 from tests.cli.runner import cli_runner
 from tests.extensions.courses.test_check import snapshot, two_profiles
 
@@ -114,6 +116,18 @@ def test_the_facts_of_a_job_become_findings() -> None:
     assert [(finding.code, finding.where, finding.text) for finding in findings] == [
         ("home-unwritable", "node g1", "nothing can be written to the home folder: Disk quota exceeded"),
         ("materials-missing", "node g1", "the materials cannot be fetched:  [2J"),
+    ]
+
+
+def test_a_profile_without_nbgitpuller_cannot_fetch_the_materials() -> None:
+    """Its environment is looked at, with the server's command."""
+    lacks = 'gpuspawner-check nbgitpuller {"slug": "gpu", "what": "nbgitpuller", "found": false}\n'
+    ran = followed(changed_log(LOG, "gpuspawner-check launcher", f"{lacks}gpuspawner-check launcher"))
+    findings = findings_of(replace(ran, job=replace(PROBE, packages=NBGITPULLER)))
+
+    assert [(finding.severity, finding.code, finding.where) for finding in findings] == [
+        (Severity.ERROR, "nbgitpuller-missing", "profile gpu"),
+        (Severity.OK, "job-placed", "node g1"),
     ]
 
 
