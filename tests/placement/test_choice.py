@@ -15,8 +15,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.choice import Choice, choose
-from jupyterhub_gpuspawner.placement.rates import gbps
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, gbps, load
 
 HERE = Path(__file__).parents[1]
 TEXTS = HERE / "data" / "topo-m"

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from jupyterhub_gpuspawner.placement import ring
-from jupyterhub_gpuspawner.placement.choice import opened
-from jupyterhub_gpuspawner.placement.rates import gbps
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+from jupyterhub_gpuspawner.placement.choice import best_ring, opened, slowest_of_best
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, gbps
 
 
 def graph(edges: str) -> list[list[int]]:
@@ -42,8 +40,8 @@ PETERSEN = "01 12 23 34 40 05 16 27 38 49 57 79 96 68 85"
 def test_ring_through_all(edges: str, members: str, answer: bool) -> None:
     """A triangle has a ring; two that share a corner do not; Petersen's graph has one only without a vertex."""
     inside = [int(member) for member in members]
-    assert (ring.best_ring(graph(edges), inside, inside[0]).slowest == 2) is answer
-    assert ring.slowest_of_best(graph(edges), inside) == 1 + answer
+    assert (best_ring(graph(edges), inside, inside[0]).slowest == 2) is answer
+    assert slowest_of_best(graph(edges), inside) == 1 + answer
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -55,7 +53,7 @@ def test_best_ring(seed: int) -> None:
     for a, b in itertools.combinations(range(size), 2):
         weight[a][b] = weight[b][a] = draw.choice((7, 9, 12, 25, 50))
     first = draw.randrange(size)
-    best = ring.best_ring(weight, range(size), first)
+    best = best_ring(weight, range(size), first)
     order = best.order
     others = [member for member in range(size) if member != first]
 
@@ -82,7 +80,7 @@ def test_long_ring(seed: int) -> None:
     around = draw.sample(range(size), size)
     for a, b in zip(around, around[1:] + around[:1], strict=True):
         weight[a][b] = weight[b][a] = 25
-    order = ring.best_ring(weight, range(size), around[0]).order
+    order = best_ring(weight, range(size), around[0]).order
     assert list(order) in (around, [around[0], *around[:0:-1]])
 
 

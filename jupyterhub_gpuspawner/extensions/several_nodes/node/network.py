@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.placement.rates import gbps
-from jupyterhub_gpuspawner.placement.topology import NETWORK
+from jupyterhub_gpuspawner.placement.topology import NETWORK, gbps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
