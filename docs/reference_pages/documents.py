@@ -55,7 +55,8 @@ DOCUMENTS = (
         "Session document",
         server_api.VERSION,
         server_api.SessionDocument,
-        "Extensions add `more_time`, as `GET .../extend` answers, and `idle`, null while its user is told nothing.",
+        "Extensions add `more_time`, as `GET .../extend` answers; `idle`, null while its user is told nothing; and, as "
+        "minutes before the end, `notices`, when JupyterLab tells it, and `saves`, when it saves open documents.",
     ),
     Document(
         "Topology document",

@@ -113,9 +113,6 @@ class Profile(Frozen):
     queue_timeout: Wait | None = None
     """How long the job may wait in Slurm's queue, such as ``4:00:00``, or UNLIMITED; default: the site's. Kept in
     seconds."""
-    lab: bool = True
-    """Whether JupyterLab shows the time left, notices and *More time* (``c.GPUSlurmSpawner.lab_companion``); Slurm jobs
-    only."""
     command: Annotated[Annotated[tuple[Text, ...], BeforeValidator(words)] | None, Guarded("command")] = None
     """The server's command; default: the hub's (``jupyterhub-singleuser``)."""
     default_url: UrlPath | None = None

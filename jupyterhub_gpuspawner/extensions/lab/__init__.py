@@ -7,5 +7,8 @@ from jupyterhub_gpuspawner.extension import Extension
 EXTENSION = Extension(
     name="lab",
     about="Shows the time left, notices and More time in JupyterLab.",
+    profile_fields=".settings:FIELDS",
+    hub=".hub:HUB",
+    spawner_settings=".settings:LabSettings",
     launcher=".carried:CARRIED",
 )

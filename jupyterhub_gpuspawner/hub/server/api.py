@@ -19,13 +19,8 @@ from jupyterhub_gpuspawner.hub.extensions import Notice, extensions_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server.card import server_facts
 from jupyterhub_gpuspawner.hub.spawners.offers import lead_scopes, occasion_of
-from jupyterhub_gpuspawner.hub.spawners.server import Server, lab_minutes, refresh_servers, server_of
-from jupyterhub_gpuspawner.hub.web.handlers import (
-    RateLimit,
-    RESTHandler,
-    own_server,
-    server_named,
-)
+from jupyterhub_gpuspawner.hub.spawners.server import Server, refresh_servers, server_of
+from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named
 from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 
 REQUESTS = RateLimit(burst=20, per_minute=20)
@@ -136,10 +131,6 @@ class SessionDocument:
     """The GPUs alone."""
     messages: tuple[SessionMessage, ...]
     """What instructors and administrators tell now, the newest first."""
-    notices: tuple[int, ...]
-    """Minutes before the end at which JupyterLab tells it (``lab_notices``)."""
-    saves: tuple[int, ...]
-    """Minutes before the end at which JupyterLab saves open documents."""
     picture: bool
     """Whether there is a picture of the node."""
     course: str = ""
@@ -153,8 +144,6 @@ def session_document(
     messages: Sequence[Notice],
     *,
     now: float,
-    notices: Sequence[int],
-    saves: Sequence[int],
     course: OccasionNow | None = None,
 ) -> dict[str, Any]:
     """The document of this server, with that of each part; ``course``: its own."""
@@ -172,8 +161,6 @@ def session_document(
         messages=tuple(
             SessionMessage(message.of, utc(message.at), message.text, message.sender) for message in messages
         ),
-        notices=tuple(notices),
-        saves=tuple(saves),
         picture=bool(facts is not None and facts.picture),
         course=course.title if course is not None else "",
         session_ends_at=utc(course.session_ends) if course is not None and course.session_ends is not None else None,
@@ -181,7 +168,7 @@ def session_document(
     return {**asdict(document), **{key: value for part in server.parts for key, value in part.document.items()}}
 
 
-class _OwnServer(RESTHandler):
+class OwnServerHandler(RESTHandler):
     """For the token of a running server, which need not be named: it is the server that asks."""
 
     def own_spawner(self) -> Spawner:
@@ -196,7 +183,7 @@ class _OwnServer(RESTHandler):
         return spawner
 
 
-class SessionHandler(_OwnServer):
+class SessionHandler(OwnServerHandler):
     """A running server, for itself; only its own token is accepted, which JupyterLab's companion and the gate use."""
 
     async def get(self) -> None:
@@ -204,7 +191,6 @@ class SessionHandler(_OwnServer):
         spawner = self.own_spawner()
         await refresh_servers([spawner])
         user: Any = self.current_user
-        notices, saves = lab_minutes(spawner)
         server, now = server_of(spawner), time.time()
         occasion = occasion_of(user.settings, server.profile)
         document = session_document(
@@ -212,26 +198,10 @@ class SessionHandler(_OwnServer):
             extensions_of(user.settings).notices(user, spawner),
             now=now,
             course=occasion.at(now) if occasion is not None else None,
-            notices=notices,
-            saves=saves,
         )
         self.write(document)
 
 
-class PictureHandler(_OwnServer):
-    """The picture of the node of a running server, for itself."""
-
-    async def get(self) -> None:
-        """As SVG; 404 where there is none."""
-        server = server_of(self.own_spawner(), with_start=False)
-        picture = server_facts(server.placement, server.topology).picture if server.placement is not None else ""
-        if not picture:
-            raise web.HTTPError(404, "There is no picture of this node.")
-        self.set_header("Content-Type", "image/svg+xml")
-        self.write(str(picture))
-
-
 HANDLERS: list[tuple[str, type]] = [
     (r"/api/gpuspawner/session", SessionHandler),
-    (r"/api/gpuspawner/session/picture", PictureHandler),
 ]

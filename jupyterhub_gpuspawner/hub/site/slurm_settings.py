@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from traitlets import Bool, Dict, Enum, Float, HasTraits, Integer, List, TraitError, Unicode, default, validate
+from traitlets import Dict, Enum, Float, HasTraits, Integer, TraitError, Unicode, default, validate
 
 from jupyterhub_gpuspawner.batch.job import OWN_LOG_DIR
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -71,20 +71,6 @@ class Count(Integer[int, Any]):
         if isinstance(value, bool) or not self.low <= count <= self.high:
             raise TraitError(f"{self.name}: {value!r} must be a whole number from {self.bounds}.")
         return count
-
-
-class Minutes(List[int]):
-    """At most ten whole numbers of minutes, each from 1 to 1440."""
-
-    bounds = "at most 10 whole numbers from 1 to 1440"
-
-    def validate(self, obj: Any, value: Any) -> list[int]:
-        """Return the list; raises TraitError."""
-        checked: list[Any] = super().validate(obj, value) or []
-        valid = all(type(minutes) is int and 1 <= minutes <= 1440 for minutes in checked)
-        if not valid or len(checked) > 10:
-            raise TraitError(f"{self.name}: {value!r} must be {self.bounds}.")
-        return checked
 
 
 class PortRange(Unicode[str, Any]):
@@ -169,8 +155,6 @@ CONNECTION = ("exec_prefix", "query_prefix", "req_cluster", "slurm_bin_dir", "sl
 """Settings without which a job cannot be found, polled or cancelled."""
 OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
 """Settings of which batchspawner takes the default from the account database."""
-LAB_SAVES = (10, 2)
-"""Minutes before a server's end at which JupyterLab saves all open documents."""
 RECONCILE_INTERVAL = 600.0
 """Seconds between searches for jobs of this hub that belong to no server."""
 STOP_PATIENCE_SECONDS = 10.0
@@ -295,16 +279,6 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         shell; after ssh's destination each word is quoted for the shell of the other machine. `exec_prefix` begins with
         the same words: `ssh login sudo -n -u {username}`. The script `twin` of `wrapper_dir`, which counts the seats of
         courses with Slurm's own scheduler, is run in the same way. Empty: the commands on the hub's machine.""",
-    )
-    lab_companion = Bool(
-        default_value=True,
-        config=True,
-        help="""Whether JupyterLab 4 shows the time left, the server's GPUs and their use, notices before the end,
-        *More time* and the messages of instructors and administrators. The job brings it along; nothing is installed
-        on nodes. A profile may have `lab: false`.""",
-    )
-    lab_notices = Minutes(
-        [30, 10, 2], config=True, help="Minutes before a server's end at which JupyterLab shows a notice."
     )
     req_homedir = OptionText(
         "",

@@ -24,7 +24,6 @@ from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending, words_of
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
-from jupyterhub_gpuspawner.hub.site.slurm_settings import LAB_SAVES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner, job_spawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import Line, line_of
@@ -303,12 +302,6 @@ async def extend_server(spawner: Any, minutes: int | None = None, *, by: str) ->
     if extend is None:
         raise RequestError("Servers of this hub cannot be extended.", field="minutes")
     return await extend(minutes, by)
-
-
-def lab_minutes(spawner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Minutes before the end at which JupyterLab shows a notice, and at which it saves open documents."""
-    ours = job_spawner(spawner)
-    return (tuple(ours.lab_notices), LAB_SAVES) if ours is not None else ((), ())
 
 
 async def running_log(spawner: Any, extent: Extent) -> tuple[str, str]:

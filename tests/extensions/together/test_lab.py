@@ -33,8 +33,8 @@ PROFILES = """
 """
 MINUTES = """
 c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
-from jupyterhub_gpuspawner.hub.site import slurm_settings
-slurm_settings.LAB_SAVES = (2, 1)
+from jupyterhub_gpuspawner.extensions.lab import hub as lab_hub
+lab_hub.SAVES = (2, 1)
 c.GPUSlurmSpawner.usage_interval = 1
 from jupyterhub_gpuspawner.extensions.idle import policy, watch as idle_watch
 idle_watch.POLL_SECONDS = 1.0

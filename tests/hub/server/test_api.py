@@ -39,7 +39,6 @@ MESSAGES = (
     Notice("Down at 12.", "root", NOW - 30),
     Notice("Open notebook 3.\nNow.", "tea", NOW - 60, of="Deep learning"),
 )
-MINUTES: dict[str, Any] = {"notices": (30, 10, 2), "saves": (10,)}
 DOCUMENT = {
     "version": 1,
     "now": "2026-03-02T09:00:00+00:00",
@@ -53,8 +52,6 @@ DOCUMENT = {
         {"course": "", "at": "2026-03-02T08:59:30+00:00", "text": "Down at 12.", "sender": "root"},
         {"course": "Deep learning", "at": "2026-03-02T08:59:00+00:00", "text": MESSAGES[1].text, "sender": "tea"},
     ),
-    "notices": (30, 10, 2),
-    "saves": (10,),
     "picture": False,
     "course": "",
     "session_ends_at": None,
@@ -63,7 +60,7 @@ DOCUMENT = {
 
 def test_a_running_server_with_messages() -> None:
     """Its end, GPUs and more time as on the home page; a message with the title of its course."""
-    document = session_document(SERVER, MESSAGES, now=NOW, **MINUTES)
+    document = session_document(SERVER, MESSAGES, now=NOW)
 
     assert document == DOCUMENT
 
@@ -71,7 +68,7 @@ def test_a_running_server_with_messages() -> None:
 def test_extensions_say_what_they_show_of_it() -> None:
     """Each by its own keys."""
     parts = (ServerPart("queue", document={"queue": 2, "since": None}), ServerPart("quiet"))
-    document = session_document(replace(SERVER, parts=parts), MESSAGES, now=NOW, **MINUTES)
+    document = session_document(replace(SERVER, parts=parts), MESSAGES, now=NOW)
 
     assert document == {**DOCUMENT, "queue": 2, "since": None}
 
@@ -79,14 +76,14 @@ def test_extensions_say_what_they_show_of_it() -> None:
 def test_a_server_of_a_course() -> None:
     """With the end of the session, which need not be that of the server."""
     course = OccasionNow("Deep learning", NOW + 3600)
-    document = session_document(SERVER, MESSAGES, now=NOW, course=course, notices=(30, 10, 2), saves=(10,))
+    document = session_document(SERVER, MESSAGES, now=NOW, course=course)
 
     assert document == {**DOCUMENT, "course": "Deep learning", "session_ends_at": "2026-03-02T10:00:00+00:00"}
 
 
 def test_a_server_whose_placement_is_not_known() -> None:
     """The end is unknown, and nothing is guessed."""
-    document = session_document(replace(SERVER, placement=None), (), now=NOW, **MINUTES)
+    document = session_document(replace(SERVER, placement=None), (), now=NOW)
 
     assert document == {
         **DOCUMENT,

@@ -256,7 +256,7 @@ def test_a_profile_that_is_no_longer_valid_does_not_move_the_server(caplog: pyte
     spawner.prepare(request(spawner, gpu="k80"))
     spawner.watch.load({"job_id": "7"})
     restarted = spawner_of(CLUSTERS)
-    restarted.profiles = [PROFILES[0] | {"traits": {"lab_notices": [0]}}]
+    restarted.profiles = [PROFILES[0] | {"traits": {"port_range": "1-2"}}]
     restarted.load_state(json.loads(json.dumps(spawner.get_state())))
 
     assert "A running server of" in caplog.text
