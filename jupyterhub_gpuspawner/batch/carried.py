@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from traitlets.log import get_logger
+
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, Step
 
@@ -37,6 +39,8 @@ class Carried:
     """Names of the spawner's settings that ``use`` reads."""
     files: Callable[[], Mapping[str, str]] = dict
     """Names and texts of further files of the archive."""
+    extension: str = ""
+    """The name of its extension; set where it is loaded."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,19 @@ class Cargo:
 
 
 def cargo_of(request: JobRequest, carried: Iterable[Carried], settings: Mapping[str, Any]) -> Cargo:
-    """What a job carries; raises ConfigError if it needs what no extension here brings."""
-    used = [(each, use) for each in carried if (use := each.use(request, settings)) is not None]
-    cargo = Cargo(tuple(each for each, _ in used), tuple(use for _, use in used))
+    """What a job carries; raises ConfigError if it needs what no extension here brings.
+
+    An extension whose ``use`` raises is named in the log and left out.
+    """
+    uses = {}
+    for each in carried:
+        try:
+            uses[each] = each.use(request, settings)
+        except Exception as error:  # noqa: BLE001 - whatever an extension raises, the server starts
+            text = "The extension %s is left out here, since its launcher failed: %s: %s"
+            get_logger().exception(text, each.extension, type(error).__name__, error)
+    used = {each: use for each, use in uses.items() if use is not None}
+    cargo = Cargo(tuple(used), tuple(used.values()))
     if request.placement.claim and not any(use.choose for use in cargo.uses):
         raise ConfigError(
             "placement.claim needs the extension claims, which this hub does not have.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
 from pathlib import Path
@@ -508,7 +508,8 @@ def _has_traits(value: object) -> bool:
 @cache
 def carried_by(names: tuple[str, ...] | None) -> tuple[Carried, ...]:
     """What the extensions with these names, or all, add to the launcher; one that cannot be loaded is left out."""
-    return tuple(carried for _, carried in load_each(chosen(names), lambda extension: extension.launcher, report))
+    loaded = load_each(chosen(names), lambda extension: extension.launcher, report)
+    return tuple(replace(carried, extension=extension.name) for extension, carried in loaded)
 
 
 @cache
