@@ -14,6 +14,7 @@ from jupyterhub_gpuspawner.batch.shell import (
     call,
     find_python,
     in_container,
+    lines,
     own_log,
     report_failure,
     setup_lines,
@@ -26,23 +27,6 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
-_SERVE = """\
-gpuspawner_stopped=
-gpuspawner_serve() {{
-    [ -z "$gpuspawner_stopped" ] || return 143 # by a signal that came before there was a server to get it
-    {}
-}}
-gpuspawner_fault=server
-trap 'gpuspawner_fault= gpuspawner_stopped=yes' TERM INT HUP
-status=0
-gpuspawner_serve || status=$?
-# If another program took the port before the server had it, start again with another port
-if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --port-taken; then
-    status=0
-    gpuspawner_serve || status=$?
-fi
-[ "$status" = 0 ] || gpuspawner_report || :
-gpuspawner_fault="""
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/,+=%@()*&|\[\]!~^-]*", re.ASCII)
 
 
@@ -92,7 +76,7 @@ def render(
         *before_server,
         _section(
             "The server. Signals are handled after it ends, so that the lines below still run",
-            _SERVE.format(call(server.all_words)),
+            lines("serve", call=call(server.all_words)),
         ),
         _section("After the server: the site's own lines", epilogue),
         'exit "$status"',
@@ -100,8 +84,8 @@ def render(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _section(title: str, lines: str) -> str:
-    return f"# {title}\n{lines.strip()}" if lines.strip() else ""
+def _section(title: str, text: str) -> str:
+    return f"# {title}\n{text.strip()}" if text.strip() else ""
 
 
 def options(resources: Resources, policy: str, gpus_option: str = "gres") -> Iterator[str]:
