@@ -1,4 +1,4 @@
-"""The launcher, and the stand-in NVML, as the core"s tests have them."""
+"""The launcher, and the stand-in NVML, as the core's tests have them."""
 
 from tests.node.conftest import launched, nvml_folder, standin
 
