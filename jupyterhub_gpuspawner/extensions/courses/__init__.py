@@ -7,6 +7,7 @@ EXTENSION = Extension(
     "Instructors give courses, whose servers start ahead of a session, and are watched and ended together.",
     needs=("messages", "seats"),
     hub=".hub:HUB",
+    spawner_settings=".settings:CourseSettings",
     profile_fields=".fields:FIELDS",
     commands={"course": Command(".cli:course", "Prepare a course, and run it.")},
     checks=".checks",

@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.extensions.courses.course_profile import PREFIX, cour
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer, Rehearsal, rehearsal_with
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
+from jupyterhub_gpuspawner.extensions.courses.settings import courses_dir_of
 from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -90,7 +91,7 @@ async def _all_courses(site: Site) -> tuple[list[CourseFile], ConfigError | None
 
     That may be a file with a wrong name. Raises it, a ConfigError, if there is no course.
     """
-    courses = CourseFolder(spawner_of(site).courses_dir)
+    courses = CourseFolder(courses_dir_of(spawner_of(site)))
     files = sorted(await asyncio.to_thread(courses.courses), key=lambda file: file.slug)
     if courses.fault is not None and not files:
         raise courses.fault
@@ -107,7 +108,7 @@ async def _rehearsal(
 
 async def whole_course(site: Site, name: str) -> CourseFile:
     """The file of a course with the people whom instructors have added; raises ConfigError."""
-    return (await _with_added(site, [course_file(spawner_of(site).courses_dir, name)]))[0]
+    return (await _with_added(site, [course_file(courses_dir_of(spawner_of(site)), name)]))[0]
 
 
 async def _with_added(site: Site, files: Sequence[CourseFile]) -> list[CourseFile]:
@@ -217,7 +218,7 @@ def no_session(file: CourseFile, session: str) -> ConfigError:
 def spawner_of(site: Site) -> GPUProfilesSpawner:
     """The spawner of a hub with courses; raises ConfigError for one without."""
     spawner = site.spawner("nobody")
-    if not isinstance(spawner, GPUProfilesSpawner) or not spawner.courses_dir:
+    if not isinstance(spawner, GPUProfilesSpawner) or not courses_dir_of(spawner):
         raise ConfigError("there are no courses.", where=SETTING, hint="Set it to a folder of course files.")
     return spawner
 
@@ -237,7 +238,7 @@ def course_file(folder: str, name: str) -> CourseFile:
 
 def named_course(site: Site, name: str) -> Course:
     """A course of the hub's folder; raises ConfigError, also for a fault in its file."""
-    course = course_file(spawner_of(site).courses_dir, name).course
+    course = course_file(courses_dir_of(spawner_of(site)), name).course
     assert course is not None
     return course
 
@@ -286,10 +287,10 @@ def requests_of(
     RequestError.
     """
     offering, slug = site.spawner(user, groups, server), str(choice["profile"])
-    if not isinstance(offering, GPUProfilesSpawner) or not offering.courses_dir or not slug.startswith(PREFIX):
+    if not isinstance(offering, GPUProfilesSpawner) or not courses_dir_of(offering) or not slug.startswith(PREFIX):
         return
     spawner, now = spawner_of(site), datetime.now().astimezone()
-    file = course_file(spawner.courses_dir, str(choice["profile"]).removeprefix(PREFIX))
+    file = course_file(courses_dir_of(spawner), str(choice["profile"]).removeprefix(PREFIX))
     assert file.course is not None
     session = next((date for date in file.course.dates if now < date.end), None)
     if session is None:

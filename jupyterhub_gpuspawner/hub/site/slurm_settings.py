@@ -108,7 +108,7 @@ class Clusters(Dict):
     def validate(self, obj: Any, value: Any) -> dict[str, dict[str, Any]]:
         """Return the dict; raises TraitError, also for a name that is no setting. Values are not checked here."""
         clusters: dict[Any, Any] = super().validate(obj, value) or {}
-        names = sorted(set(type(obj).class_trait_names(config=True)) - OF_THE_HUB)
+        names = sorted({*type(obj).class_trait_names(config=True, of_the_hub=None)} - OF_THE_HUB)
         for name, settings in clusters.items():
             if not (isinstance(name, str) and _CLUSTER.fullmatch(name)) or not isinstance(settings, dict):
                 raise TraitError(f"{self.name}: {name!r}: {settings!r} must be {self.bounds}.")
@@ -141,7 +141,6 @@ OF_THE_HUB = frozenset(
     {
         "clusters",
         "contact",
-        "courses_dir",
         "environment",
         "extensions",
         "hub_name",
@@ -150,7 +149,9 @@ OF_THE_HUB = frozenset(
         "profiles_dir",
     }
 )
-"""Settings that are the same on all clusters; a cluster's own variables are lines of its ``req_prologue``."""
+"""Settings that are the same on all clusters; a cluster's own variables are lines of its ``req_prologue``.
+
+So are those of extensions with the metadata ``of_the_hub``, which no profile has either."""
 CONNECTION = ("exec_prefix", "query_prefix", "req_cluster", "slurm_bin_dir", "slurm_conf", "wrapper_dir")
 """Settings without which a job cannot be found, polled or cancelled."""
 OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
@@ -167,7 +168,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 def refuse_unknown(traits: Mapping[str, Any], spawner_class: type[HasTraits], *, where: str) -> None:
     """Raise ConfigError for the first of a profile's ``traits`` that is no setting of this class."""
     for name in sorted(traits):
-        if not spawner_class.class_traits().get(name):
+        trait = spawner_class.class_traits().get(name)
+        if trait is None or trait.metadata.get("of_the_hub"):
             raise ConfigError(
                 f"{spawner_class.__name__} has no setting {name!r}.",
                 where=where,

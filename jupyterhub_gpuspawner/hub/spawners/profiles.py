@@ -109,11 +109,6 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         help="""Whom participants may ask where a server cannot be started, as in "Please contact ...": a name or an
         address, or both, such as `the HPC help desk (hpc-help@example.org)`.""",
     )
-    courses_dir = Unicode(
-        "",
-        config=True,
-        help="Folder of YAML files with courses, one for each, which are read again. See `gpuspawner course check`.",
-    )
     extensions: List[str] | None = List(
         Unicode(),
         None,

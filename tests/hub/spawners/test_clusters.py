@@ -227,7 +227,7 @@ def set_by_a_profile(name: str) -> GPUProfilesSpawner | str:
     return next((text for text in refusals if "is the same for all" in text), refusals[0])
 
 
-@pytest.mark.parametrize("name", sorted(GPUSlurmSpawner.class_trait_names(config=True)))
+@pytest.mark.parametrize("name", sorted(GPUSlurmSpawner.class_trait_names(config=True, of_the_hub=None)))
 async def test_a_cluster_is_watched_once_whatever_a_profile_sets(name: str) -> None:
     """By the connection that all servers there share, with the site's time-out there."""
     shared = profile_with("req_nice", "7").connections()
