@@ -53,7 +53,6 @@ def file_of(config: Path, database: Path | None) -> Path:
 
 
 def _open(config: Path, database: Path | None) -> SessionStore:
-
     return SessionStore(file_of(config, database), create=False)
 
 

@@ -113,15 +113,15 @@ class Recorder:
         def ids(store: SessionStore) -> frozenset[str]:
             return frozenset(record.session for record in store.open_sessions() if record.begun_at < before)
 
-        return await asyncio.wrap_future(self._thread.submit(self._run, ids)) or frozenset()
+        return await self._asked(ids) or frozenset()
 
     async def close_lost(self, sessions: Collection[str]) -> None:
         """Complete sessions whose end nobody saw."""
-        await asyncio.wrap_future(self._thread.submit(self._run, lambda store: store.close_lost(sessions)))
+        await self._asked(lambda store: store.close_lost(sessions))
 
     async def expire(self, before: float) -> None:
         """Delete the records of sessions that ended before this time."""
-        await asyncio.wrap_future(self._thread.submit(self._run, lambda store: store.expire(before)))
+        await self._asked(lambda store: store.expire(before))
 
     async def learn(self, waiting: Iterable[tuple[str, Sequence[Promise]]] = (), *, first: str = "") -> None:
         """Have the hub expect the next waits on each cluster to be like the latest ones that were recorded there.
@@ -129,8 +129,7 @@ class Recorder:
         ``waiting`` is what was said to those who still wait, with their cluster: a wait that has been longer than that
         teaches, too. ``first`` is the cluster of the records from before the hub named its clusters.
         """
-        work = self._thread.submit(self._run, lambda store: store.promised(PROMISES_AT_MOST))
-        records, now = await asyncio.wrap_future(work) or (), time.time()
+        records, now = await self._asked(lambda store: store.promised(PROMISES_AT_MOST)) or (), time.time()
         taught: dict[str, list[Outcome]] = defaultdict(list)
         for record in on_clusters(records, first):
             taught[record.cluster].extend(record.promise_outcomes)
@@ -151,7 +150,7 @@ class Recorder:
                 return []
             return failing_nodes(on_clusters(store.sessions(since=since), first), commands)
 
-        failing = await asyncio.wrap_future(self._thread.submit(self._run, nodes)) or ()
+        failing = await self._asked(nodes) or ()
         FAILING_NODES.clear()
         for node in failing:
             FAILING_NODES[node.cluster][node.node] = node
@@ -164,6 +163,10 @@ class Recorder:
         """Write what waits, and close the file."""
         self._thread.submit(lambda: self._store.close() if self._store is not None else None)
         self._thread.shutdown()
+
+    async def _asked(self, work: Callable[[SessionStore], T]) -> T | None:
+        """Do this in the thread, after what waits there; None where the file cannot be used."""
+        return await asyncio.wrap_future(self._thread.submit(self._run, work))
 
     def _run(self, work: Callable[[SessionStore], T]) -> T | None:
         """Do this in the thread; None where the file cannot be used, which is logged once until it can be again."""
