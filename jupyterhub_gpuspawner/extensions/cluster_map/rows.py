@@ -21,7 +21,6 @@ from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
     MapPartition,
     NodeUse,
     Totals,
-    totals,
 )
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
@@ -142,7 +141,7 @@ def sections(
 
 def summary(cluster_map: ClusterMap) -> str:
     """The whole cluster in one line."""
-    together = totals(cluster_map.nodes)
+    together = cluster_map.totals
     return "; ".join((counted(together.nodes, "node"), _gpus_in_words(together)))
 
 

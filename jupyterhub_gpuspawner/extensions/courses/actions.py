@@ -363,6 +363,27 @@ class CourseActions:
 
     # --- the actions ----------------------------------------------------------------------------
 
+    async def do(
+        self,
+        action: str,
+        course: HubCourse,
+        only: Only = None,
+        *,
+        by: str,
+        every: float = 0.0,
+        text: str = "",
+        minutes: int | None = None,
+        on_late: Callable[[tuple[Outcome, ...]], None] = lambda _outcomes: None,
+    ) -> tuple[Outcome, ...]:
+        """Do the action of this name; what it does not use of the rest is ignored. Raises SQLAlchemyError."""
+        if action == "start":
+            return self.start(course, only, every=every)
+        if action == "stop":
+            return self.stop(course, only, by=by)
+        if action == "message":
+            return self.message(course, text, only, by=by)
+        return await self.extend(course, minutes, only, by=by, on_late=on_late)
+
     def start(self, course: HubCourse, only: Only = None, *, every: float = 0.0) -> tuple[Outcome, ...]:
         """Start servers; ``every``: seconds between two, at least the setting's.
 

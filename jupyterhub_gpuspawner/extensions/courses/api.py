@@ -70,9 +70,6 @@ class CoursesDocument:
     faults: tuple[str, ...] = ()
     """What is wrong with the folder of courses; for administrators."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class CoursePerson:
@@ -114,9 +111,6 @@ class CourseDocument:
     people: tuple[CoursePerson, ...] = ()
     """In the order of the roster."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class OutcomesDocument:
@@ -124,9 +118,6 @@ class OutcomesDocument:
 
     version: int = VERSION
     outcomes: tuple[Outcome, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def course_entry(course: HubCourse, *, now: datetime) -> CourseEntry:
@@ -222,7 +213,7 @@ class CoursesHandler(OfCourses):
         fault = book.fault if book is not None and is_admin(self.parsed_scopes) else None
         entries = tuple(course_entry(course, now=datetime.now(timezone.utc)) for course in courses)
         document = CoursesDocument(courses=entries, faults=(str(fault),) if fault is not None else ())
-        self.write(json.dumps(document.to_json()))
+        self.write(json.dumps(asdict(document)))
 
 
 class CourseHandler(OfCourses):
@@ -242,7 +233,7 @@ class CourseHandler(OfCourses):
             self.actions.last_activity([participant.key for participant in participants]),
             now=datetime.now(timezone.utc),
         )
-        self.write(json.dumps(document.to_json()))
+        self.write(json.dumps(asdict(document)))
 
 
 @dataclass(frozen=True)
@@ -253,7 +244,7 @@ class ActionRequest:
     """User names, or servers as ``USER/SERVER``; None: everybody in the course."""
     every: float = 0.0
     """Start: seconds between two starts."""
-    message: str = ""
+    text: str = ""
     """Message: its text."""
     minutes: int | None = None
     """Extend: how much longer the servers may run; None: as their profile says."""
@@ -281,17 +272,8 @@ class CourseActionHandler(OfCourses):
             request = parse_action(self.limited_body(), action)
         except ValueError as error:
             raise web.HTTPError(400, "%s", error) from error
-        self.write(json.dumps(OutcomesDocument(outcomes=await self._do(action, course, request)).to_json()))
-
-    async def _do(self, action: str, course: HubCourse, request: ActionRequest) -> tuple[Outcome, ...]:
-        by = str(self.current_user.name)
-        if action == "start":
-            return self.actions.start(course, request.only, every=request.every)
-        if action == "stop":
-            return self.actions.stop(course, request.only, by=by)
-        if action == "message":
-            return self.actions.message(course, request.message, request.only, by=by)
-        return await self.actions.extend(course, request.minutes, request.only, by=by)
+        outcomes = await self.actions.do(action, course, by=str(self.current_user.name), **vars(request))
+        self.write(json.dumps(asdict(OutcomesDocument(outcomes=outcomes))))
 
 
 def parse_action(body: object, action: str) -> ActionRequest:

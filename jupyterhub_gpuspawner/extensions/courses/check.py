@@ -47,6 +47,14 @@ class HubLimits:
     culled_after: int | None = None
     """Seconds without activity after which a service stops servers; None without one that is recognised."""
 
+    def of_profile(self, profile: Profile) -> HubLimits:
+        """The same, with the limits of time that this profile has of its own."""
+        return replace(
+            self,
+            start_timeout=profile.start_timeout or self.start_timeout,
+            queue_timeout=queue_limit(profile.queue_timeout, self.queue_timeout),
+        )
+
 
 @dataclass(frozen=True)
 class CourseInputs:
@@ -307,11 +315,7 @@ def _plan_of_profile(
         return _with(plan, [*problems, Problem("profile", str(error))])
     if inputs.hub is not None:
         length = (course_date.end - course_date.start).total_seconds()
-        limits = replace(
-            inputs.hub,
-            start_timeout=request.profile.start_timeout or inputs.hub.start_timeout,
-            queue_timeout=queue_limit(request.profile.queue_timeout, inputs.hub.queue_timeout),
-        )
+        limits = inputs.hub.of_profile(request.profile)
         problems += of_hub(limits, len(names), length, reserved=bool(request.resources.reservation_name))
     cluster = request.resources.cluster or ""
     on = inputs.on(cluster)

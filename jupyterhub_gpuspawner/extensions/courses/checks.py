@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
@@ -18,7 +17,6 @@ from jupyterhub_gpuspawner.extensions.courses.rehearsal import Rehearsal, rehear
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, provisos
 from jupyterhub_gpuspawner.extensions.courses.site import SETTING, course_site, hub_limits
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 from jupyterhub_gpuspawner.words import people
 
 SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
@@ -71,12 +69,7 @@ async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> As
         counted = report.seats is None or any(problem.kind == "seats" for problem in report.problems)
         head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{provisos(report)}."]
         yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
-    limits = hub_limits(context.site)
-    limits = replace(
-        limits,
-        start_timeout=request.profile.start_timeout or limits.start_timeout,
-        queue_timeout=queue_limit(request.profile.queue_timeout, limits.queue_timeout),
-    )
+    limits = hub_limits(context.site).of_profile(request.profile)
     for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation_name)):
         yield LIMIT.warning(where, problem.text)
 

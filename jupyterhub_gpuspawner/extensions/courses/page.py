@@ -43,7 +43,6 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     EXTEND,
     MESSAGE,
     START,
-    STOP,
     CourseView,
     FreeSeats,
     Line,
@@ -413,22 +412,22 @@ class CoursePage(_OfCourses):
 
     async def _do(self, course: HubCourse, wish: Wish, typed: str, room: CourseRoom) -> tuple[Outcome, ...]:
         """Raises SQLAlchemyError."""
-        actions = course_actions(self.settings)
-        only = None if wish.everybody else tuple(map(str, wish.servers))
         user: Any = self.current_user
-        if wish.action == START:
-            return actions.start(course, only)
-        if wish.action == STOP:
-            return actions.stop(course, only, by=user.name)
-        if wish.action == MESSAGE:
-            return actions.message(course, typed, only, by=user.name)
 
         def note_refusals(outcomes: tuple[Outcome, ...]) -> None:
             refused = [outcome for outcome in outcomes if outcome.result is Result.REFUSED]
             if refused:
                 room.note(result_line(EXTEND, user.name, refused))
 
-        return await actions.extend(course, int(typed) if typed else None, only, by=user.name, on_late=note_refusals)
+        return await course_actions(self.settings).do(
+            wish.action,
+            course,
+            None if wish.everybody else tuple(map(str, wish.servers)),
+            by=user.name,
+            text=typed,
+            minutes=int(typed) if wish.action == EXTEND and typed else None,
+            on_late=note_refusals,
+        )
 
     def _address(self, slug: str) -> str:
         return f"{self.hub.base_url}gpuspawner/course/{slug}"

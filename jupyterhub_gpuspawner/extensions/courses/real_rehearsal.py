@@ -11,7 +11,6 @@ import json
 import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 
 from jupyterhub_gpuspawner.check.finding import CODES, Code, Finding, Options, Severity
@@ -29,10 +28,10 @@ from jupyterhub_gpuspawner.check.submit import (
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import need_of, partitions_of
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, plans, ranks_of_people
+from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, ranks_of_people
 from jupyterhub_gpuspawner.extensions.courses.checks import NO_NBGITPULLER
 from jupyterhub_gpuspawner.extensions.courses.course import Materials
-from jupyterhub_gpuspawner.extensions.courses.site import course_site, no_session, whole_course
+from jupyterhub_gpuspawner.extensions.courses.site import planned_session
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -122,14 +121,8 @@ async def real_rehearsal(
     For each participant, or those in ``only``, a job with the profile that they would get; with ``nodes`` one on each
     node of each profile, as the first of them.
     """
-    file = await whole_course(site, name)
-    inputs = await course_site(site, [file])
-    planned = plans(file, inputs, only=session, since=datetime.now().astimezone())
-    if not planned:
-        raise no_session(file, session or "from now on")
-    plan = planned[0]
-    course = file.course
-    if not plan.requests or course is None:
+    course, inputs, plan = await planned_session(site, name, session)
+    if not plan.requests:
         why = next((remark.text for remark in plan.remarks if not remark.hint), "")
         raise ConfigError(f"course {name} cannot be rehearsed. {why}".strip())
     requests, later = zip(

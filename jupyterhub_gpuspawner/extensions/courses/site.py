@@ -74,7 +74,7 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     ConfigError, also for a named course without such a session, and SlurmUnavailable.
     """
     every_file, of_folder = await _all_courses(site)
-    files = [await whole_course(site, name)] if name else every_file
+    files = [await _whole_course(site, name)] if name else every_file
     inputs = await course_site(site, [file for file in files if file.fault is None])
     since = None if past else datetime.now().astimezone()
     planned = {file.slug: plans(file, inputs, only=session, since=since) for file in files}
@@ -106,7 +106,7 @@ async def _rehearsal(
     return await rehearsal_with(spawner_of(site), inputs.snapshots_of([*planned, *others]), others=others)
 
 
-async def whole_course(site: Site, name: str) -> CourseFile:
+async def _whole_course(site: Site, name: str) -> CourseFile:
     """The file of a course with the people whom instructors have added; raises ConfigError."""
     return (await _with_added(site, [course_file(courses_dir_of(spawner_of(site)), name)]))[0]
 
@@ -134,16 +134,24 @@ async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], 
     question each ``every`` seconds, since each makes slurmctld evaluate the cluster. ``session`` empty: the next one.
     Raises ConfigError, SlurmUnavailable.
     """
-    file = await whole_course(site, name)
-    inputs = await course_site(site, [file])
-    planned = plans(file, inputs, only=session, since=datetime.now().astimezone())
-    if not planned:
-        raise no_session(file, session or "from now on")
-    plan = planned[0]
+    _, inputs, plan = await planned_session(site, name, session)
     every_file, _ = await _all_courses(site)
     rehearsal = await _rehearsal(site, [plan], every_file, inputs)
     together = None if only else await rehearsal.report(plan, as_users=())
     return Rehearsed(plan.session, rehearsal.answers(plan, only or plan.people, every=every), together)
+
+
+async def planned_session(site: Site, name: str, session: str) -> tuple[Course, CourseInputs, SessionPlan]:
+    """A course with what it is checked against, and its session of this name, or without one the next.
+
+    Raises ConfigError and SlurmUnavailable.
+    """
+    file = await _whole_course(site, name)
+    inputs = await course_site(site, [file])
+    plan = next(iter(plans(file, inputs, only=session, since=datetime.now().astimezone())), None)
+    if plan is None or file.course is None:
+        raise no_session(file, session or "from now on")
+    return file.course, inputs, plan
 
 
 async def course_site(

@@ -21,7 +21,7 @@ BODIES: dict[str, tuple[str, object, ActionRequest]] = {
     "an empty body": ("stop", {}, ActionRequest()),
     "nobody": ("stop", {"only": []}, ActionRequest(only=())),
     "some, slowly": ("start", {"only": ["ada"], "every": 2}, ActionRequest(("ada",), every=2.0)),
-    "a text": ("message", {"message": "Hello"}, ActionRequest(message="Hello")),
+    "a text": ("message", {"message": "Hello"}, ActionRequest(text="Hello")),
     "as the profile says": ("extend", {}, ActionRequest()),
     "an hour": ("extend", {"minutes": 60}, ActionRequest(minutes=60)),
 }
