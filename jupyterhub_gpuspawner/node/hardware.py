@@ -180,12 +180,6 @@ def _merged_gpu(gpu: Gpu, device: Gpu | None, kernel: NodeTopology) -> Gpu:
     )
 
 
-# Read NUMA nodes, cores, packages and the GPUs' PCI devices from ``/sys`` and ``/proc``.
-#
-# The root folder is a parameter, so that a recorded tree can be read like a machine. Sources: the kernel's
-# ``Documentation/ABI/stable/sysfs-devices-node``, ``Documentation/admin-guide/cputopology.rst``,
-# ``Documentation/ABI/testing/sysfs-bus-pci``; NVIDIA's driver README on ``/proc/driver/nvidia``.
-
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")

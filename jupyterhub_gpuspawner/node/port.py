@@ -138,7 +138,7 @@ def _sockets(port: int) -> list[Socket]:
 
 
 def _read_answer(answer: bytes, sockets: list[Socket]) -> bool:
-    """Add the sockets of one datagram to ``found``; returns whether it was the last one."""
+    """Add the sockets of one datagram to ``sockets``; returns whether it was the last one."""
     at = 0
     while at + _DUMP.size <= len(answer):
         length, kind = _DUMP.unpack_from(answer, at)[:2]

@@ -370,10 +370,6 @@ def in_print(value: Any) -> Any:
 USAGE_VERSION = 1
 SAMPLES = 10
 """Samples in a summary."""
-FIRST_SAMPLES = 2
-"""Samples in the first summary of a server, so that its card does not stay empty for long."""
-LONGEST = 3600.0
-"""Seconds after which samples that could not be sent are dropped."""
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,6 @@ from jupyterhub_gpuspawner.node.child import DeadlineThread
 from jupyterhub_gpuspawner.node.report import RefusedError, post
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, gpu_name
 from jupyterhub_gpuspawner.wire.documents import (
-    FIRST_SAMPLES,
-    LONGEST,
     SAMPLES,
     USAGE_VERSION,
     GpuUse,
@@ -41,6 +39,10 @@ if TYPE_CHECKING:
     Readings = tuple[tuple[GpuReading, ...], tuple[str, ...]]
 
 
+FIRST_SAMPLES = 2
+"""Samples in the first summary of a server, so that its card does not stay empty for long."""
+LONGEST = 3600.0
+"""Seconds after which samples that could not be sent are dropped."""
 DRIVER_PATIENCE = 10.0
 """Seconds that the driver has for one sample."""
 HUB_PATIENCE = 30.0
