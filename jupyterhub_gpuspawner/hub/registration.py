@@ -9,7 +9,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * has a configuration that would fail at the first start refused, in one sentence, before the hub starts, and a setting
   that has no effect named in the log;
 * has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
-* brings the tables of this package in the hub's database up to date (:mod:`.site.database`);
+* brings the tables of this package in the hub's database up to date (:mod:`.site.tables`);
 * sets the objects of the started hub aside from garbage collections (:mod:`.site.background`);
 * starts the search for jobs without a server (:mod:`.upkeep`) and for servers that the hub does not
   watch;
