@@ -55,8 +55,10 @@ DOCUMENTS = (
         "Session document",
         server_api.VERSION,
         server_api.SessionDocument,
-        "Extensions add `more_time`, as `GET .../extend` answers; `idle`, null while its user is told nothing; and, as "
-        "minutes before the end, `notices`, when JupyterLab tells it, and `saves`, when it saves open documents.",
+        "Extensions add `more_time`, as `GET .../extend` answers; `idle`, null while its user is told nothing; "
+        "`course`, the title of the course that it is for, or empty, and `session_ends_at`, null while no session of "
+        "it is under way; and, as minutes before the end, `notices`, when JupyterLab tells it, and `saves`, when it "
+        "saves open documents.",
     ),
     Document(
         "Topology document",

@@ -6,7 +6,6 @@ None, which JupyterHub's ``needs_scope`` would compare with a scope's filter as 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
@@ -34,10 +33,8 @@ from jupyterhub_gpuspawner.hub.server.home import DeletePage, HomePage
 from jupyterhub_gpuspawner.hub.server.no_answer import NoAnswerPage, ProxyErrorPage
 from jupyterhub_gpuspawner.hub.server.stop import ServerHandler, StopPage
 from jupyterhub_gpuspawner.hub.server.waiting import LogPage, NotRunningPage, ProgressStream, SwitchPage, WaitingPage
-from jupyterhub_gpuspawner.hub.spawners.offers import occasion_of
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import server_routes
-from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 
 STATIC = Path(__file__).parent / "web" / "static"
 
@@ -123,14 +120,7 @@ class PageTools:
     @staticmethod
     def cards(user: Any) -> tuple[ServerCard, ...]:
         """The cards of a user's servers, of whatever spawner."""
-        now = time.time()
-
-        def course_of(profile: str) -> OccasionNow | None:
-            occasion = occasion_of(user.settings, profile)
-            return occasion.at(now) if occasion is not None else None
-
-        servers = map(server_of, user.all_spawners())
-        return server_cards(servers, contact=contact_of(user.spawner), course_of=course_of)
+        return server_cards(map(server_of, user.all_spawners()), contact=contact_of(user.spawner))
 
     @pass_context
     async def show_part(self, context: Context, part: ServerPart, card: ServerCard, heading: str) -> Markup:

@@ -21,7 +21,6 @@ from jupyterhub_gpuspawner.hub.server.card import server_facts
 from jupyterhub_gpuspawner.hub.spawners.offers import lead_scopes, occasion_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server, refresh_servers, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named
-from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 
 REQUESTS = RateLimit(burst=20, per_minute=20)
 """For each server, whoever asks."""
@@ -133,10 +132,6 @@ class SessionDocument:
     """What instructors and administrators tell now, the newest first."""
     picture: bool
     """Whether there is a picture of the node."""
-    course: str = ""
-    """The title of the occasion for which its profile is offered, such as a course; empty for one of the hub's own."""
-    session_ends_at: str | None = None
-    """When its session ends, ISO 8601, UTC; None where none is under way."""
 
 
 def session_document(
@@ -144,9 +139,8 @@ def session_document(
     messages: Sequence[Notice],
     *,
     now: float,
-    course: OccasionNow | None = None,
 ) -> dict[str, Any]:
-    """The document of this server, with that of each part; ``course``: its own."""
+    """The document of this server, with that of each part."""
     placement = server.placement
     facts = server_facts(placement, server.topology, cluster=server.cluster) if placement is not None else None
     document = SessionDocument(
@@ -162,8 +156,6 @@ def session_document(
             SessionMessage(message.of, utc(message.at), message.text, message.sender) for message in messages
         ),
         picture=bool(facts is not None and facts.picture),
-        course=course.title if course is not None else "",
-        session_ends_at=utc(course.session_ends) if course is not None and course.session_ends is not None else None,
     )
     return {**asdict(document), **{key: value for part in server.parts for key, value in part.document.items()}}
 
@@ -192,12 +184,10 @@ class SessionHandler(OwnServerHandler):
         await refresh_servers([spawner])
         user: Any = self.current_user
         server, now = server_of(spawner), time.time()
-        occasion = occasion_of(user.settings, server.profile)
         document = session_document(
             server,
             extensions_of(user.settings).notices(user, spawner),
             now=now,
-            course=occasion.at(now) if occasion is not None else None,
         )
         self.write(document)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -29,7 +29,6 @@ from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.picture import drawing
 from jupyterhub_gpuspawner.picture.node import table
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
-from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.words import counted, memory
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
@@ -191,8 +190,6 @@ class ServerCard:
     """When its job is expected to start, while it is pending."""
     change: str = ""
     """Why that is another time than before."""
-    course: OccasionNow | None = None
-    """For what its profile was offered, such as a course."""
     app: str = ""
     """The name of the application that runs; empty for Jupyter."""
     parts: tuple[ServerPart, ...] = ()
@@ -225,7 +222,7 @@ class ServerCard:
         """A checksum of everything on the card except the time left."""
         rows = self.facts.rows if self.facts is not None else ()
         ends = self.left.ends if self.left is not None else None
-        start = (self.headline, self.expected, self.change, self.course)
+        start = (self.headline, self.expected, self.change)
         content = (self.state, self.title, start, self.ended, self.at, self.advice, rows, ends, self.silent)
         problems = self.facts.problems if self.facts is not None else ()
         parts = [(part.name, part.version, part.rows, part.problems) for part in self.parts]
@@ -237,17 +234,14 @@ def server_cards(
     *,
     now: float | None = None,
     contact: str = words.CONTACT,
-    course_of: Callable[[str], OccasionNow | None] = lambda _profile: None,
 ) -> tuple[ServerCard, ...]:
-    """A card for each server, those that are active first; ``course_of`` finds the occasion of a profile's slug.
+    """A card for each server, those that are active first.
 
     A default server that is not active and about which there is nothing to say has one only beside another card that
     is: where nothing runs the page says that in a sentence.
     """
     ordered = sorted(servers, key=lambda server: not server.active)
-    cards = [
-        replace(server_card(server, now=now, contact=contact), course=course_of(server.profile)) for server in ordered
-    ]
+    cards = [server_card(server, now=now, contact=contact) for server in ordered]
     any_active = any(server.active for server in ordered)
     return tuple(card for card in cards if any_active or card.name or card.state != "stopped" or card.ended)
 

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.hub.server.api import session_document, staff_for
 from jupyterhub_gpuspawner.hub.server.stop import stopper_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.profiles.offered import Occasion, OccasionNow
+from jupyterhub_gpuspawner.profiles.offered import Occasion
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.standins.hub_spawner import HubSpawner
 from tests.standins.occasion import LESSONS, offering
@@ -53,8 +53,6 @@ DOCUMENT = {
         {"course": "Deep learning", "at": "2026-03-02T08:59:00+00:00", "text": MESSAGES[1].text, "sender": "tea"},
     ),
     "picture": False,
-    "course": "",
-    "session_ends_at": None,
 }
 
 
@@ -71,14 +69,6 @@ def test_extensions_say_what_they_show_of_it() -> None:
     document = session_document(replace(SERVER, parts=parts), MESSAGES, now=NOW)
 
     assert document == {**DOCUMENT, "queue": 2, "since": None}
-
-
-def test_a_server_of_a_course() -> None:
-    """With the end of the session, which need not be that of the server."""
-    course = OccasionNow("Deep learning", NOW + 3600)
-    document = session_document(SERVER, MESSAGES, now=NOW, course=course)
-
-    assert document == {**DOCUMENT, "course": "Deep learning", "session_ends_at": "2026-03-02T10:00:00+00:00"}
 
 
 def test_a_server_whose_placement_is_not_known() -> None:

@@ -23,7 +23,6 @@ from jupyterhub_gpuspawner.hub.server.card import (
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.words import SUSPENDED
-from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, job_words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -181,15 +180,6 @@ LISTS = {
 def test_which_servers_have_a_card(servers: list[Server], names: list[str]) -> None:
     """All of them in this order, but for a default server about which there is nothing to say."""
     assert [card.name for card in server_cards(servers, now=NOW)] == names
-
-
-def test_the_card_of_a_courses_server_names_the_course_and_the_end_of_the_session() -> None:
-    """And the card of no other."""
-    course = OccasionNow("Deep learning", NOW + 3600)
-    servers = [Server(ready=True, profile="course-dl"), Server(name="lab", ready=True, profile="k80")]
-    cards = server_cards(servers, now=NOW, course_of={"course-dl": course}.get)
-
-    assert [card.course for card in cards] == [course, None]
 
 
 PART = ServerPart("queue", Place.BESIDE, "queue_card.html", "shown", version=1, brief="2 ahead", document={"queue": 2})
