@@ -16,6 +16,7 @@ from jupyterhub.scopes import needs_scope
 from tornado import web
 
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.job.cause import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server.api import leads_user
@@ -47,9 +48,10 @@ class StopPage(BaseHandler):
     @web.authenticated
     @needs_scope("delete:servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to where the button was (``back``: ``home``, ``cluster`` or ``server``), to a ``link``, or to this page.
+        """303 to where the button was, to a ``link``, or to this page. A second stop changes nothing.
 
-        The last is for somebody else's server. A second stop changes nothing.
+        ``back`` says where it was: ``home``, ``server``, or a page of the navigation bar, by its path below ``/hub``.
+        This page is for somebody else's server.
         """
         user, spawner = server_named(self, user_name, server_name)
         by = self.current_user.name if user is not self.current_user else ""
@@ -63,8 +65,8 @@ class StopPage(BaseHandler):
             there = f"{form_url(self.hub.base_url, user, server_name)}?{as_query(parse_choice_query(link))}"
         elif back == "server":
             there = f"{pending_url(self.hub.base_url, user, server_name)}?stopped=1"
-        elif back == "cluster":
-            there = f"{self.hub.base_url}gpuspawner/cluster"
+        elif back in (entry.path for part in extensions_of(self.settings) for entry in part.adds.links):
+            there = f"{self.hub.base_url}{back}"
         elif by:
             there = self.request.path
         self.redirect(there, status=HTTPStatus.SEE_OTHER)

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader
 from jupyterhub.scopes import parse_scopes
 
 from jupyterhub_gpuspawner.extensions.cluster_map import page
+from jupyterhub_gpuspawner.extensions.cluster_map.hub import HUB
 from jupyterhub_gpuspawner.extensions.cluster_map.jobs import JobWords, Moment, Rights, WaitingLine
 from jupyterhub_gpuspawner.extensions.cluster_map.page import served_jobs
 from jupyterhub_gpuspawner.extensions.cluster_map.rows import Bar, GpuRun, Row, Section, sections, summary
@@ -355,6 +356,13 @@ def test_a_job_without_gpus_and_its_stop_stay_in_one_row() -> None:
     row = BeautifulSoup(html, "html.parser")
 
     assert (len(row.select("li section > details")), row.select("p details")) == (2, [])
+
+
+def test_a_stop_leads_back_to_the_map() -> None:
+    """The form names the page as the navigation bar does; a stop leads to no other address."""
+    template = BeautifulSoup((TEMPLATES / "cluster.html").read_text(), "html.parser")
+
+    assert [back["value"] for back in template.select("input[name=back]")] == [link.path for link in HUB.links]
 
 
 def test_every_text_of_the_map_is_escaped() -> None:

@@ -209,7 +209,9 @@ BUTTONS: dict[str, Click] = {
     "link": lambda _, user, __: user.click(f"/hub/gpuspawner/stop/{user.name}", link="opt-profile=light"),
     "twice": lambda _, user, __: twice(user),
     "admin": lambda site, user, _: site.administrator.click(f"/hub/gpuspawner/stop/{user.name}"),
-    "map": lambda site, user, _: site.administrator.click(f"/hub/gpuspawner/stop/{user.name}", back="cluster"),
+    "map": lambda site, user, _: site.administrator.click(
+        f"/hub/gpuspawner/stop/{user.name}", back="gpuspawner/cluster"
+    ),
     "rest": lambda site, user, _: site.hub.api("DELETE", server_path(user.name)),
     "course": on_the_courses_page,
     "command": of_the_course,
