@@ -57,8 +57,8 @@ DOCUMENTS = (
         server_api.SessionDocument,
         "Extensions add `more_time`, as `GET .../extend` answers; `idle`, null while its user is told nothing; "
         "`course`, the title of the course that it is for, or empty, and `session_ends_at`, null while no session of "
-        "it is under way; and, as minutes before the end, `notices`, when JupyterLab tells it, and `saves`, when it "
-        "saves open documents.",
+        "it is under way; as minutes before the end, `notices`, when JupyterLab tells it, and `saves`, when it "
+        "saves open documents; and `picture`, whether there is one of the node.",
     ),
     Document(
         "Topology document",

@@ -16,7 +16,6 @@ from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION, table
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node.hardware import observe
-from jupyterhub_gpuspawner.picture import drawing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, to_document
 
 # The node that a command describes: this one, the output of ``nvidia-smi topo -m``, or a topology file.
@@ -248,7 +247,6 @@ def _numa_nodes(topology: NodeTopology) -> str:
 @click.group(invoke_without_command=True)
 @source_options
 @JSON
-@click.option("--svg", metavar="FILE", help="Draw the node as an SVG file; - writes to standard output.")
 @click.pass_context
 def topology(
     context: click.Context,
@@ -257,7 +255,6 @@ def topology(
     file: str | None,
     timeout: float,
     as_json: bool,
-    svg: str | None,
 ) -> None:
     """Show a node's GPUs, the links between them, and the CPUs and memory closest to them.
 
@@ -271,21 +268,14 @@ def topology(
     source = Source(text, file, timeout)
     context.obj = source
     if context.invoked_subcommand is not None:
-        if as_json or svg is not None:
-            raise click.UsageError(f"--json and --svg cannot be used with {context.invoked_subcommand}.")
+        if as_json:
+            raise click.UsageError(f"--json cannot be used with {context.invoked_subcommand}.")
         return
     source_topology = source.read()
-    if svg is not None:
-        draw(source_topology, svg)
     if as_json:
         click.echo(json.dumps(document(source_topology), indent=2))
-    elif svg is None:
+    else:
         click.echo(listing(source_topology), nl=False)
-
-
-def draw(node: NodeTopology, svg: str) -> None:
-    """Write the picture of a node to the file, or to standard output for ``-``."""
-    write(svg, drawing.svg(node, title=node.hostname or "Node") + "\n")
 
 
 @topology.command()

@@ -51,9 +51,11 @@ class Place(Enum):
     ACTION = "action"
     """After the notices: what its user can do about it."""
     BESIDE = "beside"
-    """Beside all of these, above the picture of the node."""
+    """Beside all of these."""
+    NODE = "node"
+    """Below what stands beside them: the node that it runs on."""
     BELOW = "below"
-    """Below all of these and the picture of the node, over the whole width."""
+    """Below all of these, over the whole width."""
 
 
 NOTHING: Mapping[str, Any] = {}

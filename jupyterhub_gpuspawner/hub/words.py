@@ -85,12 +85,8 @@ EXPLAINED = {
 }
 """What each word of a card's details means."""
 YES, NO, UNDETERMINED, NONE = "yes", "no", "not known", "none"
-WHOLE_NODE = "The whole node"
-PICTURE_OF = "Picture of node {name}"
 NUMA_NODE = "NUMA node {number}"
 MEMORY = "{amount} memory"
-SCROLL = "Scroll sideways to see the whole picture."
-IN_WORDS = "The picture in words"
 
 NAMED_HEADING = "Start a named server"
 NAMED_WHY = "You can run several servers side by side, each under its own name."

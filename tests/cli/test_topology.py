@@ -129,16 +129,7 @@ def test_a_recorded_file_is_the_node(gpuspawner: Call, tmp_path: Path, machine: 
     assert to_document(load(str(path))) == {**to_document(node), "hostname": "", "source": "file"}
 
 
-def test_the_picture_of_a_text(gpuspawner: Call, tmp_path: Path) -> None:
-    """--svg writes only the picture; with --json the JSON is printed as well."""
-    drawn, text = tmp_path / "node.svg", TEXTS / "024_dgx1v_microway.txt"
-    only = gpuspawner("topology", "--text", text, "--svg", drawn)
-    assert (only.exit_code, only.stdout, drawn.read_text()[:5]) == (0, "", "<svg ")
-    assert gpuspawner("topology", "--text", text, "--svg", "-").stdout == drawn.read_text()
-    assert len(json.loads(gpuspawner("topology", "--text", text, "--svg", drawn, "--json").stdout)["gpus"]) == 8
-
-
-def test_a_picture_does_not_go_with_recording(gpuspawner: Call) -> None:
+def test_json_does_not_go_with_recording(gpuspawner: Call) -> None:
     """Options that a subcommand would silently leave out are refused."""
     result = gpuspawner("topology", "--json", "record", "-")
     assert (result.exit_code, result.stdout) == (2, "")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jupyterhub_gpuspawner.cli.topology import Source, draw, give_up
+from jupyterhub_gpuspawner.cli.topology import Source, give_up
 from jupyterhub_gpuspawner.extensions.fleet.gres_conf import gres_conf as gres_conf_of
 from jupyterhub_gpuspawner.extensions.fleet.gres_conf import with_nodes_of_gpus
 
@@ -40,7 +40,6 @@ def gres_conf(
     numa_node_as_socket: bool,
     threads_per_core: int | None,
     source: Source,
-    svg: str | None,
 ) -> None:
     """The options, and what is printed with the first of them, for the node that ``source`` describes."""
     if not gres_conf and (node is not None or numa_node_as_socket or threads_per_core is not None):
@@ -50,8 +49,6 @@ def gres_conf(
     if not gres_conf:
         return
     topology = source.read()
-    if svg is not None:
-        draw(topology, svg)
     if not topology.gpus:
         give_up("no GPU was found, so there are no lines for gres.conf")
     lines = gres_conf_of(
@@ -68,16 +65,14 @@ def with_gres_conf(topology: click.Command) -> click.Command:
     def callback(context: click.Context, /, **values: Any) -> None:
         ours = {name: value for name, value in values.items() if name in own}
         others = {name: value for name, value in values.items() if name not in own}
-        if context.invoked_subcommand is not None and any(
-            (ours["gres_conf"], others["as_json"], others["svg"] is not None)
-        ):
-            raise click.UsageError(f"--json, --svg and --gres-conf cannot be used with {context.invoked_subcommand}.")
+        if context.invoked_subcommand is not None and (ours["gres_conf"] or others["as_json"]):
+            raise click.UsageError(f"--json and --gres-conf cannot be used with {context.invoked_subcommand}.")
         if ours["gres_conf"] and others["as_json"]:
             raise click.UsageError("--json and --gres-conf cannot be used together.")
         source = Source(others["text"], others["file"], others["timeout"])
         assert gres_conf.callback is not None
         assert topology.callback is not None
-        gres_conf.callback(**ours, source=source, svg=others["svg"])
+        gres_conf.callback(**ours, source=source)
         if not ours["gres_conf"]:
             topology.callback(**others)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -57,13 +57,23 @@ def nodes_part(placement: PlacementDocument, topology: Mapping[str, Any] | None,
     )
 
 
-def other_nodes(placement: PlacementDocument, topologies: Topologies) -> Iterator[ServerFacts]:
+@dataclass(frozen=True)
+class OtherNode:
+    """What the job has on a node that has reported."""
+
+    facts: ServerFacts
+    placement: PlacementDocument
+    topology: Mapping[str, Any] | None
+
+
+def other_nodes(placement: PlacementDocument, topologies: Topologies) -> Iterator[OtherNode]:
     """Each other node that has reported, with problems that are not said of the server's node already."""
     for other in (grant.placement for grant in placement.other_nodes if grant.placement is not None):
         new = replace(other, problems=tuple(text for text in other.problems if text not in placement.problems))
         topology = topologies.get(other.node)
         facts = node_facts(new, topology)
-        yield replace(facts, rows=(*facts.rows, (NETWORK, "\n".join(_network(other, topology)))))
+        facts = replace(facts, rows=(*facts.rows, (NETWORK, "\n".join(_network(other, topology)))))
+        yield OtherNode(facts, other, topology)
 
 
 def _network(placement: PlacementDocument, topology: Mapping[str, Any] | None) -> tuple[str, ...]:

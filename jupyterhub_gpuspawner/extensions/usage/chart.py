@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jupyterhub_gpuspawner.picture.drawing import element
+from jupyterhub_gpuspawner.hub.web.svg import element
 
 WIDTH, HEIGHT = 240, 60
 HOUR = 3600.0

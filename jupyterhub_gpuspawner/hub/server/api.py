@@ -130,8 +130,6 @@ class SessionDocument:
     """The GPUs alone."""
     messages: tuple[SessionMessage, ...]
     """What instructors and administrators tell now, the newest first."""
-    picture: bool
-    """Whether there is a picture of the node."""
 
 
 def session_document(
@@ -155,7 +153,6 @@ def session_document(
         messages=tuple(
             SessionMessage(message.of, utc(message.at), message.text, message.sender) for message in messages
         ),
-        picture=bool(facts is not None and facts.picture),
     )
     return {**asdict(document), **{key: value for part in server.parts for key, value in part.document.items()}}
 

@@ -13,32 +13,25 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
-
-from markupsafe import Markup
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
-from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
+from jupyterhub_gpuspawner.hub.report.server_report import parsed
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_title
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.picture import drawing
-from jupyterhub_gpuspawner.picture.node import table
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.words import counted, memory
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
 
-NO_PICTURE = Markup()
-
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the home page shows of a running server on a node. The rows contain everything that the picture shows."""
+    """What the home page shows of a running server on a node."""
 
     name: str = ""
     """The node's."""
@@ -48,14 +41,10 @@ class ServerFacts:
     """A name and a text of one or more lines, in order."""
     problems: tuple[str, ...] = ()
     simulated: bool = False
-    picture: Markup = NO_PICTURE
-    """An SVG of the node, with the server's GPUs and CPUs marked; empty where it would contradict the rows."""
-    node: tuple[tuple[str, str], ...] = ()
-    """The picture in words: each NUMA node, GPU and NIC."""
 
 
 def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None, *, cluster: str = "") -> ServerFacts:
-    """The rows and the picture of the server's node.
+    """What a server has, and on which node.
 
     ``cluster`` is the name of the job's, empty in a hub that names none.
     """
@@ -68,7 +57,7 @@ def node_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None)
     """What the job has on a node, without the node and the job."""
     node = parsed(topology)
     yes_no = {True: words.YES, False: words.NO, None: words.UNDETERMINED}[placement.aligned]
-    facts = ServerFacts(
+    return ServerFacts(
         name=placement.node,
         got=got(placement, node),
         rows=_rows(
@@ -81,7 +70,6 @@ def node_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None)
         problems=placement.problems,
         simulated=placement.simulated,
     )
-    return _with_picture(facts, placement, node) if node is not None else facts
 
 
 def _rows(*rows: tuple[str, str]) -> tuple[tuple[str, str], ...]:
@@ -116,30 +104,6 @@ def _gpu(gpu: PlacedGpu) -> str:
     name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
     kind = f"MIG {gpu.mig} of {model or words.GPU}" if gpu.mig else model or words.MODEL_NOT_KNOWN
     return f"{name}: {', '.join(filter(None, (kind, usable, near)))}"
-
-
-def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTopology) -> ServerFacts:
-    """Add the picture, unless the topology lacks GPUs or CPUs that the placement names."""
-    try:
-        own_cpus = parse_cpulist(placement.cpus)
-    except ValueError:
-        return facts
-    own_gpus = [position(node, gpu) for gpu in placement.gpus]
-    present_cpus = {cpu for numa_node in node.numa_nodes for cpu in numa_node.cpus}
-    if None in own_gpus or (present_cpus and not present_cpus.issuperset(own_cpus)):
-        return facts
-    picture, in_words = _drawn(node, tuple(gpu for gpu in own_gpus if gpu is not None), own_cpus)
-    return replace(facts, picture=picture, node=in_words)
-
-
-@lru_cache(maxsize=256)
-def _drawn(
-    node: NodeTopology, own_gpus: tuple[int, ...], own_cpus: tuple[int, ...]
-) -> tuple[Markup, tuple[tuple[str, str], ...]]:
-    """A picture, and the same in words; cached, since it takes milliseconds, and JupyterLab asks every minute."""
-    drawn = drawing.svg(node, own_gpus=own_gpus, own_cpus=own_cpus, title=words.WHOLE_NODE)
-    # the picture escapes every text in it
-    return Markup(drawn), tuple(table(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704
 
 
 SOON, VERY_SOON = 15 * 60, 5 * 60

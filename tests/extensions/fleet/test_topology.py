@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from tests.fixtures.commands import Call
 
 
-def test_a_picture_does_not_go_with_recording(gpuspawner: Call) -> None:
+def test_lines_for_gres_conf_do_not_go_with_recording(gpuspawner: Call) -> None:
     """Options that a subcommand would silently leave out are refused."""
     result = gpuspawner("topology", "--gres-conf", "record", "-")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--json, --svg and --gres-conf cannot be used with record." in result.stderr
+    assert "--json and --gres-conf cannot be used with record." in result.stderr
 
 
 def test_lines_for_gres_conf(gpuspawner: Call) -> None:

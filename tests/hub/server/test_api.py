@@ -52,7 +52,6 @@ DOCUMENT = {
         {"course": "", "at": "2026-03-02T08:59:30+00:00", "text": "Down at 12.", "sender": "root"},
         {"course": "Deep learning", "at": "2026-03-02T08:59:00+00:00", "text": MESSAGES[1].text, "sender": "tea"},
     ),
-    "picture": False,
 }
 
 

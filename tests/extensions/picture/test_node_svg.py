@@ -11,10 +11,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
-from jupyterhub_gpuspawner.picture import drawing, node
+from jupyterhub_gpuspawner.extensions.picture import drawing, node
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parents[2]
 DEMO = HERE.parent / "jupyterhub_gpuspawner" / "demo" / "machines"
 
 

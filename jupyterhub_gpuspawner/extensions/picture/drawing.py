@@ -10,17 +10,16 @@ sign: the job's own GPUs are also marked with a tick and a thicker edge, its cor
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import combinations, pairwise
 
 from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.picture import node as structure
-from jupyterhub_gpuspawner.picture.node import NumaGroup, Switch, devices_of, numa_groups, switches
+from jupyterhub_gpuspawner.extensions.picture import node as structure
+from jupyterhub_gpuspawner.extensions.picture.node import NumaGroup, Switch, devices_of, numa_groups, switches
+from jupyterhub_gpuspawner.hub.web.svg import element, text
 from jupyterhub_gpuspawner.placement.affinity import distance
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.words import counted, memory
@@ -76,7 +75,7 @@ class Canvas:
 
     def text(self, kind: str, x: float, y: float, words: str) -> None:
         """Text at a baseline; escaped."""
-        self.parts.append(f'<text class="{kind}" x="{number(x)}" y="{number(y)}">{_text(words)}</text>')
+        self.parts.append(f'<text class="{kind}" x="{number(x)}" y="{number(y)}">{text(words)}</text>')
 
     def dot(self, x: float, y: float) -> None:
         """The mark of a core that belongs to the job."""
@@ -87,25 +86,6 @@ class Canvas:
         width = 6.2 * len(words) + 14
         self.rect("pill", x - width / 2, y - 9, width, 18, radius=9)
         self.text("soft mid", x, y + 4, words)
-
-
-def element(
-    name: str, style: str, parts: Sequence[str] | str, *, title: str, description: str, size: tuple[str, str]
-) -> str:
-    """The ``<svg>`` element of these parts, of a class with this style; ``description`` is for screen readers."""
-    mark = f"{zlib.crc32(repr((title, description, parts)).encode()):08x}"
-    wide, high = size
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" '
-        f'aria-labelledby="t{mark} d{mark}" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}">'
-        f'<title id="t{mark}">{_text(title)}</title><desc id="d{mark}">{_text(description)}</desc>'
-        f"<style>{style}</style>{''.join(parts)}</svg>"
-    )
-
-
-def _text(words: str) -> str:
-    """Text for the document: escaped, and without characters that XML does not allow."""
-    return escape("".join(c if c.isprintable() else " " for c in words))
 
 
 def short(words: str, limit: int) -> str:

@@ -1,1 +1,0 @@
-"""A node as an SVG picture and as text."""
