@@ -36,6 +36,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, stop_record
+from jupyterhub_gpuspawner.slurm.reason import Words
 
 POLL_SECONDS = 5.0
 """Seconds between two looks at the sessions."""
@@ -236,7 +237,7 @@ class StartsAhead:
 
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
     """What the card says of a server that was stopped since nobody had opened it."""
-    return replace(stop_record(server, at=at, stopper=Kind.CULLED), course=course.title)
+    return replace(stop_record(server, at=at, stopper=Kind.CULLED), quoted=Words(words.unvisited(course.title)))
 
 
 # The courses of a running hub are read every minute; their rights are updated then, and when a login changes them.

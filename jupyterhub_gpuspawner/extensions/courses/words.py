@@ -68,6 +68,11 @@ CHECK_FAILED = "The seats of the next session could not be counted. The hub's lo
 CHECKING = "The seats of the next session are being counted."
 
 
+def unvisited(title: str) -> str:
+    """Why the server of a course was stopped, with ``{time}``; what became of its job follows."""
+    return f"Nobody opened this server after {title} had begun, so it was stopped at {{time}}"
+
+
 def totals(counts: Mapping[str, int]) -> str:
     """``31 running, 4 starting, 2 waiting, 3 did not start, 10 without a server``."""
     return ", ".join(f"{number:,} {_TOTALS[state]}" for state, number in counts.items())

@@ -82,16 +82,17 @@ class Ending:
     """What kept a start from succeeding, as its job reported: a module, a command, a folder."""
     line: str = ""
     """The last line of a job that ended in its start; its user can have it say anything."""
-    course: str = ""
-    """The title of the course for which the server was started, where nobody opened it."""
     session_over: bool = False
-    """The job reached the time limit that the session of its course had set: a planned end."""
+    """The job reached the time limit that a session of its profile's occasion had set: a planned end."""
     unconfirmed: bool = False
     """The first request to cancel the job failed: Slurm did not answer, or Slurm, sudo or ssh refused it."""
     printed: str = ""
     """What sbatch printed when it refused the job."""
     quoted: Words = NO_WORDS
-    """Words in the place of the cause's own: those of an error or of the form."""
+    """Words in the place of the cause's own: those of an error, of the form, or of an extension that stops a server.
+
+    The sentence of a stop is a clause without its full stop: what became of the job follows it.
+    """
     log: str = ""
     """The path of the job's log on the node."""
     lines: str = ""
@@ -153,12 +154,17 @@ def stored_ending(state: Mapping[str, Any]) -> Ending | None:
         measured = _MEASURED.validate_json(text, strict=True)
     except ValidationError:
         return None
-    return replace(ending, said=ending.said or measured.said(ending), why=ending.why or measured.why(ending))
+    return replace(
+        ending,
+        said=ending.said or measured.said(ending),
+        why=ending.why or measured.why(ending),
+        quoted=measured.quoted(ending),
+    )
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """What hubs before :attr:`Ending.said` and :attr:`Ending.why` stored; read until no such hub can be upgraded."""
+    """What hubs stored before extensions gave the words; read until no such hub can be upgraded."""
 
     mean_use: float | None = None
     """Of the GPUs in the last hour, in per cent."""
@@ -166,6 +172,8 @@ class _Measured:
     most: float = 0.0
     """The highest use while the server was idle: of a GPU in per cent; without GPUs, in cores."""
     held_mib: int = 0
+    course: str = ""
+    """The title of the course for which a server was started that nobody opened."""
 
     def said(self, ending: Ending) -> str:
         used = f"{nearest(self.mean_use)}\N{NO-BREAK SPACE}%" if ending.gpus and self.mean_use is not None else ""
@@ -184,6 +192,11 @@ class _Measured:
         held = self.held_mib if ending.gpus and self.held_mib >= 1024 else 0
         most += f", {memory_used(held, None)} of GPU memory held" if held else ""
         return f"because it was idle: {whose} had not been used for {duration(ending.seconds)} (at most {most})"
+
+    def quoted(self, ending: Ending) -> Words:
+        if not self.course or not ending.stopped:
+            return ending.quoted
+        return Words(f"Nobody opened this server after {self.course} had begun, so it was stopped at {{time}}")
 
 
 _MEASURED = TypeAdapter(_Measured)
@@ -315,16 +328,16 @@ def words_of(ending: Ending, *, title: str = "", contact: str = words.CONTACT, t
     ``title`` is the server's, and names one that was stopped; ``contact`` is whom its user may ask. With
     ``to_user=False`` the sentence is for somebody else, such as an instructor; advice is always for the user.
     """
-    own, quoted = _of_facts(ending, title, contact, _TO_USER if to_user else _TO_OTHERS), ending.quoted
+    if ending.stopped:
+        return Words(_of_stop(ending, title))
+    own, quoted = _of_facts(ending, contact, _TO_USER if to_user else _TO_OTHERS), ending.quoted
     text = (quoted.advice or own.advice).replace("{contact}", contact)
     return Words(quoted.sentence or own.sentence, text, quoted.hint or own.hint)
 
 
-def _of_facts(ending: Ending, title: str, contact: str, whose: Mapping[str, str]) -> Words:
+def _of_facts(ending: Ending, contact: str, whose: Mapping[str, str]) -> Words:
     job = ending.job or Job(ending.job_id, Phase.ENDED)
     of_job = job_words(job, contact=contact)
-    if ending.stopped:
-        return Words(_of_stop(ending, title))
     if ending.failed:
         return _of_start(ending, of_job, whose)
     if job.phase is not Phase.ENDED:
@@ -396,8 +409,8 @@ def _of_stop(ending: Ending, title: str) -> str:
         )
     released = f"released {counted(gpus, 'GPU')}" if gpus else "was cancelled"
     released = f"; job {job_id} {released}." if job_id else "."
-    if ending.course:
-        return f"Nobody opened this server after {ending.course} had begun, so it was stopped at {{time}}{released}"
+    if ending.quoted.sentence:
+        return f"{ending.quoted.sentence}{released}"
     if ending.why:
         return f"{title} was stopped at {{time}} {ending.why}{released}"
     if ending.stage is Stage.QUEUED:

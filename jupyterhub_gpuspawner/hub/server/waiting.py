@@ -369,7 +369,7 @@ def _shown(ending: Ending, spawner: Any, *, own: bool) -> Words:
     def told(text: str) -> str:
         return TOLD.format(owner=spawner.user.name, advice=text) if text else ""
 
-    sentence = told(shown.sentence) if ending.quoted.sentence else shown.sentence
+    sentence = told(shown.sentence) if ending.quoted.sentence and not ending.stopped else shown.sentence
     return replace(shown, sentence=sentence, advice=told(shown.advice))
 
 

@@ -51,7 +51,7 @@ class ServerState(str, Enum):
     ENDED = "ended"
     """It ran, and ended by itself."""
     OVER = "over"
-    """It ran until the session of its course was over, as was planned."""
+    """It ran until the session of its profile's occasion was over, as was planned."""
     FAILED = "failed"
     """Its last start failed."""
 
@@ -76,9 +76,9 @@ class Server:
     profile: str = ""
     """The slug of the profile that was chosen; empty where there is none."""
     admin_profile: str = ""
-    """The same, for that of a course the slug of the admin's profile that it narrows."""
+    """The same, for that of an occasion the slug of the admin's profile that it narrows."""
     rank: int = 0
-    """Which of a course's profiles that is, from 0, in the order in which their seats are filled."""
+    """Which of an occasion's profiles that is, from 0, in the order in which their seats are filled."""
     profile_name: str = ""
     """The profile's display name as it was when it was chosen, also after the server has ended.
 

@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.extensions.courses.actions import (
     ServiceAccount,
     shown_until,
 )
-from jupyterhub_gpuspawner.extensions.courses.ahead import StartsAhead
+from jupyterhub_gpuspawner.extensions.courses.ahead import StartsAhead, unvisited_record
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
@@ -51,9 +51,10 @@ from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtension, HubExtensions, Part, ServerPart
 from jupyterhub_gpuspawner.hub.job.cause import Cause
 from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
-from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending, words_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
+from jupyterhub_gpuspawner.hub.spawners.server import Server
 from tests.fixtures.databases import hub_session
 from tests.standins.hub_spawner import HubSpawner
 
@@ -528,6 +529,17 @@ async def test_unvisited_servers_whose_turn_had_not_come_are_stopped_by_the_next
     assert account.requests == [("stop", "ada/"), ("stop", "bob/")]
     starts = CourseStarts(app.db).find("deep", "today")
     assert {start.stage for start in starts.values()} == {Stage.UNVISITED}
+
+
+def test_a_server_that_nobody_opened_says_so_with_its_course() -> None:
+    """Whatever is in the course's title."""
+    course = replace(COURSE, file=SimpleNamespace(course=SimpleNamespace(name="Deep {learning}")))  # type: ignore[arg-type]
+    ending = unvisited_record(course, Server(job_id="7", ready=True), at=9.0)
+
+    assert (ending.cause, words_of(ending, title="K80").sentence) == (
+        Cause(CauseKind.CULLED),
+        "Nobody opened this server after Deep {learning} had begun, so it was stopped at {time}; job 7 was cancelled.",
+    )
 
 
 async def test_starts_by_hand_whose_turn_had_not_come_are_made_by_the_next_hub(app: Any) -> None:

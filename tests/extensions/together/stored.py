@@ -208,7 +208,6 @@ ENDING = Ending(
     said="its GPUs were used 13\N{NO-BREAK SPACE}% on average, and at most 2.9 GiB of memory was in use",
     subject="CUDA/12.4",
     line="Lmod: unknown module",
-    course="Deep learning",
     session_over=True,
     unconfirmed=True,
     printed="sbatch: error: no",

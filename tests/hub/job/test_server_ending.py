@@ -546,8 +546,8 @@ STOPS = [
         "K80 left the line at {time}: grace stopped it; job 7 was cancelled.",
     ),
     (
-        Ending(Cause(Kind.CULLED), job_id="7", gpus=1, course="Deep {learning}"),
-        "Nobody opened this server after Deep {learning} had begun, so it was stopped at {time}; job 7 released 1 GPU.",
+        Ending(Cause(Kind.CULLED), job_id="7", gpus=1, quoted=Words("Nobody came to {it}, so it ended at {time}")),
+        "Nobody came to {it}, so it ended at {time}; job 7 released 1 GPU.",
     ),
     (
         replace(STOPPED, unconfirmed=True),
@@ -560,6 +560,17 @@ STOPS = [
 def test_a_stop_says_who_stopped_what_and_what_became_of_the_job(ending: Ending, sentence: str) -> None:
     """The page puts the time into it, in its reader's time zone."""
     assert words_of(ending, title="K80") == Words(sentence)
+
+
+def test_the_stop_of_an_older_hub_names_the_course_that_nobody_came_to() -> None:
+    """Hubs before extensions gave the words kept the course's title."""
+    stored = {"cause": {"kind": "culled"}, "job_id": "7", "gpus": 1, "course": "Deep {learning}"}
+    ending = stored_ending({"ending": stored})
+
+    assert ending is not None
+    assert words_of(ending, title="K80") == Words(
+        "Nobody opened this server after Deep {learning} had begun, so it was stopped at {time}; job 7 released 1 GPU."
+    )
 
 
 @pytest.mark.parametrize(
