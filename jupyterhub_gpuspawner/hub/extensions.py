@@ -228,6 +228,9 @@ class ProfilesOf:
     """For what the profile with this slug is offered, in the hub with these tornado settings; None for any other."""
     lead_scope: str = ""
     """The scope, filtered by an occasion's group, of those who lead it: staff for the servers of its profile."""
+    started_for_others: str = ""
+    """What those who lead an occasion can start for somebody else, such as ``the profile of a course that you teach``;
+    it follows ``you can start``."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ LESSONS = ProfilesOf(
     errors=lambda _spawner: [FAULT],
     refusal=lambda spawner, slug: f"{spawner.user.name} takes no lessons." if slug == LESSON.slug else "",
     occasion=lambda _settings, slug: OCCASION if slug == LESSON.slug else None,
+    started_for_others="a lesson that you give",
 )
 """A lesson for train1."""
 

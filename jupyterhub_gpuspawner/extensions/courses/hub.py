@@ -40,6 +40,7 @@ PROFILES = ProfilesOf(
     refusal=offers.refusal,
     occasion=offers.occasion,
     lead_scope=TEACH,
+    started_for_others="the profile of a course that you teach",
 )
 HUB = HubExtension(
     settings=(GPUCourses,),

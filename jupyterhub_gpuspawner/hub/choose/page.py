@@ -49,7 +49,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     retry_after,
     used_spawner,
 )
-from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
+from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, refusal_of_choice
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, server_of, with_profiles
 from jupyterhub_gpuspawner.hub.web.links import UNUSED_LINK, as_query
@@ -258,7 +258,7 @@ class ChoosePage(SpawnHandler):
         JupyterHub 6 passes a ``display_name``, too.
         """
         if not chooses_freely(self, user_name):
-            raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", FOR_OTHERS)
+            raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", refusal_of_choice(self.settings))
         user = self.find_user(user_name)
         spawner = user.spawners[server_name] if user is not None and server_name in user.orm_spawners else None
         if spawner is not None and spawner.ready:

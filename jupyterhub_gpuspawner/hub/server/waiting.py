@@ -44,7 +44,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     set_last_start,
 )
 from jupyterhub_gpuspawner.hub.server.stop import stop_as
-from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely
+from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, refusal_of_choice
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
     ServerState,
@@ -173,7 +173,7 @@ class SwitchPage(BaseHandler):
         """303 to the page of the server; does nothing where it no longer waits, or the profile is not free."""
         user, spawner_named = server_named(self, user_name, server_name)
         if not chooses_freely(self, user_name):
-            raise web.HTTPError(403, "%s", FOR_OTHERS)
+            raise web.HTTPError(403, "%s", refusal_of_choice(self.settings))
         where = pending_url(self.hub.base_url, user, server_name)
         async with _SWITCHING.setdefault((user.name, server_name), asyncio.Lock()):
             spawner = with_profiles(spawner_named)

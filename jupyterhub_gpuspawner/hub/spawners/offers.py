@@ -276,10 +276,17 @@ def lead_scopes(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 # Applies the user options of one start: JupyterHub's ``apply_user_options``; and who may choose them.
 
-FOR_OTHERS = (
-    "For somebody else you can start the profile of a course that you teach, and nothing else. To choose a profile or "
-    "options for them, you need the scope admin:servers."
-)
+
+def refusal_of_choice(settings: Mapping[str, Any]) -> str:
+    """Why somebody does not choose what is started for another user, in the hub with these tornado settings."""
+    adds = (part.adds.profiles_of for part in extensions_of(settings))
+    started = [offers.started_for_others for offers in adds if offers is not None and offers.started_for_others]
+    if not started:
+        return "To choose a profile or options for somebody else, you need the scope admin:servers."
+    return (
+        f"For somebody else you can start {' or '.join(started)}, and nothing else. To choose a profile or options for "
+        "them, you need the scope admin:servers."
+    )
 
 
 async def apply_user_options(spawner: Any, user_options: Mapping[str, object]) -> None:
@@ -334,7 +341,7 @@ def refuse_choice_of_others(spawner: Any, request: JobRequest) -> None:
     if handler is None or chooses_freely(handler, spawner.user.name):
         return
     if request.offer is None or not _may_start(handler, request.offer.occasion):
-        raise RequestError(FOR_OTHERS, field="profile")
+        raise RequestError(refusal_of_choice(spawner.user.settings), field="profile")
 
 
 def _may_start(handler: Any, occasion: Occasion | None) -> bool:

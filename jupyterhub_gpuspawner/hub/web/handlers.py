@@ -23,7 +23,7 @@ from tornado import web
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, came_with_token, is_admin, posted_options
-from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, chooses_freely, may_start_alone
+from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, may_start_alone, refusal_of_choice
 from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 
 _CALLERS = 1000
@@ -134,7 +134,7 @@ class StartHandler(UserServerAPIHandler):
 
     def _only_free(self, user_name: str) -> None:
         if not chooses_freely(self, user_name):
-            raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", FOR_OTHERS)
+            raise web.HTTPError(HTTPStatus.FORBIDDEN, "%s", refusal_of_choice(self.settings))
 
 
 def server_named(handler: BaseHandler, user_name: str, server_name: str) -> tuple[Any, Spawner]:

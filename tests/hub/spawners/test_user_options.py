@@ -16,7 +16,12 @@ from tornado import web
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.extensions import ProfilesOf
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import HAS_DISPLAY_NAMES, START_SERVERS, posted_options
-from jupyterhub_gpuspawner.hub.spawners.offers import FOR_OTHERS, apply_user_options, may_start_alone, occasion_of
+from jupyterhub_gpuspawner.hub.spawners.offers import (
+    apply_user_options,
+    may_start_alone,
+    occasion_of,
+    refusal_of_choice,
+)
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from tests.fixtures.databases import hub_session, new_database
 from tests.standins.occasion import FAULT, LESSONS, OCCASION, offering, spawner_for
@@ -64,7 +69,27 @@ async def test_who_may_choose_what_is_started_for_a_user(
     except web.HTTPError as error:
         refusal = vars(error)["jupyterhub_message"]
 
-    assert (refusal, of_train1.child_profile) == (("", options["profile"]) if starts else (FOR_OTHERS, ""))
+    refused = (refusal_of_choice(offering(LESSONS)), "")
+    assert (refusal, of_train1.child_profile) == (("", options["profile"]) if starts else refused)
+
+
+@pytest.mark.parametrize(
+    ("extensions", "refusal"),
+    [
+        (
+            [LESSONS],
+            "For somebody else you can start a lesson that you give, and nothing else. To choose a profile or options "
+            "for them, you need the scope admin:servers.",
+        ),
+        ([], "To choose a profile or options for somebody else, you need the scope admin:servers."),
+    ],
+    ids=["lessons", "no extension"],
+)
+def test_a_refused_choice_names_what_can_be_started_for_somebody_else(
+    extensions: Sequence[ProfilesOf], refusal: str
+) -> None:
+    """Which only an extension knows."""
+    assert refusal_of_choice(offering(*extensions)) == refusal
 
 
 async def test_the_options_of_a_start_are_kept_whatever_else_the_hub_does(
