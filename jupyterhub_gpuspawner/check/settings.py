@@ -19,7 +19,7 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.extensions import settings_classes
+from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
 from jupyterhub_gpuspawner.hub.site.configured import configured_value, exposed_database, refused_names
 from jupyterhub_gpuspawner.hub.site.database import write_fix
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
@@ -34,7 +34,9 @@ READ_ONLY = Code(
     "database-read-only", "The hub's database takes no changes: its file is read-only, or the disk is full."
 )
 TEMPLATE = Code(
-    "template-replaces", "A page template of the site's leaves out messages, links or the cards of servers."
+    "template-replaces",
+    "A page template of the site's leaves out messages, links or the cards of servers, or has a block or uses a macro "
+    "that the templates it names do not have.",
 )
 
 UNSEEN = Code(
@@ -56,7 +58,10 @@ async def check_settings(context: Context) -> AsyncIterator[Finding]:
         yield IGNORED.warning(setting.where, setting.text)
     for text in refused_names(config):
         yield REFUSED.error("users", text)
-    for text in lost_parts(configured_value(config.JupyterHub.get("template_paths", []))):
+    extensions = [
+        str(extension.folder / "templates") for extension in chosen(getattr(context.spawner, "extensions", None))
+    ]
+    for text in lost_parts(configured_value(config.JupyterHub.get("template_paths", [])), extensions):
         yield TEMPLATE.warning("c.JupyterHub.template_paths", text)
     db_url = str(config.JupyterHub.get("db_url", DEFAULT))
     if configuration.is_unseen(db_url):

@@ -191,7 +191,8 @@ def register_check(app: JupyterHub) -> None:
 
     def warn(_change: object) -> None:
         encoding = foreign_encoding(sys.getfilesystemencoding())
-        texts = (encoding, exposed_database(app.db_url), *refused_names(app.config), *lost_parts(app.template_paths))
+        lost = lost_parts(app.template_paths, extensions_of_hub(app).templates)
+        texts = (encoding, exposed_database(app.db_url), *refused_names(app.config), *lost)
         for text in filter(None, texts):
             app.log.warning("gpuspawner: %s", text)
         if ends := ends_servers(app.config):

@@ -6,7 +6,7 @@ leads to our template, and ours extend JupyterHub's by names with the prefix ``j
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from jinja2 import (
     FileSystemLoader,
     PrefixLoader,
     TemplateError,
+    TemplateNotFound,
     TemplateSyntaxError,
     nodes,
 )
@@ -32,6 +33,18 @@ LOST = {
     "home.html": {"main": _CARDS},
 }
 """By template and block: what pages lose where a site's template replaces the block; the first one is all of it."""
+MOVED = {
+    "home.html": {
+        "for_whom": "gpuspawner_card.html",
+        "idle": "idle_card.html",
+        "more_time": "more_time_card.html",
+        "node_details": "gpuspawner_card.html",
+        "path": "gpuspawner_card.html",
+        "picture": "gpuspawner_card.html",
+        "usage": "usage_card.html",
+    },
+}
+"""By template and macro that it had once: the template that has its content now."""
 
 
 def loader_with_ours(loader: BaseLoader, stock: Sequence[str], extensions: Sequence[str] = ()) -> BaseLoader:
@@ -58,10 +71,11 @@ def use_our_templates(environment: Environment, stock: Sequence[str], extensions
             environment.get_template(name)
 
 
-def lost_parts(template_paths: Sequence[str]) -> Iterator[str]:
+def lost_parts(template_paths: Sequence[str], extensions: Sequence[str] = ()) -> Iterator[str]:
     """For each template of the site's that leaves out a part of ours its path, what pages lose, and why.
 
-    A template that cannot be read or parsed here is left out.
+    So for each that has a block, or uses a macro, that the templates it names no longer have. A template that cannot be
+    read or parsed here is left out. ``extensions``: their folders, as for :func:`use_our_templates`.
     """
     folders = [folder for folder in template_paths if Path(folder).resolve() not in (TEMPLATES, STOCK_TEMPLATES)]
     for name, parts in LOST.items():
@@ -76,6 +90,7 @@ def lost_parts(template_paths: Sequence[str]) -> Iterator[str]:
         for block, lost in parts.items():
             if block in replaced:
                 yield f"{path}: {lost}: its block {block} has no {{{{ super() }}}}"
+    yield from _gone_parts(folders, extensions)
 
 
 def _first(name: str, folders: Sequence[str]) -> Path | None:
@@ -104,3 +119,105 @@ def _extends_ours(tree: nodes.Template, name: str, folders: Sequence[str], depth
 
 def _calls_super(block: nodes.Block) -> bool:
     return any(isinstance(call.node, nodes.Name) and call.node.name == "super" for call in block.find_all(nodes.Call))
+
+
+def _gone_parts(folders: Sequence[str], extensions: Sequence[str]) -> Iterator[str]:
+    """For each template of the site's its path, and the block or macro that no template has for it."""
+    stock = [str(STOCK_TEMPLATES)]
+    jupyterhubs = FileSystemLoader([*folders, str(TEMPLATES), *stock])
+    every = Environment(autoescape=True, loader=loader_with_ours(jupyterhubs, stock, extensions))
+    own = Environment(autoescape=True, loader=FileSystemLoader(folders))
+    for name in own.list_templates(["html"]):
+        tree = _parsed(Path(_source(own, name)[1]))
+        if tree is None:
+            continue
+        try:
+            texts = [*_gone_blocks(every, tree), *_gone_macros(every, tree, extensions)]
+        except TemplateNotFound as error:
+            texts = [f'it names "{error.name}", which no template of this hub is called']
+        except (OSError, UnicodeError, TemplateError):  # as in `_parsed`, here of a template that it extends or imports
+            continue
+        for text in texts:
+            yield f"{_source(own, name)[1]}: {text}"
+
+
+def _source(environment: Environment, name: str) -> tuple[str, str]:
+    assert environment.loader is not None
+    text, path, _ = environment.loader.get_source(environment, name)
+    return text, path or name
+
+
+def _with_parents(environment: Environment, name: str) -> dict[str, nodes.Template]:
+    """A template and those that it extends, by their names; raises TemplateError."""
+    tree = environment.parse(_source(environment, name)[0])
+    return {name: tree, **_parents(environment, tree)}
+
+
+def _parents(environment: Environment, tree: nodes.Template) -> dict[str, nodes.Template]:
+    """The templates that this one extends, by their names; none if one is named by a variable. Raises TemplateError."""
+    parents: dict[str, nodes.Template] = {}
+    while (extends := tree.find(nodes.Extends)) is not None:
+        if not isinstance(extends.template, nodes.Const):
+            return {}
+        name = extends.template.value
+        if name in parents:  # which Jinja refuses when the page is shown
+            break
+        tree = parents[name] = environment.parse(_source(environment, name)[0])
+    return parents
+
+
+def _gone_blocks(environment: Environment, tree: nodes.Template) -> Iterator[str]:
+    parents = _parents(environment, tree).values()
+    blocks = {block.name for parent in parents for block in parent.find_all(nodes.Block)}
+    for part in tree.body if parents else ():
+        if isinstance(part, nodes.Block) and part.name not in blocks:
+            yield f"its block {part.name} is shown nowhere: no template that it extends has a block of this name"
+
+
+def _gone_macros(environment: Environment, tree: nodes.Template, extensions: Sequence[str]) -> Iterator[str]:
+    """Macros that it imports, or calls as one of a template that it extends."""
+    for template, macro in _imported(tree):
+        if macro not in _exported(_with_parents(environment, template).values()):
+            yield _gone_macro(template, macro, extensions)
+    own = {*_exported([tree]), *(name for _, name in _imported(tree))}
+    called = {call.node.name for call in tree.find_all(nodes.Call) if isinstance(call.node, nodes.Name)}
+    for template, parent in _parents(environment, tree).items():
+        known = {*_exported([parent]), *(name for _, name in _imported(parent))}
+        moved = MOVED.get(template.removeprefix("templates/"), {})
+        for macro in sorted(called & moved.keys() - own - known):
+            yield _gone_macro(template, macro, extensions)
+
+
+def _imported(tree: nodes.Template) -> Iterator[tuple[str, str]]:
+    """Of each name that the template takes from another one: the other template's name, and the name."""
+    for taken in tree.find_all(nodes.FromImport):
+        if isinstance(taken.template, nodes.Const):
+            for name in taken.names:
+                yield taken.template.value, name if isinstance(name, str) else name[0]
+    modules = {
+        module.target: module.template.value
+        for module in tree.find_all(nodes.Import)
+        if isinstance(module.template, nodes.Const)
+    }
+    for attribute in tree.find_all(nodes.Getattr):
+        if isinstance(attribute.node, nodes.Name) and attribute.node.name in modules:
+            yield modules[attribute.node.name], attribute.attr
+
+
+def _exported(trees: Iterable[nodes.Template]) -> set[str]:
+    """The names that an import of templates finds: their macros and what they set."""
+    macros = {macro.name for tree in trees for macro in tree.find_all(nodes.Macro)}
+    names = (name for tree in trees for name in tree.find_all(nodes.Name))
+    return macros | {name.name for name in names if name.ctx == "store"}
+
+
+def _gone_macro(template: str, macro: str, extensions: Sequence[str]) -> str:
+    text = f'it uses the macro {macro} of "{template}", which has none of this name'
+    now_in = MOVED.get(template.removeprefix("templates/"), {}).get(macro)
+    if now_in is None:
+        return text
+    folder = _first(now_in, [str(TEMPLATES), *extensions])
+    if folder is None:
+        return f"{text}: its content is now in {now_in} of an extension that this hub does not have"
+    owner = "" if folder.parent == TEMPLATES else f" of the extension {folder.parent.parent.name}"
+    return f"{text}: its content is now in {now_in}{owner}"

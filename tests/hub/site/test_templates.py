@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from bs4 import BeautifulSoup
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, TemplateSyntaxError
 from jupyterhub.app import JupyterHub
 
+from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.extensions import Link, Notice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts, use_our_templates
@@ -141,3 +143,92 @@ def test_a_template_that_leaves_out_a_part_of_ours_is_named(
         (later / name).write_text("<html></html>")
 
     assert list(lost_parts([str(own), str(later), *STOCK])) == [f"{own / name}: {text}" for name, text in lost]
+
+
+FORMER = Path(__file__).parents[2] / "data" / "page-templates.txt"
+"""Each block and macro that our templates had when they were all in one folder, made with GNU sed by
+
+``git grep -oE '\\{%-? (block|macro) \\w+' b2e4339 -- '*/web/templates/*.html' | sed -E 's|.*/(.*):\\{%-? |\\1 |'``
+"""
+USE = {
+    "block": '{{% extends "templates/{template}" %}}{{% block {name} %}}Ours{{% endblock %}}',
+    "macro": '{{% from "templates/{template}" import {name} with context %}}',
+}
+
+
+def test_each_block_and_macro_that_our_templates_had_is_there_or_is_named(tmp_path: Path) -> None:
+    """To a site whose templates replace or import it."""
+    folders = [extension.folder / "templates" for extension in installed()]
+    today = {
+        (path.name, kind, name)
+        for folder in (TEMPLATES, *folders)
+        for path in folder.glob("*.html")
+        for kind, name in re.findall(r"{%-? (block|macro) (\w+)", path.read_text())
+    }
+    former = [tuple(line.split()) for line in FORMER.read_text().splitlines()]
+    gone = {}
+    for number, (template, kind, name) in enumerate(former):
+        own = tmp_path / f"{number}.html"
+        own.write_text(USE[kind].format(template=template, name=name))
+        if (template, kind, name) not in today:
+            gone[str(own)] = (template, name)
+
+    named = dict(text.split(": ", 1) for text in lost_parts([str(tmp_path), *STOCK], [*map(str, folders)]))
+
+    assert named.keys() == gone.keys()
+    for path, (template, name) in gone.items():
+        assert name in named[path] or template in named[path], named[path]
+
+
+CARD = "its content is now in gpuspawner_card.html"
+HOME = '{% extends "templates/home.html" %}'
+GONE = {
+    "an import": (
+        '{% from "templates/home.html" import server, path with context %}',
+        [f'it uses the macro path of "templates/home.html", which has none of this name: {CARD}'],
+    ),
+    "an import of all": (
+        '{% import "home.html" as home with context %}{{ home.node_details(facts, true) }}',
+        [f'it uses the macro node_details of "home.html", which has none of this name: {CARD}'],
+    ),
+    "a call in a block": (
+        HOME + "{% block main %}{{ path(card.name) }}{{ usage(card.usage) }}{% endblock %}",
+        [
+            'it uses the macro usage of "templates/home.html", which has none of this name: its content is now in '
+            "usage_card.html of the extension counters"
+        ],
+    ),
+    "an extension that the hub leaves out": (
+        HOME + "{% block main %}{{ idle(card, heading) }}{% endblock %}",
+        [
+            'it uses the macro idle of "templates/home.html", which has none of this name: its content is now in '
+            "idle_card.html of an extension that this hub does not have"
+        ],
+    ),
+    "a macro of its own": (
+        HOME + "{% macro usage(use) %}{% endmacro %}{% block main %}{{ usage(1) }}{% endblock %}",
+        [],
+    ),
+    "a block": (
+        HOME + "{% block cards %}{% endblock %}{% block main %}{% block mine %}{% endblock %}{% endblock %}",
+        ["its block cards is shown nowhere: no template that it extends has a block of this name"],
+    ),
+    "a block of JupyterHub's": (HOME + "{% block footer %}{% endblock %}", []),
+    "a template": (
+        '{% extends "templates/former.html" %}{% block main %}{% endblock %}',
+        ['it names "templates/former.html", which no template of this hub is called'],
+    ),
+    "itself": ('{% extends "own.html" %}{% block main %}{% endblock %}', []),
+}
+
+
+@pytest.mark.parametrize(("template", "texts"), GONE.values(), ids=GONE.keys())
+def test_a_part_that_went_is_named_with_what_has_its_content(tmp_path: Path, template: str, texts: list[str]) -> None:
+    """The file, the block or macro, and the template that has its content now."""
+    own, templates = tmp_path / "own", tmp_path / "counters" / "templates"
+    for folder in (own, templates):
+        folder.mkdir(parents=True)
+    (templates / "usage_card.html").touch()
+    (own / "own.html").write_text(template)
+
+    assert list(lost_parts([str(own), *STOCK], [str(templates)])) == [f"{own / 'own.html'}: {text}" for text in texts]
