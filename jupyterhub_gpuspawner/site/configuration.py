@@ -41,7 +41,6 @@ SPAWNER_CLASS = "c.JupyterHub.spawner_class"
 _OURS = "Set it to 'gpu-profiles'."
 _MISSING = "Name the hub's configuration file with --config; `gpuspawner check` says how to write one."
 _OPTIONS = ("-f", "--config", "--JupyterHub.config_file")
-_FOLDERS = ("profiles_dir", "courses_dir")
 _QUIET = logging.getLogger("gpuspawner.check")
 _QUIET.disabled = True  # what JupyterHub says of its settings, it says when it starts; misspelt ones are findings
 SOMEBODY = Account("somebody", "/home/somebody")
@@ -279,14 +278,14 @@ def is_unseen(db_url: str) -> bool:
 
 
 def make_absolute(config: Config, path: Path, folder: Path | None) -> None:
-    """Give the full path of the database, and of the folders of profiles and courses, as far as they are known."""
+    """Give the full path of the database, and of folders such as that of the profiles, as far as they are known."""
     db_url = str(config.JupyterHub.get("db_url", DEFAULT))
     if is_unseen(db_url) and folder is not None:
         url = make_url(db_url if "://" in db_url else f"sqlite:///{db_url}")
         config.JupyterHub.db_url = str(url.set(database=str(folder / sqlite_file(db_url))))
-    base = folder or path.absolute().parent
+    base, settings = folder or path.absolute().parent, GPUProfilesSpawner.class_trait_names(is_folder=True)
     for section in config.values():
-        for setting in _FOLDERS if isinstance(section, dict) else ():
+        for setting in settings if isinstance(section, dict) else ():
             value = section.get(setting)
             if isinstance(value, str) and value and os.path.isdir(base / value):  # noqa: PTH112 - as in hub_folder
                 section[setting] = str(base / value)

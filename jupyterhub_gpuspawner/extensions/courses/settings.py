@@ -14,7 +14,7 @@ class CourseSettings(HasTraits):
         "",
         config=True,
         help="Folder of YAML files with courses, one for each, which are read again. See `gpuspawner course check`.",
-    ).tag(of_the_hub=True)
+    ).tag(of_the_hub=True, is_folder=True)
 
 
 def courses_dir_of(spawner: Any) -> str:

@@ -86,7 +86,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         config=True,
         help="""Folder of YAML files with further profiles, which is read again when a file changes. Only regular files
         of at most 1 MiB are read; links in it are not followed, but the folder itself may be a link.""",
-    )
+    ).tag(is_folder=True)
     profiles_dir_allows: List[str] = List(
         Enum(tuple(ALLOWANCES)),
         config=True,
