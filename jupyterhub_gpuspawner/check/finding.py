@@ -107,14 +107,14 @@ class Options:
     """A user whose jobs are tried, without submitting them."""
     groups: tuple[str, ...] = ()
     """JupyterHub groups of that user."""
-    people: int = 0
-    """How many people would start at once; 0: not asked."""
     profile: str = ""
-    """The only profile to try, and to count the seats of; empty: each."""
+    """The only profile to try; empty: each."""
     submit: bool = False
     """Submit one small job of the user in each partition, and look at its node."""
     cluster: str = ""
     """The only cluster to look at; empty: each."""
+    added: Mapping[str, Any] = field(default_factory=dict)
+    """The values of options that extensions have added, by their names, as far as they were given."""
 
 
 DEFAULTS = Options()

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -26,7 +27,6 @@ from jupyterhub_gpuspawner.site.jobs import choice_on, jobs_of
     multiple=True,
     help="Group to assume for --user; may be repeated. Default: those in JupyterHub's database.",
 )
-@click.option("--people", type=click.IntRange(1, 5000), help="Count how many of so many people could start now.")
 @click.option("--profile", default="", metavar="SLUG", help="Try only this profile. Default: all.")
 @click.option("--cluster", default="", metavar="NAME", help="Look at this cluster alone. Default: each of the hub's.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
@@ -41,14 +41,14 @@ def check(
     *,
     user: str,
     group: tuple[str, ...],
-    people: int | None,
     profile: str,
     cluster: str,
     submit: bool,
     as_json: bool,
     config: Path,
+    **added: Any,
 ) -> None:
-    """Check the configuration, each profile with its options, each course, and Slurm.
+    """Check the configuration, each profile with its options, and Slurm.
 
     Nothing is submitted or changed, unless --submit is given. In a hub with several clusters each of them is asked, and
     what is found of one names it.
@@ -59,11 +59,14 @@ def check(
     """
     if group and not user:
         raise click.UsageError("--group needs --user.")
-    if profile and not (user or people or submit):
-        raise click.UsageError("--profile needs --user, --people or --submit.")
+    given = {name: value for name, value in added.items() if value}
+    if profile and not (user or given or submit):
+        raise click.UsageError(
+            f"--profile needs {', '.join(['--user', *(f'--{name}' for name in added)])} or --submit."
+        )
 
     async def run_checks() -> Sequence[Finding]:
-        options = Options(user, group, people or 0, profile, submit, cluster)
+        options = Options(user, group, profile, submit, cluster, given)
         return await run.findings_of_all(await run.contexts_of(load_site(config), options))
 
     try:
@@ -101,11 +104,7 @@ def show(
     server: str,
     config: Path,
 ) -> None:
-    """Print the complete batch script for PROFILE, without submitting it.
-
-    For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next; with
-    several profiles it is one script for each, in the order in which their seats are filled.
-    """
+    """Print the complete batch script for PROFILE, without submitting it."""
     site = load_site(config)
     choice, cluster = choice_on(site, choice_of(profile, options), cluster)
     for job in asyncio.run(jobs_of(site, choice, user=user, groups=group, server=server, cluster=cluster)):

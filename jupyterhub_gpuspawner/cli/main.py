@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.extension import Command, Extension, installed
 OWN = {
     "check": Command(
         "jupyterhub_gpuspawner.cli.check:check",
-        "Check the configuration, each profile with its options, each course, and Slurm.",
+        "Check the configuration, each profile with its options, and Slurm.",
     ),
     "extensions": Command(
         "jupyterhub_gpuspawner.cli.extensions:extensions",

@@ -627,7 +627,7 @@ async def test_the_configuration_that_is_shipped_is_in_order(site: Path) -> None
         text = text.replace(old, str(new))
     text += f"\nc.GPUSlurmSpawner.slurm_bin_dir = '{site}/slurm'\n"
 
-    assert await alarms(site, text, options=Options(people=50)) == []
+    assert await alarms(site, text, options=Options(added={"people": 50})) == []
 
 
 @pytest.mark.parametrize("lines", [of_tutorial, of_workshop], ids=lambda lines: lines.__name__)

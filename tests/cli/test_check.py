@@ -268,7 +268,7 @@ def test_a_program_reads_of_a_configuration_with_which_the_hub_would_not_start(t
 
 USAGE = {
     "a group of nobody": (("--group", "course"), "--group needs --user."),
-    "a profile for nothing": (("--profile", "gpu"), "--profile needs --user, --people or --submit."),
+    "a profile for nothing": (("--profile", "gpu"), "--profile needs --user"),
     "a profile that does not exist": (("--user", "ada", "--profile", "gup"), "there is no profile 'gup'."),
 }
 

@@ -10,6 +10,7 @@ EXTENSION = Extension(
     spawner_settings=".settings:CourseSettings",
     profile_fields=".fields:FIELDS",
     commands={"course": Command(".cli:course", "Prepare a course, and run it.")},
+    command_options={"check": ".checks:with_people", "show": ".site:with_courses"},
     checks=".checks",
     requests=".site:requests_of",
 )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
+from inspect import cleandoc
+
+import click
 
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.profiles import lengths_of
@@ -27,11 +31,30 @@ NO_NBGITPULLER = Code(
 )
 _LONG = timedelta(hours=8).total_seconds()
 """The length of a job that has no time limit."""
+_PEOPLE = click.Option(
+    ["--people"], type=click.IntRange(1, 5000), help="Count how many of so many people could start now."
+)
+
+
+def with_people(check: click.Command) -> click.Command:
+    """``gpuspawner check`` with the option ``--people``, and a word on courses."""
+    extended = copy.copy(check)
+    extended.params = [*check.params, _PEOPLE]
+    extended.help = (
+        f"{cleandoc(check.help or '')}\n\nEach course is checked, too: whether everybody fits in each of its sessions."
+    )
+    return extended
+
+
+def _asked_for(context: Context) -> int:
+    """How many people would start at once; 0 where that was not asked."""
+    people: int = context.options.added.get("people", 0)
+    return people
 
 
 async def check_seats(context: Context) -> AsyncIterator[Finding]:
     """Count the seats of the profile that was asked for, or of each."""
-    if not context.options.people or context.snapshot is None or not context.has_profiles:
+    if not _asked_for(context) or context.snapshot is None or not context.has_profiles:
         return
     name = context.cluster
     rehearsal = await rehearsal_with(context.spawner, {name: context.snapshot}, {name: context.client})
@@ -44,13 +67,13 @@ async def check_seats(context: Context) -> AsyncIterator[Finding]:
 
 def _people(profile: Profile, context: Context) -> list[str]:
     """As many of the profile's people as were asked for; empty if fewer are known."""
-    wanted = context.options.people
+    wanted = _asked_for(context)
     names = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))
     return names[:wanted] if len(names) >= wanted else []
 
 
 async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> AsyncIterator[Finding]:
-    where, wanted, members = context.location(profile), context.options.people, _people(profile, context)
+    where, wanted, members = context.location(profile), _asked_for(context), _people(profile, context)
     names = members or [f"person {number}" for number in range(1, wanted + 1)]
     try:
         request = context.request(Case(profile), now=context.now)

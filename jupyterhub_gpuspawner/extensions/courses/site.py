@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from inspect import cleandoc
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import click
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.courses.additions import added_people_if_any
@@ -284,6 +288,18 @@ def _may_be_folder(path: str) -> bool:
         return False
     except OSError:  # a home that this account may not see
         return True
+
+
+def with_courses(show: click.Command) -> click.Command:
+    """``gpuspawner show`` with a word on the profiles of courses."""
+    extended = copy.copy(show)
+    extended.help = f"{cleandoc(show.help or '')}\n\n{_SHOWN}"
+    return extended
+
+
+_SHOWN = """\
+For `course-NAME` it is the script of a participant in the course's session, the one that is open or the next; with
+several profiles it is one script for each, in the order in which their seats are filled."""
 
 
 def requests_of(

@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.check.finding import Options
 from jupyterhub_gpuspawner.check.run import contexts_of, findings_of_all
+from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.extensions.courses.checks import check_courses
-from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.site.configuration import load_site, make_absolute
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.check.mistakes import Mistake, one
 from tests.check.sites import HEAD, RecordedClient, context_in, findings_in
@@ -50,7 +53,7 @@ MISTAKES = {
         "or let fewer people start at once. [seats-few]",
         "starts now, 1 of 8 V100 free",
         settings="c.Spawner.start_timeout = 300",
-        options=Options(people=50),
+        options=Options(added={"people": 50}),
     ),
 }
 
@@ -105,10 +108,26 @@ def test_slurm_is_asked_as_each_profiles_own_people(tmp_path: Path) -> None:
         f"c.GPUProfilesSpawner.profiles = {profiles!r}\nc.Spawner.start_timeout = 300\n"
     )
     client = RecordedClient(accounting=ACCOUNTING, trial=WillRun(MORNING.timestamp(), ("c1",), 1, "batch"))
-    site = context_in(config, snapshot=cluster(), client=client, options=Options(people=2))
+    site = context_in(config, snapshot=cluster(), client=client, options=Options(added={"people": 2}))
 
     assert [(finding.where, finding.text) for finding in findings_in(site) if finding.code.startswith("seats")] == [
         ("profile first", "2 people could start now, by estimate"),
         ("profile second", "2 people could start now, by estimate"),
     ]
     assert len(client.tried) == 4
+
+
+def test_one_profile_can_be_checked_for_a_number_of_people() -> None:
+    """Without them, or a user, there is nothing to try it with."""
+    checked = CliRunner().invoke(gpuspawner, ["check", "--profile", "gpu"])
+
+    assert checked.output.endswith("Error: --profile needs --user, --people or --submit.\n")
+
+
+def test_a_folder_of_courses_beside_the_configuration_is_found(tmp_path: Path) -> None:
+    """From wherever the check is run, as that of profiles."""
+    (tmp_path / "courses").mkdir()
+    config = Config({"GPUProfilesSpawner": {"courses_dir": "courses"}})
+    make_absolute(config, tmp_path / "jupyterhub_config.py", None)
+
+    assert config.GPUProfilesSpawner.courses_dir == str(tmp_path / "courses")
