@@ -6,7 +6,7 @@ leads to our template, and ours extend JupyterHub's by names with the prefix ``j
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -132,7 +132,8 @@ def _gone_parts(folders: Sequence[str], extensions: Sequence[str]) -> Iterator[s
         if tree is None:
             continue
         try:
-            texts = [*_gone_blocks(every, tree), *_gone_macros(every, tree, extensions)]
+            parents = _parents(every, tree)
+            texts = [*_gone_blocks(tree, parents), *_gone_macros(every, tree, parents, extensions)]
         except TemplateNotFound as error:
             texts = [f'it names "{error.name}", which no template of this hub is called']
         except (OSError, UnicodeError, TemplateError):  # as in `_parsed`, here of a template that it extends or imports
@@ -166,22 +167,23 @@ def _parents(environment: Environment, tree: nodes.Template) -> dict[str, nodes.
     return parents
 
 
-def _gone_blocks(environment: Environment, tree: nodes.Template) -> Iterator[str]:
-    parents = _parents(environment, tree).values()
-    blocks = {block.name for parent in parents for block in parent.find_all(nodes.Block)}
+def _gone_blocks(tree: nodes.Template, parents: Mapping[str, nodes.Template]) -> Iterator[str]:
+    blocks = {block.name for parent in parents.values() for block in parent.find_all(nodes.Block)}
     for part in tree.body if parents else ():
         if isinstance(part, nodes.Block) and part.name not in blocks:
             yield f"its block {part.name} is shown nowhere: no template that it extends has a block of this name"
 
 
-def _gone_macros(environment: Environment, tree: nodes.Template, extensions: Sequence[str]) -> Iterator[str]:
+def _gone_macros(
+    environment: Environment, tree: nodes.Template, parents: Mapping[str, nodes.Template], extensions: Sequence[str]
+) -> Iterator[str]:
     """Macros that it imports, or calls as one of a template that it extends."""
     for template, macro in _imported(tree):
         if macro not in _exported(_with_parents(environment, template).values()):
             yield _gone_macro(template, macro, extensions)
     own = {*_exported([tree]), *(name for _, name in _imported(tree))}
     called = {call.node.name for call in tree.find_all(nodes.Call) if isinstance(call.node, nodes.Name)}
-    for template, parent in _parents(environment, tree).items():
+    for template, parent in parents.items():
         known = {*_exported([parent]), *(name for _, name in _imported(parent))}
         moved = MOVED.get(template.removeprefix("templates/"), {})
         for macro in sorted(called & moved.keys() - own - known):
