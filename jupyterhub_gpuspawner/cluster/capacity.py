@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from jupyterhub_gpuspawner.slurm.snapshot import (
     Partition,
     Reservation,
     Table,
-    rank,
     waits_for_resources,
 )
 from jupyterhub_gpuspawner.units import Gres
@@ -283,11 +281,6 @@ class QueuePosition:
 def in_queue(job: ClusterJob) -> bool:
     """Whether the job starts as soon as its resources are free: it is neither held nor waiting for anything else."""
     return job.phase is Phase.QUEUED and waits_for_resources(job.priority, job.reason)
-
-
-def first_in_line(jobs: Iterable[ClusterJob], at_most: int) -> list[ClusterJob]:
-    """The pending jobs that are considered first; those that are held or wait for something else come last."""
-    return heapq.nsmallest(at_most, jobs, key=lambda job: (not in_queue(job), *rank(job.priority, job.job_id)))
 
 
 def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -127,8 +126,6 @@ CLUSTER = Question(
     ),
 )
 """About every job that is pending or holds nodes."""
-HELD = Question((*CLUSTER.slurms, "OverSubscribe"), (*CLUSTER.owners, "Licenses"))
-"""The same, and what else a job keeps from others."""
 
 
 def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, Job]:
@@ -185,7 +182,7 @@ def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJ
     """
 
     def job(texts: list[str]) -> ClusterJob:
-        row, unknown_gres = _cluster_job(texts)
+        row, unknown_gres = cluster_job(texts)
         if unknown_gres:
             notice(Unread("job", row.job_id, unknown_gres, partial=True))
         return row
@@ -193,25 +190,11 @@ def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJ
     return Table.of(ClusterJob, CLUSTER.jobs(text, mark, job, notice))
 
 
-def parse_held(text: str, mark: str, notice: Notice = ignored) -> Iterator[tuple[ClusterJob, str, tuple[Gres, ...]]]:
-    """The jobs of an answer to :data:`HELD`, each with ``OverSubscribe`` and its licences, which are read like gres.
+def cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
+    """The job of the fields of :data:`CLUSTER`, and the field with generic resources that are not understood.
 
-    That of a remote server, ``matlab@flex``, is ``matlab_flex``. Licences that are not understood are none.
+    That field is empty if all are.
     """
-    trusted = len(CLUSTER.slurms)
-
-    def job(texts: list[str]) -> tuple[ClusterJob, str, tuple[Gres, ...]]:
-        row, _ = _cluster_job([*texts[:trusted], *texts[trusted + 1 : -1]])
-        licenses: tuple[Gres, ...] = ()
-        with suppress(SlurmOutputError):
-            licenses = gres("Licenses", re.sub("[@/]", "_", present(texts[-1])))
-        return row, texts[trusted], licenses
-
-    return HELD.jobs(text, mark, job, notice)
-
-
-def _cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
-    """The job, and the field with generic resources that are not understood; empty if all are."""
     job_id, array, state, reason, user, partitions, priority, *slurms = texts
     node_list, node_count, cpus, tasks, allocated, *more = slurms
     submit, start, end, limit, per_job, per_node, per_socket, per_task, reservation, account, name, comment = more

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, capacity_of, first_in_line, queue_position
+from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, capacity_of, queue_position
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
 
@@ -52,19 +52,6 @@ def test_order_is_by_priority_and_then_by_age() -> None:
         "5": None,
         "6": QueuePosition(1, 1, "batch"),
     }
-
-
-def test_jobs_that_wait_for_something_else_come_last() -> None:
-    """By priority and age, as far as asked for; held jobs and those with a dependency follow."""
-    jobs = (
-        waiting("3", priority=0, reason="JobHeldUser"),
-        waiting("4", priority=9, reason="Dependency"),
-        waiting("12", priority=5),
-        waiting("9", priority=5),
-        waiting("100", priority=7),
-    )
-    assert [job.job_id for job in first_in_line(jobs, 10)] == ["100", "9", "12", "4", "3"]
-    assert [job.job_id for job in first_in_line(jobs, 2)] == ["100", "9"]
 
 
 def test_job_in_several_partitions_has_its_best_position() -> None:

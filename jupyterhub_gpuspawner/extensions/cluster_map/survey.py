@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,9 +14,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.capacity import first_in_line
+from jupyterhub_gpuspawner.cluster.capacity import in_queue
 from jupyterhub_gpuspawner.slurm.reason import node_reason
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, rank
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, NodeAllocation
 
 Allocations = Mapping[str, Sequence[NodeAllocation]]
@@ -504,3 +505,8 @@ def _map_partition(
     node_names = snapshot.node_table.column("name")
     names = tuple(node_names[at] for at in snapshot.nodes_by_partition.positions.get(partition.name, ()))
     return MapPartition(partition.name, partition.state, names, totals([nodes[name] for name in names]), queue)
+
+
+def first_in_line(jobs: Iterable[ClusterJob], at_most: int) -> list[ClusterJob]:
+    """The pending jobs that are considered first; those that are held or wait for something else come last."""
+    return heapq.nsmallest(at_most, jobs, key=lambda job: (not in_queue(job), *rank(job.priority, job.job_id)))

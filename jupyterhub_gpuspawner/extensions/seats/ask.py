@@ -16,7 +16,7 @@ from typing import Any
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.seats import controller
-from jupyterhub_gpuspawner.extensions.seats.held import held_jobs
+from jupyterhub_gpuspawner.extensions.seats.held import HELD, held_jobs
 from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, question_of
 from jupyterhub_gpuspawner.slurm.commands import Installation, run
 from jupyterhub_gpuspawner.slurm.login_node import command_line
@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
     parse_reservations,
 )
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
-from jupyterhub_gpuspawner.slurm.squeue import HELD, STATES
+from jupyterhub_gpuspawner.slurm.squeue import STATES
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_allocations
 
 TWIN = "twin"

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations
-from jupyterhub_gpuspawner.slurm.squeue import parse_held
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
+from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, Question, cluster_job
+from jupyterhub_gpuspawner.slurm.text import gres, ignored, present
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
+
+HELD = Question((*CLUSTER.slurms, "OverSubscribe"), (*CLUSTER.owners, "Licenses"))
+"""What squeue is asked for: :data:`.squeue.CLUSTER`, and what else a job keeps from others."""
 
 _HOLDING = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"})
 
@@ -72,12 +79,12 @@ class HeldJob:
 def held_jobs(queue: str, mark: str, details: str) -> tuple[HeldJob, ...]:
     """The jobs that hold resources.
 
-    ``queue`` is squeue's answer to :data:`.squeue.HELD` with this mark, ``details`` that of ``scontrol show job -a -d
+    ``queue`` is squeue's answer to :data:`HELD` with this mark, ``details`` that of ``scontrol show job -a -d
     -o``. Raises SlurmOutputError if squeue's is cut off, or not understood.
     """
     allocations = parse_allocations(details)
     held = []
-    for job, sharing, licenses in parse_held(queue, mark):
+    for job, sharing, licenses in _parse_held(queue, mark):
         if job.state not in _HOLDING or not job.nodes:
             continue
         parts = allocations.get(job.job_id, ())
@@ -98,6 +105,23 @@ def held_jobs(queue: str, mark: str, details: str) -> tuple[HeldJob, ...]:
             )
         )
     return tuple(held)
+
+
+def _parse_held(text: str, mark: str) -> Iterator[tuple[ClusterJob, str, tuple[Gres, ...]]]:
+    """The jobs of an answer to :data:`HELD`, each with ``OverSubscribe`` and its licences, which are read like gres.
+
+    That of a remote server, ``matlab@flex``, is ``matlab_flex``. Licences that are not understood are none.
+    """
+    trusted = len(CLUSTER.slurms)
+
+    def job(texts: list[str]) -> tuple[ClusterJob, str, tuple[Gres, ...]]:
+        row, _ = cluster_job([*texts[:trusted], *texts[trusted + 1 : -1]])
+        licenses: tuple[Gres, ...] = ()
+        with suppress(SlurmOutputError):
+            licenses = gres("Licenses", re.sub("[@/]", "_", present(texts[-1])))
+        return row, texts[trusted], licenses
+
+    return HELD.jobs(text, mark, job, ignored)
 
 
 HOLDERS = 100

@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
     NodeUse,
     ServedJob,
     Totals,
+    first_in_line,
     survey,
 )
 from jupyterhub_gpuspawner.slurm.job import Phase
@@ -327,3 +328,16 @@ def test_a_count_no_machine_has_is_cut() -> None:
     """A mistake in gres.conf does not fill the hub's memory."""
     state = node()._replace(gres=(Gres("gpu", "k80", 10**9),))
     assert len(survey(snapshot(state), {}).nodes[0].gpus) == 1024
+
+
+def test_jobs_that_wait_for_something_else_come_last() -> None:
+    """By priority and age, as far as asked for; held jobs and those with a dependency follow."""
+    jobs = (
+        waiting("3", priority=0, reason="JobHeldUser"),
+        waiting("4", priority=9, reason="Dependency"),
+        waiting("12", priority=5),
+        waiting("9", priority=5),
+        waiting("100", priority=7),
+    )
+    assert [job.job_id for job in first_in_line(jobs, 10)] == ["100", "9", "12", "4", "3"]
+    assert [job.job_id for job in first_in_line(jobs, 2)] == ["100", "9"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, held_jobs, holders
-from jupyterhub_gpuspawner.slurm.squeue import HELD
+from jupyterhub_gpuspawner.extensions.seats.held import HELD, HeldJob, held_jobs, holders
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 MARK = "0123456789abcdef"
