@@ -13,16 +13,10 @@ __all__ = ["sentence"]
 
 HEADING = "Start a server"
 HEADING_NAMED = "Start server {name}"
-FOR_WHOM = "For {user}"
-OPTIONS_OF = "Options for {profile}"
 CANNOT_START = "{profile} cannot be started: {reason}."
 NO_LONGER = "Your last choice is no longer available. {reason} The form shows the defaults instead."
-FOR_SO_LONG = ", for {duration}"
-LEGEND = "What do you need?"
-OTHER = "Other..."
 START = "Start"
 STARTING = "Starting …"
-NOTHING_STARTED = "Nothing was started"
 FROM_A_LINK = "This link has filled in the form. Nothing has been started yet: review your choice, then click Start."
 NO_PROFILE = "No profile is available to you at the moment. Please contact {contact}."
 ALL_CLOSED = "None of these can be started at the moment."
@@ -30,29 +24,17 @@ STARTS_NOW = "starts now"
 LATER = "later"
 CANNOT = "cannot start"
 AT_THE_FIELD = "this choice cannot start"
-MUST_BE = "It must be {bounds}."
 STAY = {
     (True, True): "cores and memory stay the same",
     (True, False): "the cores stay the same",
     (False, True): "the memory stays the same",
 }
 """At a number of GPUs: whether the profile's cores and its memory are not changed by any option."""
-START_UNKNOWN = "It is not known when this choice would start."
-FAULTS = (
-    "For administrators: these files of profiles or courses contain errors. The last valid version of each is offered, "
-    "if there is one."
-)
 STILL = "You can still start a server: it is kept, and starts when Slurm is back."
 SILENT = silence(since_the_start=False, more=STILL)
 SILENT_FROM_THE_START = silence(since_the_start=True, more=STILL)
 STILL_THERE = "You can still start a server there: it is kept, and starts when Slurm is back."
-DOUBTS = "For administrators: these values of profiles are probably not what was meant."
 NOT_YET = "Not yet: it is available from {time}."
-LINK = "Link to this choice"
-ASKING = "Asking Slurm when it would start …"
-COPY = "Copy link"
-COPIED = "Copied"
-QUESTION = "There is nothing to choose here. Click Start to start your server."
 MANY_STARTS = (
     "Many servers are being started at the moment, so yours was not. Your choice is kept below: click Start again in "
     "{time}."
@@ -61,9 +43,6 @@ MANY_SERVERS = (
     "This hub has as many servers as it is allowed to have, including those that wait for free resources. Try again "
     "in a few minutes; if it goes on like this, contact your administrator."
 )
-SESSION = "Session:"
-NEXT_SESSION = "Next session:"
-UNTIL = "to"
 ALL_MEMORY = "all of a node's memory"
 PER_NODE = " on each"
 """After what a job on several nodes gets on each of them."""
@@ -76,8 +55,6 @@ PREEMPTED = {
 CHECKED = "checked {age} ago"
 RECENT = 5
 """Seconds for which the age of what is shown is not mentioned."""
-FRESH = 15
-"""Age in seconds up to which the hub does not ask Slurm again for this page."""
 
 
 def age(seconds: float) -> str:
@@ -102,20 +79,14 @@ def start_of_choice(availability: Availability | None, now: float) -> str:
 
 
 def for_the_script() -> dict[str, object]:
-    """The sentences that the page's script needs."""
+    """The sentences that the page's script needs and that Python says, too."""
     return {
         "checked": CHECKED,
         "recent": RECENT,
-        "fresh": FRESH,
-        "copy": COPY,
-        "copied": COPIED,
-        "asking": ASKING,
         "silent": SILENT,
         "silent_from_the_start": SILENT_FROM_THE_START,
         "silent_on": silence(since_the_start=False, more=STILL_THERE, clusters=("{clusters}",)),
         "silent_on_from_the_start": silence(since_the_start=True, more=STILL_THERE, clusters=("{clusters}",)),
-        "not_known": START_UNKNOWN,
         "starts": {"now": STARTS_NOW, "later": LATER, "never": CANNOT},
         "at_the_field": sentence(AT_THE_FIELD),
-        "must_be": MUST_BE,
     }

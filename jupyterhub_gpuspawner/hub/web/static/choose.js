@@ -3,6 +3,9 @@
 import { base } from "./hub.js";
 import { duration, say } from "./times.js";
 
+/** Age in seconds up to which the hub does not ask Slurm again for this page. */
+const FRESH = 15;
+
 /** The name of the option that a field is for: "gpus" of "profile-option-k80--gpus". */
 function optionOf(field) {
   const slug = field.closest(".gpuspawner-profile").querySelector("input[name=profile]").value;
@@ -288,7 +291,7 @@ function choose(form) {
   setInterval(updateAges, 10000);
   // older than the hub would have it: its question to Slurm is under way, and answered by then, or late
   const oldest = Math.max(...[...form.querySelectorAll("[data-age]")].map((each) => Number(each.dataset.age)), 0);
-  if (oldest > words.fresh && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);
+  if (oldest > FRESH && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);
   setInterval(() => renew().catch(() => {}), 20000); // before the hub itself would no longer say that something starts now
   document.addEventListener("visibilitychange", () => renew().catch(() => {}));
   const fault = document.getElementById("gpuspawner-fault");
