@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.extensions.idle.fields import Idle, IdleRule, idle_rule
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, State
+from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import RETENTION_SECONDS, Use
-from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
 MINUTE = 60.0
 STOP = idle_rule(Idle(action="stop"))

@@ -8,8 +8,8 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no
 from jupyterhub_gpuspawner.check.profiles import lengths_of
 from jupyterhub_gpuspawner.extensions.idle import fields
 from jupyterhub_gpuspawner.extensions.idle.fields import Idle, IdleAction, idle_rule
+from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.wire.documents import SAMPLES
 from jupyterhub_gpuspawner.words import duration
 
 IDLE = Code("idle-too-long", "Servers of a profile end before they could count as idle.")

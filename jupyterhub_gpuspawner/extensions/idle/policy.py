@@ -15,8 +15,9 @@ from enum import Enum
 
 from jupyterhub_gpuspawner.extensions.idle.fields import IdleAction, IdleRule
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime
+from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES
 from jupyterhub_gpuspawner.extensions.usage.use import LATE, Use
-from jupyterhub_gpuspawner.wire.documents import SAMPLES, PlacementDocument
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 UNUSED_PERCENT = 2.0
 """Up to this utilisation a GPU counts as unused: asking for it can itself show as one or two per cent."""

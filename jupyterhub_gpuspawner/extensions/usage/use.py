@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakSet
 
 from pydantic import TypeAdapter
 
+from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, USAGE_VERSION, UsageSummary
 from jupyterhub_gpuspawner.hub.extensions import WithServer
+from jupyterhub_gpuspawner.hub.job.session import Usage
 from jupyterhub_gpuspawner.hub.report.server_report import ReportError, read_document
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
-from jupyterhub_gpuspawner.wire.documents import SAMPLES, USAGE_VERSION, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.units import NodeAllocation
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 RETENTION_SECONDS = 3600.0
 """Seconds for which a summary is kept."""
@@ -64,7 +67,30 @@ class ServerUsage(WithServer):
         super().__init__(spawner)
         self._clock = clock
         self._kept: deque[tuple[str, Use]] = deque(maxlen=SUMMARIES_AT_MOST)
+        self.used_at: float | None = None
+        """When the last summary came; before that, when the hub knew where the server runs."""
         MEASURED.add(self)
+
+    def placed(self, placement: PlacementDocument, allocations: Sequence[NodeAllocation]) -> PlacementDocument:  # noqa: ARG002
+        """Summaries are of the time from now on."""
+        if self.used_at is None:
+            self.used_at = self._clock()
+        return placement
+
+    def to_state(self) -> Mapping[str, Any]:
+        """Since when a summary can be about."""
+        return {} if self.used_at is None else {"used_at": self.used_at}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on with that time, which 0.1.0 stored with the session."""
+        session = state.get("session")
+        part = state if "used_at" in state or not isinstance(session, Mapping) else session
+        used_at = part.get("used_at")
+        self.used_at = used_at if isinstance(used_at, float) else None
+
+    def forget(self) -> None:
+        """The server has ended."""
+        self.used_at = None
 
     def accept(self, summary: UsageSummary) -> None:
         """Keep a summary; of its GPUs those that the server has. Raises ReportError where no server has reported."""
@@ -77,8 +103,11 @@ class ServerUsage(WithServer):
         own = {(gpu.index, gpu.uuid, gpu.mig) for gpu in placement.gpus}
         gpus = tuple(gpu for gpu in summary.gpus if (gpu.index, gpu.uuid, gpu.mig) in own)
         own_summary = replace(summary, gpus=gpus)
-        self._kept.append((job_id, Use(self._clock(), own_summary)))
-        self.spawner.life.used(own_summary)
+        now = self._clock()
+        self._kept.append((job_id, Use(now, own_summary)))
+        since = self.used_at if self.used_at is not None else now
+        self.used_at = now
+        self.spawner.life.tell(Usage, **figures(own_summary, at_most=now - since))
 
     def last_hour(self) -> tuple[Use, ...]:
         """The summaries of the last hour, oldest first."""
@@ -100,6 +129,31 @@ class ServerUsage(WithServer):
         last = self.last_hour()[-1:]
         summary = next((use.summary for use in last if use.is_current(self._clock())), None)
         return placement, self.spawner.child_profile, summary
+
+
+def figures(summary: UsageSummary, *, at_most: float) -> dict[str, Any]:
+    """The fields of the event :class:`~.Usage` of a summary, which is about ``at_most`` seconds at most.
+
+    Whoever owns the server can send what they like, but no more time than has passed.
+    """
+    seconds = max(min(summary.seconds, at_most), 0.0)
+    part = seconds / summary.seconds if summary.seconds else 0.0
+    measured = [
+        (seconds * min(gpu.utilization_samples / summary.samples, 1.0), gpu.utilization_mean)
+        for gpu in summary.gpus
+        if gpu.utilization_mean is not None and summary.samples
+    ]
+    energies = [gpu.energy_joules for gpu in summary.gpus if gpu.energy_joules is not None]
+    memories = [gpu.memory_used_max_mib for gpu in summary.gpus if gpu.memory_used_max_mib is not None]
+    return {
+        "seconds": seconds,
+        "gpu_seconds_measured": sum(length for length, _ in measured),
+        "gpu_seconds_busy": sum(length * mean / 100 for length, mean in measured),
+        "gpu_memory_max_mib": max(memories, default=None),
+        "memory_max_mib": summary.memory_max_mib,
+        "joules": sum(energies) * part if energies else None,
+        "simulated": summary.simulated,
+    }
 
 
 MEASURED: WeakSet[ServerUsage] = WeakSet()

@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import TypeAdapter, ValidationError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.cluster.estimate import Estimate
@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import expand_nodelist
-from jupyterhub_gpuspawner.wire.documents import PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 if TYPE_CHECKING:
     from jupyter_events.logger import EventLogger
@@ -277,7 +277,6 @@ PROMISES_AT_MOST = 20
 """What is kept of what was said of one start: half of a wait of a month is less than a minute by then."""
 
 
-@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Session:
     """A session that is under way."""
@@ -300,8 +299,6 @@ class Session:
     """Why the job was pending."""
     promises: tuple[Promise, ...] = ()
     """What was said of its start."""
-    used_at: float | None = None
-    """When the last summary of its use came; before that, when it was placed."""
 
     def to_json(self) -> dict[str, Any]:
         """For the spawner's state."""
@@ -358,14 +355,12 @@ class Life:
                 "memory_mib": resources.memory,
                 "seconds": resources.time if isinstance(resources.time, int) else None,
             }
-        self.stream.publish(
-            Submitted(
-                **self._common(self.session),
-                begun_at=self.session.begun_at,
-                profile=self.session.profile,
-                course=self.session.course,
-                **fields,
-            )
+        self.tell(
+            Submitted,
+            begun_at=self.session.begun_at,
+            profile=self.session.profile,
+            course=self.session.course,
+            **fields,
         )
 
     def waited_for(self, reasons: Sequence[str]) -> None:
@@ -391,29 +386,27 @@ class Life:
         session = self.session
         if session is None or session.placed:
             return
-        self.session = replace(session, placed=True, used_at=self.clock())
+        self.session = replace(session, placed=True)
         others = placement.other_nodes
         models = [device_name(gpu.name, gpu.mig) for gpu in placement.gpus] or [
             node.gpu_type or "" for node in others if node.gpus
         ]
-        self.stream.publish(
-            Placed(
-                **self._common(session),
-                profile=session.profile,
-                allocated_at=allocated_at,
-                node=placement.node,
-                nodes=1 + len(others),
-                partition=placement.partition,
-                gpus=len(placement.gpus) + sum(len(node.gpus) for node in others),
-                gpu_model=models[0][:_MODEL_LENGTH] if models else "",
-                cpus=count_cpus(placement.cpus) or None,
-                memory_mib=placement.memory_mib,
-                aligned=placement.aligned,
-                weakest_link=placement.weakest_link,
-                simulated=placement.simulated,
-                reasons=session.reasons,
-                promises=session.promises,
-            )
+        self.tell(
+            Placed,
+            profile=session.profile,
+            allocated_at=allocated_at,
+            node=placement.node,
+            nodes=1 + len(others),
+            partition=placement.partition,
+            gpus=len(placement.gpus) + sum(len(node.gpus) for node in others),
+            gpu_model=models[0][:_MODEL_LENGTH] if models else "",
+            cpus=count_cpus(placement.cpus) or None,
+            memory_mib=placement.memory_mib,
+            aligned=placement.aligned,
+            weakest_link=placement.weakest_link,
+            simulated=placement.simulated,
+            reasons=session.reasons,
+            promises=session.promises,
         )
 
     def ready(self, reached: Mapping[Stage, float]) -> None:
@@ -427,45 +420,18 @@ class Life:
             for stage, seconds in zip(("queue", "start", "ready"), times, strict=True):
                 metrics.STAGES.labels(session.cluster, session.profile, stage).observe(seconds)
         queue, start, ready = times or (None, None, None)
-        self.stream.publish(
-            Ready(
-                **self._common(session),
-                profile=session.profile,
-                queue_seconds=queue,
-                start_seconds=start,
-                ready_seconds=ready,
-            )
+        self.tell(
+            Ready,
+            profile=session.profile,
+            queue_seconds=queue,
+            start_seconds=start,
+            ready_seconds=ready,
         )
 
-    def used(self, summary: UsageSummary) -> None:
-        """A summary of the server's use has come."""
-        session = self.session
-        if session is None or session.used_at is None:
-            return
-        now = self.clock()
-        self.session = replace(session, used_at=now)
-        # whoever owns the server can send what they like: not more than the time that has passed
-        seconds = max(min(summary.seconds, now - session.used_at), 0.0)
-        part = seconds / summary.seconds if summary.seconds else 0.0
-        measured = [
-            (seconds * min(gpu.utilization_samples / summary.samples, 1.0), gpu.utilization_mean)
-            for gpu in summary.gpus
-            if gpu.utilization_mean is not None and summary.samples
-        ]
-        energies = [gpu.energy_joules for gpu in summary.gpus if gpu.energy_joules is not None]
-        memories = [gpu.memory_used_max_mib for gpu in summary.gpus if gpu.memory_used_max_mib is not None]
-        self.stream.publish(
-            Usage(
-                **self._common(session),
-                seconds=seconds,
-                gpu_seconds_measured=sum(length for length, _ in measured),
-                gpu_seconds_busy=sum(length * mean / 100 for length, mean in measured),
-                gpu_memory_max_mib=max(memories, default=None),
-                memory_max_mib=summary.memory_max_mib,
-                joules=sum(energies) * part if energies else None,
-                simulated=summary.simulated,
-            )
-        )
+    def tell(self, kind: type[Event], **fields: Any) -> None:
+        """Publish an event of this kind and with these fields, where a session is under way."""
+        if self.session is not None:
+            self.stream.publish(kind(**self._common(self.session), **fields))
 
     def ended(self, cause: Cause | None = None, job: Job | None = None, subject: str = "") -> None:
         """The session is over.

@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, Span, State
 from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, NotKept, keep_server
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes, due_since
 from jupyterhub_gpuspawner.extensions.idle.watch import IdleWatch, begin_idle, idle_record
+from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage, Use
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
@@ -34,7 +35,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfil
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
-from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.fixtures.databases import hub_session
 from tests.fixtures.postgres import about_sqlite
 from tests.standins.hub_spawner import HubSpawner

@@ -48,6 +48,8 @@ from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, M
 from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.several_nodes.reports import OtherNodes
+from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
+from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
@@ -65,16 +67,7 @@ from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
-from jupyterhub_gpuspawner.wire.documents import (
-    Door,
-    GpuUse,
-    NodeGrant,
-    NodeReport,
-    PlacedGpu,
-    PlacementDocument,
-    StartFailure,
-    UsageSummary,
-)
+from jupyterhub_gpuspawner.wire.documents import Door, NodeGrant, NodeReport, PlacedGpu, PlacementDocument, StartFailure
 
 RELEASE = Path(__file__).parents[2] / "data" / "release-0.1"
 NOW = 1_795_600_000.0
@@ -172,7 +165,6 @@ SESSION = ServerSession(
     served=True,
     reasons=("Resources",),
     promises=PROMISES,
-    used_at=NOW + 60,
 )
 ENDING = Ending(
     Cause(Kind.START_FAILED, "module"),
@@ -233,7 +225,7 @@ IDENTITY = JobIdentity("ada", 1001, "jupyterhub-gpuspawner/jupyter/ada/lab#0a1b2
 def spawner() -> GPUProfilesSpawner:
     """The spawner of a hub that offers nothing now."""
     server = GPUProfilesSpawner(config=CONFIG)
-    server.server_extensions = ServerExtensions([("several_nodes", OtherNodes(server))])
+    server.server_extensions = ServerExtensions([("several_nodes", OtherNodes(server)), ("usage", ServerUsage(server))])
     return server
 
 
@@ -263,11 +255,13 @@ def running() -> GPUProfilesSpawner:
     server.wrapper_dir = "/opt/gpuspawner"
     server.attempt = replace(ATTEMPT, stage=Stage.ALLOCATED)
     server.report.port, server.report.topology = 20001, DOCUMENT
-    nodes = server.server_extensions.get(OtherNodes)
+    nodes, usage = server.server_extensions.get(OtherNodes), server.server_extensions.get(ServerUsage)
     assert nodes is not None
+    assert usage is not None
     nodes.placements["g2"], nodes.topologies["g2"] = OTHER, DOCUMENT
     server.report.place(PLACEMENT)
     server.life.session = SESSION
+    usage.used_at = NOW + 60
     return server
 
 

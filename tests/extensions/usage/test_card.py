@@ -10,9 +10,10 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.usage import card
 from jupyterhub_gpuspawner.extensions.usage.card import in_a_line, usage_card
+from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import Use
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 BUSY = GpuUse(0, "GPU-a", None, 83.0, 60.0, 99.0, 10, 40960, 21504, 30000, 2, 240.0, 7e4)
 IDLE = replace(BUSY, utilization=0.0, utilization_mean=0.0, utilization_max=0.0, memory_used_mib=0, processes=0)

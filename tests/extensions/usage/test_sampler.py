@@ -17,10 +17,11 @@ from jupyterhub_gpuspawner.extensions.usage.carried import MODULE
 from jupyterhub_gpuspawner.extensions.usage.node import readings, sampler
 from jupyterhub_gpuspawner.extensions.usage.node.readings import GpuReading, HostReading
 from jupyterhub_gpuspawner.extensions.usage.node.sampler import Looking, Sample, UnwantedError
+from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import parse_usage
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.simulated_use import simulated_use
-from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, Step, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument, Step
 from tests.node.conftest import LaunchedServer, StandinNvml
 from tests.standins.report_hub import ReportHub
 from tests.waiting import wait_until

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.extensions.usage.metric import use_of_gpus
+from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import SUMMARIES_AT_MOST, ServerUsage, Use, parse_usage
+from jupyterhub_gpuspawner.hub.job.session import Event, Life, Session, Stream, Usage
 from jupyterhub_gpuspawner.hub.report.server_report import ReportError
-from jupyterhub_gpuspawner.wire.documents import GpuUse, PlacedGpu, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 SUMMARY = UsageSummary(
     job_id="7",
@@ -38,7 +41,10 @@ class Spawner:
     def __init__(self, placement: PlacementDocument | None = PLACEMENT, job_id: str = "7") -> None:
         self.report, self.job_id, self.now = SimpleNamespace(placement=placement), job_id, 1000.0
         self.child_profile, self.cluster = "a100", ""
-        self.life = SimpleNamespace(used=lambda _summary: None)
+        self.events: list[Event] = []
+        stream = Stream()
+        stream.subscribe(self.events.append)
+        self.life = Life(stream, clock=lambda: self.now)
         self.usage = ServerUsage(self, clock=lambda: self.now)
 
 
@@ -141,3 +147,47 @@ def test_the_metrics_add_up_gpus_by_profile_and_partition() -> None:
         {("", "a100", "gpu"): 0.83},
         {("", "a100", "gpu", "known"): 1, ("", "a100", "gpu", "unknown"): 5},
     )
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_nobody_uses_more_time_than_has_passed(restarted: bool) -> None:
+    """A summary may claim a day; its energy is taken in proportion, and an unknown use stays unknown.
+
+    The time counts from when the hub knew where the server runs, also after a restart.
+    """
+    gpu = replace(SUMMARY.gpus[0], utilization_mean=25.0, energy_joules=4500.0)
+    summary = replace(SUMMARY, gpus=(gpu, replace(gpu, index=1, uuid="GPU-b")))
+    spawner = Spawner()
+    spawner.life.session = Session("0a1b-7", "ada", "second", 900.0, job_id="7")
+    spawner.usage.placed(PLACEMENT, ())
+    if restarted:
+        state = spawner.usage.to_state()
+        spawner.usage = ServerUsage(spawner, clock=lambda: spawner.now)
+        spawner.usage.load(state)
+    for now, sent in (
+        (1030.0, summary),
+        (1030.0, summary),
+        (1060.0, replace(summary, seconds=30.0, samples=1, gpus=(GpuUse(0, "GPU-a"),))),
+    ):
+        spawner.now = now
+        spawner.usage.accept(sent)
+
+    used = Usage(
+        session="0a1b-7",
+        username="ada",
+        servername="second",
+        job_id="7",
+        at=1030.0,
+        seconds=30.0,
+        gpu_seconds_measured=60.0,
+        gpu_seconds_busy=15.0,
+        gpu_memory_max_mib=30000,
+        memory_max_mib=4096,
+        joules=900.0,
+    )
+    nothing: dict[str, Any] = {"gpu_seconds_measured": 0.0, "gpu_seconds_busy": 0.0}
+    assert spawner.events == [
+        used,
+        replace(used, seconds=0.0, joules=0.0, **nothing),
+        replace(used, at=1060.0, joules=None, gpu_memory_max_mib=None, **nothing),
+    ]

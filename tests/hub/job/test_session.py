@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
-from jupyterhub_gpuspawner.wire.documents import GpuUse, NodeGrant, PlacedGpu, PlacementDocument, UsageSummary
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.standins.resources import resolved
 from tests.standins.session_events import ENDED, NOON, PLACED, PROMISES, READY, SUBMITTED, USAGE
 
@@ -38,8 +38,14 @@ PLACEMENT = PlacementDocument(
     aligned=True,
     weakest_link="PIX",
 )
-GPU = GpuUse(0, utilization_mean=25.0, utilization_samples=10, memory_used_max_mib=2000, energy_joules=4500.0)
-SUMMARY = UsageSummary(seconds=300.0, samples=10, gpus=(GPU, replace(GPU, index=1)), memory_max_mib=1500)
+FIGURES = {
+    "seconds": 300.0,
+    "gpu_seconds_measured": 600.0,
+    "gpu_seconds_busy": 150.0,
+    "gpu_memory_max_mib": 2000,
+    "memory_max_mib": 1500,
+    "joules": 9000.0,
+}
 REACHED = {Stage.SUBMITTED: NOON, Stage.QUEUED: NOON + 1, Stage.ALLOCATED: NOON + 31, Stage.STARTING: NOON + 41}
 TIMED_OUT = Job("42", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, ends_at=NOON + 645)
 
@@ -76,7 +82,7 @@ class Server:
             (31, lambda: self.life.waited_for(("Priority", "Resources"))),
             (41, lambda: self.life.placed(PLACEMENT, NOON + 31)),
             (45, lambda: self.life.ready(REACHED)),
-            (345, lambda: self.life.used(SUMMARY)),
+            (345, lambda: self.life.tell(Usage, **FIGURES)),
             (650, lambda: self.life.ended(Cause(Kind.TIME_LIMIT), TIMED_OUT)),
         ]
 
@@ -162,26 +168,6 @@ def test_what_is_known_best_counts(ending: Cause | None, stopper: Kind | None, k
     assert [event.cause for event in server.events if isinstance(event, Ended)] == [Cause(kind)]
 
 
-def test_nobody_uses_more_time_than_has_passed() -> None:
-    """A summary may claim a day; its energy is taken in proportion, and an unknown use stays unknown."""
-    server = Server()
-    for at, step in server.steps()[:7]:
-        server.now = NOON + at
-        step()
-    server.now = NOON + 71
-    server.life.used(replace(SUMMARY, seconds=300.0))
-    server.life.used(SUMMARY)
-    server.now = NOON + 101
-    server.life.used(UsageSummary(seconds=30.0, samples=1, gpus=(GpuUse(0),)))
-
-    used = [event for event in server.events if isinstance(event, Usage)]
-    assert [(usage.seconds, usage.gpu_seconds_measured, usage.gpu_seconds_busy, usage.joules) for usage in used] == [
-        (30.0, 60.0, 15.0, 900.0),
-        (0.0, 0.0, 0.0, 0.0),
-        (30.0, 0.0, 0.0, None),
-    ]
-
-
 def test_the_gpus_of_all_nodes_count() -> None:
     """Of the other nodes Slurm's types are known."""
     server = Server()
@@ -250,12 +236,11 @@ def test_a_session_is_found_in_a_stored_state() -> None:
     damaged = [
         {"session": {"id": 7}},
         {"session": "x"},
-        {"session": {**state["session"], "new": 1}},
         None,
         {"child": 1},
     ]
 
-    assert [session_in(document) for document in (state, {"child": state}, *damaged)] == ["0a1b-7", "0a1b-7", *[""] * 5]
+    assert [session_in(document) for document in (state, {"child": state}, *damaged)] == ["0a1b-7", "0a1b-7", *[""] * 4]
 
 
 def test_a_subscriber_that_fails_concerns_nobody_else() -> None:

@@ -1,0 +1,83 @@
+"""A server's use of its GPUs and cores, as the process beside it sends it to the hub.
+
+It comes by ``POST /hub/api/gpuspawner/usage`` with the server's own token. Users can end or change the process that
+sends it, so it is advice; the hub checks its form in :mod:`~jupyterhub_gpuspawner.extensions.usage.use`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.wire.documents import STRICT
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.wire import bounds
+
+USAGE_VERSION = 1
+SAMPLES = 10
+"""Samples in a summary."""
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """The use of a GPU or MIG device. None is unknown, which does not mean that it is idle."""
+
+    __pydantic_config__ = STRICT
+
+    index: bounds.GpuIndex
+    uuid: bounds.Text = ""
+    mig: bounds.Text | None = None
+    utilization: bounds.Percent | None = None
+    """Percent of the time in which a kernel ran, in the last sample."""
+    utilization_mean: bounds.Percent | None = None
+    """Mean of the samples in which it was known."""
+    utilization_max: bounds.Percent | None = None
+    utilization_samples: bounds.Count = 0
+    """Number of samples in which it was known."""
+    memory_mib: bounds.MiB | None = None
+    """All of its memory."""
+    memory_used_mib: bounds.MiB | None = None
+    memory_used_max_mib: bounds.MiB | None = None
+    processes: bounds.Count | None = None
+    """Compute processes that use it."""
+    power_watts: bounds.Watts | None = None
+    """None for a MIG device and for a GPU that is shared: NVML measures the whole GPU."""
+    energy_joules: bounds.Joules | None = None
+    """Used in the summary's time."""
+    mig_device: bounds.GpuIndex | None = None
+    """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU, and if not known."""
+
+
+@dataclass(frozen=True)
+class UsageSummary:
+    """A server's use since its last summary."""
+
+    __pydantic_config__ = STRICT
+
+    job_id: bounds.Text | None = None
+    seconds: bounds.Seconds = 0.0
+    """Length of the time that it is about, which ends when it is sent."""
+    samples: bounds.Count = 0
+    interval: bounds.Seconds = 0.0
+    """Seconds between two samples."""
+    final: bool = False
+    """The server has ended."""
+    simulated: bool = False
+    """The GPUs are simulated, and so is their use."""
+    gpus: bounds.Items[GpuUse] = ()
+    """In the order of the placement."""
+    cores: bounds.Cores | None = None
+    """Cores that the job used, in the time between the last two samples: CPU seconds per second."""
+    cores_mean: bounds.Cores | None = None
+    cores_max: bounds.Cores | None = None
+    memory_mib: bounds.MiB | None = None
+    """Memory that the job used, without the page cache."""
+    memory_max_mib: bounds.MiB | None = None
+    problems: bounds.Items[bounds.Text] = ()
+    """Why something is unknown."""
+
+    def dumps(self) -> str:
+        """The summary as JSON."""
+        return json.dumps({"version": USAGE_VERSION, **asdict(self)})
