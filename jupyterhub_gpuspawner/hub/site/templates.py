@@ -40,7 +40,7 @@ MOVED = {
         "more_time": "more_time_card.html",
         "node_details": "gpuspawner_card.html",
         "path": "gpuspawner_card.html",
-        "picture": "gpuspawner_card.html",
+        "picture": "picture_card.html",
         "usage": "usage_card.html",
     },
 }
