@@ -1,4 +1,4 @@
-"""Why a job does not run its server, as it reports it to the hub; and folders without which a server hardly starts.
+"""Why a job does not run its server, as it reports it to the hub.
 
 The batch script calls :func:`main` when it ends before its server has run, or when the server has failed: by then the
 launcher may not have been unpacked, so the script reads it from its own text
@@ -8,13 +8,12 @@ What cannot be sent is not written to the log either, whose last line then is th
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node import child
+from jupyterhub_gpuspawner.node import child, folder
 from jupyterhub_gpuspawner.wire.documents import (
     FAULTS_WITH_LINE,
     LOG_MARK,
@@ -34,20 +33,15 @@ SEND_SECONDS = 10.0
 """Seconds for all tries to send a failure: the job holds its GPUs meanwhile."""
 READ_SECONDS = 2.0
 """Seconds to read the end of the log."""
-WRITE_SECONDS = 2.0
-"""Seconds for a byte in each of the folders together that a start waits for."""
 SILENT_SECONDS = 20.0
 """Seconds after which a folder that takes no byte is silent; a file server that is only slow is done by then."""
-SILENT = ("home_silent", "log_silent", "tmp_silent")
-"""Faults of a folder that took no byte so far."""
 TAIL = 8192
 """Bytes of the log that are read."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Report to the hub; ``arguments``: the fault, what has failed, and the launcher's folder (both may be empty)."""
-    from jupyterhub_gpuspawner.node import folder, port
+    from jupyterhub_gpuspawner.node import port
 
     fault, subject, launched = arguments
     if fault == "script" and port.remembered(launched):  # a site's own script does not say when it starts the server
@@ -108,68 +102,6 @@ def report_if_silent(report: NodeReport, environ: Mapping[str, str], log: str) -
     """
     from jupyterhub_gpuspawner.node.report import fit, post_patiently, with_problems
 
-    failure, sentence = faulty_folder(environ, log, SILENT_SECONDS)
+    failure, sentence = folder.faulty_folder(environ, log, SILENT_SECONDS)
     if failure is not None:
         post_patiently(fit(replace(with_problems(report, [sentence]), failure=in_print(failure))), environ)
-
-
-def faulty_folder(
-    environ: Mapping[str, str], log: str, seconds: float | None = None
-) -> tuple[StartFailure | None, str]:
-    """Write a byte to the user's home, the log's folder and that for temporary files, in a child process.
-
-    Returns the first fault, and a sentence with the system's word for it. The log's folder (``log``, see
-    :func:`log_folder`) has no other fault than to be full: slurmd has opened the log there, perhaps by a path that this
-    job does not see. ``seconds`` are :data:`WRITE_SECONDS`, if there is no other number. Raises OSError if no process
-    can be had.
-    """
-    seconds = WRITE_SECONDS if seconds is None else seconds
-    folders = {"tmp": environ.get("TMPDIR") or "/tmp", "log": log, "home": environ.get("HOME", "")}
-    names = {path: name for name, path in folders.items() if path}  # of several names for one folder the last
-
-    def write(say: Say) -> None:
-        for path in reversed(names):
-            say(path=path)
-            fault = _fault_of_write(path)
-            if fault in _FULL or (fault is not None and names[path] != "log"):
-                say(path=path, code=fault)
-                return
-
-    documents, finished = child.ask_documents(write, seconds)
-    code = documents[-1].get("code") if documents else None
-    if code is None and (finished or not documents):
-        return None, ""
-    path = documents[-1]["path"]
-    name = names[path]
-    if code is None:
-        return StartFailure(f"{name}_silent", path), f"A byte could not be written to {path} within {seconds:g} s."
-    how = "full" if code in _FULL else "unwritable"
-    return StartFailure(f"{name}_{how}", path), f"{path} cannot be written: {os.strerror(code)}."
-
-
-def _fault_of_write(folder: str) -> int | None:
-    """Write a byte to a new file, and remove it; returns the error's number, None if all is well."""
-    path = os.path.join(folder, f".gpuspawner-{os.urandom(6).hex()}")
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        return error.errno or errno.EIO
-    try:
-        try:
-            os.write(file, b"\n")
-        finally:
-            os.close(file)  # a file server says only now that there is no room
-    except OSError as error:
-        return error.errno or errno.EIO
-    finally:
-        os.unlink(path)
-    return None
-
-
-def log_folder() -> str:
-    """The folder of the job's log; empty where standard error is no file with a name."""
-    try:
-        path = os.readlink("/proc/self/fd/2")
-        return os.path.dirname(path) if stat.S_ISREG(os.fstat(2).st_mode) and path.startswith("/") else ""
-    except OSError:
-        return ""

@@ -1,14 +1,16 @@
-"""The private folder from which the launcher runs: locked while the server runs; folders of killed jobs are removed.
+"""Folders of a launch on the node: the launcher's own, and those to which the server must be able to write.
 
-The batch script creates the folder and removes it at its end. A job that is killed outright, as one that does not end
-within Slurm's ``KillWait``, does not get that far. So every launch removes this user's folders of this node that no
-process has locked, once they are ten minutes old and their script has ended, or else after a day. The lock (flock(2))
-belongs to an open file that the server inherits, and ends with the server. Nodes may share the parent folder (TMPDIR on
-NFS or Lustre), but see only their own locks of folders there; so the folder's name contains that of the node.
+The launcher runs from a private folder, which is locked while the server runs. The batch script creates it and removes
+it at its end. A job that is killed outright, as one that does not end within Slurm's ``KillWait``, does not get that
+far. So every launch removes this user's folders of this node that no process has locked, once they are ten minutes old
+and their script has ended, or else after a day. The lock (flock(2)) belongs to an open file that the server inherits,
+and ends with the server. Nodes may share the parent folder (TMPDIR on NFS or Lustre), but see only their own locks of
+folders there; so the folder's name contains that of the node.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -17,10 +19,12 @@ import time
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
+from jupyterhub_gpuspawner.wire.documents import StartFailure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
+    from jupyterhub_gpuspawner.node.child import Say
 
 _NAME = re.compile(r"gpuspawner\.(?P<node>[A-Za-z0-9._-]+)\.[A-Za-z0-9]{10}", re.ASCII)
 _FILES = (
@@ -34,6 +38,15 @@ _YOUNG = 86400.0
 _BRIEF = 600.0
 """The same where the script's shell is gone; it may be in another PID namespace."""
 _SAFE = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+WRITE_SECONDS = 2.0
+"""Seconds for a byte in each of the folders together that a start waits for."""
+SILENT = ("home_silent", "log_silent", "tmp_silent")
+"""Faults of a folder that took no byte so far."""
+FILES = ("JUPYTERHUB_SSL_KEYFILE", "JUPYTERHUB_SSL_CERTFILE", "JUPYTERHUB_SSL_CLIENT_CA")
+"""Variables that JupyterHub's servers read; each names a file."""
+CONTENT = "_CONTENT"
+"""Suffix of the variable that holds the file's content, in base64."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def own(environ: Mapping[str, str]) -> str:
@@ -97,23 +110,13 @@ def _is_abandoned(descriptor: int) -> bool:
     return len(words) == 2 and words[0].isdigit() and not child.has_variable(int(words[0]), f"SLURM_JOB_ID={words[1]}")
 
 
-# Make files of a server's certificates (``internal_ssl``), whose contents are in the job's environment.
-#
-# The hub's own files are on the hub's machine. Like the token, their contents are passed in the environment that sbatch
-# forwards, never in the script. For the server they become files with mode 0600 in the launcher's private folder, which
-# is removed with the job. Where there is no such folder, as for a launcher on another node, they are kept in memory.
-
-FILES = ("JUPYTERHUB_SSL_KEYFILE", "JUPYTERHUB_SSL_CERTFILE", "JUPYTERHUB_SSL_CLIENT_CA")
-"""Variables that JupyterHub's servers read; each names a file."""
-CONTENT = "_CONTENT"
-"""Suffix of the variable that holds the file's content, in base64."""
-
-
 def unpack_certificates(environ: MutableMapping[str, str], folder: str) -> None:
-    """Write the files into ``folder``, set their names in ``environ``, and remove their contents from it.
+    """Write the files of a server's certificates (``internal_ssl``) into the launcher's folder, with mode 0600.
 
-    If the folder cannot hold them, as that of a launcher in memory, the server inherits files in memory. Raises OSError
-    or ValueError; the contents are removed in any case.
+    The hub's own files are on the hub's machine. Like the token, their contents are passed in the environment that
+    sbatch forwards, never in the script; there, the files' names replace them. If the folder cannot hold files, as that
+    of a launcher in memory, the server inherits files in memory. Raises OSError or ValueError; the contents
+    are removed in any case.
     """
     import base64
 
@@ -155,3 +158,65 @@ def _in_memory(name: str, content: str, *, inherited: bool) -> str:
 def _contents(environ: MutableMapping[str, str]) -> list[tuple[str, str]]:
     """The variables and their contents, which are removed from ``environ``."""
     return [(name, environ.pop(name + CONTENT)) for name in FILES if name + CONTENT in environ]
+
+
+def faulty_folder(
+    environ: Mapping[str, str], log: str, seconds: float | None = None
+) -> tuple[StartFailure | None, str]:
+    """Write a byte to the user's home, the log's folder and that for temporary files, in a child process.
+
+    Returns the first fault, and a sentence with the system's word for it. The log's folder (``log``, see
+    :func:`log_folder`) has no other fault than to be full: slurmd has opened the log there, perhaps by a path that this
+    job does not see. ``seconds`` are :data:`WRITE_SECONDS`, if there is no other number. Raises OSError if no process
+    can be had.
+    """
+    seconds = WRITE_SECONDS if seconds is None else seconds
+    folders = {"tmp": environ.get("TMPDIR") or "/tmp", "log": log, "home": environ.get("HOME", "")}
+    names = {path: name for name, path in folders.items() if path}  # of several names for one folder the last
+
+    def write(say: Say) -> None:
+        for path in reversed(names):
+            say(path=path)
+            fault = _fault_of_write(path)
+            if fault in _FULL or (fault is not None and names[path] != "log"):
+                say(path=path, code=fault)
+                return
+
+    documents, finished = child.ask_documents(write, seconds)
+    code = documents[-1].get("code") if documents else None
+    if code is None and (finished or not documents):
+        return None, ""
+    path = documents[-1]["path"]
+    name = names[path]
+    if code is None:
+        return StartFailure(f"{name}_silent", path), f"A byte could not be written to {path} within {seconds:g} s."
+    how = "full" if code in _FULL else "unwritable"
+    return StartFailure(f"{name}_{how}", path), f"{path} cannot be written: {os.strerror(code)}."
+
+
+def _fault_of_write(folder: str) -> int | None:
+    """Write a byte to a new file, and remove it; returns the error's number, None if all is well."""
+    path = os.path.join(folder, f".gpuspawner-{os.urandom(6).hex()}")
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        return error.errno or errno.EIO
+    try:
+        try:
+            os.write(file, b"\n")
+        finally:
+            os.close(file)  # a file server says only now that there is no room
+    except OSError as error:
+        return error.errno or errno.EIO
+    finally:
+        os.unlink(path)
+    return None
+
+
+def log_folder() -> str:
+    """The folder of the job's log; empty where standard error is no file with a name."""
+    try:
+        path = os.readlink("/proc/self/fd/2")
+        return os.path.dirname(path) if stat.S_ISREG(os.fstat(2).st_mode) and path.startswith("/") else ""
+    except OSError:
+        return ""

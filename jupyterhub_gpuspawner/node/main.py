@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, folder
-from jupyterhub_gpuspawner.node import failure as failures
 from jupyterhub_gpuspawner.node.placing import NoGpus, Placing, faults
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import (
@@ -53,9 +52,9 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     placing.problems[:0] = problems
     failure: StartFailure | None = None
     if plan.report:
-        log, well = failures.log_folder(), (failure, "")
-        failure, problem = placing.attempt("Writing a byte", lambda: failures.faulty_folder(environ, log), well)
-        if failure is None or failure.fault not in failures.SILENT:  # a folder that is only slow is no problem
+        log, well = folder.log_folder(), (failure, "")
+        failure, problem = placing.attempt("Writing a byte", lambda: folder.faulty_folder(environ, log), well)
+        if failure is None or failure.fault not in folder.SILENT:  # a folder that is only slow is no problem
             placing.problems.extend(filter(None, [problem]))
     document, topology = placing.attempt(  # observe, determine what was granted, choose, bind
         "Placing the server", placing.place, (PlacementDocument(node=placing.node), NodeTopology())
@@ -79,8 +78,10 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         child.become(command, environ)
     except child.CommandError as error:  # what is missing is in the log
         if plan.report:
+            from jupyterhub_gpuspawner.node.failure import send
+
             fault = "command" if error.code == child.NO_COMMAND else "command_refused"
-            failures.send(StartFailure(fault, error.command), environ)
+            send(StartFailure(fault, error.command), environ)
         raise
 
 
@@ -115,15 +116,17 @@ def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology, failure: StartFailure | None) -> int:
     """Announce the server, and set its URL in the environment; returns its port, 0 if it has none."""
     nothing = not topology.gpus and not topology.numa_nodes
-    slow = failure is not None and failure.fault in failures.SILENT
+    slow = failure is not None and failure.fault in folder.SILENT
     reported = None if slow else failure
     report = NodeReport(
         0, placing.with_problems(document), None if nothing else to_document(topology), failure=reported
     )
     announced = announce(report, placing.plan, placing.environ)
     if slow:
-        environ, log = folder.for_another_process(placing.environ), failures.log_folder()
-        child.leave(lambda: failures.report_if_silent(report, environ, log))
+        from jupyterhub_gpuspawner.node.failure import report_if_silent
+
+        environ, log = folder.for_another_process(placing.environ), folder.log_folder()
+        child.leave(lambda: report_if_silent(report, environ, log))
     placing.problems.extend(announced.problems)
     if announced.service_url:
         placing.environ["JUPYTERHUB_SERVICE_URL"] = announced.service_url

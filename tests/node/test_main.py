@@ -365,16 +365,16 @@ def test_a_log_that_takes_no_more_starts_the_server_all_the_same(archive: Path, 
 SLOW = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from jupyterhub_gpuspawner.node import failure, main
+from jupyterhub_gpuspawner.node import failure, folder, main
 pipe, failure.SILENT_SECONDS, end = sys.argv[2], float(sys.argv[3]), failure.report_if_silent
-failure.WRITE_SECONDS = 0.1
-def write(folder):
-    if folder == os.environ["HOME"]:
+folder.WRITE_SECONDS = 0.1
+def write(path):
+    if path == os.environ["HOME"]:
         open(pipe).close()
 def watched(*arguments):
     end(*arguments)
     os.rename(pipe, pipe + ".end")
-failure._fault_of_write, failure.report_if_silent = write, watched
+folder._fault_of_write, failure.report_if_silent = write, watched
 main.main(sys.argv[4:])
 """
 
