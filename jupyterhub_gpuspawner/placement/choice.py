@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 POLICIES = ("none", "best-effort", "restricted")
 """How GPUs and CPUs are chosen; the names are those of kubelet's Topology Manager."""
 MEMORY_POLICIES = ("none", "preferred", "bind")
-"""How memory is bound to NUMA nodes (set_mempolicy(2)), in :mod:`~jupyterhub_gpuspawner.node.bind`."""
+"""How memory is bound to NUMA nodes (set_mempolicy(2)), in :mod:`~jupyterhub_gpuspawner.node.placing`."""
 SETS = 200
 """Up to this many sets of GPUs, all are looked at: with 8 GPUs these are at most 70, and of pairs of 20 GPUs 190."""
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.node import bind
+from jupyterhub_gpuspawner.node import placing
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="affinity and memory policy are Linux's")
 
 NODES = Path("/sys/devices/system/node")
 CPUS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 numa = pytest.mark.skipif(
-    not (NODES / "node0").exists() or platform.machine() not in bind.SYSCALLS,
+    not (NODES / "node0").exists() or platform.machine() not in placing.SYSCALLS,
     reason="this kernel has no NUMA nodes, or its system call numbers are not known here",
 )
 
@@ -26,7 +26,7 @@ numa = pytest.mark.skipif(
 def output_of(code: str) -> str:
     """What ``code`` prints, in a process that may be bound without harm."""
     return subprocess.run(
-        [sys.executable, "-c", f"import json, os\nfrom jupyterhub_gpuspawner.node import bind\n{code}"],
+        [sys.executable, "-c", f"import json, os\nfrom jupyterhub_gpuspawner.node import placing\n{code}"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -44,17 +44,17 @@ def test_a_process_stays_on_the_cpus_it_is_bound_to_and_so_does_what_it_becomes(
     """The kernel's own word (``Cpus_allowed_list``), after exec."""
     become = "os.execvp('grep', ['grep', 'Cpus_allowed_list', '/proc/self/status'])"
 
-    assert output_of(f"bind.bind_cpus([{CPUS[-1]}])\n{become}").split() == ["Cpus_allowed_list:", str(CPUS[-1])]
+    assert output_of(f"placing.bind_cpus([{CPUS[-1]}])\n{become}").split() == ["Cpus_allowed_list:", str(CPUS[-1])]
 
 
 def test_a_foreign_cpu_is_not_taken() -> None:
     """CPUs that are not allowed are left out, and the kernel's answer is returned."""
-    assert in_a_process(f"result = bind.bind_cpus([{CPUS[0]}, 4000])") == [[CPUS[0]], []]
+    assert in_a_process(f"result = placing.bind_cpus([{CPUS[0]}, 4000])") == [[CPUS[0]], []]
 
 
 def test_only_foreign_cpus_leave_the_process_where_it_is() -> None:
     """An empty intersection is a problem, not an error."""
-    allowed, problems = bind.bind_cpus([4000, 4001])
+    allowed, problems = placing.bind_cpus([4000, 4001])
 
     assert list(allowed) == CPUS
     assert [problem.partition(";")[0] for problem in problems] == ["This process is not allowed to use CPUs 4000-4001"]
@@ -62,7 +62,7 @@ def test_only_foreign_cpus_leave_the_process_where_it_is() -> None:
 
 def test_no_wish_is_no_binding() -> None:
     """Without a CPU to bind to, the kernel is not called."""
-    assert bind.bind_cpus([]) == (tuple(CPUS), ())
+    assert placing.bind_cpus([]) == (tuple(CPUS), ())
 
 
 @numa
@@ -78,7 +78,7 @@ def test_no_wish_is_no_binding() -> None:
 )
 def test_the_memory_policy_is_what_the_kernel_says_it_is(policy: str, nodes: list[int], answer: list[object]) -> None:
     """Set by one system call, read back by another; a node that is not the job's is not asked for."""
-    assert in_a_process(f"result = bind.bind_memory({policy!r}, {nodes})") == answer
+    assert in_a_process(f"result = placing.bind_memory({policy!r}, {nodes})") == answer
 
 
 @numa
@@ -88,7 +88,7 @@ def test_the_memory_policy_survives_exec() -> None:
         pytest.skip("this kernel has no /proc/self/numa_maps")
     become = "os.execvp('head', ['head', '-n1', '/proc/self/numa_maps'])"
 
-    assert output_of(f"bind.bind_memory('preferred', [0])\n{become}").split()[1] == "prefer:0"
+    assert output_of(f"placing.bind_memory('preferred', [0])\n{become}").split()[1] == "prefer:0"
 
 
 @numa
@@ -101,9 +101,9 @@ def kernel(mode, nodes):
     calls.append((mode, nodes))
     if mode == 5 and OLD:
         raise OSError(errno.EINVAL, "Invalid argument")
-bind.set_mempolicy = kernel
-bind.get_mempolicy = lambda flags: (0, (0, 1, 2))
-bind.bind_memory("preferred", [1, 0])
+placing.set_mempolicy = kernel
+placing.get_mempolicy = lambda flags: (0, (0, 1, 2))
+placing.bind_memory("preferred", [1, 0])
 result = calls
 """
     assert in_a_process(f"OLD = False\n{code}") == [[5, [1, 0]]]
@@ -121,9 +121,9 @@ def test_no_policy_is_set_for_the_nodes_of_the_processes_cpus(
     """The kernel prefers those by itself; only memory of another node needs a policy."""
     code = f"""
 result = []
-bind.set_mempolicy = lambda mode, nodes: result.append((mode, nodes))
-bind.get_mempolicy = lambda flags: (0, (0, 1))
-bind.bind_memory("preferred", {nodes}, {local})
+placing.set_mempolicy = lambda mode, nodes: result.append((mode, nodes))
+placing.get_mempolicy = lambda flags: (0, (0, 1))
+placing.bind_memory("preferred", {nodes}, {local})
 """
     assert in_a_process(code) == calls
 
@@ -131,7 +131,7 @@ bind.bind_memory("preferred", {nodes}, {local})
 @numa
 def test_memory_that_is_not_the_jobs_is_not_asked_for() -> None:
     """The policy stays, and the problem says what the job may use."""
-    policy, problems = bind.bind_memory("bind", [63])
+    policy, problems = placing.bind_memory("bind", [63])
 
     assert policy == "default"
     has = (NODES / "has_memory").read_text().strip()
@@ -144,7 +144,7 @@ def test_a_container_that_forbids_the_call_is_told() -> None:
     filtered = """
 import ctypes, struct
 libc = ctypes.CDLL(None, use_errno=True)
-numbers = bind.SYSCALLS[os.uname().machine]
+numbers = placing.SYSCALLS[os.uname().machine]
 code = [(0x20, 0, 0, 0)]  # load the number of the system call
 for n, number in enumerate(numbers):
     code.append((0x15, 1 - n + 0, 0, number) if n == 0 else (0x15, 0, 1, number))
@@ -155,7 +155,7 @@ class Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, ctypes.byref(Program(len(code), ctypes.addressof(buffer)))) == 0
-result = bind.bind_memory("preferred", [0])
+result = placing.bind_memory("preferred", [0])
 """
     because = "Operation not permitted (seccomp without CAP_SYS_NICE, as in many containers)"
     assert in_a_process(filtered) == [
@@ -169,9 +169,9 @@ result = bind.bind_memory("preferred", [0])
 
 def test_an_unknown_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the system call's number is not known, no call is made."""
-    monkeypatch.setattr(bind, "SYSCALLS", {})
+    monkeypatch.setattr(placing, "SYSCALLS", {})
 
-    policy, problems = bind.bind_memory("preferred", [0])
+    policy, problems = placing.bind_memory("preferred", [0])
 
     assert policy == "none"
     assert len(problems) == 2
@@ -184,4 +184,4 @@ ONE_NODE = (("bind:0", (0,)), ("default", (0,)), ("bind:0", (0, 1)), ("default",
 
 def test_memory_is_where_a_policy_holds_it() -> None:
     """A bound policy uses only its nodes; without a policy, memory follows the CPU if the job may use that node."""
-    assert [bind.memory_is_on(policy, nodes) for policy, nodes in ONE_NODE] == [True, True, False, False]
+    assert [placing.memory_is_on(policy, nodes) for policy, nodes in ONE_NODE] == [True, True, False, False]

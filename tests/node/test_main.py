@@ -269,7 +269,7 @@ def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
 BREAK = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from jupyterhub_gpuspawner.node import bind, folder, grant, hardware, main, placing, report
+from jupyterhub_gpuspawner.node import folder, grant, hardware, main, placing, report
 from jupyterhub_gpuspawner.placement import choice
 def broken(*_, **__):
     raise RuntimeError("broken by the test")
@@ -285,13 +285,13 @@ main.main(sys.argv[3:])
         ("placing.observe", "Reading the hardware failed: RuntimeError: broken by the test"),
         ("hardware._read_in_child", "Reading the hardware ended unexpectedly while starting."),
         ("hardware.from_document", "Reading the hardware failed: RuntimeError: broken by the test"),
-        ("bind.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
+        ("placing.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
         ("grant.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),
         ("grant.gpus", "Choosing GPUs failed: RuntimeError: broken by the test"),
         ("choice.choose", "Choosing GPUs failed: RuntimeError: broken by the test"),
         ("placing.choose_cpus", "Choosing CPUs failed: RuntimeError: broken by the test"),
-        ("bind.bind_cpus", "Binding CPUs failed: RuntimeError: broken by the test"),
-        ("bind.bind_memory", "Binding memory failed: RuntimeError: broken by the test"),
+        ("placing.bind_cpus", "Binding CPUs failed: RuntimeError: broken by the test"),
+        ("placing.bind_memory", "Binding memory failed: RuntimeError: broken by the test"),
         ("placing.Placing._export", "Setting the environment failed: RuntimeError: broken by the test"),
         ("placing.aligned", "Checking the alignment failed: RuntimeError: broken by the test"),
         ("placing.Placing._ends_at", "Reading the job's end failed: RuntimeError: broken by the test"),

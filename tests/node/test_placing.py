@@ -10,7 +10,7 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.node import bind
+from jupyterhub_gpuspawner.node import placing
 from jupyterhub_gpuspawner.node.grant import Slurm
 from jupyterhub_gpuspawner.node.placing import THREADS, Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode, load
@@ -258,9 +258,9 @@ def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyP
         calls.append((policy, nodes, local))
         return "preferred:1", ()
 
-    monkeypatch.setattr(bind, "allowed_cpus", lambda: tuple(range(24)))
-    monkeypatch.setattr(bind, "bind_cpus", bind_cpus)
-    monkeypatch.setattr(bind, "bind_memory", bind_memory)
+    monkeypatch.setattr(placing, "allowed_cpus", lambda: tuple(range(24)))
+    monkeypatch.setattr(placing, "bind_cpus", bind_cpus)
+    monkeypatch.setattr(placing, "bind_memory", bind_memory)
     node = replace(load(str(MACHINES / "k80-2socket.json")), simulated=False)
 
     placement = Job(node, granted("2,3", 24), gpus=2, cpus=4).placement()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.node import bind
+from jupyterhub_gpuspawner.node import placing
 from jupyterhub_gpuspawner.node.grant import Slurm
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
@@ -101,16 +101,16 @@ class Node:
         """The server's environment, and what its card is told."""
         slurm = Slurm({}, job=self.answer() if answered else "", node="Gres=gpu:8" if answered else "")
         plan = LaunchPlan(gpus=len(self.granted), memory_policy="none", set_threads=False)
-        placing = Placing(plan, {"SLURM_JOB_ID": "7", **environ}, slurm=slurm, topology=self.topology)
-        document, _ = placing.place()
-        return dict(placing.environ), document
+        launch = Placing(plan, {"SLURM_JOB_ID": "7", **environ}, slurm=slurm, topology=self.topology)
+        document, _ = launch.place()
+        return dict(launch.environ), document
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """These nodes have no CPUs, and no memory."""
-    monkeypatch.setattr(bind, "allowed_cpus", tuple)
-    monkeypatch.setattr(bind, "bind_memory", lambda *_: ("none", ()))
+    monkeypatch.setattr(placing, "allowed_cpus", tuple)
+    monkeypatch.setattr(placing, "bind_memory", lambda *_: ("none", ()))
 
 
 READINGS = ("nvml", "old nvml", "sysfs", "sysfs without", "file", "file without")

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from jupyterhub_gpuspawner.node import bind
+from jupyterhub_gpuspawner.node import placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class ThisHost:
 
     def nodes(self) -> tuple[int, ...]:
         """NUMA nodes with CPUs that this process may use."""
-        allowed = set(bind.allowed_cpus())
+        allowed = set(placing.allowed_cpus())
         return tuple(sorted(node for node, cpus in self._cpus.items() if allowed.intersection(cpus)))
 
     def on(self, node: int | None, work: Callable[[], T]) -> T:
@@ -127,8 +127,8 @@ class ThisHost:
             return thread.submit(bound).result()
 
     def _bind(self, node: int) -> None:
-        _, problems = bind.bind_cpus(self._cpus[node])
-        policy, more = bind.bind_memory("bind", (node,))
+        _, problems = placing.bind_cpus(self._cpus[node])
+        policy, more = placing.bind_memory("bind", (node,))
         if problems or more:
             raise CopyError(" ".join((*problems, *more)).rstrip("."))
         if policy != f"bind:{node}":

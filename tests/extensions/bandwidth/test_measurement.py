@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.extensions.bandwidth.measurement import (
     measure,
     nodes_of,
 )
-from jupyterhub_gpuspawner.node import bind, hardware
+from jupyterhub_gpuspawner.node import hardware, placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
 from tests.extensions.bandwidth.standin import TWO_SOCKETS, StandInMachine
 
@@ -106,7 +106,7 @@ HERE = hardware.read()
 def node() -> int:
     """A NUMA node of this machine that this process may use."""
     try:
-        bind.read_memory()
+        placing.read_memory()
     except OSError as error:
         pytest.skip(f"the kernel does not tell memory policies: {error}")
     return ThisHost(HERE).nodes()[0]
@@ -115,24 +115,24 @@ def node() -> int:
 def test_a_bound_thread_leaves_the_process_as_it_was(node: int) -> None:
     """CPU and memory are bound only during the work, and its pages are on the node."""
     host = ThisHost(HERE)
-    before = (os.sched_getaffinity(0), bind.read_memory())
+    before = (os.sched_getaffinity(0), placing.read_memory())
     bindings: list[object] = []
 
     def work() -> None:
         with host.buffer(3 * 2**20) as buffer:
-            bindings.extend([os.sched_getaffinity(0), bind.read_memory(), buffer.memory_on])
+            bindings.extend([os.sched_getaffinity(0), placing.read_memory(), buffer.memory_on])
 
     host.on(node, work)
     near = next(numa_node.cpus for numa_node in HERE.numa_nodes if numa_node.id == node)
     assert bindings == [set(near) & before[0], f"bind:{node}", (node,)]
-    assert (os.sched_getaffinity(0), bind.read_memory()) == before
+    assert (os.sched_getaffinity(0), placing.read_memory()) == before
 
 
 def test_without_a_node_nothing_is_bound(node: int) -> None:
     """The work has the CPUs and the policy of the process."""
     bindings: list[object] = []
-    ThisHost(HERE).on(None, lambda: bindings.extend([os.sched_getaffinity(0), bind.read_memory()]))
-    assert bindings == [os.sched_getaffinity(0), bind.read_memory()]
+    ThisHost(HERE).on(None, lambda: bindings.extend([os.sched_getaffinity(0), placing.read_memory()]))
+    assert bindings == [os.sched_getaffinity(0), placing.read_memory()]
 
 
 def test_every_page_of_a_buffer_is_in_use(node: int) -> None:
