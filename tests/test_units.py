@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.units import (
     Gres,
     TooManyNames,
     expand_nodelist,
+    format_cpulist,
     format_memory,
     format_walltime,
+    parse_cpulist,
     parse_gres,
     parse_memory,
     parse_wait,

@@ -18,8 +18,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
+from jupyterhub_gpuspawner.units import parse_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ import click
 
 from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION
 from jupyterhub_gpuspawner.cli.topology import Source, give_up, source_options
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.placement.choice import POLICIES, choose
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 
 @click.command()

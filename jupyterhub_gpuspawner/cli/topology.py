@@ -14,9 +14,9 @@ import click
 
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION, table
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, to_document
+from jupyterhub_gpuspawner.units import format_cpulist
 
 # The node that a command describes: this one, the output of ``nvidia-smi topo -m``, or a topology file.
 

@@ -23,10 +23,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.placement.affinity import kernel_cpus
 from jupyterhub_gpuspawner.placement.choice import Choice
+from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

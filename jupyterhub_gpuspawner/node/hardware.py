@@ -17,7 +17,6 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.placement.topology import (
     NETWORK,
@@ -30,6 +29,7 @@ from jupyterhub_gpuspawner.placement.topology import (
     load,
     to_document,
 )
+from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import in_print
 
 if TYPE_CHECKING:

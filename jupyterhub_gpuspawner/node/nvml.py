@@ -14,7 +14,6 @@ from ctypes import byref, c_char, c_char_p, c_int, c_uint, c_ulong, c_ulonglong,
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.placement.topology import (
     MIG_OFF,
     MIG_ON,
@@ -24,6 +23,7 @@ from jupyterhub_gpuspawner.placement.topology import (
     Gpu,
     NodeTopology,
 )
+from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.node import grant
 from jupyterhub_gpuspawner.node.grant import UNCHANGED, UNSAID, GpuGrant, Slurm
 from jupyterhub_gpuspawner.node.hardware import observe
@@ -27,6 +26,7 @@ from jupyterhub_gpuspawner.placement.affinity import (
     whole_cores,
 )
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from jupyterhub_gpuspawner import units
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.snapshot import Hardware, NodeState, Partition, Reservation, SlurmConfig, Table, Unread
@@ -27,7 +26,7 @@ from jupyterhub_gpuspawner.slurm.text import (
     readable,
     words,
 )
-from jupyterhub_gpuspawner.units import NodeAllocation, parse_walltime
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_cpulist, parse_walltime
 
 # ``scontrol show node -d -o``, ``show partition -o`` and ``show reservation -o``: the cluster.
 

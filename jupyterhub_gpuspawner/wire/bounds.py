@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.choice import POLICIES
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT, from_document, is_link
+from jupyterhub_gpuspawner.units import parse_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 DATA = Path(__file__).parents[1] / "data"
 INDEX = {

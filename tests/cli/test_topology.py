@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.cli.topology import document, listing
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, from_document, load, to_document
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 from tests.cli.conftest import MACHINES, TEXTS
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from unittest.mock import patch
 
 import pytest
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.run import PROFILES
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, MACHINES, SimulatedNode
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.units import parse_cpulist
 
 
 def test_check_and_show_read_what_the_demos_hub_reads(tmp_path: Path) -> None:

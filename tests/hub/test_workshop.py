@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.units import parse_cpulist
 from tests.fixtures.hubs import StartHub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.nightly]

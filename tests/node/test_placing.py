@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import placing
 from jupyterhub_gpuspawner.node.grant import Slurm
 from jupyterhub_gpuspawner.node.placing import THREADS, Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode, load
+from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import hardware
 from jupyterhub_gpuspawner.node.hardware import with_nics
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
+from jupyterhub_gpuspawner.units import parse_cpulist
 
 
 class Tree:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, memory_nodes
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 MACHINES = Path(__file__).parents[2] / "jupyterhub_gpuspawner" / "demo" / "machines"
 K80 = load(str(MACHINES / "k80-2socket.json"))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.placement.topology import NumaNode, from_document, to_document
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import NodeReport
 from tests.standins import c_library, nvml
 from tests.vm.jobs import BOARDS, JOBS, K80, NIC, SOCKETS, Held, Job

@@ -33,7 +33,6 @@ from pathlib import Path
 from statistics import mean
 
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SEARCH_PATH,
     ClusterDescription,
@@ -46,7 +45,7 @@ from jupyterhub_gpuspawner.extensions.fleet.gres_conf import GresLine, gres_conf
 from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.units import parse_gres
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist, parse_gres
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = (ROOT / "tests/data/machines", ROOT / "jupyterhub_gpuspawner/demo/machines")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from jupyterhub_gpuspawner.cli.topology import give_up, this_node
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.extensions.bandwidth import measurement
 from jupyterhub_gpuspawner.extensions.bandwidth.measurement import (
     DIRECTIONS,
@@ -18,6 +17,7 @@ from jupyterhub_gpuspawner.extensions.bandwidth.measurement import (
     ThisHost,
     measure,
 )
+from jupyterhub_gpuspawner.units import format_cpulist
 
 
 @click.command()

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.estimate import Waits, as_planned
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.extensions.cluster_map.jobs import NO_RIGHTS, JobsInWords, JobWords, Rights, WaitingLine
 from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
     ClusterMap,
@@ -24,6 +23,7 @@ from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
 )
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
+from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.words import counted, memory
 
 ROWS_AT_MOST = 2000

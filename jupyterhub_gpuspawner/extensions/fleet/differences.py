@@ -20,10 +20,9 @@ from typing import NamedTuple
 
 from typing_extensions import Self
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.extensions.fleet.gres_conf import socket_of, sockets
 from jupyterhub_gpuspawner.extensions.fleet.node_record import NodeRecord, gpu_count, several
-from jupyterhub_gpuspawner.units import Gres, parse_gres
+from jupyterhub_gpuspawner.units import Gres, format_cpulist, parse_gres
 from jupyterhub_gpuspawner.words import day, some
 
 MEMORY_TOLERANCE = 0.025

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.placement.affinity import slurm_cores
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
+from jupyterhub_gpuspawner.units import format_cpulist
 
 LINKS_NOTE = (
     "Links=: Slurm 22.05 prefers linked GPUs. Slurm 24.11 and 26.05 do so for jobs with --gpus alone; for --gres and "

@@ -15,7 +15,6 @@ from typing import Any
 
 from jupyterhub.app import JupyterHub
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.extensions.fleet.health import Grant, judge_grant
 from jupyterhub_gpuspawner.extensions.fleet.node_record import NodeRecord, View, gpu_count
 from jupyterhub_gpuspawner.extensions.fleet.reported import plausible
@@ -24,6 +23,7 @@ from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
+from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 
 DAY = 86400.0

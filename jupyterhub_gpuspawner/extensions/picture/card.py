@@ -9,13 +9,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.extensions.picture import drawing
 from jupyterhub_gpuspawner.extensions.picture.node import table
 from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart, WithServer
 from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, kept_with
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
+from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 TITLE = "The whole node"

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.held import HELD, held_jobs
@@ -30,7 +29,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
 )
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
 from jupyterhub_gpuspawner.slurm.squeue import STATES
-from jupyterhub_gpuspawner.units import NodeAllocation, parse_allocations
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_allocations, parse_cpulist
 
 TWIN = "twin"
 """The script of ``wrapper_dir`` that is the controller on another machine."""

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 
 from jupyterhub_gpuspawner.cli.options import CLUSTER, CONFIG, JSON, OPTION, choice_of, table
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.extensions.seats.ask import read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, SiteOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.extensions.seats.site import PLACEMENT_OPTIONS, Request
@@ -22,6 +21,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
 from jupyterhub_gpuspawner.site.jobs import choice_on, jobs_of
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
+from jupyterhub_gpuspawner.units import format_cpulist
 
 
 @click.command("what-if")

@@ -12,14 +12,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, holders, host_list
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides, options_of
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.slurm.text import fields, present, words
-from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres
+from jupyterhub_gpuspawner.units import expand_nodelist, parse_cpulist, parse_gres
 
 
 @dataclass(frozen=True)

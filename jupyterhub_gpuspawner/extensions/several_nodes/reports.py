@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.extensions.several_nodes.node.network import nearest_nic, weakest
 from jupyterhub_gpuspawner.hub.extensions import WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.report.server_report import ReportError, parse_placement, parsed, position
 from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology
-from jupyterhub_gpuspawner.units import NodeAllocation
+from jupyterhub_gpuspawner.units import NodeAllocation, format_cpulist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacedGpu, PlacementDocument
 
 PICTURES = 16

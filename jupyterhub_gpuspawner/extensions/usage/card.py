@@ -10,7 +10,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from jupyterhub_gpuspawner.cpulist import count_cpus
 from jupyterhub_gpuspawner.extensions.usage import chart, words
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse
 from jupyterhub_gpuspawner.extensions.usage.use import Use, mean_use, usage_of
@@ -18,6 +17,7 @@ from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, gpus_of
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.placement.topology import gpu_name
+from jupyterhub_gpuspawner.units import count_cpus
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from jupyterhub_gpuspawner.words import cpus_used, gpu_memory_used, memory_used
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
@@ -24,6 +23,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, serve
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, gpu_name
+from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.words import counted, memory
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words

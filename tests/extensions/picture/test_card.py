@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.extensions.picture.card import picture_of
 from jupyterhub_gpuspawner.hub.server.card import server_facts
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
+from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 MACHINES = Path(__file__).parents[3] / "jupyterhub_gpuspawner" / "demo" / "machines"

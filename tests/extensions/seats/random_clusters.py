@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
 from jupyterhub_gpuspawner.extensions.seats.site import Site
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
-from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
+from jupyterhub_gpuspawner.units import NodeAllocation, format_cpulist, parse_gres
 from tests.extensions.seats.site_answers import NOW, config, job, node, partition, reservation, site
 from tests.standins.resources import resolved
 

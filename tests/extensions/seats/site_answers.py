@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed, slurm_version
 from jupyterhub_gpuspawner.extensions.seats.ask import site_from
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
 from jupyterhub_gpuspawner.extensions.seats.site import Site
-from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_cpulist, parse_gres
 
 NOW = 1_795_000_000.0
 """The moment of the answers, in seconds since the epoch."""

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.extensions.several_nodes.node import rank
 from jupyterhub_gpuspawner.extensions.several_nodes.node.rank import (
     Rank,
@@ -26,6 +25,7 @@ from jupyterhub_gpuspawner.extensions.several_nodes.node.srun import Spec
 from jupyterhub_gpuspawner.node import placing
 from jupyterhub_gpuspawner.node.grant import Slurm
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"

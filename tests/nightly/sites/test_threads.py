@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     MACHINES,
     ClusterDescription,
@@ -28,6 +27,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load, to_document
+from jupyterhub_gpuspawner.units import format_cpulist
 from tests.fixtures.hubs import COMMAND, start_hub
 from tests.fixtures.slurm import ChangedSlurm
 from tests.hub.servers import environment

@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.grant import UNMANAGED, GpuGrant
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement import choice
+from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
