@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.placement.affinity import kernel_cpus
 from jupyterhub_gpuspawner.placement.choice import Choice
+from jupyterhub_gpuspawner.placement.topology import kernel_cpus
 from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:

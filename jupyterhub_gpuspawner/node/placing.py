@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.node import grant
 from jupyterhub_gpuspawner.node.grant import UNCHANGED, UNSAID, GpuGrant, Slurm
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.placement import choice
-from jupyterhub_gpuspawner.placement.affinity import (
+from jupyterhub_gpuspawner.placement.choice import (
     aligned,
     choose_cpus,
     cores_of,

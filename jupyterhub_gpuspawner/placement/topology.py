@@ -1,4 +1,4 @@
-"""A node's topology: GPUs, NUMA nodes and links. Pure, standard library only: the launcher uses it on the node.
+"""A node's topology: GPUs, NUMA nodes and cores, links and distances. Pure, standard library only: launchers use it.
 
 A GPU is identified by its UUID and PCI bus id. ``index`` is its current NVML index on that node; it is only meant for
 people, and for ``CUDA_VISIBLE_DEVICES`` of programs that require numbers.
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     Reader = Callable[[str, Any], Any]
@@ -245,6 +245,51 @@ def gbps(link: str, *, nvlink_generation: int | None = None, pcie_generation: in
     if level not in levels:
         raise ValueError(f"{link!r} is not a link")
     return levels[level]
+
+
+LOCAL, REMOTE = 10, 20
+"""NUMA distances (ACPI SLIT) that are used if the machine's own are not known."""
+
+
+def distance(topology: NodeTopology, one: int | None, two: int | None) -> int:
+    """NUMA distance from node ``one`` to node ``two``; an unknown node counts as remote."""
+    ids = [node.id for node in topology.numa_nodes]
+    if one in ids and two in ids:
+        row = topology.numa_nodes[ids.index(one)].distances
+        if row:
+            return row[ids.index(two)]
+    return LOCAL if one == two is not None else REMOTE
+
+
+def slurm_cores(topology: NodeTopology, *, numa_node_as_socket: bool = False) -> list[list[tuple[int, ...]]]:
+    """The cores of each of Slurm's sockets, and the CPUs of each core by kernel number, in slurmd's order.
+
+    slurmd numbers them as hwloc does: sockets by their lowest CPU, in a socket NUMA nodes by theirs, in these cores. A
+    socket is a package; where packages are not known, or slurmd runs with ``numa_node_as_socket``, it is a NUMA node
+    that has CPUs. An empty list if neither is known; cores of one CPU if it is not known which CPUs share a core.
+    """
+    nodes = [node.cpus for node in topology.numa_nodes if node.cpus]
+    packages = [] if numa_node_as_socket else [cpus for cpus in topology.packages if cpus]
+    first_of_node = {cpu: min(cpus) for cpus in nodes for cpu in cpus}
+    core_of = {cpu: core for core in topology.siblings for cpu in core}
+    return [
+        sorted(
+            {core_of.get(cpu, (cpu,)) for cpu in socket},
+            key=lambda core: (first_of_node.get(core[0], -1), core),
+        )
+        for socket in sorted(packages or nodes, key=min)
+    ]
+
+
+def kernel_cpus(abstract: Sequence[int], topology: NodeTopology) -> tuple[int, ...]:
+    """Convert Slurm's abstract CPU numbers (by socket, then core, then thread) to kernel numbers.
+
+    If the node's sockets are not known, or have too few CPUs, the numbers are returned as they are, sorted.
+    """
+    order = [cpu for socket in slurm_cores(topology) for core in socket for cpu in core]
+    if not order or max(abstract, default=0) >= len(order):
+        return tuple(sorted(abstract))
+    return tuple(sorted(order[number] for number in abstract))
 
 
 def to_document(topology: NodeTopology) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.node import grant
 from jupyterhub_gpuspawner.node.grant import GpuGrant, Slurm, SlurmIndex, VisibleName
-from jupyterhub_gpuspawner.placement import affinity
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, kernel_cpus
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 
@@ -348,4 +347,4 @@ def test_slurms_abstract_cpus_count_by_socket_core_and_thread(
     topology: NodeTopology, abstract: tuple[int, ...], kernel: tuple[int, ...]
 ) -> None:
     """In the order of the lowest CPU of socket, NUMA node and core; numbers of unknown sockets are used as they are."""
-    assert affinity.kernel_cpus(abstract, topology) == kernel
+    assert kernel_cpus(abstract, topology) == kernel

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, memory_nodes
+from jupyterhub_gpuspawner.placement.choice import aligned, choose_cpus, memory_nodes
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 

@@ -1,7 +1,7 @@
 """The lines of gres.conf(5) that a node's topology implies: ``File=``, ``Type=``, ``Cores=`` and ``Links=``. Pure.
 
 ``Cores=`` takes Slurm's abstract core numbers: cores, not hardware threads, counted socket by socket
-(:func:`~jupyterhub_gpuspawner.placement.affinity.slurm_cores`). The numbers must be those of a whole socket: Slurm
+(:func:`~jupyterhub_gpuspawner.placement.topology.slurm_cores`). The numbers must be those of a whole socket: Slurm
 chooses GPUs by socket, and from 24.11 on it drains a node whose ``Cores=`` are a part of one ("doesn't match socket
 boundaries"). Where slurmd runs with ``numa_node_as_socket``, its sockets are the NUMA nodes that have CPUs.
 
@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from jupyterhub_gpuspawner.placement.affinity import slurm_cores
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, slurm_cores
 from jupyterhub_gpuspawner.units import format_cpulist
 
 LINKS_NOTE = (

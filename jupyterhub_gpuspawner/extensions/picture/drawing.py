@@ -19,8 +19,7 @@ from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.extensions.picture import node as structure
 from jupyterhub_gpuspawner.extensions.picture.node import NumaGroup, Switch, devices_of, numa_groups, switches
 from jupyterhub_gpuspawner.hub.web.svg import element, text
-from jupyterhub_gpuspawner.placement.affinity import distance
-from jupyterhub_gpuspawner.placement.topology import NodeTopology
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, distance
 from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.words import counted, memory
 

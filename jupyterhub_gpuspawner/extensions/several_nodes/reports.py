@@ -15,8 +15,8 @@ from jupyterhub_gpuspawner.extensions.several_nodes.node.network import nearest_
 from jupyterhub_gpuspawner.hub.extensions import WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.report.server_report import ReportError, parse_placement, parsed, position
-from jupyterhub_gpuspawner.placement.affinity import aligned, kernel_cpus
-from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology
+from jupyterhub_gpuspawner.placement.choice import aligned
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology, kernel_cpus
 from jupyterhub_gpuspawner.units import NodeAllocation, format_cpulist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacedGpu, PlacementDocument
 

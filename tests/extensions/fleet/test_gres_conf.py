@@ -9,8 +9,7 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.extensions.fleet.gres_conf import gres_conf, slurm_type
-from jupyterhub_gpuspawner.placement.affinity import kernel_cpus
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, kernel_cpus, load
 from jupyterhub_gpuspawner.units import parse_cpulist
 
 DEMO = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
