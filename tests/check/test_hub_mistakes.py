@@ -613,23 +613,6 @@ async def test_a_database_that_cannot_be_written_is_found(tmp_path: Path) -> Non
     database.close()
 
 
-async def test_the_configuration_that_is_shipped_is_in_order(site: Path) -> None:
-    """config/jupyterhub_config.py, with its folders and its address changed as an admin does, raises no alarm."""
-    text = (CONFIG / "jupyterhub_config.py").read_text()
-    for old, new in (
-        ("/etc/jupyterhub/profiles", CONFIG / "profiles"),
-        ("/etc/jupyterhub/courses", CONFIG / "courses"),
-        ("/etc/jupyterhub/wrappers", site / "libexec"),
-        ("10.0.0.10", "127.0.0.1"),  # the cluster is this machine
-        ('"notebookusers"', '"users"'),
-    ):
-        assert old in text
-        text = text.replace(old, str(new))
-    text += f"\nc.GPUSlurmSpawner.slurm_bin_dir = '{site}/slurm'\n"
-
-    assert await alarms(site, text, options=Options(added={"people": 50})) == []
-
-
 @pytest.mark.parametrize("lines", [of_tutorial, of_workshop], ids=lambda lines: lines.__name__)
 async def test_the_configurations_that_are_shown_are_in_order(site: Path, lines: Callable[[Path], str]) -> None:
     """Those of the tutorial and of the workshop name no setting that does not exist."""
@@ -637,18 +620,6 @@ async def test_the_configurations_that_are_shown_are_in_order(site: Path, lines:
     text = lines(site / "profiles").replace("/no/such/folder", f"{site}/slurm")
 
     assert [line for line in await alarms(site, text) if "[setting-ignored]" not in line] == []
-
-
-async def test_the_demos_configuration_is_in_order(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is that of the demo, whose hub listens on a loopback address, since its nodes are on the same machine."""
-    demo = Path(run.__file__).parents[1] / "demo"
-    shutil.copytree(demo / "profiles", site / "demo" / "profiles")
-    values = {"FOLDER": f"{site}/demo", "PORTS": "8000,8081,8001", "PASSWORD": "x", "TOKEN": "x" * 32}
-    for name, value in {**values, "SINGLEUSER": "jupyterhub-singleuser", "SLURM": f"{site}/slurm"}.items():
-        monkeypatch.setenv(f"GPUSPAWNER_DEMO_{name}", value)
-    text = (demo / "jupyterhub_config.py").read_text()
-
-    assert await alarms(site, text) == []
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, StrictUndefined
 
-from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.profiles.files import Rights
-from jupyterhub_gpuspawner.site.configuration import load_site
-from tests.check.sites import of_configuration
 from tests.cli.runner import cli_runner
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -101,20 +97,3 @@ def test_users_reach_the_scripts_and_read_no_secret() -> None:
         "/etc/jupyterhub/proxy.env": ("root", "0600"),
         "/etc/systemd/system/jupyterhub-proxy.service": ("root", "0644"),
     }
-
-
-def test_the_configuration_loads_and_sets_what_there_is(tmp_path: Path) -> None:
-    """Every setting is one of its class; only Slurm is not here to be asked."""
-    path = tmp_path / "jupyterhub_config.py"
-    text = rendered("jupyterhub_config.py.j2")
-    path.write_text(text)
-    site = load_site(path)
-    site.config.GPUProfilesSpawner.update({"profiles_dir": str(CONFIG / "profiles"), "courses_dir": ""})
-    findings = of_configuration(site)
-    traits = site.spawner_class.class_traits(config=True)
-
-    assert [finding for finding in findings if finding.severity is Severity.ERROR and finding.where != "Slurm"] == []
-    assert set(site.config.GPUProfilesSpawner) <= set(traits)
-    assert set(site.config.GPUSlurmSpawner) <= set(traits)
-    assert Rights(frozenset(site.config.GPUProfilesSpawner.profiles_dir_allows)).allowed
-    assert "c.JupyterHub.hub_ip = '10.0.0.10'" in text
