@@ -13,9 +13,10 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.program import server_command
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
+from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.profiles.tuples import TYPED
 from jupyterhub_gpuspawner.slurm import job as jobs
 from jupyterhub_gpuspawner.slurm.job import Account, JobIdentity, job_owner, owner_number
@@ -112,6 +113,14 @@ def plain_request(settings: JobSettings, *, username: str, server_name: str) -> 
         server_name=server_name,
         now=datetime.now().astimezone(),
     )
+
+
+def server_command(request: JobRequest | None, cmd: Sequence[str], args: Sequence[str]) -> ServerCommand:
+    """The server's command: a program's own, or the profile's, or ``cmd``, with JupyterHub's arguments."""
+    program = program_of(request.profile) if request is not None else None
+    if program is not None:
+        return program.launched(cmd[0])
+    return ServerCommand((*((request.command if request is not None else None) or cmd), *args))
 
 
 def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:

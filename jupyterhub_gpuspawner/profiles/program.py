@@ -1,13 +1,9 @@
-"""What a server runs: JupyterLab, the profile's own command, or a program that a field of an extension puts there."""
+"""A program that runs in the place of JupyterLab, and the command that starts a server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.profiles.sections import profile_fields
 
 
 @dataclass(frozen=True)
@@ -45,17 +41,3 @@ class Program:
     """The path, below the server's, at which JupyterHub and the hub's own check ask the server."""
     launched: Callable[[str], ServerCommand]
     """Its command for the launcher, by the one that starts JupyterLab (``c.Spawner.cmd``)."""
-
-
-def program_of(profile: Profile | None) -> Program | None:
-    """What runs in the place of JupyterLab, and of the profile's ``command``; None: nothing does."""
-    of_fields = (field.program(field.of(profile)) for _, field in profile_fields().values() if field.program)
-    return next(filter(None, of_fields), None)
-
-
-def server_command(request: JobRequest | None, cmd: Sequence[str], args: Sequence[str]) -> ServerCommand:
-    """The server's command: a program's own, or the profile's, or ``cmd``, with JupyterHub's arguments."""
-    program = program_of(request.profile) if request is not None else None
-    if program is not None:
-        return program.launched(cmd[0])
-    return ServerCommand((*((request.command if request is not None else None) or cmd), *args))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import Field, create_model, model_validator
 from traitlets.log import get_logger
@@ -16,10 +16,8 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import installed, load_each
 from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.program import Program
 from jupyterhub_gpuspawner.profiles.schema import BadValue
-
-if TYPE_CHECKING:  # it asks this module for the fields
-    from jupyterhub_gpuspawner.profiles.program import Program
 
 T = TypeVar("T")
 
@@ -53,6 +51,12 @@ def profile_fields() -> Mapping[str, tuple[str, ProfileField[Any]]]:
     """The fields of all extensions that are installed, by their names, each with its extension's name."""
     loaded = load_each(installed(), lambda extension: extension.profile_fields, lambda fault: get_logger().error(fault))
     return {field.name: (extension.name, field) for extension, fields in loaded for field in fields}
+
+
+def program_of(profile: Profile | None) -> Program | None:
+    """What runs in the place of JupyterLab, and of the profile's ``command``; None: nothing does."""
+    of_fields = (field.program(field.of(profile)) for _, field in profile_fields().values() if field.program)
+    return next(filter(None, of_fields), None)
 
 
 @cache

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.demo.run import MONITOR, RIGHTS, monitor_profile
 from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES
 from jupyterhub_gpuspawner.node.simulated_use import simulated_use
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
-from jupyterhub_gpuspawner.profiles.program import program_of
+from jupyterhub_gpuspawner.profiles.sections import program_of
 from tests.waiting import wait_until
 
 NOW = 1200.0 * 1000

@@ -9,8 +9,8 @@ from typing import Any
 from jupyterhub_gpuspawner.batch.carried import Carried, Use
 from jupyterhub_gpuspawner.extensions.lab.files import COMPANION, companion_files
 from jupyterhub_gpuspawner.extensions.lab.settings import LAB
-from jupyterhub_gpuspawner.profiles.program import program_of
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.wire.documents import Step
 
 MODULE = "jupyterhub_gpuspawner.extensions.lab.node.companion"

@@ -55,7 +55,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, serve
 from jupyterhub_gpuspawner.hub.web.links import UNUSED_LINK, as_query
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import doubts_of
-from jupyterhub_gpuspawner.profiles.program import program_of
+from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import retrieve_failure
 from jupyterhub_gpuspawner.words import duration

@@ -63,8 +63,8 @@ from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, server_named
 from jupyterhub_gpuspawner.hub.web.links import as_query, parse_choice_query, pending_url
 from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.program import program_of
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import in_background, retrieve_failure
 

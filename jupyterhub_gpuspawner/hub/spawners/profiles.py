@@ -41,8 +41,8 @@ from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.program import program_of
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
+from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
 from jupyterhub_gpuspawner.tasks import timeout

@@ -28,8 +28,8 @@ from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, expected_start
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
-from jupyterhub_gpuspawner.profiles.program import program_of
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.tasks import connected, first_of, resolved, timeout

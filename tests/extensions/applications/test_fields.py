@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.batch.job import server_command
 from jupyterhub_gpuspawner.batch.shell import in_container
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.applications.fields import APP, KINDS, OPEN_PORT, SOCKET_FOLDER, Application
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.program import ServerCommand, server_command
+from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from tests.hub.spawners.test_profile_settings import request as request_of
 from tests.hub.spawners.test_profile_settings import spawner_of
