@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.batch.shell import (
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
-from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, OPTIONS, Option, written_options
+from jupyterhub_gpuspawner.slurm.sbatch_options import Option, written_options
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 WHERE = "batch_script"
@@ -168,7 +168,7 @@ def _mended(option: Option, tag: str, notes: list[str]) -> Option | None:
     if option.name in ("uid", "gid"):
         notes.append(f"{_written(option)} is left out: only root may use it, and the job is submitted as its user.")
         return None
-    if not option.value and (option.assigned or option.name in OPTIONS - FLAGS):
+    if option.lacks_value:
         notes.append(f"--{option.name} is left out: it has no value.")
         return None
     if option.name == "workdir":

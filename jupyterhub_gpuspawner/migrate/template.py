@@ -19,7 +19,7 @@ from jinja2 import Environment, TemplateError, meta
 
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.profiles.tuples import typed_fields
-from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, options_in, options_of
+from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, Option, options_in, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
 SOMEBODY = ("somebody", "/home/somebody")
@@ -86,9 +86,7 @@ def spelled(name: str, value: str | None) -> str:
     """``--name=value``, or that it is absent; an option that has no long name as it was."""
     if value is None:
         return "(not given)"
-    if len(name) == 1:
-        return f"-{name}{value}"
-    return f"--{name}={value}" if value else f"--{name}"
+    return str(Option(name, value))
 
 
 DEFAULT_TEMPLATE: str = SlurmSpawner.batch_script.default_value

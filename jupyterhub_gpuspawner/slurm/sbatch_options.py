@@ -1,4 +1,8 @@
-"""sbatch's options: their names, and a line of them taken apart. Pure."""
+"""sbatch's options: their names, what each decides, and the one reader of lines of them. Pure.
+
+:func:`options_of` has the names and values of a line, :func:`options_in` those of a script, and :func:`written_options`
+also tells how each is written, whether it lacks a value, and writes it again.
+"""
 
 from __future__ import annotations
 
@@ -94,6 +98,17 @@ class Option(NamedTuple):
     """Empty where none is written."""
     assigned: bool = False
     """It is written with ``=``, whatever follows."""
+
+    @property
+    def lacks_value(self) -> bool:
+        """Whether sbatch refuses it for want of a value."""
+        return not self.value and (self.assigned or self.name in OPTIONS - FLAGS)
+
+    def __str__(self) -> str:
+        """The option as one word that is not quoted: ``--name=value``, or ``-Zvalue`` where it has no long name."""
+        if len(self.name) == 1:
+            return f"-{self.name}{self.value}"
+        return f"--{self.name}={self.value}" if self.value else f"--{self.name}"
 
 
 def directives(script: str) -> tuple[str, ...]:
