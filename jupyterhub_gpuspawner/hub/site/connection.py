@@ -215,6 +215,8 @@ class Cluster:
     """Ids of jobs that are being cancelled; nothing else acts on them."""
     question: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Of the submissions that wait for Slurm one asks at a time: each question may last until it times out."""
+    submits_as: dict[tuple[str, ...], set[tuple[str, int | None]]] = field(default_factory=dict)
+    """Accounts, as name and uid, whose jobs Slurm has shown that were submitted with a prefix, by its words."""
     replaces_comments: bool = False
     """It showed another comment for the last new job than the one with which that was submitted."""
 

@@ -682,6 +682,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def _lives(self, status: Job | None) -> None:
         self.count_adopted("running")
         runs = status is not None and status.phase in (Phase.RUNNING, Phase.ENDING)
+        if status is not None:
+            submission.note_owner(self.connection(), self.as_user(), status)
         if runs and self.pending != "spawn" and self.watch.served_at is None:
             self.watch.served_at = 0.0  # it ran already when this hub process began
         if self.watch.served_at is not None:

@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, confirm
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, expected_start
-from jupyterhub_gpuspawner.hub.start.submission import check_comment
+from jupyterhub_gpuspawner.hub.start.submission import check_comment, note_owner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -107,6 +107,7 @@ class Readiness:
         if status is not None and submitted is not None and not self._comment_checked:
             self._comment_checked = True
             check_comment(self.spawner.connection(), status, submitted, self.spawner.log)
+            note_owner(self.spawner.connection(), self.spawner.as_user(), status)
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
         if status is not None and status.phase is Phase.QUEUED:

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from sqlalchemy import Column, Connection, String, Table, Unicode, delete, insert, select
@@ -84,7 +84,7 @@ async def submit(
             except BaseException:
                 in_background(_looking_after(cluster, job, _search(cluster, job, cancel, SEARCHES)))
                 raise
-        submission = asyncio.ensure_future(_submitted(cluster.client, job, prefix, environment))
+        submission = asyncio.ensure_future(_submitted(cluster, job, prefix, environment))
         try:
             job_id = await asyncio.shield(submission)
         except asyncio.CancelledError:
@@ -92,7 +92,7 @@ async def submit(
             raise
         except _Failed as failed:
             try:
-                job_id = await _job_of_unanswered(cluster, job, failed, on_silence, last=attempt == SUBMISSIONS)
+                job_id = await _job_of_unanswered(cluster, job, prefix, failed, on_silence, last=attempt == SUBMISSIONS)
             except (_Failed, asyncio.CancelledError) as error:
                 in_background(_looking_after(cluster, job, _search(cluster, job, cancel, failed.searches)))
                 raise (failed.error if error is failed else error) from failed.error.__cause__
@@ -142,6 +142,7 @@ async def until_answer(cluster: Cluster, on_silence: Callable[[SlurmUnavailable]
 async def _job_of_unanswered(
     cluster: Cluster,
     job: BatchJob,
+    prefix: Sequence[str],
     failed: _Failed,
     on_silence: Callable[[SlurmUnavailable], None],
     *,
@@ -165,7 +166,7 @@ async def _job_of_unanswered(
             with suppress(GPUSpawnerError):
                 async with cluster.question:
                     jobs = await cluster.client.jobs_of_start(job.identity)
-        job_id = _own(job, jobs, failed)
+        job_id = _own(cluster, job, prefix, jobs, failed)
         if job_id:
             return job_id
     if last:
@@ -173,13 +174,17 @@ async def _job_of_unanswered(
     return ""
 
 
-def _own(job: BatchJob, jobs: Mapping[str, Job], failed: _Failed) -> str:
+def _own(cluster: Cluster, job: BatchJob, prefix: Sequence[str], jobs: Mapping[str, Job], failed: _Failed) -> str:
     """The one of these jobs that is surely the start's; empty where there is none. Raises ``failed`` where one may be.
 
     Any user can write this comment.
     """
+    identity, accounts = job.identity, cluster.submits_as.get(tuple(prefix), ())
+    if not identity.owner and identity.uid is None and len(accounts) == 1:
+        ((owner, uid),) = accounts
+        identity = replace(identity, owner=owner, uid=uid)
     for job_id, status in jobs.items():
-        if job.identity.proves(status):
+        if identity.proves(status):
             get_logger().warning("sbatch failed, but created job %s, which is used: %s", job_id, failed.error)
             return job_id
     if jobs:
@@ -223,18 +228,18 @@ async def _looking_after(cluster: Cluster, job: BatchJob, work: Awaitable[None])
         cluster.submitting.discard(job.tag)
 
 
-async def _submitted(client: SlurmClient, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
+async def _submitted(cluster: Cluster, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
     try:
-        return await client.submit(job.script, prefix=prefix, environment=environment)
+        return await cluster.client.submit(job.script, prefix=prefix, environment=environment)
     except Exception as error:
         # slurmctld may have accepted the job; an sbatch that has exited has made it by now, or never will
         failed = _Failed(error, SEARCHES if isinstance(error, SlurmUnavailable) else 1)
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(FIRST_SEARCH_SECONDS):
-                jobs = await client.jobs_of_start(job.identity)
+                jobs = await cluster.client.jobs_of_start(job.identity)
             failed.uncertain = bool(jobs)
             failed.searches = max(failed.searches - 1, int(failed.uncertain))
-            if job_id := _own(job, jobs, failed):
+            if job_id := _own(cluster, job, prefix, jobs, failed):
                 return job_id
         raise failed from error
 
@@ -292,6 +297,15 @@ async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
         else:
             get_logger().info("Job %s is cancelled", job_id)
             return
+
+
+def note_owner(cluster: Cluster, prefix: Sequence[str], job: Job) -> None:
+    """Note whose a job is that was submitted with this prefix, which may not tell: where it names one account for all.
+
+    By that a job is known whose submission got no answer (:func:`submit`). A prefix that runs sbatch as several
+    accounts, such as a site's own program, teaches nothing.
+    """
+    cluster.submits_as.setdefault(tuple(prefix), set()).add((job.user, job.uid))
 
 
 def check_comment(cluster: Cluster, job: Job, submitted: JobIdentity, log: logging.Logger) -> None:

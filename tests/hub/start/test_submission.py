@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from tests.fixtures.databases import hub_session, new_database, session_of
 
+PREFIX = ("sudo", "-u", "service")
 TAG = "jupyterhub-gpuspawner/demo/ann/#1"
 IDENTITY = JobIdentity(owner="ann", uid=1001, tag=TAG)
 JOB = BatchJob("#!/bin/bash\n", (), TAG, IDENTITY)
@@ -53,6 +55,7 @@ class Slurm:
 
     def __init__(self, answer: str | Exception, *, tagged: str = "", silent: int = 0, uid: int | None = 1001) -> None:
         self.answer = answer
+        self.job = JOB
         job = Job(tagged, Phase.QUEUED, user="ann" if uid == 1001 else "nobody", uid=uid, tag=TAG)
         self.queue = {tagged: job} if tagged else {}
         self.queries = 0
@@ -71,7 +74,7 @@ class Slurm:
         self.asked += 1
         if self.right is not None:
             raise self.right
-        return JOB
+        return self.job
 
     async def submit(self, _script: str, **_settings: object) -> str:
         self.submissions += 1
@@ -81,7 +84,7 @@ class Slurm:
         return self.answer
 
     async def jobs_of_start(self, identity: JobIdentity) -> dict[str, Job]:
-        assert identity == IDENTITY
+        assert identity == self.job.identity
         self.queries += 1
         if self.silent:
             self.silent -= 1
@@ -95,8 +98,8 @@ class Slurm:
 def submission_task(slurm: Slurm) -> asyncio.Task[str]:
     submission = submit(
         slurm.cluster,
-        JOB,
-        prefix=(),
+        slurm.job,
+        prefix=PREFIX,
         environment={},
         cancel=slurm.cancel,
         on_silence=slurm.silences.append,
@@ -361,6 +364,32 @@ async def test_a_job_whose_owner_is_not_certain_is_not_taken_up() -> None:
     await settle()
 
     assert slurm.cancelled == ["13"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "job_id"),
+    [
+        pytest.param([], "", id="no job"),
+        pytest.param([("bob", 1001), ("bob", 1001)], "13", id="one account's"),
+        pytest.param([("eve", 1002)], "", id="another account's"),
+        pytest.param([("bob", 1001), ("eve", 1002)], "", id="two accounts'"),
+    ],
+)
+async def test_where_the_prefix_does_not_say_whose_jobs_are_earlier_ones_do(
+    seen: list[tuple[str, int]], job_id: str
+) -> None:
+    """With a prefix for one account, its jobs are known once Slurm has shown one: an unanswered one is taken up."""
+    slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="13")
+    slurm.job = replace(JOB, identity=JobIdentity(tag=TAG))
+    for user, uid in seen:
+        submission.note_owner(slurm.cluster, PREFIX, Job("7", Phase.RUNNING, user=user, uid=uid))
+    submission.note_owner(slurm.cluster, ("sudo", "-u", "other"), Job("8", Phase.RUNNING, user="other", uid=1003))
+    slurm.may_answer.set()
+    with suppress(SlurmUnavailable):
+        assert await submission_task(slurm) == job_id
+    await settle()
+
+    assert slurm.cancelled == ([] if job_id else ["13"])
 
 
 async def test_a_start_that_is_given_up_while_sbatch_runs_gets_its_job_cancelled() -> None:
