@@ -1,4 +1,4 @@
-"""Whether the hub can run Slurm's commands as its users: ``exec_prefix``, sudo's rules, the scripts, and more time."""
+"""Whether the hub can run Slurm's commands as its users: ``exec_prefix``, sudo's rules, and the scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from jupyterhub_gpuspawner.site.config_files import how_to_close, is_open, open_
 from jupyterhub_gpuspawner.site.people import has_account
 from jupyterhub_gpuspawner.slurm.commands import (
     CANCEL,
-    EXTEND,
     LOG,
     SUBMIT,
     TRIAL,
@@ -54,13 +53,17 @@ def files_command(wrapper_dir: Path) -> str:
 @names_no_cluster
 async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
     """Look at the files, as far as this account may."""
-    site = context.spawner
-    names = [*SCRIPTS] if is_of_here(site.exec_prefix) else []
-    names += [EXTEND] if is_of_here(getattr(site, "extend_prefix", "")) else []
-    names += [QUERY] if is_of_here(site.query_prefix) else []
-    if not site.wrapper_dir or not names:
+    names = [*SCRIPTS] if is_of_here(context.spawner.exec_prefix) else []
+    names += [QUERY] if is_of_here(context.spawner.query_prefix) else []
+    for finding in of_scripts(context, names):
+        yield finding
+
+
+def of_scripts(context: Context, names: Sequence[str]) -> Iterator[Finding]:
+    """What is wrong with these scripts of ``wrapper_dir``, and with the folder, as far as this account may look."""
+    if not context.spawner.wrapper_dir or not names:
         return
-    where, folder = context.setting("wrapper_dir"), Path(site.wrapper_dir)
+    where, folder = context.setting("wrapper_dir"), Path(context.spawner.wrapper_dir)
     exists, status = _status(folder)
     if not exists:
         yield MISSING.error(where, f"there is no folder {folder}.", f"As root, run {files_command(folder)}.")
@@ -70,8 +73,7 @@ async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
         for path, status in open_folders(folder).items():
             yield _open(where, path, status, "" if path == folder else ", or choose another folder for the scripts")
         for name in names:
-            for finding in _of_script(where, folder / name):
-                yield finding
+            yield from _of_script(where, folder / name)
 
 
 def is_of_here(prefix: str) -> bool:

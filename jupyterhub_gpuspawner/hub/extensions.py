@@ -59,6 +59,8 @@ class Place(Enum):
 
 
 NOTHING: Mapping[str, Any] = {}
+MINUTES_AT_MOST = 1440
+"""What :attr:`ServerPart.extend` adds at once at most."""
 
 
 @dataclass(frozen=True)

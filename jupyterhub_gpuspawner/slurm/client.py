@@ -1,8 +1,8 @@
 """Slurm's commands as async methods: no shell, a time-out for each, and a limit on how many run at once.
 
-Queries run as the hub's own account, and :meth:`SlurmClient.extend` as a Slurm operator. The other methods that take a
-``prefix`` run as the user: :meth:`SlurmClient.submit`, :meth:`SlurmClient.test_only`, :meth:`SlurmClient.cancel` and
-:meth:`SlurmClient.log_end`. What each command costs slurmctld: squeue(1) and scontrol(1), "PERFORMANCE".
+Queries run as the hub's own account, and the methods that take a ``prefix`` as the user: :meth:`SlurmClient.submit`,
+:meth:`SlurmClient.test_only`, :meth:`SlurmClient.cancel` and :meth:`SlurmClient.log_end`. What each command costs
+slurmctld: squeue(1) and scontrol(1), "PERFORMANCE".
 """
 
 from __future__ import annotations
@@ -15,21 +15,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.accounts import asking_account, has_all_rights
 from jupyterhub_gpuspawner.slurm.commands import (
     CANCEL,
-    EXTEND,
-    EXTEND_PREFIX,
     LOG,
     SUBMIT,
     TRIAL,
-    Answer,
     Installation,
     submission,
 )
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
-from jupyterhub_gpuspawner.slurm.messages import failure, is_forbidden, is_over, last_line, not_cancelled, rejected
+from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_job, parse_licenses
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig, Unread
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
@@ -150,9 +147,9 @@ class SlurmClient:
         Raises ConfigError if Slurm does not let this account cancel it.
         """
         if self._slurm.wraps(prefix):
-            answer = await self._slurm.run("scancel", wrapper=CANCEL, prefix=prefix, stdin=_checked(job_id))
+            answer = await self._slurm.run("scancel", wrapper=CANCEL, prefix=prefix, stdin=checked_job_id(job_id))
         else:
-            answer = await self._slurm.run("scancel", _checked(job_id), prefix=prefix, environment=environment)
+            answer = await self._slurm.run("scancel", checked_job_id(job_id), prefix=prefix, environment=environment)
         if answer.code == 0:
             return
         refused = not_cancelled(job_id, answer.stderr)
@@ -168,40 +165,8 @@ class SlurmClient:
         """
         if not self._slurm.wraps(prefix):
             return ""
-        answer = await self._slurm.run(LOG, wrapper=LOG, prefix=prefix, stdin=_checked(job_id), limit=1 << 16)
+        answer = await self._slurm.run(LOG, wrapper=LOG, prefix=prefix, stdin=checked_job_id(job_id), limit=1 << 16)
         return answer.output()
-
-    async def extend(self, job_id: str, minutes: int, *, prefix: Sequence[str] = ()) -> bool:
-        """Add minutes to the time limit of a running job; False if the job has ended.
-
-        ``prefix`` runs the script ``extend`` as an operator; without it, scontrol runs as the hub's own account. Slurm
-        checks an operator's limit against none of its own, so that is up to the caller. Raises ConfigError if the
-        command is not permitted, or cannot be run. After SlurmUnavailable the limit may have been raised all the same.
-        """
-        if prefix:
-            text = f"{_checked(job_id)} {minutes}\n"
-            answer = await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, stdin=text, where=EXTEND_PREFIX)
-        else:  # a sum, so that a limit that an admin has just raised is never lowered
-            change = f"JobId={_checked(job_id)}", f"TimeLimit=+{minutes}"
-            answer = await self._slurm.run("scontrol", "update", *change)
-        if answer.code == 0:
-            return True
-        error = _not_extended(job_id, answer)
-        if error is not None:
-            raise error
-        return False
-
-    async def may_extend(self, prefix: Sequence[str] = ()) -> bool:
-        """Whether Slurm lets this account raise time limits: root, SlurmUser and operators may.
-
-        With ``prefix``, whether the script ``extend`` runs, which is given nothing to do; what Slurm allows its
-        account, and of which hub it extends servers, is not known then. Raises ConfigError if it does not run.
-        """
-        if prefix:
-            _check_runs(await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, where=EXTEND_PREFIX))
-            return True
-        # the script `query`, which query_prefix runs, changes nothing
-        return not self._slurm.query_prefix and await has_all_rights(self._slurm, await self.config())
 
     # --- as the hub ----------------------------------------------------------------------------
 
@@ -216,7 +181,7 @@ class SlurmClient:
         For several jobs squeue loads those of the whole cluster. So from Slurm 24.05 on their states alone are asked
         for, and a status is the same object as before while its state is, for :data:`ANEW` seconds.
         """
-        wanted = {_checked(job_id) for job_id in job_ids}
+        wanted = {checked_job_id(job_id) for job_id in job_ids}
         if not wanted:
             return {}
         listed = ",".join(sorted(wanted, key=int))
@@ -278,7 +243,7 @@ class SlurmClient:
         With ``allocations`` (``-d``) also what it holds on each node, for which slurmctld walks its whole node table.
         """
         details = ["-d"] if allocations else []
-        answer = await self._slurm.run("scontrol", "--local", "show", "job", *details, "-o", _checked(job_id))
+        answer = await self._slurm.run("scontrol", "--local", "show", "job", *details, "-o", checked_job_id(job_id))
         if answer.code == 0:
             return parse_job(answer.stdout, job_id)
         if _UNKNOWN_JOB in answer.stderr:
@@ -401,46 +366,8 @@ def _only(wanted: Collection[str], jobs: Mapping[str, Job]) -> dict[str, Job]:
     return {job_id: status for job_id, status in jobs.items() if job_id in wanted}
 
 
-def _checked(job_id: str) -> str:
+def checked_job_id(job_id: str) -> str:
+    """``job_id``, if it is a number; raises SlurmOutputError."""
     if not _JOB_ID.fullmatch(job_id):
         raise SlurmOutputError(f"{job_id[:80]!r} is not a valid job id.", raw=job_id)
     return job_id
-
-
-# Raising the time limit of a running job. Slurm lets a user lower it; only root, SlurmUser and operators may raise it
-# (scontrol(1), TimeLimit).
-
-_NO_INPUT = "extend: the input is not a job id and a number of minutes"
-_OF_ANOTHER_HUB = "extend: this is not a running job of this hub"
-
-
-def _check_runs(answer: Answer) -> None:
-    """Raise ConfigError unless this is the script's answer to an empty standard input."""
-    if _NO_INPUT in answer.stderr:
-        return
-    raise failure(EXTEND, answer.stderr, where=EXTEND_PREFIX) or ConfigError(
-        f"The script `extend` does not run: {last_line(answer.stderr or answer.stdout)}.",
-        where=EXTEND_PREFIX,
-        hint="`gpuspawner files DIR --wrappers` writes it; wrapper_dir is DIR/wrappers. Run it as an account that is "
-        "not root.",
-    )
-
-
-def _not_extended(job_id: str, answer: Answer) -> GPUSpawnerError | None:
-    """The error for a failed answer of scontrol or the script; None if the job has ended."""
-    if is_over(answer.stderr):
-        return None
-    error = failure(answer.command, answer.stderr, where=EXTEND_PREFIX)
-    if error is not None:
-        return error
-    hint = "The command must run as a Slurm operator."
-    if _OF_ANOTHER_HUB in answer.stderr:
-        hint = "HUB in the script must be this hub's hub_name, and the job must have the comment that the hub gave it."
-    elif not is_forbidden(answer.stderr):
-        hint = "See slurmctld's log."
-    return ConfigError(
-        f"The time limit of job {job_id} was not raised: {last_line(answer.stderr)}.",
-        where=EXTEND_PREFIX,
-        hint=hint,
-        for_user="The hub could not extend this server: it is not set up correctly.",
-    )

@@ -340,21 +340,6 @@ def fixed_prefix(text: str, *, where: str, hint: str = "") -> tuple[str, ...]:
         raise ConfigError(f"{text!r} is not a valid command: {error}.", where=where) from error
 
 
-EXTEND = "extend"
-"""The script of ``wrapper_dir`` that raises a limit as a Slurm operator."""
-EXTEND_PREFIX = "extend_prefix"
-"""The setting with the prefix that runs it."""
-MINUTES_AT_MOST = 1440
-"""Minutes that are added at once at most; the script has the same limit."""
-
-
-def operator_prefix(text: str) -> tuple[str, ...]:
-    """``extend_prefix`` as words; raises ConfigError. It has no fields: one account extends all servers."""
-    return fixed_prefix(
-        text, where=EXTEND_PREFIX, hint="Name the account of a Slurm operator, such as sudo -n -u slurm."
-    )
-
-
 class CommandSettings(Protocol):
     """The settings of a spawner."""
 

@@ -19,8 +19,6 @@ from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.snapshots import recorded_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jupyterhub_gpuspawner.check.finding import Finding
     from jupyterhub_gpuspawner.errors import GPUSpawnerError
     from jupyterhub_gpuspawner.site.configuration import Site
@@ -77,10 +75,6 @@ class RecordedClient:
 
     async def sees_jobs_of(self) -> bool:
         """Whether jobs are hidden: no."""
-        return True
-
-    async def may_extend(self, _prefix: Sequence[str] = ()) -> bool:
-        """Whether time limits can be raised: yes."""
         return True
 
 

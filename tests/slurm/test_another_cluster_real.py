@@ -69,7 +69,7 @@ async def test_each_command_is_about_the_other_clusters_job_of_the_same_number(
     assert await client.address("g1") == "127.0.0.1"
     assert await client.licenses() == {}
 
-    assert await client.extend(job, 5)
+    assert (await client.installation.run("scontrol", "update", f"JobId={job}", "TimeLimit=+5")).code == 0
     await client.cancel(job)
 
     assert cedar.run("squeue", "-h", "-t", "all", "-o", "%T %l", "-j", job) == "CANCELLED 1:05:00"

@@ -16,7 +16,6 @@ class Settings:
 
     exec_prefix: str = "ssh login sudo -n -u {username}"
     query_prefix: str = "ssh login"
-    extend_prefix: str = ""
     wrapper_dir: str = "/etc/jupyterhub/wrappers"
 
     def configured_as(self, name: str) -> str:

@@ -166,15 +166,11 @@ async def test_a_missing_ssh_is_named_with_its_setting() -> None:
 
 
 async def test_the_account_that_asks_is_that_of_the_login_node(login: LoginNode) -> None:
-    """Slurm shows that account its own jobs, and lets `query` change no time limit."""
+    """Slurm shows that account its own jobs."""
     login.add("scontrol", "#!/bin/sh\necho 'PrivateData = jobs'; echo 'SlurmUser = slurm(64030)'\n")
     client = SlurmClient(login.installation)
 
-    assert (await client.account(), await client.sees_jobs_of("hubreader"), await client.may_extend()) == (
-        "hubreader",
-        True,
-        False,
-    )
+    assert (await client.account(), await client.sees_jobs_of("hubreader")) == ("hubreader", True)
 
 
 async def test_an_account_is_that_of_the_login_node(login: LoginNode) -> None:

@@ -21,7 +21,7 @@ PREFIX = ("env", "-u", "NOTHING")
 @pytest.fixture
 def client(tmp_path: Path) -> SlurmClient:
     """A client whose wrapper scripts record their input."""
-    scripts = {"submit": "echo 4711", "cancel": ":", "log": "echo the last words", "extend": ":"}
+    scripts = {"submit": "echo 4711", "cancel": ":", "log": "echo the last words"}
     for name, then in scripts.items():
         script = tmp_path / name
         script.write_text(RECORD.format(folder=tmp_path, then=then))
@@ -34,15 +34,13 @@ async def test_all_goes_by_standard_input(client: SlurmClient, tmp_path: Path) -
     job = await client.submit("#!/bin/sh\n", prefix=PREFIX, environment={"JUPYTERHUB_API_TOKEN": "0123", "A": "é\n"})
     await client.cancel("4711", prefix=PREFIX, environment={"JUPYTERHUB_USER": "ada"})
     lines = await client.log_end("4711", prefix=PREFIX)
-    extended = await client.extend("4711", 60, prefix=PREFIX)
-    records = {name: (tmp_path / f"{name}.seen").read_text() for name in ("submit", "cancel", "log", "extend")}
+    records = {name: (tmp_path / f"{name}.seen").read_text() for name in ("submit", "cancel", "log")}
 
-    assert (job, lines, extended) == ("4711", "the last words\n", True)
+    assert (job, lines) == ("4711", "the last words\n")
     assert records == {
         "submit": f"{tmp_path}/submit \nenvironment 32\nJUPYTERHUB_API_TOKEN=0123\0A=é\n\0#!/bin/sh\n0\n",
         "cancel": f"{tmp_path}/cancel \n47110\n",
         "log": f"{tmp_path}/log \n47110\n",
-        "extend": f"{tmp_path}/extend \n4711 60\n0\n",
     }
 
 

@@ -31,4 +31,4 @@ class HubSpawner(GPUProfilesSpawner):
     def connection(self, _settings: object = None) -> Any:
         """It knows nothing of a cluster."""
         view = SimpleNamespace(latest=None)
-        return SimpleNamespace(cluster=view, operator=view, watcher=SimpleNamespace(last_answer=None))
+        return SimpleNamespace(cluster=view, watcher=SimpleNamespace(last_answer=None))

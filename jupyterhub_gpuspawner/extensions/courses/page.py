@@ -54,11 +54,11 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     wish_of,
 )
 from jupyterhub_gpuspawner.extensions.messages.store import TEXT_LIMIT, clean_text
+from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back, transaction
 from jupyterhub_gpuspawner.hub.site.tables import SECONDS, delete_older
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
-from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 
 # What instructors did on a course's page, in a table of our own in the hub's database.
 

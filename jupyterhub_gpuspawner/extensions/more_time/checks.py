@@ -9,10 +9,10 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.profiles import lengths_of
-from jupyterhub_gpuspawner.check.run_as import assignments, is_of_here
+from jupyterhub_gpuspawner.check.run_as import assignments, is_of_here, of_scripts
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.more_time import fields
-from jupyterhub_gpuspawner.slurm.commands import EXTEND, operator_prefix
+from jupyterhub_gpuspawner.extensions.more_time.raising import EXTEND, may_raise, operator_prefix
 from jupyterhub_gpuspawner.slurm.job import own_account
 from jupyterhub_gpuspawner.slurm.messages import TimedOut
 
@@ -41,6 +41,13 @@ async def check_lengths(context: Context) -> AsyncIterator[Finding]:
             )
 
 
+@names_no_cluster
+async def check_script(context: Context) -> AsyncIterator[Finding]:
+    """Look at the script that raises time limits, as far as this account may."""
+    for finding in of_scripts(context, [EXTEND] if is_of_here(context.spawner.extend_prefix) else []):
+        yield finding
+
+
 async def check_extending(context: Context) -> AsyncIterator[Finding]:
     """Try the script that raises time limits, without a job."""
     if all(fields.EXTEND.of(profile) is None for profile in context.of_slurm()) or isinstance(
@@ -50,7 +57,7 @@ async def check_extending(context: Context) -> AsyncIterator[Finding]:
     extend_prefix, name = context.spawner.extend_prefix, own_account() or "this account"
     try:
         prefix = operator_prefix(extend_prefix)
-        may_extend = await context.client.may_extend(prefix)
+        permitted = await may_raise(context.client, prefix)
     except SlurmUnavailable:
         raise
     except GPUSpawnerError as error:
@@ -65,7 +72,7 @@ async def check_extending(context: Context) -> AsyncIterator[Finding]:
             "server can be extended.",
             f"Write HUB = {hub_name!r} in the script.",
         )
-    elif may_extend:
+    elif permitted:
         how = f"by `{extend_prefix}`" if prefix else f"by {name} itself"
         yield EXTENDING.ok("extend", f"time limits are raised {how}")
     else:

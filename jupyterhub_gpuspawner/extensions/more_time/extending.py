@@ -12,10 +12,10 @@ from typing import Any
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MINUTE, MoreTime, Reason, more_time, refusal
 from jupyterhub_gpuspawner.extensions.more_time.fields import EXTEND, Extend
-from jupyterhub_gpuspawner.hub.extensions import WithServer
+from jupyterhub_gpuspawner.extensions.more_time.raising import operator_prefix, raise_limit, rights_on
+from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST, WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
-from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST, operator_prefix
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.words import duration
 
@@ -140,7 +140,7 @@ class ServerTime(WithServer):
         connection = server.connection()
         await self._read_rights(server.slurm_timeout)
         if not self._permitted:
-            raise not_permitted(connection.operator.fault)
+            raise not_permitted(rights_on(connection).fault)
         if not job_id:
             raise NotExtended(Reason.NOT_RUNNING)
         status = await self._own_job(job_id)
@@ -178,7 +178,7 @@ class ServerTime(WithServer):
         client = self.spawner.connection().client
         prefix = operator_prefix(self.spawner.extend_prefix)
         try:
-            running = await client.extend(job_id, bounded.seconds // MINUTE, prefix=prefix)
+            running = await raise_limit(client, job_id, bounded.seconds // MINUTE, prefix=prefix)
         except SlurmUnavailable:  # it may have been done before the answer was lost
             status = await self._own_job(job_id)
             if status.ends_at is None or bounded.ends_at is None or status.ends_at < bounded.ends_at:
@@ -217,11 +217,11 @@ class ServerTime(WithServer):
     @property
     def _permitted(self) -> bool:
         """An account for it is set, or the hub's own may; False while that is not known."""
-        return bool(self.spawner.extend_prefix.strip()) or bool(self.spawner.connection().operator.latest)
+        return bool(self.spawner.extend_prefix.strip()) or bool(rights_on(self.spawner.connection()).latest)
 
     async def _read_rights(self, patience: float) -> None:
         if not self.spawner.extend_prefix.strip():
-            await self.spawner.connection().operator.recent(RIGHTS, patience)
+            await rights_on(self.spawner.connection()).recent(RIGHTS, patience)
 
     # --- the spawner's state ----------------------------------------------------------------------
 

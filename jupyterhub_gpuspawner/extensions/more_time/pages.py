@@ -17,11 +17,11 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.extensions.more_time import words
 from jupyterhub_gpuspawner.extensions.more_time.extending import extend_server
 from jupyterhub_gpuspawner.extensions.more_time.part import part_of
+from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.hub.server.api import RunningServerHandler, extends_without_limit, staff_for
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import permitted, server_named, title_for
-from jupyterhub_gpuspawner.slurm.commands import MINUTES_AT_MOST
 
 
 class ExtendPage(BaseHandler):

@@ -7,7 +7,7 @@ from typing import Any
 from traitlets import Bool, HasTraits, Unicode
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.slurm.commands import EXTEND_PREFIX, operator_prefix
+from jupyterhub_gpuspawner.extensions.more_time.raising import EXTEND_PREFIX, operator_prefix
 from jupyterhub_gpuspawner.slurm.login_node import command_line
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from traitlets.log import get_logger
@@ -51,7 +51,7 @@ class SharedView(Generic[Answer]):
         *,
         clock: Callable[[], float] = time.monotonic,
         on_silence: Callable[[], None] = lambda: None,
-        log: logging.Logger | None = None,
+        log: logging.Logger | logging.LoggerAdapter[Any] | None = None,
     ) -> None:
         """``clock`` returns seconds since any fixed time; ``on_silence`` is called for each question without answer."""
         self.latest: Answer | None = None
@@ -203,8 +203,6 @@ class Cluster:
     cluster: ClusterView
     allocations: SharedView[Mapping[str, tuple[NodeAllocation, ...]]]
     """What each job was allocated on its nodes, for the admin's map."""
-    operator: SharedView[bool]
-    """Whether the hub's own account may raise time limits."""
     shows_jobs: SharedView[bool]
     """Whether Slurm shows this account the jobs of others."""
     accounts: LoginNodeAccounts | None = None
@@ -268,7 +266,6 @@ def _new_cluster(at: Location) -> Cluster:
         # a page that gets no answer has the watcher ask at once, so that all pages say the same
         cluster=ClusterView(client.snapshot, on_silence=jobs.ask_soon, log=log),
         allocations=SharedView(client.allocations, log=log),
-        operator=SharedView(client.may_extend, log=log),
         shows_jobs=SharedView(client.sees_jobs_of, log=log),
         accounts=LoginNodeAccounts(installation) if at.query_prefix else None,
     )

@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MoreTime, Reason, more_time
 from jupyterhub_gpuspawner.extensions.more_time.extending import NotExtended, ServerTime
 from jupyterhub_gpuspawner.extensions.more_time.fields import Extend
+from jupyterhub_gpuspawner.slurm.commands import Answer
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
 from tests.snapshots import NOW, cluster, node, running, waiting
@@ -168,8 +169,18 @@ class StandInClient:
         """The job."""
         return {self.job.job_id: self.job}
 
-    async def extend(self, _job_id: str, minutes: int, **_prefix: object) -> bool:
-        """Raise the limit."""
+    @property
+    def installation(self) -> StandInClient:
+        """What runs the commands."""
+        return self
+
+    async def run(self, command: str, *, stdin: str, **_how: object) -> Answer:
+        """The script `extend`."""
+        ended = not await self.extend(int(stdin.split()[1]))
+        return Answer(command, int(ended), "", "Job has already finished" if ended else "")
+
+    async def extend(self, minutes: int) -> bool:
+        """Raise the limit; False for a job that has ended."""
         self.minutes.append(minutes)
         return True
 
@@ -182,7 +193,7 @@ def extension(client: StandInClient, *, rule: Extend | None = None, stored: list
 
     states = stored if stored is not None else []
     of_server: ServerTime
-    connection = SimpleNamespace(cluster=StandInCluster(), client=client, operator=SimpleNamespace(latest=True))
+    connection = SimpleNamespace(cluster=StandInCluster(), client=client)
     server: Any = SimpleNamespace(
         request=SimpleNamespace(profile=SimpleNamespace(extend=rule)),
         slurm_timeout=10.0,
@@ -260,7 +271,7 @@ async def test_what_instructors_have_added_is_on_record_before_slurm_is_asked() 
     class Client(StandInClient):
         """Fails."""
 
-        async def extend(self, _job_id: str, minutes: int, **_prefix: object) -> bool:
+        async def extend(self, minutes: int) -> bool:
             """Ask Slurm."""
             self.minutes.append(minutes)
             seen.append(stored[-1])

@@ -71,6 +71,17 @@ async def test_a_script_that_extends_the_servers_of_another_hub_is_said_to(
     ]
 
 
+async def test_a_script_that_is_not_installed_is_missed(site: Path) -> None:
+    """As the scripts of the core are."""
+    commands(site)
+    (site / "libexec" / "extend").unlink()
+
+    assert await alarms(site, BASE + SCRIPTS + EXTENDED, checks=(checks.check_script,)) == [
+        "WRONG c.GPUSlurmSpawner.wrapper_dir: there is no script FOLDER/libexec/extend. As root, run "
+        "`gpuspawner files /etc/jupyterhub --wrappers --wrapper-dir FOLDER/libexec`. [wrapper-missing]"
+    ]
+
+
 REFUSED = {
     "a prefix without scripts": (
         "c.GPUSlurmSpawner.extend_prefix = 'sudo -n -u slurm'",

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.more_time.raising import may_raise, operator_prefix, raise_limit
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.commands import Installation, operator_prefix
+from jupyterhub_gpuspawner.slurm.commands import Installation
 
 PREFIX = ("env", "-u", "NOTHING")
 """A prefix that changes nothing."""
@@ -24,8 +25,23 @@ def client(folder: Path, lines: str) -> SlurmClient:
 
 async def test_without_a_prefix_scontrol_adds_to_the_limit(tmp_path: Path) -> None:
     """As the hub's own account; a sum, so that a limit that an admin has raised meanwhile is not lowered."""
-    assert await client(tmp_path, f'echo "$*" > {tmp_path}/seen').extend("4711", 90)
+    assert await raise_limit(client(tmp_path, f'echo "$*" > {tmp_path}/seen'), "4711", 90)
     assert (tmp_path / "seen").read_text() == "update JobId=4711 TimeLimit=+90\n"
+
+
+async def test_the_script_gets_its_input_on_stdin_and_no_argument(tmp_path: Path) -> None:
+    """As the rule of sudo demands."""
+    lines = f'{{ echo "$# arguments"; cat; }} > {tmp_path}/seen'
+
+    assert await raise_limit(client(tmp_path, lines), "4711", 60, prefix=PREFIX)
+    assert (tmp_path / "seen").read_text() == "0 arguments\n4711 60\n"
+
+
+async def test_a_hub_whose_questions_go_to_a_login_node_may_raise_no_limit_itself() -> None:
+    """The script `query` only reads; no command is run to find that out."""
+    by_ssh = Installation(wrapper_dir="/no/such/folder", query_prefix=("ssh", "login"))
+
+    assert await may_raise(SlurmClient(by_ssh)) is False
 
 
 ENDED = {
@@ -43,7 +59,7 @@ ENDED = {
 @pytest.mark.parametrize("prefix", [(), PREFIX], ids=["own", "script"])
 async def test_a_job_that_is_over_is_told_from_a_failure(tmp_path: Path, lines: str, prefix: tuple[str, ...]) -> None:
     """It is not an error: the server has ended meanwhile."""
-    assert await client(tmp_path, lines).extend("4711", 90, prefix=prefix) is False
+    assert await raise_limit(client(tmp_path, lines), "4711", 90, prefix=prefix) is False
 
 
 FAILED: dict[str, tuple[str, type[GPUSpawnerError], str]] = {
@@ -90,7 +106,7 @@ async def test_a_failure_names_the_setting(
 ) -> None:
     """With what Slurm or sudo said, and what an admin can do."""
     with pytest.raises(error) as failed:
-        await client(tmp_path, lines).extend("4711", 90, prefix=PREFIX)
+        await raise_limit(client(tmp_path, lines), "4711", 90, prefix=PREFIX)
 
     assert str(failed.value) == message
 
@@ -98,7 +114,7 @@ async def test_a_failure_names_the_setting(
 async def test_a_missing_script_is_named_with_its_setting(tmp_path: Path) -> None:
     """Where the prefix itself does not exist."""
     with pytest.raises(ConfigError, match=r"^extend_prefix: The command '/no/sudo' does not exist"):
-        await client(tmp_path, "").extend("4711", 90, prefix=("/no/sudo",))
+        await raise_limit(client(tmp_path, ""), "4711", 90, prefix=("/no/sudo",))
 
 
 BAD = {
