@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.estimate import Span
 from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ClusterNow, ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.slurm.estimate import Span
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, parse_jobs

@@ -1,7 +1,7 @@
 """Durations, memory, counts and clauses in words, as pages and messages show them. Pure, standard library only.
 
 What is promised is rounded down: time and memory are never less than the words say. A range is rounded outwards by its
-owner (:meth:`~jupyterhub_gpuspawner.cluster.estimate.Estimate.words`). What was measured is rounded to the nearest.
+owner (:meth:`~jupyterhub_gpuspawner.slurm.estimate.Estimate.words`). What was measured is rounded to the nearest.
 """
 
 from __future__ import annotations

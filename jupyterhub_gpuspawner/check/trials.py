@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from jupyterhub_gpuspawner.batch.job import JobSettings, batch_job, plain_request
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.check.run_as import PREFIX
-from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.api import in_the_forms_words, of_start
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
@@ -15,6 +14,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.dry_run import dry_run
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
+from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.words import moment
 
 TRIAL = Code("trial", "Slurm would start the job of this user.")

@@ -8,23 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from itertools import islice
 from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of, model_of_type, usual_limit
-from jupyterhub_gpuspawner.cluster.estimate import (
-    UNKNOWN,
-    Estimate,
-    Kind,
-    Waits,
-    as_planned,
-    expected,
-    not_before,
-    starts_now,
-)
 from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.cluster.limits import (
     Fault,
@@ -39,6 +28,18 @@ from jupyterhub_gpuspawner.cluster.limits import (
     requested_cpus,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.estimate import (
+    UNKNOWN,
+    Availability,
+    Chance,
+    Estimate,
+    Kind,
+    Waits,
+    as_planned,
+    expected,
+    not_before,
+    starts_now,
+)
 from jupyterhub_gpuspawner.slurm.reason import node_reason
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Partition, Reservation
@@ -52,34 +53,6 @@ STALE = 900.0
 
 
 HIDDEN = "Slurm does not show all nodes that could run this job; some may be powered down"
-
-
-class Chance(str, Enum):
-    """When a job would start if it were submitted now."""
-
-    NOW = "now"
-    LATER = "later"
-    NEVER = "never"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Availability:
-    """When a job would start if it were submitted now; times in seconds since the epoch."""
-
-    chance: Chance
-    sentence: str
-    """For a participant; without leading capital and final full stop. A page puts the earliest start for ``{time}``."""
-    estimate: Estimate = UNKNOWN
-    """When it would start; NOW where the chance is, and UNKNOWN where it is neither NOW nor LATER."""
-    taken_at: float | None = None
-    """The time of the snapshot."""
-    field: str = ""
-    """The profile field at fault, such as ``slurm.time``; empty where there is none."""
-    partition: str = ""
-    """The partition this applies to; empty where it applies to all that were requested."""
-    nodes: tuple[str, ...] = ()
-    """The nodes on which it would start, where Slurm itself was asked."""
 
 
 class _Asker(NamedTuple):

@@ -9,9 +9,9 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.estimate import QueueView
+from jupyterhub_gpuspawner.cluster.change import QueueView
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet, ReservedPeriod, satisfies
-from jupyterhub_gpuspawner.cluster.gpu_model import GpuModel, gpu_model
+from jupyterhub_gpuspawner.slurm.gpu_model import GpuModel, gpu_model
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,

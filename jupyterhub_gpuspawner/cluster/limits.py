@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import count_is, cpus, distinct, duration, in_unit, memory

@@ -27,12 +27,12 @@ from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.batch.carried import Carried
-from jupyterhub_gpuspawner.cluster.estimate import Span, Waits
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
+from jupyterhub_gpuspawner.slurm.estimate import Span, Waits
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 

@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.hub.times import parse_time, silence
+from jupyterhub_gpuspawner.slurm.gpu_model import device_model
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 from jupyterhub_gpuspawner.words import duration, people
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability, within
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, Span, expected, not_before
+from jupyterhub_gpuspawner.cluster.availability import STALE, availability, within
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Kind, Span, expected, not_before
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,

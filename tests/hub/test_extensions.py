@@ -12,7 +12,6 @@ from jupyterhub import orm
 from jupyterhub.user import User
 from sqlalchemy.exc import OperationalError
 
-from jupyterhub_gpuspawner.cluster.estimate import Span
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault
 from jupyterhub_gpuspawner.hub.extensions import (
     KEY,
@@ -24,6 +23,7 @@ from jupyterhub_gpuspawner.hub.extensions import (
     PlannedWait,
     extensions_of,
 )
+from jupyterhub_gpuspawner.slurm.estimate import Span
 from tests.fixtures.databases import hub_session
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.cluster.availability import Chance, availability
+from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,
@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
 from jupyterhub_gpuspawner.errors import SubmitRejected
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.estimate import Chance
 from tests.standins.resources import resolved
 
 pytestmark = pytest.mark.slurm

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
 from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Promise, PromiseMoment, Ready, Submitted, Usage
+from jupyterhub_gpuspawner.slurm.estimate import expected, starts_now
 
 NOON = 1772452800.0
 """2026-03-02 12:00 UTC."""

@@ -34,7 +34,6 @@ from pydantic import TypeAdapter
 
 from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.cluster.capacity import queue_position
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Kind, Waits, expected, starts_now
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,
@@ -52,6 +51,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import Wait, expected_start, planne
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Kind, Waits, expected, starts_now
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Table, free_gpus_of, gpus_of
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits, expected
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.extensions.cluster_map.survey import Holder, WaitingJob
 from jupyterhub_gpuspawner.hub import times
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Waits, expected
+from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.words import counted, duration, memory

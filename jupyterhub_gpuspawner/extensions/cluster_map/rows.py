@@ -8,8 +8,6 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.estimate import Waits, as_planned
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.extensions.cluster_map.jobs import NO_RIGHTS, JobsInWords, JobWords, Rights, WaitingLine
 from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
     ClusterMap,
@@ -23,6 +21,8 @@ from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
 )
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
+from jupyterhub_gpuspawner.slurm.estimate import Waits, as_planned
+from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.words import counted, memory
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from tornado import web
 
-from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.extensions.courses import words
 from jupyterhub_gpuspawner.extensions.courses.actions import CourseActions, Outcome, course_actions, session_name
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, course_book
@@ -24,6 +23,7 @@ from jupyterhub_gpuspawner.extensions.courses.rights import READING, STARTING, S
 from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
+from jupyterhub_gpuspawner.slurm.estimate import utc
 
 # The documents of ``/hub/api/gpuspawner/courses``, and how they are made.
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.extensions.courses.offers import occasion
 from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.slurm.estimate import utc
 
 
 def parts_of(spawner: Any, server: Server) -> Iterator[ServerPart]:

@@ -35,7 +35,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
@@ -43,6 +42,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.database import transaction
 from jupyterhub_gpuspawner.hub.site.tables import SECONDS, delete_older, in_batches
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_of
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 
 # The starts that courses have asked for, in a table of our own in the hub's database.

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, since, table
-from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, due_since
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.slurm.estimate import utc
 from jupyterhub_gpuspawner.words import counted
 
 HEAD = ("user", "server", "profile", "job", "GPUs", "from", "to", "due", "action", "GPU-hours", "after due")

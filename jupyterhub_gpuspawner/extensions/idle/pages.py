@@ -13,12 +13,12 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
-from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer
 from jupyterhub_gpuspawner.extensions.idle.servers import NotKept, idle_server, keep_server
 from jupyterhub_gpuspawner.hub.server.api import RunningServerHandler, staff_for
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.web.handlers import permitted, server_named
+from jupyterhub_gpuspawner.slurm.estimate import utc
 
 
 class KeepPage(BaseHandler):

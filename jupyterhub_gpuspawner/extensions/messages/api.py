@@ -9,11 +9,11 @@ from typing import Any
 
 from tornado import web
 
-from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.extensions.messages.store import EVERYBODY, Audience, Kind, Message, clean_text, messages_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
+from jupyterhub_gpuspawner.slurm.estimate import utc
 
 VERSION = 1
 SHOWN = 24 * 60

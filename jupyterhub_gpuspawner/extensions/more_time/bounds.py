@@ -15,9 +15,9 @@ from typing import Any
 
 from jupyterhub_gpuspawner.cluster.availability import STALE
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need
 from jupyterhub_gpuspawner.hub.words import uses
+from jupyterhub_gpuspawner.slurm.estimate import utc
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from jupyterhub_gpuspawner.words import duration

@@ -14,8 +14,6 @@ from jupyterhub import orm
 from sqlalchemy import select
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON, JSON_VERSION, printable, since
-from jupyterhub_gpuspawner.cluster.estimate import utc
-from jupyterhub_gpuspawner.cluster.gpu_model import device_model
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.records.cli import DATABASE, file_of
 from jupyterhub_gpuspawner.extensions.records.failures import (
@@ -33,6 +31,8 @@ from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.database import is_readable
+from jupyterhub_gpuspawner.slurm.estimate import utc
+from jupyterhub_gpuspawner.slurm.gpu_model import device_model
 from jupyterhub_gpuspawner.words import counted, duration, people, some
 
 

@@ -26,7 +26,6 @@ from traitlets import Bool
 from traitlets.config import Configurable
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cluster.estimate import Span
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.records.failures import IN_A_ROW, FailingNode, failing_nodes
 from jupyterhub_gpuspawner.extensions.records.metrics import observe_promises
@@ -40,6 +39,7 @@ from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
+from jupyterhub_gpuspawner.slurm.estimate import Span
 
 # The admin's settings for session records: ``c.GPUSessions``.
 

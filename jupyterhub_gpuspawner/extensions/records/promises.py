@@ -8,9 +8,9 @@ from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.estimate import Kind
 from jupyterhub_gpuspawner.extensions.records.waits import PastWait, PastWaits, past_waits
 from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
+from jupyterhub_gpuspawner.slurm.estimate import Kind
 
 
 class Outcome(NamedTuple):

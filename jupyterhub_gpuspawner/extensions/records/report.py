@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from jinja2 import Environment
 
-from jupyterhub_gpuspawner.cluster.estimate import Kind
 from jupyterhub_gpuspawner.extensions.records.promises import Outcome, accuracy
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
+from jupyterhub_gpuspawner.slurm.estimate import Kind
 from jupyterhub_gpuspawner.words import counted, duration
 
 R = TypeVar("R")

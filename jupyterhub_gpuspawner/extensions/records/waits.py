@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.estimate import MINUTE, Span
+from jupyterhub_gpuspawner.slurm.estimate import MINUTE, Span
 
 SIMILAR = 3.0
 """A past wait counts for a plan if its own plan was at most so many times as long, and at least that part of it."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.extensions.several_nodes.node.network import UNKNOWN, has_no_nic
 from jupyterhub_gpuspawner.extensions.several_nodes.reports import OtherNodes
 from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
@@ -15,6 +14,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import parsed
 from jupyterhub_gpuspawner.hub.server.card import ServerFacts, node_facts
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, kept_with
 from jupyterhub_gpuspawner.placement.topology import gpu_name
+from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 

@@ -9,11 +9,11 @@ from jupyterhub.scopes import needs_scope
 from tornado import web
 from tornado.web import stream_request_body
 
-from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.extensions.usage.node.summary import UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import Use, parse_usage, usage_of, usage_taker
 from jupyterhub_gpuspawner.hub.server.report import ReportHandler
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, server_named
+from jupyterhub_gpuspawner.slurm.estimate import utc
 
 VERSION = 1
 

@@ -20,8 +20,7 @@ from tornado import web
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.batch.job import batch_job
-from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, within
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits, as_planned, expected, starts_now, utc
+from jupyterhub_gpuspawner.cluster.availability import within
 from jupyterhub_gpuspawner.cluster.limits import partitions_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import (
@@ -43,6 +42,16 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
+from jupyterhub_gpuspawner.slurm.estimate import (
+    UNKNOWN,
+    Availability,
+    Chance,
+    Waits,
+    as_planned,
+    expected,
+    starts_now,
+    utc,
+)
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import WillRun

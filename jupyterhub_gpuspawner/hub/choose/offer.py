@@ -15,9 +15,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, no_longer_now, within
+from jupyterhub_gpuspawner.cluster.availability import availability, no_longer_now, within
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of, model_of_type
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits, as_planned
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of, preempted
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
@@ -37,6 +36,7 @@ from jupyterhub_gpuspawner.profiles.resolve import (
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Waits, as_planned
 from jupyterhub_gpuspawner.slurm.job import job_owner
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence

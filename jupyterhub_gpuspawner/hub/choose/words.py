@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.cluster.limits import Preempted
 from jupyterhub_gpuspawner.hub.times import silence
+from jupyterhub_gpuspawner.slurm.estimate import Availability, Chance
 from jupyterhub_gpuspawner.words import duration, sentence
 
 __all__ = ["sentence"]

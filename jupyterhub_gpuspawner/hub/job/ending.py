@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cluster.availability import Chance, availability
+from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     GPUSpawnerError,
@@ -42,6 +42,7 @@ from jupyterhub_gpuspawner.hub.site.database import UNAVAILABLE, roll_back
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
+from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, SILENT, End, Job, Phase, job_owner, job_words
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import TypeAdapter, ValidationError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cluster.estimate import Estimate
-from jupyterhub_gpuspawner.cluster.gpu_model import device_name
 from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Kind, Stage, end_of_job
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.slurm.estimate import Estimate
+from jupyterhub_gpuspawner.slurm.gpu_model import device_name
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import count_cpus, expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

@@ -13,7 +13,6 @@ from jupyterhub.spawner import Spawner
 from jupyterhub.user import User
 from tornado import web
 
-from jupyterhub_gpuspawner.cluster.estimate import utc
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extensions import Notice, extensions_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
@@ -21,6 +20,7 @@ from jupyterhub_gpuspawner.hub.server.card import server_facts
 from jupyterhub_gpuspawner.hub.spawners.offers import lead_scopes, occasion_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server, refresh_servers, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named
+from jupyterhub_gpuspawner.slurm.estimate import utc
 
 REQUESTS = RateLimit(burst=20, per_minute=20)
 """For each server, whoever asks."""

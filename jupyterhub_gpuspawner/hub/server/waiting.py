@@ -29,8 +29,6 @@ from tornado import web
 from tornado.httputil import url_concat
 from tornado.iostream import StreamClosedError
 
-from jupyterhub_gpuspawner.cluster.availability import Chance
-from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
@@ -65,6 +63,8 @@ from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_a
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.sections import program_of
+from jupyterhub_gpuspawner.slurm.estimate import Chance
+from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import in_background, retrieve_failure
 

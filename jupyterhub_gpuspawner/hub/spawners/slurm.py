@@ -23,8 +23,7 @@ from traitlets import TraitError, default
 from jupyterhub_gpuspawner.batch import job as build
 from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.cluster.availability import Availability, availability
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Waits
+from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     GPUSpawnerError,
@@ -70,6 +69,7 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.accounts import account_of, allowed_groups, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import COMMAND, check_commands, command_prefix, fixed_prefix
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Waits
 from jupyterhub_gpuspawner.slurm.job import Account, End, Job, JobIdentity, Phase, hub_mark, job_owner, job_words
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot

@@ -19,23 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, queue_view
-from jupyterhub_gpuspawner.cluster.estimate import (
-    MINUTE,
-    UNKNOWN,
-    Change,
-    Estimate,
-    Kind,
-    QueueView,
-    Waits,
-    as_planned,
-    cause_of_change,
-    expected,
-    is_changed,
-    not_before,
-)
+from jupyterhub_gpuspawner.cluster.change import Change, QueueView, cause_of_change, is_changed
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
+from jupyterhub_gpuspawner.slurm.estimate import (
+    MINUTE,
+    UNKNOWN,
+    Estimate,
+    Kind,
+    Waits,
+    as_planned,
+    expected,
+    not_before,
+)
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_identity
 from jupyterhub_gpuspawner.slurm.reason import never_clears, reason_name
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot

@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, Estimate, Waits, as_planned, utc
+from jupyterhub_gpuspawner.cluster.change import Change
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Line, expected_start, line_of, planned_start
 from jupyterhub_gpuspawner.hub.words_of_another import of_its_user, words_for
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Estimate, Waits, as_planned, utc
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, never_clears, reason_name
 from jupyterhub_gpuspawner.tasks import timeout

@@ -15,7 +15,6 @@ from typing import Any
 import jupyterhub
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
-from jupyterhub_gpuspawner.cluster.estimate import Waits, as_planned
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
@@ -31,6 +30,7 @@ from jupyterhub_gpuspawner.hub.start.submission import check_comment, note_owner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.estimate import Waits, as_planned
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.tasks import connected, first_of, resolved, timeout
 from jupyterhub_gpuspawner.units import expand_nodelist

@@ -21,7 +21,6 @@ from sqlalchemy.orm import Session
 from traitlets import TraitError
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.cluster.estimate import Span, expected
 from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.extensions.records.keeper import (
     FAILING_NODES,
@@ -41,6 +40,7 @@ from jupyterhub_gpuspawner.hub.extensions import PlannedWait
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.session import Placed, Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
+from jupyterhub_gpuspawner.slurm.estimate import Span, expected
 from tests.fixtures.databases import hub_session
 from tests.standins.hub_spawner import HubSpawner
 from tests.standins.session_events import ENDED, LIFE, NOON, PLACED, PROMISES, READY, SUBMITTED

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.estimate import Estimate, Kind, expected, not_before, starts_now
 from jupyterhub_gpuspawner.extensions.records.promises import Accuracy, Learned, Outcome, accuracy, learned, outcomes
 from jupyterhub_gpuspawner.extensions.records.waits import PastWait, PastWaits
 from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
+from jupyterhub_gpuspawner.slurm.estimate import Estimate, Kind, expected, not_before, starts_now
 
 NOON = 1772452800.0
 NOW = Promise(NOON, PromiseMoment.CLICK, starts_now(), "gpu")

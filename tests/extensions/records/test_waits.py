@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.estimate import MINUTE
 from jupyterhub_gpuspawner.extensions.records.waits import (
     ENOUGH,
     FEW,
@@ -14,6 +13,7 @@ from jupyterhub_gpuspawner.extensions.records.waits import (
     PastWaits,
     past_waits,
 )
+from jupyterhub_gpuspawner.slurm.estimate import MINUTE
 
 HOUR = 3600.0
 

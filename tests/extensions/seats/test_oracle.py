@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.cluster.availability import Chance, availability
+from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.extensions.seats.ask import Answer, what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from tests.extensions.seats.random_clusters import PARAMETERS, Case, cases, site_of, snapshot_of, start, wait
 from tests.extensions.seats.site_answers import NOW

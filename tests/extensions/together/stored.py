@@ -33,8 +33,6 @@ from traitlets.config import Config
 from docs.reference_pages.commands import walk
 from docs.reference_pages.settings import CONFIGURED
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
-from jupyterhub_gpuspawner.cluster.estimate import Estimate
-from jupyterhub_gpuspawner.cluster.estimate import Kind as EstimateKind
 from jupyterhub_gpuspawner.extensions.courses.additions import keep_additions
 from jupyterhub_gpuspawner.extensions.courses.course import Course
 from jupyterhub_gpuspawner.extensions.courses.page import keep_actions
@@ -64,6 +62,8 @@ from jupyterhub_gpuspawner.hub.upkeep import keep_slugs
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.slurm.estimate import Estimate
+from jupyterhub_gpuspawner.slurm.estimate import Kind as EstimateKind
 from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation

@@ -14,7 +14,6 @@ import pytest
 from bs4 import BeautifulSoup
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.offer import (
     ClusterNow,
@@ -38,6 +37,7 @@ from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition, SlurmConfig
 from jupyterhub_gpuspawner.units import Gres
 from tests.snapshots import cluster, node

@@ -12,9 +12,9 @@ import pytest
 import requests
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until

@@ -11,8 +11,6 @@ from typing import cast
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, expected, starts_now
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.choose.api import (
     CONCURRENT_TRIALS,
@@ -25,6 +23,7 @@ from jupyterhub_gpuspawner.hub.choose.api import (
     tried_partitions,
 )
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, expected, starts_now
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import WillRun

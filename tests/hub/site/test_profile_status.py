@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.api import profiles_document
 from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ClusterNow, FilledIn, offers, profile_statuses
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.job import job_owner
 from jupyterhub_gpuspawner.slurm.snapshot import Reservation
 from tests.snapshots import NOW, cluster, node, running

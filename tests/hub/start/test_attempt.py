@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.estimate import expected, starts_now
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.start.attempt import (
     AFTER_RESTART,
@@ -25,6 +24,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
     stored_attempt,
     stored_kept_start,
 )
+from jupyterhub_gpuspawner.slurm.estimate import expected, starts_now
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 
 NOW = Moment(1_000_000.0, 5_000.0, "this")

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Change, ChangeCause, expected
+from jupyterhub_gpuspawner.cluster.change import Change, ChangeCause
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.start import progress
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, expected
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 

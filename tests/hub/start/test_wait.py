@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.estimate import UNKNOWN, Span, expected
 from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.start.attempt import Wait, expected_start
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Span, expected
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from tests.snapshots import NOW, cluster, node, running, waiting
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.cluster.availability import Chance, availability
+from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.seats.ask import read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.estimate import Chance
 from tests.waiting import wait_until
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, ClusterDescription, PrivateSlurm, SimulatedPartition
+from jupyterhub_gpuspawner.slurm.estimate import Chance
 from tests.fixtures.hubs import COMMAND, start_hub
 from tests.fixtures.slurm import ChangedSlurm
 from tests.nightly.sites.main_job import CONFIG, MainJob, Site, granted, profiles
