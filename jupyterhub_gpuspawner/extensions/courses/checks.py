@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.fields import COURSES
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import Rehearsal, rehearsal_with
-from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, provisos
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.courses.site import SETTING, course_site, hub_limits
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.words import people
@@ -87,10 +87,10 @@ async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> As
     report = await rehearsal.report(plan, plan.asked_as if members else ())
     texts = [problem.text for problem in report.problems if members or problem.kind != "people"]
     if report.fit >= wanted and not texts:
-        yield SEATS.ok(where, f"{people(wanted)} could start now{provisos(report)}")
+        yield SEATS.ok(where, f"{people(wanted)} could start now{report.provisos}")
     else:
         counted = report.seats is None or any(problem.kind == "seats" for problem in report.problems)
-        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{provisos(report)}."]
+        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{report.provisos}."]
         yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
     limits = hub_limits(context.site).of_profile(request.profile)
     for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation_name)):

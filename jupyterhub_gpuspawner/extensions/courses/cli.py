@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.extensions.courses.course import calendar as calendar
 from jupyterhub_gpuspawner.extensions.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.extensions.courses.real_rehearsal import Causes, probed, real_rehearsal
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer
-from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, check_document, fit_in_words, provisos
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, check_document
 from jupyterhub_gpuspawner.extensions.courses.site import Checked, address_of, check_courses, named_course
 from jupyterhub_gpuspawner.extensions.courses.site import rehearse as rehearsed
 from jupyterhub_gpuspawner.site.configuration import Site, load_site
@@ -130,7 +130,7 @@ def rehearse(
         fit, wanted = together.fit, together.wanted
         more = f"; `gpuspawner course check {name}` says what is missing" if fit < wanted else ""
         head = "ok   " if fit >= wanted else "WRONG"
-        click.echo(f"{head} together: {fit} of {people(wanted)} fit{provisos(together)}{more}")
+        click.echo(f"{head} together: {fit} of {people(wanted)} fit{together.provisos}{more}")
         return all_start and fit >= wanted
 
     if not asyncio.run(ask()):
@@ -228,7 +228,7 @@ def _in_every(reports: Sequence[SessionReport]) -> list[str]:
 def _printed(report: SessionReport, everywhere: Collection[str]) -> Iterator[str]:
     begin, end = report.session.start, report.session.end
     head = "ok   " if report.fits else "WRONG"
-    yield f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {people(report.wanted)}, {fit_in_words(report)}"
+    yield f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {people(report.wanted)}, {report.fit_in_words}"
     yield from (_indented(problem.text) for problem in report.problems if problem.text not in everywhere)
     yield from (_indented(hint.text) for hint in report.hints if hint.kind == "seats")
 

@@ -67,17 +67,17 @@ class SessionReport:
         """Whether everybody gets in and nothing is wrong."""
         return self.fit >= self.wanted and not self.problems
 
+    @property
+    def fit_in_words(self) -> str:
+        """``46 fit``, ``75 or more fit``, ``46 fit, by estimate``; see :attr:`provisos`."""
+        return f"{self.fit}{' or more' if self.more else ''} fit{self.provisos}"
 
-def fit_in_words(report: SessionReport) -> str:
-    """``46 fit``, ``75 or more fit``, ``46 fit, by estimate``; see :func:`provisos`."""
-    return f"{report.fit}{' or more' if report.more else ''} fit{provisos(report)}"
-
-
-def provisos(report: SessionReport) -> str:
-    """What a number of seats is to be read with, as the end of a sentence; empty where Slurm has counted everything."""
-    by_hand = ", by estimate" if report.seats is not None and report.seats.estimate else ""
-    unless = ", unless they reach a limit that they share in Slurm's accounting" if report.shared_limits else ""
-    return f"{by_hand}{unless if report.fit else ''}"
+    @property
+    def provisos(self) -> str:
+        """What a number of seats is to be read with, as the end of a sentence; empty where Slurm counted everything."""
+        by_hand = ", by estimate" if self.seats is not None and self.seats.estimate else ""
+        unless = ", unless they reach a limit that they share in Slurm's accounting" if self.shared_limits else ""
+        return f"{by_hand}{unless if self.fit else ''}"
 
 
 @dataclass(frozen=True)

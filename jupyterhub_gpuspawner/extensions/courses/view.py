@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -15,9 +15,11 @@ from jupyterhub_gpuspawner.extensions.courses import words
 from jupyterhub_gpuspawner.extensions.courses.actions import Outcome, Result
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, estimated_seats, plans
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.course_profile import profiles_of
 from jupyterhub_gpuspawner.extensions.courses.evening import SessionCheck
 from jupyterhub_gpuspawner.extensions.courses.participants import Participant, ServerKey, State, since, totals
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.seats.count import seats_left
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft, got, time_left
 from jupyterhub_gpuspawner.hub.start.progress import document
@@ -69,11 +71,6 @@ class Tile:
     def key(self) -> ServerKey:
         """The server that the tile and its actions are about."""
         return ServerKey(self.user, self.server)
-
-    @property
-    def word(self) -> str:
-        """The state in words."""
-        return words.STATES[self.state]
 
     @property
     def anchor(self) -> str:
@@ -131,7 +128,8 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
         current = next(stage for stage in progress["stages"] if stage["state"] == "current")
         node = facts.placement.node if facts.placement is not None else job.batch_host if job is not None else ""
         asks = current["name"] == "submitted" and facts.kept_until is None
-        yield Line(words.SUBMITTING if asks else words.stage(current["title"], node))
+        title = f"{current['title']}: {node}" if node else current["title"]
+        yield Line(words.SUBMITTING if asks else title)
         return
     if progress["reason"]:
         yield Line(progress["reason"])
@@ -159,13 +157,11 @@ def _of_ending(participant: Participant) -> Iterator[Line]:
 # What an instructor asks for on the page of a course, and the question before it is done.
 
 ACTIONS = (START, MESSAGE, EXTEND, STOP)
-NAMED = 12
-"""People named in a question, at most."""
 
 
 @dataclass(frozen=True)
 class Wish:
-    """An action, and those whom it concerns as things are now."""
+    """An action, and those whom it concerns as things are now: what the question before it tells."""
 
     action: str
     """``start``, ``message``, ``extend`` or ``stop``."""
@@ -173,30 +169,14 @@ class Wish:
     """The servers that it concerns."""
     everybody: bool = False
     """It is for everybody on the course, also those who are concerned only when it is confirmed."""
-    lines: tuple[str, ...] = ()
-    """What happens, and who is left out."""
-
-    @property
-    def heading(self) -> str:
-        """The question."""
-        return words.question(self.action, self._titles, self.everybody)
-
-    @property
-    def names(self) -> str:
-        """The first of the people; empty for one, whom the heading names."""
-        if len(self.servers) == 1:
-            return ""
-        more = len(self.servers) - NAMED
-        return ", ".join((*self._titles[:NAMED], *([words.and_more(more)] if more > 0 else [])))
-
-    @property
-    def button(self) -> str:
-        """What the button says that does it."""
-        return words.confirm(self.action, len(self.servers))
-
-    @property
-    def _titles(self) -> tuple[str, ...]:
-        return tuple(server.title for server in self.servers)
+    chosen: int = 0
+    """How many it is for; those whom it does not concern are left out."""
+    moved: int = 0
+    """How many of the selected have another server now than when they were selected; they are left out, too."""
+    running: int = 0
+    """How many of those concerned have a server that runs."""
+    jupyter: bool = True
+    """All of these servers are Jupyter's."""
 
 
 def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | None) -> Wish:
@@ -214,19 +194,16 @@ def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | 
     ]
     moved = sum(participant.user in users for participant in room) - len(those) if chosen is not None else 0
     concerned = [participant for participant in those if action in _ACTIONS[participant.state]]
-    lines = []
-    if not those and not moved:
-        lines.append(words.NOBODY_SELECTED)
-    elif not concerned:
-        lines.append(words.NOBODY_CONCERNED)
-    else:
-        if action == STOP:
-            lines += [*_of_stop(concerned), words.STOPS_OF_COURSE]
-        if chosen is not None and len(those) > len(concerned):
-            lines.append(words.left_out(action, len(those) - len(concerned)))
-    if moved:
-        lines.append(words.other_server(moved))
-    return Wish(action, tuple(participant.key for participant in concerned), chosen is None, tuple(lines))
+    running = [participant.server for participant in concerned if participant.state is State.RUNNING]
+    return Wish(
+        action,
+        tuple(participant.key for participant in concerned),
+        chosen is None,
+        chosen=len(those),
+        moved=moved,
+        running=len(running),
+        jupyter=not any(server.app for server in running),
+    )
 
 
 def result_line(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
@@ -237,19 +214,27 @@ def result_line(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
     return [words.done(action, by, count), *lines] if count or not refused else lines
 
 
-def _of_stop(concerned: Sequence[Participant]) -> list[str]:
-    running = [participant for participant in concerned if participant.state is State.RUNNING]
-    others = len(concerned) - len(running)
-    jupyter = not any(participant.server.app for participant in running)
-    return [
-        *([words.stops_running(len(running), jupyter=jupyter)] if running else []),
-        *([words.stops_others(others)] if others else []),
-    ]
-
-
 # What the page of a course shows at one moment, the same for all who look at it.
 
 _WITHOUT_SERVER = (State.STOPPING, State.FAILED, State.ENDED, State.OVER, State.ABSENT, State.ELSEWHERE)
+
+
+@dataclass(frozen=True)
+class SeatsLeft:
+    """Whether there is room for those without a server, and whether those who wait get one in time."""
+
+    missing: int
+    """How many people have no server."""
+    fit: int | None
+    """How many more servers fit, by estimate; None where that is not known."""
+    all_run: bool
+    """Everybody's server runs."""
+    late: int
+    """How many wait for a server until after the session, by estimate."""
+    stuck: int
+    """How many wait for something that does not pass by itself."""
+    elsewhere: Mapping[str, int]
+    """The seats that other profiles have for those who wait too long, by the profile's name."""
 
 
 @dataclass(frozen=True)
@@ -258,21 +243,31 @@ class CourseView:
 
     slug: str
     title: str
-    session: tuple[Line, ...]
-    """The session under way, or the next one."""
-    totals: str
-    seats: str
-    """How many more servers fit, by estimate, and how many people wait for one until after the session."""
-    check: Line | None
-    """When the seats of the next session were counted, and what came of it; None where there is no such session."""
-    problems: tuple[str, ...]
-    """What is wrong with the next session, by that check."""
-    notes: tuple[str, ...]
-    """What it says beside that: the next session can be held all the same."""
+    session: CourseDate | None
+    """The session under way, or the next one; None after the last."""
+    under_way: bool
+    """That session has begun."""
+    opens: float | None
+    """From when on its servers are started, in seconds since the epoch; None without ``start_ahead``."""
+    states: Mapping[str, int]
+    """How many people are in which state."""
+    begun: bool
+    """There is or was a server of this session."""
+    seats: SeatsLeft | None
+    """None without people, and where the course's file has never been good."""
+    counting: str
+    """How the count of the next session's seats stands: ``counted``, ``never``, ``failed`` or ``now``; empty where
+    there is nothing to count."""
+    report: SessionReport | None
+    """What the last check of the next session found."""
+    counted_at: float | None
+    """When that was, in seconds since the epoch."""
     faults: tuple[str, ...]
     """What is wrong with the course's file."""
-    consequence: str
-    """What the hub does about these."""
+    in_file: bool
+    """It is the file itself that is at fault."""
+    offered: bool
+    """There is a good version of the file."""
     recent: tuple[Line, ...]
     """What instructors did, and what the hub did for them; the latest first."""
     tiles: tuple[Tile, ...]
@@ -301,83 +296,54 @@ def course_view(
     ``check`` is the last one of the next session; ``check_wanted``: one is under way; ``check_failed``: nothing came of
     the latest attempt.
     """
-    earliest = since(course, now)
-    states = words.totals({state.value: number for state, number in totals(room).items()})
-    begun = course.session_at(_moment(now)) is not None or any(person.state is not State.ABSENT for person in room)
-    fault = course.file.fault
-    faults = (*((str(fault),) if fault is not None else ()), *course.faults)
+    moment, file = datetime.fromtimestamp(now, timezone.utc), course.file
+    under_way, following = course.session_at(moment), course.next_session(moment)
+    session = under_way or following
+    ahead = file.course.start_ahead if file.course is not None else None
+    counting = "now" if check_wanted else "" if following is None else "failed" if check_failed else "counted"
+    faults = (*((str(file.fault),) if file.fault is not None else ()), *course.faults)
     return CourseView(
         slug=course.slug,
         title=course.title,
-        session=tuple(_session(course, now)),
-        totals="" if not room else states if begun else words.on_course(len(room)),
-        seats=" ".join(_seats(room, seats)) if room and course.course is not None else "",
-        check=_checked(course, check, now, wanted=check_wanted, failed=check_failed) if course.people else None,
-        problems=tuple(problem.text for problem in check.report.problems) if check is not None else (),
-        notes=tuple(hint.text for hint in check.report.hints) if check is not None else (),
+        session=session,
+        under_way=under_way is not None,
+        opens=session.start.timestamp() - ahead if session is not None and ahead else None,
+        states={state.value: number for state, number in totals(room).items()},
+        begun=under_way is not None or any(person.state is not State.ABSENT for person in room),
+        seats=_seats(room, seats) if room and file.course is not None else None,
+        counting="" if not course.people else "never" if counting == "counted" and check is None else counting,
+        report=check.report if check is not None else None,
+        counted_at=check.at if check is not None else None,
         faults=tuple(dict.fromkeys(faults)),
-        consequence="" if fault is None else words.LAST_VALID if course.course is not None else words.NEVER_VALID,
+        in_file=file.fault is not None,
+        offered=file.course is not None,
         recent=tuple(recent),
-        tiles=tuple(tile(participant, now=now, since=earliest) for participant in room),
+        tiles=tuple(tile(participant, now=now, since=since(course, now)) for participant in room),
         added=course.added,
     )
 
 
-def _seats(room: Sequence[Participant], seats: Sequence[FreeSeats] | None) -> Iterator[str]:
-    """Whether there is room for those without a server, and whether those who wait get one in time."""
+def _seats(room: Sequence[Participant], seats: Sequence[FreeSeats] | None) -> SeatsLeft:
     missing = sum(person.state in _WITHOUT_SERVER for person in room)
     queued = sum(person.queued and person.state is State.STARTING for person in room)
     waiting = Counter(person.server.rank for person in room if _holds_nothing(person))
     left = seats_left([profile.number for profile in seats or ()], waiting)
-    if not missing:
-        yield words.EVERYBODY if all(person.state is State.RUNNING for person in room) else words.EVERYBODY_SOON
-    else:
-        yield words.SEATS_UNKNOWN if seats is None else words.seats_left(max(0, sum(left) - queued), missing)
     late = sum(person.too_late and not person.stuck for person in room)
-    if late:
-        yield words.too_late(late)
-    if stuck := sum(person.stuck for person in room):
-        yield words.stuck(stuck)
-    if seats is not None and len(seats) > 1 and late and sum(left) > queued + missing:
-        yield words.elsewhere({profile.name: number for profile, number in zip(seats, left, strict=True) if number})
+    spare = seats is not None and len(seats) > 1 and late and sum(left) > queued + missing
+    return SeatsLeft(
+        missing,
+        fit=None if seats is None else max(0, sum(left) - queued),
+        all_run=all(person.state is State.RUNNING for person in room),
+        late=late,
+        stuck=sum(person.stuck for person in room),
+        elsewhere={seat.name: number for seat, number in zip(seats or (), left, strict=True) if number and spare},
+    )
 
 
 def _holds_nothing(person: Participant) -> bool:
     """Whether somebody's server has been asked for, and its job has no node yet as far as is known."""
     starts = person.state in (State.WAITING, State.STARTING) and not person.queued
     return starts and (person.server.job is None or person.server.job.phase is Phase.QUEUED)
-
-
-def _session(course: HubCourse, now: float) -> Iterable[Line]:
-    session = course.session_at(_moment(now))
-    if session is not None:
-        yield Line(words.SESSION_NOW, session.end.timestamp())
-        return
-    session = course.next_session(_moment(now))
-    if session is None:
-        yield Line(words.NO_SESSION)
-        return
-    yield Line(words.SESSION_NEXT, session.start.timestamp())
-    yield Line(words.UNTIL, session.end.timestamp())
-    ahead = course.course.start_ahead if course.course is not None else None
-    if ahead:
-        yield Line(words.AHEAD, session.start.timestamp() - ahead)
-
-
-def _checked(course: HubCourse, check: SessionCheck | None, now: float, *, wanted: bool, failed: bool) -> Line | None:
-    if wanted:
-        return Line(words.CHECKING)
-    if course.next_session(_moment(now)) is None:
-        return None
-    if failed:
-        return Line(words.CHECK_FAILED)
-    if check is None:
-        return Line(words.NOT_CHECKED)
-    return Line(words.checked(check.report), check.at)
-
-
-def _moment(now: float) -> datetime:
-    return datetime.fromtimestamp(now, timezone.utc)
 
 
 # How many more people of a course fit on the cluster, by the hub's last snapshot of it.

@@ -22,7 +22,6 @@ from jupyterhub_gpuspawner.extensions.courses.rehearsal import (
     RehearsalCluster,
     count_seats,
 )
-from jupyterhub_gpuspawner.extensions.courses.report import fit_in_words
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, Smaller
 from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
@@ -487,7 +486,7 @@ async def test_seats_are_promised_under_limits_that_people_share_only_with_that_
         plan(TWO, 2), ["t0"]
     )
 
-    assert [fit_in_words(report) for report in (*reports, without)] == [
+    assert [report.fit_in_words for report in (*reports, without)] == [
         "3 or more fit, by estimate, unless they reach a limit that they share in Slurm's accounting",
         "3 or more fit, by estimate, unless they reach a limit that they share in Slurm's accounting",
         "3 or more fit, by estimate",
