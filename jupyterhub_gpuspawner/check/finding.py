@@ -136,10 +136,9 @@ class Case:
 def cases_of(profile: Profile) -> Iterator[Case]:
     """The unchanged profile first; then the values of each option that are not its default."""
     yield Case(profile)
-    settings = profile.as_override()
     for name, option in profile.profile_options.items():
         for part, value in values_of(option):
-            if value != option.initial(settings):
+            if value != option.initial(profile.slurm):
                 yield Case(profile, {name: value}, name, ("profile_options", name, *part))
 
 
@@ -266,10 +265,10 @@ class Context:
 
     def location_of(self, case: Case, field: str) -> str:
         """The place of the value that ``field`` of ``slurm`` has in a case: an option, the profile, or a setting."""
-        profile, unchanged = case.profile, case.profile.as_override()
+        profile = case.profile
         path: tuple[str, ...] = ("slurm", field) if field in profile.slurm.model_fields_set else ()
         for name, option in profile.profile_options.items():
-            value = case.options.get(name, option.initial(unchanged))
+            value = case.options.get(name, option.initial(profile.slurm))
             if value is None:
                 continue
             if field in option.choose(value)[1].slurm.model_fields_set:

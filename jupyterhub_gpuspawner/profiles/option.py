@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     Checked,
     Frozen,
     Guarded,
+    Part,
     Prose,
     Text,
     UrlPath,
@@ -59,17 +60,13 @@ class Override(Frozen):
     default_url: UrlPath | None = None
 
 
-def put_over(base: Override, over: Override) -> Override:
-    """``base`` overridden by ``over``; conflicts between the two are found by :func:`~.resolve.resolved`."""
-    return base.model_copy(
-        update={
-            "slurm": merged(base.slurm, over.slurm),
-            "environment": merged(base.environment, over.environment),
-            "placement": merged(base.placement, over.placement),
-            "command": over.command if over.command is not None else base.command,
-            "default_url": over.default_url if over.default_url is not None else base.default_url,
-        }
-    )
+def put_over(base: Part, over: Override) -> Part:
+    """``base``, which has these fields, overridden by ``over``; :func:`~.resolve.resolved` finds their conflicts."""
+    update: dict[str, Any] = {}
+    for name in over.model_fields_set.intersection(Override.model_fields):
+        old, new = getattr(base, name), getattr(over, name)
+        update[name] = merged(old, new) if isinstance(new, Frozen) else old if new is None else new
+    return base.model_copy(update=update)
 
 
 class ListedChoice(Override):
@@ -286,21 +283,22 @@ class ProfileOption(Frozen):
         """Whether its text decides what runs in the server: a container, a virtual environment, a variable."""
         return self.unlisted_choice is not None and self.unlisted_choice.sets.startswith("environment.")
 
-    def setting_of(self, profile: Override) -> int | float | None:
+    def setting_of(self, slurm: Resources) -> int | float | None:
         """The profile's own value of the field that a range sets, in the range's unit; None if it has none."""
         if self.range is None:
             return None
-        return self.range.shown(getattr(profile.slurm, self.range.sets.partition(".")[2]))
+        return self.range.shown(getattr(slurm, self.range.sets.partition(".")[2]))
 
-    def initial(self, profile: Override) -> str | int | float | None:
-        """The value if the user changes nothing: the default choice's key, or a number in the range's unit.
+    def initial(self, slurm: Resources) -> str | int | float | None:
+        """The value if the user changes nothing in a profile that requests ``slurm``.
 
+        It is the default choice's key, or a number in the range's unit.
         It is always allowed: a value of the site or of another option outside the range becomes the nearest one within.
         """
         if self.range is not None:
             if self.range.default is not None:
                 return self.range.default
-            initial_value = self.setting_of(profile)
+            initial_value = self.setting_of(slurm)
             return self.range.min if initial_value is None else self.range.nearest(initial_value)
         return next((key for key, choice in self.choices.items() if choice.default), next(iter(self.choices), None))
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, Override, ProfileOption, put_over
+from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, ProfileOption, put_over
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules, Resources
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
@@ -159,9 +159,9 @@ class Profile(Frozen):
     @model_validator(mode="after")
     def _starts_untouched(self) -> Profile:
         """The unchanged profile must be allowed, otherwise every start without a change would be refused."""
-        settings = self.as_override()
+        settings = self
         for name, option in self.profile_options.items():
-            part_settings = option.setting_of(settings)
+            part_settings = option.setting_of(settings.slurm)
             if option.range is not None and option.range.default is None and part_settings is not None:
                 try:
                     option.choose(part_settings)
@@ -170,7 +170,7 @@ class Profile(Frozen):
                         f"profile_options.{name}.range has no default, and the profile's value of "
                         f"{option.range.sets} is outside the range: give the range a default, or change the field"
                     ) from None
-            initial = option.initial(settings)
+            initial = option.initial(settings.slurm)
             if initial is not None:
                 settings = put_over(settings, option.choose(initial)[1])
         if settings.slurm.gpus and settings.slurm.shards:
@@ -182,22 +182,12 @@ class Profile(Frozen):
 
         Raises RequestError for a value that an option does not have.
         """
-        unchanged, name = self.as_override(), self.slurm.cluster
+        name = self.slurm.cluster
         for key, option in self.profile_options.items():
-            value = options.get(key, option.initial(unchanged))
+            value = options.get(key, option.initial(self.slurm))
             if value is not None:
                 name = option.choose(value)[1].slurm.cluster or name
         return name or ""
-
-    def as_override(self) -> Override:
-        """The profile's own fields, before any option."""
-        return Override(
-            slurm=self.slurm,
-            environment=self.environment,
-            placement=self.placement,
-            command=self.command,
-            default_url=self.default_url,
-        )
 
 
 class SlugTaken(ConfigError):

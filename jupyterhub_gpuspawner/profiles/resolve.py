@@ -21,7 +21,6 @@ from jupyterhub_gpuspawner.profiles.option import (
     OPTION_LIMIT,
     UNLISTED,
     VALUE_LIMIT,
-    Override,
     ProfileOption,
     Range,
     UnlistedChoice,
@@ -143,11 +142,10 @@ _RE2S_OWN = re.compile(r"\(\?[^:]|\\[ACEQaxzpP0-9]|\$.|\[\[|\[[^\]]*(?:--|&&|\|\
 
 def options_schema(profile: Profile) -> dict[str, Any]:
     """The JSON Schema of ``user_options`` for this profile."""
-    settings = profile.as_override()
     properties: dict[str, Any] = {"profile": {"const": profile.slug, "title": profile.display_name}}
     for name, option in profile.profile_options.items():
         schema = _about(name, option)
-        initial = option.initial(settings)
+        initial = option.initial(profile.slurm)
         if initial is not None:
             schema["default"] = initial
         properties[name] = {**schema, **_values(option)}
@@ -315,11 +313,10 @@ def resolve(
             field=unknown[0],
             hint=f"Its options are {names}." if names else "It has no options.",
         )
-    settings = untouched = profile.as_override()
-    without_lines = _removes_lines(untouched)
+    settings, without_lines = profile, _removes_lines(profile.slurm)
     stored: dict[str, str | int | float] = {"profile": profile.slug}
     for name, option in profile.profile_options.items():
-        value = choice.options.get(name, option.initial(untouched))
+        value = choice.options.get(name, option.initial(profile.slurm))
         if value is None:
             continue
         try:
@@ -328,7 +325,7 @@ def resolve(
             label = option.display_name or name
             raise RequestError(f"{label}: {value!r} is not allowed: {str(error).rstrip('.')}.", field=name) from None
         settings = put_over(settings, over)
-        without_lines = without_lines or _removes_lines(over)
+        without_lines = without_lines or _removes_lines(over.slurm)
         if name in choice.options:
             stored[name] = value
     if profile.kind == "slurm" and defaults is not None:
@@ -348,9 +345,9 @@ def resolve(
     )
 
 
-def _removes_lines(override: Override) -> bool:
+def _removes_lines(slurm: Resources) -> bool:
     """Whether it says ``extra: null``, which removes the site's lines, whatever another option adds."""
-    return "extra" in override.slurm.model_fields_set and override.slurm.extra is None
+    return "extra" in slurm.model_fields_set and slurm.extra is None
 
 
 def with_defaults(resources: Resources, defaults: Defaults) -> Resources:

@@ -104,7 +104,7 @@ def test_what_holds_if_the_user_says_nothing(
     document: dict[str, Any], profile: dict[str, object], initial: str | float | None
 ) -> None:
     """The default choice or the first; a range's default, else the profile's value, else the minimum."""
-    assert _option(document).initial(Override(slurm=Resources.model_validate(profile))) == initial
+    assert _option(document).initial(Resources.model_validate(profile)) == initial
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_holds_if_the_user_says_nothing(
 def test_what_the_site_says_beyond_a_range_becomes_its_nearest_number(time_limit: str, initial: int) -> None:
     """So submitting an unchanged form is never refused."""
     option = _option({"range": {"min": 2, "max": 8, "sets": "slurm.time", "unit": "hours"}})
-    number = option.initial(Override(slurm=Resources(time=time_limit)))
+    number = option.initial(Resources(time=time_limit))
 
     assert number == initial
     assert option.choose(initial)[0] == initial

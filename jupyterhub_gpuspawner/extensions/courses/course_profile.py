@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.extensions.courses.course import ChosenProfile, Cours
 from jupyterhub_gpuspawner.extensions.courses.fields import COURSES
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered, Times
-from jupyterhub_gpuspawner.profiles.option import Override, put_over
+from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, moment_of, with_defaults
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources
@@ -76,16 +76,13 @@ def course_profile(
     if session is not None and (is_open or only_sessions):
         ends = course.outside_sessions == "no"
         slurm = _in_session(slurm, session, now if is_open else session.start, defaults, ends_with_session=ends)
-    profile = base.model_copy(
+    profile = narrowed.model_copy(
         update={
             "slug": slug_of(file.slug),
             "display_name": course.name,
             "description": course.message or "",  # the profile's may speak of options that a course does not have
             "default": False,
             "slurm": slurm,
-            "environment": narrowed.environment,
-            "placement": narrowed.placement,
-            "command": narrowed.command,
             "default_url": course.materials.pull_path if course.materials is not None else narrowed.default_url,
             "profile_options": {},
             "allow": _allow(course, base.allow, opens if only_sessions else None),
@@ -163,7 +160,7 @@ def _base(file: CourseFile, chosen: ChosenProfile, path: tuple[str | int, ...], 
 
 def _narrowed(
     file: CourseFile, chosen: ChosenProfile, at: tuple[str | int, ...], base: Profile, defaults: Defaults | None
-) -> Override:
+) -> Profile:
     """The profile with the course's values for its options, and with lower numbers."""
 
     def refusal(message: str, *path: str) -> ConfigError:
@@ -174,9 +171,9 @@ def _narrowed(
         names = ", ".join(base.profile_options) or "none"
         message = f"profile {base.slug} has no such option; its options are {names}"
         raise refusal(message, "options", unknown[0])
-    override = highest = untouched = base.as_override()
+    override = highest = base
     for name, option in base.profile_options.items():
-        value = chosen.options.get(name, option.initial(untouched))
+        value = chosen.options.get(name, option.initial(base.slurm))
         if value is None:
             continue
         if name in chosen.options and option.is_typed(value) and option.sets_environment:

@@ -321,13 +321,12 @@ def option_fields(
 
     ``choices``: when a job with each choice of each option would start.
     """
-    settings = profile.as_override()
     return tuple(
         OptionField(
             name=f"profile-option-{profile.slug}--{name}",
             label=option.display_name or name,
             option=option,
-            value=values.get(name, option.initial(settings)),
+            value=values.get(name, option.initial(profile.slurm)),
             fault=fault if name == at else "",
             choices=choices.get(name, {}),
             kept=_kept(profile, option),
