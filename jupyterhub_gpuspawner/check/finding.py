@@ -15,7 +15,8 @@ from typing import Any
 from jupyterhub_gpuspawner.batch.job import SETTINGS
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.profiles.files import Document, read_document, shown_name
+from jupyterhub_gpuspawner.profiles.document import Document, read_document
+from jupyterhub_gpuspawner.profiles.folder import shown_name
 from jupyterhub_gpuspawner.profiles.option import ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, moment_of, resolve

@@ -9,13 +9,13 @@ import pytest
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.document import read_document
 from jupyterhub_gpuspawner.profiles.files import (
     ALLOWANCES,
     EVERYTHING,
     NOTHING,
     TRAITS,
     Rights,
-    read_document,
     read_profiles,
 )
 from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice

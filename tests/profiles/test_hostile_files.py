@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, profile_statuses
-from jupyterhub_gpuspawner.profiles.files import EVERYTHING, FILES_LIMIT, ProfileFolder, read_document
+from jupyterhub_gpuspawner.profiles.document import read_document
+from jupyterhub_gpuspawner.profiles.files import EVERYTHING, FILES_LIMIT, ProfileFolder
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import options_schema, resolve
 from tests.standins.hostile_profiles import ENTRIES, HARMLESS, SECRET, SECRETS, TEXTS

@@ -10,7 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions
-from jupyterhub_gpuspawner.profiles import files, sections
+from jupyterhub_gpuspawner.profiles import document, sections
 from jupyterhub_gpuspawner.profiles.files import Rights, read_profiles
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -43,11 +43,11 @@ def extensions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     present = tuple(Extension(name, "", profile_fields=".rule:FIELDS", package=name) for name in (*fields, "lost"))
     monkeypatch.setattr(Extension, "load", lambda self, _reference: fields[self.name])
     monkeypatch.setattr(sections, "installed", lambda: Extensions(present))
-    for cached in (sections.profile_fields, sections.profile_class, files._schema_fields):
+    for cached in (sections.profile_fields, sections.profile_class, document._schema_fields):
         cached.cache_clear()
     yield
     monkeypatch.undo()
-    for cached in (sections.profile_fields, sections.profile_class, files._schema_fields):
+    for cached in (sections.profile_fields, sections.profile_class, document._schema_fields):
         cached.cache_clear()
 
 

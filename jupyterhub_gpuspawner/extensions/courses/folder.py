@@ -1,6 +1,6 @@
 """A folder of course files, each read again when it changes; a faulty file keeps its last good version.
 
-Instructors write to the folder, so its content is treated as data (:mod:`..profiles.files`): only regular files are
+Instructors write to the folder, so its content is treated as data (:mod:`..profiles.folder`): only regular files are
 read, their size, depth and number are bounded, and no error quotes a value. Reading blocks; the hub does it in a
 thread.
 """
@@ -18,15 +18,8 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.courses.course import Course, parse_course, parse_people
-from jupyterhub_gpuspawner.profiles.files import (
-    Files,
-    FileState,
-    folder_fault,
-    opened,
-    read_document,
-    reread,
-    snapshot_of,
-)
+from jupyterhub_gpuspawner.profiles.document import read_document
+from jupyterhub_gpuspawner.profiles.folder import Files, FileState, folder_fault, opened, reread, snapshot_of
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
 from jupyterhub_gpuspawner.words import some
 

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.extensions.courses.course import (
     parse_people,
     people,
 )
-from jupyterhub_gpuspawner.profiles.files import read_document
+from jupyterhub_gpuspawner.profiles.document import read_document
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
 
 DEEP_LEARNING = """

@@ -8,7 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.courses import folder as courses_folder
 from jupyterhub_gpuspawner.extensions.courses.folder import COURSES_LIMIT, CourseFile, CourseFolder
-from jupyterhub_gpuspawner.profiles.files import Document, read_document
+from jupyterhub_gpuspawner.profiles.document import Document, read_document
 from tests.extensions.courses.test_course import DEEP_LEARNING, course
 
 

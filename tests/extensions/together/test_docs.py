@@ -32,7 +32,8 @@ from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profi
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.report.server_report import parse_placement
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights, read_document, read_profiles
+from jupyterhub_gpuspawner.profiles.document import read_document
+from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights, read_profiles
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.sections import profile_class
 from jupyterhub_gpuspawner.site.configuration import load_site

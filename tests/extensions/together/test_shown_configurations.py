@@ -11,7 +11,8 @@ import pytest
 
 from jupyterhub_gpuspawner.check.finding import Options, Severity
 from jupyterhub_gpuspawner.demo import run
-from jupyterhub_gpuspawner.profiles.files import Rights, read_document
+from jupyterhub_gpuspawner.profiles.document import read_document
+from jupyterhub_gpuspawner.profiles.files import Rights
 from jupyterhub_gpuspawner.profiles.tuples import slug_of
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.check.sites import HEAD, of_configuration
