@@ -81,7 +81,7 @@ class KeptStarts:
                 return
             if spawner.active:  # a hook of the site's, which comes before that, may take its time, and may refuse it
                 await asyncio.sleep(POLL_SECONDS)
-            elif asked or spawner.ending is not None or not self._may_go_on(spawner):
+            elif asked or spawner.ended.last is not None or not self._may_go_on(spawner):
                 give_up(spawner)
                 return
             else:
@@ -144,7 +144,7 @@ def give_up(spawner: GPUSlurmSpawner) -> None:
     spawner.kept = None
     # a start that was refused has its reason, which JupyterHub forgets with the next look at the form
     why = server_of(spawner, with_start=False).ending
-    spawner.ending = why or Ending(start_failed("hub_restarted"), at=time.time(), stage=Stage.SUBMITTED)
+    spawner.ended.keep(why or Ending(start_failed("hub_restarted"), at=time.time(), stage=Stage.SUBMITTED))
     spawner.row.store()
 
 

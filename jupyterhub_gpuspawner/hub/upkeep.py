@@ -33,7 +33,8 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
-from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.failed_start import start_error
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     is_polled,
     last_start,
@@ -245,9 +246,10 @@ class HubServers:
         spawner = self._app.users[orm_user].spawners[server]
         if spawner.active or last_start(spawner) is not None:
             return
-        if not spawner.explained.stop_confirmed(orphan.job_id):
-            spawner.ending = Ending(start_failed("hub_restarted"), at=time.time(), job_id=orphan.job_id)
-            set_last_start(spawner, _failed_start(spawner.ending))
+        if not spawner.ended.stop_confirmed(orphan.job_id):
+            ending = Ending(start_failed("hub_restarted"), at=time.time(), job_id=orphan.job_id)
+            spawner.ended.keep(ending)
+            set_last_start(spawner, _failed_start(ending))
         spawner.orm_spawner.state = spawner.get_state()
         self._app.db.commit()
 
@@ -354,7 +356,8 @@ class Unfinished:
             spawner.start_polling()
             return
         get_logger().warning("The server of %s was left half started or half stopped: stopping it", log_name(spawner))
-        spawner.ending = spawner.ending or Ending(start_failed("database"), at=time.time(), stage=Stage.READY)
+        lost = Ending(start_failed("database"), at=time.time(), stage=Stage.READY)
+        spawner.ended.keep(spawner.ended.last or lost)
         if start is not None and start.done() and not start.cancelled():
             start.exception()
         await self._stop(user, spawner.name)

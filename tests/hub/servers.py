@@ -10,7 +10,8 @@ from sqlalchemy import create_engine, text
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.job.ending import stored_ending, words_of
+from jupyterhub_gpuspawner.hub.job.ending import stored_ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from tests.waiting import wait_until
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.job.ending import stored_ending, words_of
+from jupyterhub_gpuspawner.hub.job.ending import stored_ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from tests.fixtures.hubs import offer
 from tests.hub.commands import OddSite
 from tests.hub.servers import environment, start, stored, why_it_ended

@@ -25,6 +25,7 @@ class HubSpawner(GPUProfilesSpawner):
         if job is not None:
             self.watch.job_id = job.job_id
             self.watch._watch = SimpleNamespace(status=job, stale=False)  # type: ignore[assignment]
+        self.ended.keep(facts.pop("ending", None))
         for fact, value in facts.items():
             setattr(self, fact, value)
 

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from jupyterhub_gpuspawner.extensions.records.explanation import Explanation, explanation
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.hub.job.cause import Cause
-from jupyterhub_gpuspawner.hub.job.ending import Ending, words_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.slurm.commands import COMMAND
 from jupyterhub_gpuspawner.wire.bounds import FAULTS

@@ -41,7 +41,9 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     statuses_of,
 )
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, start_error, words_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.job.failed_start import ending_of, start_error
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     SPAWN_PAGE_PARAMETERS,
     display_name,

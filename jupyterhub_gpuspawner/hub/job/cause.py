@@ -89,6 +89,9 @@ class Cause:
 
 
 UNKNOWN = Cause(Kind.UNKNOWN)
+JOB_KILLED, JOB_NODE_DRAINED, JOB_NO_LOG, JOB_SILENT = "job_killed", "job_node_drained", "job_no_log", "job_silent"
+"""The fault of a start whose job was killed by signal 9, was cancelled when Slurm drained its node, could not write its
+log, or ended and neither reported nor wrote anything of its own."""
 
 _OF_JOB: Mapping[End, Kind] = {
     End.FINISHED: Kind.FINISHED,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import TypeAdapter, ValidationError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Kind, Stage, end_of_job
+from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Stage, end_of_job
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.estimate import Estimate
@@ -313,8 +313,6 @@ class Life:
     clock: Callable[[], float] = time.time
     session: Session | None = None
     """The session that is under way."""
-    stopper: Kind | None = None
-    """Who stopped the server, as a cause; None where nobody did, or where the spawner's ending says it."""
 
     def begin(
         self,
@@ -329,7 +327,6 @@ class Life:
         """A start of this request begins on this cluster. One that nobody has ended is over."""
         if self.session is not None:
             self.ended()
-        self.stopper = None
         self.session = Session(session, username, servername, begun_at, cluster=cluster)
         if request is not None:
             self.session = replace(
@@ -435,14 +432,13 @@ class Life:
     def ended(self, cause: Cause | None = None, job: Job | None = None, subject: str = "") -> None:
         """The session is over.
 
-        ``cause`` is that of the spawner's ending, where it has one; else whoever asked JupyterHub itself to stop the
-        server counts, and then ``job`` as Slurm last reported it. ``subject`` is what the cause's fault is about.
+        ``cause`` is why, as the hub knows it; else ``job`` counts, as Slurm last reported it. ``subject`` is what the
+        cause's fault is about.
         """
         session, self.session = self.session, None
         if session is None:
             return
         over = job if job is not None and job.phase is Phase.ENDED else None
-        end = end_of_job(over.end if over is not None else None)
         common = self._common(session)
         if over is not None and over.ends_at is not None:  # Slurm's clock may differ
             common["at"] = min(max(over.ends_at, session.begun_at), common["at"])
@@ -453,7 +449,7 @@ class Life:
                 profile=session.profile,
                 course=session.course,
                 served=session.served,
-                cause=cause or (Cause(self.stopper) if self.stopper is not None else end),
+                cause=cause or end_of_job(over.end if over is not None else None),
                 reasons=session.reasons,
                 node=_node_of(job),
                 promises=session.promises,

@@ -46,7 +46,7 @@ class JobWatch:
     def __init__(self, spawner: SlurmSettings) -> None:
         self.spawner = spawner
         self.stopping = False
-        """The hub was asked to stop the server."""
+        """The hub was asked to stop the server: that its job ends is no news, and is not looked out for."""
         self._watch: Watch | None = None
         self._lookout: asyncio.Future[None] | None = None
         self.changed = asyncio.Event()

@@ -32,7 +32,9 @@ from tornado.iostream import StreamClosedError
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.job.log import OF_DOWNLOAD, OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     came_with_token,

@@ -17,8 +17,11 @@ from tornado import web
 from traitlets.log import get_logger
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.hub.job import ending as endings
+from jupyterhub_gpuspawner.hub.job.cause import start_failed
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.failed_start import hook_ending, start_error
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
+from jupyterhub_gpuspawner.slurm.reason import Words
 
 _NOT_THE_SITES = tuple(
     f"{Path(module.__file__ or '').parent}/" for module in (asyncio, jupyterhub, jupyterhub_gpuspawner)
@@ -33,11 +36,22 @@ def hook_failure(spawner: Any, name: str, error: Exception) -> Exception:
     if isinstance(error, web.HTTPError):
         # JupyterHub says this for any error of apply_user_options; other refusals are the hook's own
         if error.log_message != "Invalid user options" or error.__context__ is None:
-            return endings.hook_refused(error, contact=spawner.contact)
+            return _refused(error, contact=spawner.contact)
         raised = error.__context__
     what = f"{name} raised {type(raised).__name__}: {raised}{_line_of(raised)}"
     get_logger().error("The start of %s failed: %s", log_name(spawner), what, exc_info=raised)
-    return endings.start_error(endings.hook_ending(what, at=time.time()), 500, contact=spawner.contact)
+    return start_error(hook_ending(what, at=time.time()), 500, contact=spawner.contact)
+
+
+def _refused(refusal: web.HTTPError, *, contact: str) -> web.HTTPError:
+    """The exception of a start that a hook has refused, with its own message in place of HTTP's words."""
+    message = refusal.log_message or ""
+    # without arguments, tornado doubles each % of the message
+    message = message % refusal.args if refusal.args else message.replace("%%", "%")
+    if not message:
+        return refusal
+    ending = Ending(start_failed("hook_refused"), at=time.time(), quoted=Words(message))
+    return start_error(ending, refusal.status_code, contact=contact)
 
 
 def _line_of(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import extensions_for, extensions_of
-from jupyterhub_gpuspawner.hub.job.ending import database_away, spawn_failure
+from jupyterhub_gpuspawner.hub.job.failed_start import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_of
 from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
 from jupyterhub_gpuspawner.profiles.files import NOTHING, ProfileFolder, Rights

@@ -511,8 +511,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         if self.chosen is not None:
             self.last_profile_name = self.chosen.display_name or self.chosen.profile
             self.last_profile = self.chosen.profile
-            if self.ending is not None:
-                self.ending = replace(self.ending, profile=self.last_profile_name, slug=self.last_profile)
+            self.ended.of_profile(self.last_profile_name, self.last_profile)
         super().clear_state()
         if self.child_spawner is not None:
             self.child_spawner.clear_state()

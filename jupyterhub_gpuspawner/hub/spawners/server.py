@@ -21,7 +21,9 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extensions import ServerPart, extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, stored_ending, words_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner, job_spawner
@@ -348,7 +350,7 @@ def _failure(spawner: Any) -> BaseException | None:
 def _stored_ending(spawner: Any) -> Ending | None:
     """The ending that the spawner remembers, or that its row in the database holds."""
     if isinstance(spawner, GPUSlurmSpawner):
-        return spawner.ending
+        return spawner.ended.last
     return stored_ending(spawner.state or {}) if isinstance(spawner, orm.Spawner) else None
 
 
@@ -454,14 +456,14 @@ def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind
 def keep_stop(spawner: Any, record: Ending | None) -> None:
     """Have the spawner keep how it was stopped, in its state, until the next start; None takes that back."""
     if keeps_ending(spawner):
-        spawner.ending = record
+        spawner.ended.keep(record)
 
 
 def note_stopper(spawner: Any, stopper: Kind) -> None:
     """Have the session's record say who asked JupyterHub itself to stop the server; its card does not change."""
     ours = job_spawner(spawner)
     if ours is not None:
-        ours.life.stopper = stopper
+        ours.ended.stopper = stopper
 
 
 def gpus_of(server: Server) -> int:

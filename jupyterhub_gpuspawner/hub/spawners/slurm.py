@@ -13,11 +13,10 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import SQLAlchemyError
 from traitlets import TraitError, default
 
 from jupyterhub_gpuspawner.batch import job as build
@@ -33,9 +32,12 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.extensions import carried_by, extensions_for, spawner_settings
-from jupyterhub_gpuspawner.hub.job import ending as endings
 from jupyterhub_gpuspawner.hub.job.cause import Stage
+from jupyterhub_gpuspawner.hub.job.ending import ending_state
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.job.failed_start import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.job.log import JobLog
+from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, recorded_subject, why_never
 from jupyterhub_gpuspawner.hub.job.session import Life, Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
@@ -46,7 +48,6 @@ from jupyterhub_gpuspawner.hub.site.database import (
     TO_START,
     TO_STOP,
     StoredState,
-    fault,
     takes_changes,
     written,
 )
@@ -98,7 +99,7 @@ def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None
         error = RequestError(
             f"{str(name)[:40]!r} is not an option here.", field=str(name)[:40], hint="No options are offered."
         )
-        raise endings.spawn_failure(error)
+        raise spawn_failure(error)
 
 
 CERTIFICATE_VARIABLES = {
@@ -145,9 +146,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self.row = StoredState(self, server=self._log_name, log=self.log)
         self.watch = JobWatch(self)
         self.report = ServerReport(self, self.row)
+        self.job_log = JobLog(self.watch)
+        self.ended = ServerEnding(self.watch, self.job_log, self.report)
         self.life = Life()
-        self.ending: endings.Ending | None = None
-        """How the last server ended, or why the last start failed; kept until the next start."""
         self.attempt = Attempt()
         self.kept: KeptStart | None = None
         """The start that a hub before this one has kept, until another one begins or it is given up."""
@@ -174,16 +175,6 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def _log_job(self) -> str:
         """The job in a line of the log; with its cluster, in a hub that names them."""
         return f"{self.job_id} on {self.cluster}" if self.cluster else self.job_id
-
-    @cached_property
-    def job_log(self) -> JobLog:
-        """The log of its job."""
-        return JobLog(self.watch)
-
-    @cached_property
-    def explained(self) -> endings.ServerEnding:
-        """Finds out how its servers end."""
-        return endings.ServerEnding(self.watch, self.job_log, self.report)
 
     @property
     def site_queue_limit(self) -> int | None:
@@ -252,7 +243,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             super()._apply_overrides(spawner_override)  # type: ignore[misc]
         except TraitError as error:
             failure = ConfigError(str(error), where=where)
-            raise endings.spawn_failure(failure, server=self._log_name, contact=self.contact) from error
+            raise spawn_failure(failure, server=self._log_name, contact=self.contact) from error
 
     def job_settings(self) -> build.JobSettings:
         """The settings from which the server's job is made, as they are now."""
@@ -396,20 +387,16 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     async def start(self) -> Any:
         """Start the server and return where it is: for a job, its node's address and the server's port."""
         await takes_changes(self.orm_spawner, TO_START)
-        self.ending = None
+        self.ended.begin()
         try:
-            compat.require_registration()
-            where = await self.start_server()
-        except GPUSpawnerError as error:
-            raise self._start_error(error) from error
-        except SQLAlchemyError as error:
-            self.log.error("The start of %s failed: the hub's database: %s", self._log_name, fault(error))
-            raise self._keep(endings.database_away(self.orm_spawner)) from error
+            with self.ended.of_start():
+                compat.require_registration()
+                where = await self.start_server()
         finally:  # JupyterHub's next step, after an error or a cancellation too, is to write to the database
             writable = await takes_changes(self.orm_spawner, TO_START)
         if not writable:
             self.log.error("The start of %s failed: the hub's database takes no changes.", self._log_name)
-            raise self._keep(endings.database_away())
+            raise self.ended.start_failed(database_away())
         return where
 
     async def start_server(self) -> Any:
@@ -423,11 +410,11 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             except asyncio.TimeoutError:
                 if self.attempt.unanswered is not None:
                     raise self.attempt.unanswered from None
-                raise await self.explained.took_too_long(Stage.SUBMITTED, self.start_timeout) from None
+                raise await self.ended.took_too_long(Stage.SUBMITTED, self.start_timeout) from None
             await self._until_ready()
         except SubmitRejected as error:
             since = self.attempt.reached[Stage.SUBMITTED]
-            error.why = await endings.why_never(self.connection(), self.exec_prefix, self.request, since=since)
+            error.why = await why_never(self.connection(), self.exec_prefix, self.request, since=since)
             raise
         finally:
             self.life.waited_for(tuple(self.attempt.reasons))
@@ -441,7 +428,6 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self._username = self.user.name
         metrics.SERVERS.add(self)
         self.report.forget()
-        self.watch.stopping = False
         limit = self.request.profile.queue_timeout if self.request is not None else None
         self.attempt = new_attempt(
             hub_mark(compat.cookie_secret(self)),
@@ -472,14 +458,14 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         # recorded before sbatch, so that a job that loses its server is known as this hub's
         session = self.row.session
         if session is not None and not await submission.StartRecords(session).add(self.attempt.start_id, start):
-            raise self._keep(endings.database_away())
+            raise database_away()
         if self.attempt.is_kept:
             await self.ask_right_again()
         await self._keep_promise()
         job = self.batch_job(account)  # it is made of rows, which are read anew after another task's rollback
         self.attempt.submissions, self.attempt.submitted_on = (job.identity,), self.cluster
         if self.attempt.is_kept and session is not None and not await written(session, self.row.store, TO_START):
-            raise self._keep(endings.database_away())  # a hub that is restarted would not look for this job
+            raise database_away()  # a hub that is restarted would not look for this job
         for note in job.notes:
             self.log.warning("Batch script of %s: %s", self._log_name, note)
         job_id = await submission.submit(
@@ -587,25 +573,18 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             report=self.report,
             state=self.row,
             life=self.life,
+            ending=self.ended,
             request=self.request,
             waits=self.waits(queued=True),
         )
-
-    def _start_error(self, error: GPUSpawnerError) -> Exception:
-        """The exception that JupyterHub shows for an error of a start."""
-        return self._keep(endings.spawn_failure(error, server=self._log_name, contact=self.contact))
-
-    def _keep(self, failure: Exception) -> Exception:
-        """The same, once its ending is that of the server; a stop that was asked for meanwhile counts more."""
-        self.ending = self.ending or endings.ending_of(failure)
-        return failure
 
     def hook_failed(self, name: str, error: Exception) -> Exception:
         """A hook of the site has ended the start before :meth:`start`; the session's record says so, too."""
         failure = hook_failure(self, name, error)
         if failure is not error:
             self._begin()
-            self.ending = endings.ending_of(failure)
+            self.ended.begin()
+            self.ended.start_failed(failure)
         return failure
 
     def _serves(self) -> None:
@@ -624,10 +603,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         """The rest of a start that a restart of the hub interrupted."""
         self.log.info("Job %s of %s was starting when the hub ended: taking it up", self._log_job, self._log_name)
         self.count_adopted("starting")
-        try:
+        with self.ended.of_start():
             await self._until_ready()
-        except GPUSpawnerError as error:
-            raise self._start_error(error) from error
         self._serves()
         self.row.store_soon()  # after start() JupyterHub does that itself
 
@@ -671,10 +648,10 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         if first and (status.phase is not Phase.ENDED or status.end is End.REVOKED):
             self.cancel_in_background()
         session = self.life.session
-        await self.explained.keep_job_end(status, planned=session.session_ends_at if session is not None else None)
+        await self.ended.keep_job_end(status, planned=session.session_ends_at if session is not None else None)
         if first:
-            ending = self.ending
-            why = endings.words_of(ending) if ending is not None and ending.served else job_words(status)
+            ending = self.ended.last
+            why = words_of(ending) if ending is not None and ending.served else job_words(status)
             self.log.info("Job %s of %s has ended: %s", self._log_job, self._log_name, why.sentence)
         code = status.exit_code.partition(":")[0]
         return int(code) if code.isdigit() and int(code) else 1
@@ -707,11 +684,11 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         try:
             await cancel(job_id)
         except GPUSpawnerError:  # JupyterHub forgets the server all the same, and may have done so meanwhile
-            self.explained.stop_unconfirmed()
+            self.ended.stop_unconfirmed()
             in_background(self._cancel_later(self.connection(), job_id, cancel))
             return
         if not now:
-            await self.explained.keep_log_of_stop()
+            await self.ended.keep_log_of_stop()
             await first_of(self.watch.until_ending(), asyncio.sleep(STOP_PATIENCE_SECONDS))
 
     async def _cancel_later(self, cluster: Cluster, job_id: str, cancel: submission.Cancellation) -> None:
@@ -722,7 +699,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         """
         await submission.cancel_surely(cluster, job_id, cancel)
         spawner = self.user.spawners.get(self.name, self)
-        if spawner.explained.stop_confirmed(job_id):
+        if spawner.ended.stop_confirmed(job_id):
             spawner.row.store_soon()
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
@@ -750,7 +727,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def state_without_job(self) -> dict[str, Any]:
         """How the last server ended, unless another one runs, and what is kept of a start that Slurm has not taken."""
         kept = self.kept_start()
-        state = endings.ending_state(self.ending) if self.ending is not None and not self.job_id else {}
+        state = ending_state(self.ended.last) if not self.job_id else {}
         return state | (kept.to_state() if kept is not None else {})
 
     def kept_start(self) -> KeptStart | None:
@@ -776,7 +753,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def load_state_without_job(self, state: Mapping[str, Any]) -> None:
         """Read what :meth:`state_without_job` gave."""
         self.kept = stored_kept_start(state)
-        self.ending = endings.stored_ending(state) if "ending" in state else None
+        self.ended.load(state)
 
     def count_adopted(self, state: str) -> None:
         """Count a server that this hub has read from its database, once it is known to be there."""
@@ -798,10 +775,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def clear_state(self) -> None:
         """Forget the job, whose session is over; only JupyterHub decides when."""
         Spawner.clear_state(self)
-        cause, subject = None, ""
-        if self.ending is not None:
-            cause, subject = self.ending.cause, endings.recorded_subject(self.ending, self.request)
-        self.life.ended(cause, self.watch.status, subject)
+        last = self.ended.last
+        subject = recorded_subject(last, self.request) if last is not None else ""
+        self.life.ended(self.ended.cause, self.watch.status, subject)
         self.attempt = Attempt()
         for part in (self.watch, self.report, self.server_extensions):
             part.forget()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property, wraps
+from functools import wraps
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +18,9 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ServerEnding, start_error, why_never
-from jupyterhub_gpuspawner.hub.job.log import JobLog
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.failed_start import start_error
+from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, why_never
 from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, confirmed, names_a_node_of
@@ -58,16 +59,13 @@ class Readiness:
     report: ServerReport
     state: StoredState
     life: Life
+    ending: ServerEnding
+    """Explains why it fails."""
     request: JobRequest | None
     """What was requested; None in a hub without profiles, and after a restart."""
     waits: Waits = as_planned
     """What is known of waits of pending jobs on its cluster."""
     _comment_checked: bool = False
-
-    @cached_property
-    def ending(self) -> ServerEnding:
-        """Explains why it fails."""
-        return ServerEnding(self.job, JobLog(self.job), self.report)
 
     async def wait(self) -> None:
         """Return once the server answers at the address and port of the report.

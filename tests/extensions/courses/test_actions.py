@@ -51,7 +51,8 @@ from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses
 from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtension, HubExtensions, Part, ServerPart
 from jupyterhub_gpuspawner.hub.job.cause import Cause
 from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
-from jupyterhub_gpuspawner.hub.job.ending import Ending, words_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
@@ -188,7 +189,7 @@ async def test_a_stop_ends_the_server_of_the_course_and_not_the_default_one(app:
     assert actions.stop(DEEP, ["ada"], by="carl") == (Outcome("ada", Result.BEGUN, "The server is being stopped."),)
     await done(actions)
 
-    assert (account.requests, thesis.ending, lab.ending is not None) == ([("stop", "ada/lab")], None, True)
+    assert (account.requests, thesis.ended.last, lab.ended.last is not None) == ([("stop", "ada/lab")], None, True)
 
 
 async def test_an_extension_is_of_the_server_of_the_course_and_not_of_the_default_one(app: Any) -> None:
@@ -312,7 +313,7 @@ async def test_a_server_that_became_another_before_its_turn_to_be_stopped_is_lef
     lab.chosen = ChosenProfile("k80", "slurm")
     await done(actions)
 
-    assert (account.requests, lab.ending) == ([], None)
+    assert (account.requests, lab.ended.last) == ([], None)
 
 
 def test_the_activity_of_a_participant_is_that_of_the_server_that_is_meant(app: Any) -> None:
@@ -418,7 +419,7 @@ STOPS = {"meanwhile": (60.0, Stage.LEFT), "yesterday": (-86400.0, Stage.FAILED)}
 async def test_a_start_that_its_user_stopped_is_no_failure(after: float, stage: Stage, app: Any) -> None:
     """It is not tried again; one that fails after a stop of yesterday is."""
     actions = actions_of(app, Account([Answer(500, "cancelled")]))
-    spawner(app, "ada").ending = Ending(Cause(CauseKind.STOPPED_BY_USER), at=time.time() + after)
+    spawner(app, "ada").ended.last = Ending(Cause(CauseKind.STOPPED_BY_USER), at=time.time() + after)
 
     actions.start(COURSE, ["ada"])
     await done(actions)
@@ -487,7 +488,7 @@ async def test_a_stopped_server_says_by_whom(app: Any) -> None:
     actions.stop(COURSE, ["ada", "bob"], by="carl")
     await done(actions)
 
-    ending, no_ending = spawner(app, "ada").ending, spawner(app, "bob").ending
+    ending, no_ending = spawner(app, "ada").ended.last, spawner(app, "bob").ended.last
     assert (ending is not None and (ending.cause, ending.by), no_ending) == (
         (Cause(CauseKind.STOPPED_BY_INSTRUCTOR), "carl"),
         None,

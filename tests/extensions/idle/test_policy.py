@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSum
 from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage, Use
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
-from jupyterhub_gpuspawner.hub.job.ending import words_of
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

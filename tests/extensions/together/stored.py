@@ -276,7 +276,7 @@ def waiting() -> GPUProfilesSpawner:
 def ended() -> GPUProfilesSpawner:
     """A server that did not start."""
     server = spawner()
-    server.ending = ENDING
+    server.ended.keep(ENDING)
     return server
 
 

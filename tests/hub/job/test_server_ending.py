@@ -18,21 +18,20 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage, end_of_job, job_ended_in_start, start_failed
-from jupyterhub_gpuspawner.hub.job.ending import (
+from jupyterhub_gpuspawner.hub.job.cause import (
     JOB_SILENT,
-    TEXT_LIMIT,
-    Ending,
-    ServerEnding,
-    ending_of,
-    ending_state,
-    recorded_subject,
-    spawn_failure,
-    start_error,
-    stored_ending,
-    words_of,
+    Cause,
+    Kind,
+    Stage,
+    end_of_job,
+    job_ended_in_start,
+    start_failed,
 )
+from jupyterhub_gpuspawner.hub.job.ending import TEXT_LIMIT, Ending, ending_state, stored_ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.job.failed_start import ending_of, spawn_failure, start_error
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, Extent, JobLog
+from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, recorded_subject
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -82,23 +81,27 @@ class Server:
 
     @property
     def ending(self) -> Ending | None:
-        return self.spawner.ending
+        return self.ended.last
 
     @ending.setter
     def ending(self, ending: Ending | None) -> None:
-        self.spawner.ending = ending
+        self.ended.last = ending
+
+    async def fails(self, failure: Awaitable[Exception]) -> Exception:
+        """The start fails so."""
+        return self.ended.start_failed(await failure)
 
     @property
     def words(self) -> Words:
         """What is shown of it."""
-        assert self.spawner.ending is not None
-        return words_of(self.spawner.ending)
+        assert self.ended.last is not None
+        return words_of(self.ended.last)
 
 
 async def test_a_job_that_ended_during_the_start_is_told_with_its_log(caplog: pytest.LogCaptureFixture) -> None:
     """In the error of the start, in what is kept for the page, and in one line of the hub's log."""
     server = Server()
-    failure = await server.ended.died(FAILED, stage=Stage.STARTING)
+    failure = await server.fails(server.ended.died(FAILED, stage=Stage.STARTING))
 
     assert server.ending is not None
     assert ending_of(failure) == server.ending
@@ -122,7 +125,7 @@ async def test_a_job_that_ended_during_the_start_is_told_with_its_log(caplog: py
 async def test_a_job_that_ended_without_a_word_has_an_advice_of_its_own(stage: Stage, lines: str, silent: bool) -> None:
     """Neither its launcher nor its log said anything."""
     server = Server(lines=lines)
-    await server.ended.died(FAILED, stage=stage)
+    await server.fails(server.ended.died(FAILED, stage=stage))
 
     assert (server.words.advice == SILENT) is silent
 
@@ -204,7 +207,7 @@ async def test_a_job_that_ended_during_the_start_has_the_cause_that_is_known_bes
     queued, server = Server(lines=lines), Server(lines=lines)
     for started, stage in ((queued, Stage.QUEUED), (server, Stage.ALLOCATED)):
         started.spawner.report.failure = failure
-        await started.ended.died(job, stage=stage)
+        await started.fails(started.ended.died(job, stage=stage))
     assert queued.words == server.words
 
     assert server.ending is not None
@@ -217,7 +220,7 @@ async def test_a_node_that_cannot_reach_the_hub_says_so() -> None:
     away = "gpuspawner: The report could not be sent to the hub: [Errno 111] Connection refused."
     server, other = Server(lines=f"{away}\nserving", detail=RUNNING), Server(lines="serving", detail=RUNNING)
     for stand_in in (server, other):
-        await stand_in.ended.took_too_long(Stage.ALLOCATED, 60.0)
+        await stand_in.fails(stand_in.ended.took_too_long(Stage.ALLOCATED, 60.0))
 
     assert server.words.sentence.endswith(
         'It wrote: "The report could not be sent to the hub: [Errno 111] Connection refused."'
@@ -229,7 +232,7 @@ async def test_a_start_that_hangs_with_its_home_says_so() -> None:
     """Its job runs, and never gets further."""
     server = Server(detail=RUNNING)
     server.spawner.report.failure = StartFailure("home_silent", "/home/ada")
-    await server.ended.took_too_long(Stage.ALLOCATED, 60.0)
+    await server.fails(server.ended.took_too_long(Stage.ALLOCATED, 60.0))
 
     assert server.words == Words(
         "Your home folder does not answer on g1.",
@@ -402,7 +405,7 @@ async def test_a_job_that_slurmd_killed_for_its_memory_says_so() -> None:
     """Slurm reports signal 9 alone where it has no cgroups: whether its server ran, or was starting."""
     ran, started = Server(lines=OF_MEMORY), Server(lines=OF_MEMORY)
     await ran.ended.keep_job_end(KILLED)
-    await started.ended.died(KILLED, stage=Stage.STARTING)
+    await started.fails(started.ended.died(KILLED, stage=Stage.STARTING))
 
     assert ran.ending is not None
     assert started.ending is not None
@@ -439,7 +442,7 @@ async def test_only_the_first_end_is_kept_and_none_of_a_server_that_is_stopped()
 async def test_a_queue_that_was_too_long_is_no_fault_of_the_hub() -> None:
     """A status from 500 on counts for ``consecutive_failure_limit``, with which JupyterHub exits."""
     server = Server(detail=None)
-    waited: Any = await server.ended.took_too_long(Stage.QUEUED, 14400.0)
+    waited: Any = await server.fails(server.ended.took_too_long(Stage.QUEUED, 14400.0))
 
     assert server.ending is not None
     assert (waited.status_code, server.ending.cause) == (409, start_failed("queue_timeout"))
@@ -451,6 +454,7 @@ async def test_a_start_that_can_never_succeed_or_takes_too_long_is_told_at_once(
     """Nothing is asked for these."""
     server = Server(detail=None)
     never = server.ended.never_starts(Job("7", Phase.QUEUED, state="PENDING", reason="BadConstraints"))
+    server.ended.start_failed(never)
 
     assert ending_of(never) == server.ending
     assert (server.words.sentence, server.words.hint.partition(" Compare")[0]) == (
@@ -461,6 +465,8 @@ async def test_a_start_that_can_never_succeed_or_takes_too_long_is_told_at_once(
     error = server.ended.never_starts(
         Job("7", Phase.QUEUED, reason="PartitionTimeLimit"), why="70 h is more than the limit of 24 h."
     )
+    server.ended.begin()
+    server.ended.start_failed(error)
 
     assert ending_of(error) == server.ending
     assert server.words.sentence == "70 h is more than the limit of 24 h."

@@ -120,12 +120,11 @@ def test_a_later_life_is_another_session() -> None:
     """One that nobody has ended is over when the next one begins."""
     server = Server()
     server.begin("first")
-    server.life.stopper = Kind.STOPPED_BY_USER
     server.begin("second")
     server.life.ended()
 
     assert [(event.session, event.cause.kind) for event in server.events if isinstance(event, Ended)] == [
-        ("first", Kind.STOPPED_BY_USER),
+        ("first", Kind.UNKNOWN),
         ("second", Kind.UNKNOWN),
     ]
 
@@ -151,19 +150,17 @@ def test_a_start_that_fails_is_told_with_its_class() -> None:
 
 
 CAUSES = {
-    "what the spawner keeps": (Cause(Kind.MEMORY), Kind.STOPPED_BY_ADMIN, Kind.MEMORY),
-    "who asked JupyterHub to stop it": (None, Kind.CULLED, Kind.CULLED),
-    "what Slurm says of the job": (None, None, Kind.CANCELLED_OUTSIDE),
+    "what the hub knows": (Cause(Kind.MEMORY), Kind.MEMORY),
+    "what Slurm says of the job": (None, Kind.CANCELLED_OUTSIDE),
 }
 
 
-@pytest.mark.parametrize(("ending", "stopper", "kind"), CAUSES.values(), ids=CAUSES.keys())
-def test_what_is_known_best_counts(ending: Cause | None, stopper: Kind | None, kind: Kind) -> None:
+@pytest.mark.parametrize(("cause", "kind"), CAUSES.values(), ids=CAUSES.keys())
+def test_what_is_known_best_counts(cause: Cause | None, kind: Kind) -> None:
     """Slurm reports a stopped server's job as cancelled."""
     server = Server()
     server.begin()
-    server.life.stopper = stopper
-    server.life.ended(ending, replace(TIMED_OUT, end=End.CANCELLED, ends_at=None))
+    server.life.ended(cause, replace(TIMED_OUT, end=End.CANCELLED, ends_at=None))
 
     assert [event.cause for event in server.events if isinstance(event, Ended)] == [Cause(kind)]
 

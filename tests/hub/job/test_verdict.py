@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.job.ending import why_never
+from jupyterhub_gpuspawner.hub.job.server_ending import why_never
 from jupyterhub_gpuspawner.hub.job.watch import verdict
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.slurm.job import Job, Phase

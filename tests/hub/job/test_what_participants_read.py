@@ -23,7 +23,9 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, spawn_failure, words_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.job.failed_start import ending_of, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.messages import failure, not_cancelled, rejected

@@ -17,7 +17,8 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
-from jupyterhub_gpuspawner.hub.job.ending import ending_of, words_of
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.registration import register_outage
 from jupyterhub_gpuspawner.hub.site import database
 from jupyterhub_gpuspawner.hub.site.database import Outage

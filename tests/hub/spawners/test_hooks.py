@@ -12,7 +12,9 @@ import pytest
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
-from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_of, words_of
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.slurm.reason import Words
 from tests.standins.hub_spawner import HubSpawner
@@ -69,7 +71,7 @@ async def test_a_hook_that_raises_is_one_sentence_and_its_line_is_in_the_log(
 ) -> None:
     """Whom to ask, and for administrators what was raised and where."""
     failure, spawner = await failure_of(hook, run)
-    ending = spawner.ending
+    ending = spawner.ended.last
     assert ending is not None
 
     what = f"{hook} raised OSError: \\[Errno 30\\] Read-only file system: '/home/ada' \\({HERE}, line \\d+\\)"
@@ -90,8 +92,8 @@ async def test_a_hook_that_refuses_speaks_for_itself() -> None:
     failure, spawner = await failure_of("pre_spawn_hook", refuses)
     silent, _ = await failure_of("pre_spawn_hook", refuse_silently)
 
-    assert spawner.ending is not None
-    assert words_of(spawner.ending) == Words("ada has used 120% of the project's hours.")
+    assert spawner.ended.last is not None
+    assert words_of(spawner.ended.last) == Words("ada has used 120% of the project's hours.")
     assert vars(failure)["status_code"] == 403
     assert (ending_of(silent), vars(silent)["status_code"]) == (None, 403)
 
@@ -101,8 +103,8 @@ async def test_a_refusal_that_follows_from_an_error_is_a_refusal(hook: str) -> N
     """Its message is shown as it was written."""
     failure, spawner = await failure_of(hook, refuses_after_an_error)
 
-    assert spawner.ending is not None
-    assert words_of(spawner.ending) == Words("Your quota is 100% used.")
+    assert spawner.ended.last is not None
+    assert words_of(spawner.ended.last) == Words("Your quota is 100% used.")
     assert vars(failure)["status_code"] == 403
 
 

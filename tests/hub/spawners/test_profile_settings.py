@@ -18,7 +18,8 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import jupyterhub_compat
-from jupyterhub_gpuspawner.hub.job.ending import ending_of, words_of
+from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import NO_TIME_LIMIT
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of

@@ -16,7 +16,8 @@ from jupyterhub import orm
 
 from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage, start_failed
-from jupyterhub_gpuspawner.hub.job.ending import Ending, start_error
+from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.failed_start import start_error
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.server.report import other_nodes_of, report_taker
 from jupyterhub_gpuspawner.hub.spawners import server as servers
@@ -268,7 +269,7 @@ async def test_a_stop_is_noted_with_the_session() -> None:
     note_stopper(ours, Kind.STOPPED_BY_ADMIN)
     note_stopper(stock(), Kind.STOPPED_BY_ADMIN)
 
-    assert ours.life.stopper is Kind.STOPPED_BY_ADMIN
+    assert ours.ended.cause == Cause(Kind.STOPPED_BY_ADMIN)
 
 
 QUEUED = Job("12", Phase.QUEUED, reason="Priority")
@@ -354,4 +355,4 @@ async def test_a_start_that_takes_long_to_end_is_cancelled_once_and_stops_meanwh
 
     assert (before, meanwhile) == (ServerState.STARTING, ServerState.STOPPING)
     assert (clicks, stopped, stops.pending[:1], cancellations) == ([True] * 3, [], [None], ["first"])
-    assert spawner.ending == BY_THE_USER
+    assert spawner.ended.last == BY_THE_USER

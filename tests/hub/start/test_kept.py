@@ -99,16 +99,17 @@ async def test_a_kept_start_goes_on_or_is_given_up_and_its_page_says_so(
 ) -> None:
     """It is asked for once, but for what is to be asked again; what is given up is not tried by the next hub."""
     spawner = Restored(session.query(orm.User).one(), KEPT)
+    spawner.ended.keep(facts.get("ending"))
     for name, value in facts.items():
         setattr(spawner, name, value)
     hub = Hub(session, spawner, answers, **settings)
     await hub.go_on()
 
     assert hub.asked == answers
-    assert (spawner.ending.cause if spawner.ending is not None else None) == cause
+    assert (spawner.ended.last.cause if spawner.ended.last is not None else None) == cause
     assert spawner.kept is None
     assert spawner.stored == (cause is not None)
-    assert cause != GIVEN_UP or (spawner.ending is not None and spawner.ending.stage is Stage.SUBMITTED)
+    assert cause != GIVEN_UP or (spawner.ended.last is not None and spawner.ended.last.stage is Stage.SUBMITTED)
 
 
 async def test_a_server_that_was_deleted_is_not_asked_for(session: Session) -> None:

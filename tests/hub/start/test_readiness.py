@@ -16,7 +16,9 @@ from jupyterhub.utils import AnyTimeoutError, random_port
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
-from jupyterhub_gpuspawner.hub.job.ending import ServerEnding, ending_of
+from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
+from jupyterhub_gpuspawner.hub.job.log import JobLog
+from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
@@ -54,7 +56,6 @@ def readiness_of(job: JobStandIn, attempt: Attempt, report: Any, spawner: Any, *
     watch: Any = job
     state: Any = SimpleNamespace(store_soon=lambda: None)
     watch.spawner, spawner.contact, spawner._log_name, spawner.cluster = spawner, "", "ada", ""
-    spawner.ending = None
     return Readiness(
         **{
             "spawner": spawner,
@@ -63,6 +64,7 @@ def readiness_of(job: JobStandIn, attempt: Attempt, report: Any, spawner: Any, *
             "report": report,
             "state": state,
             "life": Life(),
+            "ending": ServerEnding(watch, JobLog(watch), report),
             "request": None,
             **parts,
         }
@@ -151,11 +153,12 @@ async def test_a_job_that_ended_before_anybody_saw_it_run_had_its_node() -> None
     log: Any = SimpleNamespace(job=no_detail)
     no_report: Any = SimpleNamespace(failure=None)
     readiness.ending = ServerEnding(readiness.job, log, no_report)
-    with pytest.raises(Exception, match="The job failed with exit code 1"):
+    with pytest.raises(Exception, match="The job failed with exit code 1") as error:
         await readiness.wait()
 
-    spawner: Any = readiness.spawner
-    assert spawner.ending.stage is Stage.ALLOCATED
+    ending = ending_of(error.value)
+    assert ending is not None
+    assert ending.stage is Stage.ALLOCATED
 
 
 class ObservedLife(Life):

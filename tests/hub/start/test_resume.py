@@ -11,7 +11,7 @@ from jupyterhub.spawner import SimpleLocalProcessSpawner
 from tornado.httpclient import HTTPError
 
 from jupyterhub_gpuspawner.errors import SubmitRejected
-from jupyterhub_gpuspawner.hub.job.ending import spawn_failure
+from jupyterhub_gpuspawner.hub.job.failed_start import spawn_failure
 from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.readiness import interrupted, resume
 

@@ -93,7 +93,7 @@ async def test_a_server_that_its_user_stops_meanwhile_is_left_alone() -> None:
     await check()
     await check()
 
-    assert (lost.done, lost.ending) == ([], None)
+    assert (lost.done, lost.ended.last) == ([], None)
 
 
 def hub(profiles: str, session: Session) -> Any:
