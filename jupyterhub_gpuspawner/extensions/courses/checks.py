@@ -26,9 +26,11 @@ from jupyterhub_gpuspawner.words import people
 SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
 FEW = Code("seats-few", "Fewer people than were asked for could start the profile now.")
 LIMIT = Code("seats-limit", "A setting of the hub concerns so many people at once.")
-NO_NBGITPULLER = Code(
-    "nbgitpuller-missing", "nbgitpuller, which fetches a course's materials, is missing.", "course rehearse --real"
-)
+_REAL = "course rehearse --real"
+NO_NBGITPULLER = Code("nbgitpuller-missing", "nbgitpuller, which fetches a course's materials, is missing.", _REAL)
+NO_MATERIALS = Code("materials-missing", "a node cannot fetch the course's materials.", _REAL)
+UNWRITABLE = Code("home-unwritable", "nothing can be written to the home folder.", _REAL)
+NO_GPU = Code("gpu-invisible", "a job that asks for a GPU sees none.", _REAL)
 _LONG = timedelta(hours=8).total_seconds()
 """The length of a job that has no time limit."""
 _PEOPLE = click.Option(

@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import need_of, partitions_of
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, ranks_of_people
-from jupyterhub_gpuspawner.extensions.courses.checks import NO_NBGITPULLER
+from jupyterhub_gpuspawner.extensions.courses.checks import NO_GPU, NO_MATERIALS, NO_NBGITPULLER, UNWRITABLE
 from jupyterhub_gpuspawner.extensions.courses.course import Materials
 from jupyterhub_gpuspawner.extensions.courses.site import planned_session
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -43,8 +43,6 @@ from jupyterhub_gpuspawner.words import counted, people
 
 LOWEST_NICE = 2147483645
 """The lowest priority that a user can ask for (sbatch(1), ``--nice``)."""
-UNWRITABLE = Code("home-unwritable", "nothing can be written to the home folder.", "course rehearse --real")
-NO_GPU = Code("gpu-invisible", "a job that asks for a GPU sees none.", "course rehearse --real")
 NBGITPULLER = {
     "nbgitpuller": (
         NO_NBGITPULLER,
@@ -52,7 +50,6 @@ NBGITPULLER = {
         "Install it there, beside JupyterLab.",
     )
 }
-NO_MATERIALS = Code("materials-missing", "a node cannot fetch the course's materials.", "course rehearse --real")
 
 
 @dataclass(frozen=True)

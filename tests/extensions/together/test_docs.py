@@ -344,6 +344,17 @@ def test_every_setting_field_and_code_has_its_line_in_the_reference() -> None:
     assert {page: names[page] - lines[page] for page in names} == {page: set() for page in names}
 
 
+def test_every_code_of_the_package_is_in_the_reference_of_findings() -> None:
+    """Also one that a module declares which no check imports."""
+    declared = {
+        name
+        for path in (ROOT / "jupyterhub_gpuspawner").rglob("*.py")
+        for name in re.findall(r'\bCode\(\s*"([\w-]+)"', path.read_text("utf-8"))
+    }
+    assert len(declared) > 50
+    assert declared - set(re.findall(r"(?m)^\| `(\w[\w-]*)` \|", rendered()["findings.md"])) == set()
+
+
 def test_the_documented_placement_is_one_that_the_hub_reads() -> None:
     """The parser of reports accepts the example in the reference."""
     assert parse_placement(json.loads(json.dumps(EXAMPLE.to_json()))) == EXAMPLE
