@@ -14,13 +14,7 @@ from jupyterhub_gpuspawner.slurm.gpu_model import device_model
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 from jupyterhub_gpuspawner.words import duration, people
 
-HEADING = "Your servers"
-LINK_UNUSED = "This link asks for {wanted}. Nothing was started: {server} is {state}."
 LINK_CANNOT = "This link does not work for you"
-LINK_BESIDE = "Start it beside, as server {name}"
-LINK_USABLE = "The server that was in the way of the link has ended."
-OPEN_LINK = "Open the link again"
-NO_SERVER = "You have no running server."
 STATES = {
     "running": "running",
     "waiting": "waiting in line",
@@ -31,12 +25,6 @@ STATES = {
     "over": "session over",
     "failed": "did not start",
 }
-KEPT_FOR_SLURM = "waiting for Slurm"
-PAUSED = "suspended by Slurm"
-SIMULATED = "simulated node"
-SIMULATED_EXPLAINED = "This node is simulated: CPUs and memory of the real machine are not bound."
-LEFT = "left"
-ENDS_AT = "ends at {time}"
 ENDED_AT = "It ended at {time}."
 SESSION_OVER = "The session is over."
 FILES_KEPT = "Your files are kept as you last saved them."
@@ -48,70 +36,9 @@ TIME_IS_OVER = "Time is up: Slurm may end the server at any moment."
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 START_FAILED = "The server failed to start."
 WROTE = 'It wrote: "{line}"'
-WAITS = "If you stop it, you give up your place in line."
-
-OPEN = "Open"
-OPEN_BESIDE = "Open in a new tab"
-"""Of an application, which has no way back to the home page."""
-LOG = "Log"
-STOP = "Stop"
-DELETE = "Delete"
-SHOW_PROGRESS = "Show progress"
-START = "Start"
-START_DEFAULT = "Start My Server"
-RESTART = "Start again"
-
 DETAILS = "Details"
-WARNINGS = "Details ({warnings})"
-NODE = "Node"
-JOB = "Job"
-GPU, GPUS = "GPU", "GPUs"
-MODEL_NOT_KNOWN = "model not known"
-CPUS = "CPUs"
-NUMA_NODES = "NUMA nodes"
-MEMORY_POLICY = "Memory policy"
-ALIGNED = "Aligned"
-EXPLAINED = {
-    NODE: "The machine of the cluster on which your server runs.",
-    JOB: "Slurm's number for your server, and the partition (group of nodes) it runs in. Mention it when you ask for "
-    "help.",
-    GPUS: "Your GPUs by their number on the node, each with the memory that programs can use, which is a little less "
-    "than it has, and the NUMA node next to it. Programs see only these GPUs, numbered from 0.",
-    CPUS: "The processors that your server may use, by their number on the node. A core may have two of them.",
-    NUMA_NODES: "The parts of the machine that your CPUs are in. Memory and GPUs of the same part are reached fastest.",
-    MEMORY_POLICY: "Where memory is allocated: default means in the NUMA node of the processor that uses it, "
-    "preferred:0 in NUMA node 0 as long as there is room, none that the server's memory was not bound.",
-    ALIGNED: "Whether your GPUs, CPUs and memory are in the same NUMA nodes, where they work together fastest.",
-}
-"""What each word of a card's details means."""
-YES, NO, UNDETERMINED, NONE = "yes", "no", "not known", "none"
-NUMA_NODE = "NUMA node {number}"
-MEMORY = "{amount} memory"
-
-NAMED_HEADING = "Start a named server"
-NAMED_WHY = "You can run several servers side by side, each under its own name."
-NAME = "Server name"
-NAME_IN_USE = "You already have a server named {name}."
 NOT_MORE = "You have {number} of at most {limit} named servers. Delete one before you start another."
-OLD_NAMES = "These servers have names that JupyterHub no longer accepts for new servers: {names}."
-
-LOST = "Unsaved work and running kernels are lost. Your files stay."
-LOST_IN_APP = "Unsaved work and running processes are lost. Your files stay."
-"""Of an application other than Jupyter."""
-RUNS_SINCE = "It has been running for {duration}, since {time}."
-KEEP = "Keep it running"
-KEEP_WAITING = "Keep waiting"
-BACK = "Back to the home page"
-NOT_STOPPED = "The server could not be stopped. Try again in a minute, or contact your administrator."
-STILL_STOPPING = "The server is being stopped. This takes a few seconds."
-NOT_RUNNING = "This server is not running."
-STOP_QUESTION = "Stop {title}?"
-DELETE_QUESTION = "Delete {title}?"
 OF_USER = "{title} of {owner}"
-POSITION_LOST = "You give up your place in line. Nothing else is lost."
-NOTHING_LOST = "It is not ready yet, so no work is lost."
-DELETED = "Its name and its last choice are forgotten. Your files stay."
-STOP_FIRST = "This server is active. Stop it before you delete it."
 
 
 def title(name: str, display_name: str, profile: str = "") -> str:
@@ -213,9 +140,6 @@ NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.
 
 NO_ESTIMATE = "Slurm has no estimate yet."
 
-THIS_SERVER = "This server"
-NO_ANSWER = "{title} does not answer"
-NO_ANSWER_YET_KNOWN = "The hub knows more of it: whether it runs, and what Slurm says of its node."
 NO_ANSWER_OF_RUNNING = (
     "Its job is running. It may be very busy, or cut off from the hub for a moment: try again. If this lasts, stop it "
     "and start it anew; files that are saved stay."
@@ -229,8 +153,6 @@ NODE_IS_OUT_ADVICE = (
     "This was not caused by you. If the node comes back soon, the server goes on; else Slurm ends its job, and you can "
     "start a new one on another node. What was not saved may be lost."
 )
-WHAT_HAPPENED = "What happened?"
-TRY_AGAIN = "Try again"
 
 STOP_HEADING = "Your server is stopping"
 STOP_HEADING_NAMED = "Server {name} is stopping"
@@ -246,12 +168,8 @@ NOT_RUNNING_HEADING = "Your server is not running"
 NOT_RUNNING_NAMED = "Server {name} is not running"
 IMPLICIT = "It will start again automatically in a few seconds."
 UNKNOWN_FAILURE = "The reason is unknown. Your administrator may find it in the hub's log."
-FOR_ADMIN = "For administrators"
-LOG_FILE = "Log file"
 CONTACT = "your administrator"
 """Whom to ask, unless the site says so."""
-LAST_LINES = "Last lines of the log"
-DOWNLOAD = "Download"
 RESTART_SAME_CHOICE = "Start again with the same choice"
 CHOOSE = "Choose something else"
 START_SERVER = "Start a server"
@@ -294,14 +212,3 @@ def ran_for(seconds: float, said: str = "") -> str:
 def uses(left: int) -> str:
     """How often one can do something, such as ``You can do this twice.``."""
     return f"You can do this {({1: 'once', 2: 'twice'}).get(left) or f'{left} times'}."
-
-
-LOG_PATH = "Full log on the cluster"
-LOG_EMPTY = (
-    "The log is empty, or the hub cannot read it: its folder may be full, or on a file server that does not respond."
-)
-LOG_UNKNOWN = "The log was not found: Slurm is not responding, or no longer has a record of the job."
-FROM = "Message from {sender}"
-HOME = "Home"
-LOG_OF = "Log: {title}"
-LAST_LINE, LAST_LINES_OF_LOG = "Last line", "Last {number:,} lines"

@@ -63,17 +63,18 @@ class OtherNode:
 
     facts: ServerFacts
     placement: PlacementDocument
+    """Its problems are those that are not said of the server's node already."""
     topology: Mapping[str, Any] | None
 
 
 def other_nodes(placement: PlacementDocument, topologies: Topologies) -> Iterator[OtherNode]:
-    """Each other node that has reported, with problems that are not said of the server's node already."""
+    """Each other node that has reported."""
     for other in (grant.placement for grant in placement.other_nodes if grant.placement is not None):
         new = replace(other, problems=tuple(text for text in other.problems if text not in placement.problems))
         topology = topologies.get(other.node)
         facts = node_facts(new, topology)
         facts = replace(facts, rows=(*facts.rows, (NETWORK, "\n".join(_network(other, topology)))))
-        yield OtherNode(facts, other, topology)
+        yield OtherNode(facts, new, topology)
 
 
 def _network(placement: PlacementDocument, topology: Mapping[str, Any] | None) -> tuple[str, ...]:

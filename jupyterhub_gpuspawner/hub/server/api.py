@@ -140,7 +140,7 @@ def session_document(
 ) -> dict[str, Any]:
     """The document of this server, with that of each part."""
     placement = server.placement
-    facts = server_facts(placement, server.topology, cluster=server.cluster) if placement is not None else None
+    facts = server_facts(server)
     document = SessionDocument(
         version=VERSION,
         now=utc(now),

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
+from jupyterhub_gpuspawner.hub.extensions import ServerPart
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.report.server_report import parsed
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_title
@@ -28,47 +28,42 @@ from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.words import counted, memory
 from jupyterhub_gpuspawner.words import cpus as cpus_in_words
 
+NOT_KNOWN = "not known"
+
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the home page shows of a running server on a node."""
+    """What a server has on a node, in words."""
 
-    name: str = ""
-    """The node's."""
     got: tuple[str, ...] = ()
-    """What the server has, in the words of the form: GPUs, cores, memory."""
+    """In the words of the form: GPUs, cores, memory."""
     rows: tuple[tuple[str, str], ...] = ()
     """A name and a text of one or more lines, in order."""
-    problems: tuple[str, ...] = ()
-    simulated: bool = False
 
 
-def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None, *, cluster: str = "") -> ServerFacts:
-    """What a server has, and on which node.
-
-    ``cluster`` is the name of the job's, empty in a hub that names none.
-    """
-    job = words.job_in(placement.job_id or "", placement.partition or "", cluster)
-    facts = node_facts(placement, topology)
-    return replace(facts, rows=(*_rows((words.NODE, placement.node), (words.JOB, job)), *facts.rows))
+def server_facts(server: Server) -> ServerFacts | None:
+    """What a server has, and on which node; None until its node has reported."""
+    placement = server.placement
+    if placement is None:
+        return None
+    job = words.job_in(placement.job_id or "", placement.partition or "", server.cluster)
+    facts = node_facts(placement, server.topology)
+    return replace(facts, rows=(*_rows(("Node", placement.node), ("Job", job)), *facts.rows))
 
 
 def node_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None) -> ServerFacts:
     """What the job has on a node, without the node and the job."""
     node = parsed(topology)
-    yes_no = {True: words.YES, False: words.NO, None: words.UNDETERMINED}[placement.aligned]
+    yes_no = {True: "yes", False: "no", None: NOT_KNOWN}[placement.aligned]
     return ServerFacts(
-        name=placement.node,
         got=got(placement, node),
         rows=_rows(
-            (words.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or words.NONE),
-            (words.CPUS, placement.cpus or words.UNDETERMINED),
-            (words.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or words.UNDETERMINED),
-            (words.MEMORY_POLICY, placement.memory_policy),
-            (words.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
+            ("GPUs", "\n".join(_gpu(gpu) for gpu in placement.gpus) or "none"),
+            ("CPUs", placement.cpus or NOT_KNOWN),
+            ("NUMA nodes", ", ".join(map(str, placement.numa_nodes)) or NOT_KNOWN),
+            ("Memory policy", placement.memory_policy),
+            ("Aligned", ": ".join(filter(None, (yes_no, placement.why)))),
         ),
-        problems=placement.problems,
-        simulated=placement.simulated,
     )
 
 
@@ -78,7 +73,7 @@ def _rows(*rows: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 GiB memory")``; what is not known is left out."""
-    job_memory = words.MEMORY.format(amount=memory(placement.memory_mib)) if placement.memory_mib else ""
+    job_memory = f"{memory(placement.memory_mib)} memory" if placement.memory_mib else ""
     others = counted(len(placement.other_nodes), "more node") if placement.other_nodes else ""
     return tuple(filter(None, (*words.gpus(placement.gpus), _cores(placement.cpus, node), job_memory, others)))
 
@@ -100,9 +95,9 @@ def _cores(cpus: str, node: NodeTopology | None) -> str:
 def _gpu(gpu: PlacedGpu) -> str:
     model = gpu.name.partition(" MIG ")[0]
     usable = f"{gpu.memory_mib:,} MiB" if gpu.memory_mib is not None else ""
-    near = words.NUMA_NODE.format(number=gpu.numa_node) if gpu.numa_node is not None else ""
+    near = f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else ""
     name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
-    kind = f"MIG {gpu.mig} of {model or words.GPU}" if gpu.mig else model or words.MODEL_NOT_KNOWN
+    kind = f"MIG {gpu.mig} of {model or 'GPU'}" if gpu.mig else model or "model not known"
     return f"{name}: {', '.join(filter(None, (kind, usable, near)))}"
 
 
@@ -123,74 +118,68 @@ class TimeLeft:
 
 @dataclass(frozen=True)
 class ServerCard:
-    """One server of a user."""
+    """What the home page says of one server; whatever needs no words a template reads of the server itself."""
 
-    name: str
-    """Empty for the default server."""
-    title: str
-    """The profile's name, and the server's where it has one."""
-    state: str
-    """``running``, ``waiting`` (in Slurm's queue), ``starting``, ``stopping``, ``ended``, ``failed`` or ``stopped``."""
+    server: Server
     headline: str = ""
     """Its progress while it starts, or how it ended."""
     ended: str = ""
-    """When it ended, with ``{time}`` in the place of :attr:`at`."""
-    at: float | None = None
-    """Seconds since the epoch."""
+    """When it ended, with ``{time}`` in the place of the time."""
     advice: str = ""
-    facts: ServerFacts | None = None
-    left: TimeLeft | None = None
-    kept: bool = False
-    """Slurm has not taken its job, since it does not answer: the start is kept until it does."""
-    suspended: bool = False
-    """Slurm has suspended its job: the server does not answer, and its time limit does not run."""
-    silent: bool = False
-    """Slurm is not responding: the card shows the last known state."""
-    as_of: float | None = None
-    """When Slurm last responded, in seconds since the epoch, while it is silent; None: not yet."""
-    log: bool = False
-    """There is a log to show."""
     expected: str = ""
     """When its job is expected to start, while it is pending."""
     change: str = ""
     """Why that is another time than before."""
-    app: str = ""
-    """The name of the application that runs; empty for Jupyter."""
-    parts: tuple[ServerPart, ...] = ()
-    """What extensions show on it."""
+    facts: ServerFacts | None = None
+    left: TimeLeft | None = None
 
     @property
-    def problems(self) -> list[str]:
-        """Those of the server's node, then what parts say beside them."""
-        own = self.facts.problems if self.facts is not None else ()
-        return [*own, *(problem for part in self.parts for problem in part.problems)]
+    def name(self) -> str:
+        """The server's name; empty for the default server."""
+        return self.server.name
 
-    def parts_in(self, place: str) -> list[ServerPart]:
-        """Those in this :class:`Place`, in order."""
-        return [part for part in self.parts if part.place is Place(place)]
+    @property
+    def title(self) -> str:
+        """The profile's name, and the server's where it has one."""
+        return server_title(self.server)
+
+    @property
+    def state(self) -> str:
+        """``running``, ``waiting`` (in Slurm's queue), ``starting``, ``stopping``, ``ended``, ``failed``, ..."""
+        return self.server.state.value
 
     @property
     def word(self) -> str:
         """The state in words."""
-        if self.suspended:
-            return words.PAUSED
-        return words.KEPT_FOR_SLURM if self.kept else words.STATES[self.state]
+        server = self.server
+        if _is_suspended(server):
+            return "suspended by Slurm"
+        kept = server.start is not None and server.start.kept_until is not None
+        return "waiting for Slurm" if kept and self.state == "starting" else words.STATES[self.state]
 
     @property
-    def news(self) -> str:
-        """What screen readers announce when the state changes."""
-        return f"{self.title}: {self.word}."
+    def silent(self) -> bool:
+        """Slurm is not responding: the card shows the last known state."""
+        start = self.server.start
+        return start is not None and start.silent and self.state in ("running", "waiting", "starting")
+
+    @property
+    def parts(self) -> tuple[ServerPart, ...]:
+        """What extensions show on it."""
+        return tuple(part for part in self.server.parts if part.template)
 
     @property
     def version(self) -> str:
         """A checksum of everything on the card except the time left."""
-        rows = self.facts.rows if self.facts is not None else ()
+        told = (self.title, self.word, self.headline, self.expected, self.change, self.ended, self.advice, self.silent)
         ends = self.left.ends if self.left is not None else None
-        start = (self.headline, self.expected, self.change)
-        content = (self.state, self.title, start, self.ended, self.at, self.advice, rows, ends, self.silent)
-        problems = self.facts.problems if self.facts is not None else ()
+        problems = (
+            self.server.placement.problems if self.facts is not None and self.server.placement is not None else ()
+        )
         parts = [(part.name, part.version, part.rows, part.problems) for part in self.parts]
-        return f"{zlib.crc32(repr((content, problems, parts)).encode()):08x}"
+        ending = self.server.ending
+        content = (told, ending.at if ending is not None else None, self.facts, problems, ends, parts)
+        return f"{zlib.crc32(repr(content).encode()):08x}"
 
 
 def server_cards(
@@ -212,73 +201,41 @@ def server_cards(
 
 def server_card(server: Server, *, now: float | None = None, contact: str = words.CONTACT) -> ServerCard:
     """The card of a server; ``contact`` is whom its user may ask."""
-    card = _card(server, time.time() if now is None else now, contact)
-    return replace(card, parts=tuple(part for part in server.parts if part.template))
+    now = time.time() if now is None else now
+    if server.state is ServerState.STOPPING:
+        return ServerCard(server, words.STOPPING if server.job_id else words.BEING_STOPPED)
+    if server.state is ServerState.RUNNING:
+        suspended, placement = _is_suspended(server), server.placement
+        left = time_left(placement.ends_at, now) if placement is not None and not suspended else None
+        return ServerCard(server, words.SUSPENDED if suspended else "", facts=server_facts(server), left=left)
+    return _starting(server, now) if server.pending else _over(server, contact)
 
 
-def _card(server: Server, now: float, contact: str) -> ServerCard:
-    title, state = server_title(server), server.state
-    if state is ServerState.STOPPING:
-        return ServerCard(server.name, title, state.value, words.STOPPING if server.job_id else words.BEING_STOPPED)
-    if server.pending:
-        facts = replace(server.start, silent=False) if server.start is not None else None
-        if facts is None:
-            return _dated(ServerCard(server.name, title, state.value), server)
-        progress = event(facts, now=now)
-        values = progress["gpuspawner"]
-        card = ServerCard(
-            server.name,
-            title,
-            state.value,
-            progress["message"] if values["sentence"] else f"{values['place']}.",
-            expected=values["expected"],
-            change=values["change"],
-            kept=facts.kept_until is not None,
-        )
-        return _dated(card, server)
-    if state is ServerState.RUNNING:
-        return _running(server, title, now)
-    return _over(server, title, contact)
+def _is_suspended(server: Server) -> bool:
+    """Slurm has suspended its job: the server does not answer, and its time limit does not run."""
+    return server.state is ServerState.RUNNING and server.job is not None and server.job.state == "SUSPENDED"
 
 
-def _running(server: Server, title: str, now: float) -> ServerCard:
-    suspended = server.job is not None and server.job.state == "SUSPENDED"
-    card = ServerCard(
-        server.name,
-        title,
-        "running",
-        headline=words.SUSPENDED if suspended else "",
-        suspended=suspended,
-        log=server.can_show_log,
-        app=server.app,
-    )
-    card, placement = _dated(card, server), server.placement
-    if placement is None:
-        return card
-    return replace(
-        card,
-        facts=server_facts(placement, server.topology, cluster=server.cluster),
-        left=None if suspended else time_left(placement.ends_at, now),
-    )
+def _starting(server: Server, now: float) -> ServerCard:
+    if server.start is None:
+        return ServerCard(server)
+    progress = event(replace(server.start, silent=False), now=now)  # the card says so itself
+    values = progress["gpuspawner"]
+    headline = progress["message"] if values["sentence"] else f"{values['place']}."
+    return ServerCard(server, headline, expected=values["expected"], change=values["change"])
 
 
-def _dated(card: ServerCard, server: Server) -> ServerCard:
-    """The card with what holds while Slurm is silent."""
-    if server.start is None or not server.start.silent:
-        return card
-    return replace(card, silent=True, as_of=server.start.answered_at)
-
-
-def _over(server: Server, title: str, contact: str) -> ServerCard:
-    ending, failure, card = server.ending, server.failure, ServerCard(server.name, title, server.state.value)
+def _over(server: Server, contact: str) -> ServerCard:
+    ending, failure = server.ending, server.failure
     if ending is None:
-        return card if failure is None else replace(card, headline=first_line(failure) or words.START_FAILED)
+        return ServerCard(server, (first_line(failure) or words.START_FAILED) if failure is not None else "")
     shown = server.end_words(contact)
     if ending.stopped:
-        used = words.ran_for(ending.ran, ending.said) if ending.ran else ""
-        return replace(card, ended=shown.sentence, at=ending.at, advice=used, log=bool(ending.log))
-    card = replace(card, headline=shown.sentence, advice=shown.advice, log=bool(ending.log))
-    return card if ending.failed else replace(card, ended=words.ENDED_AT if ending.at else "", at=ending.at)
+        return ServerCard(
+            server, ended=shown.sentence, advice=words.ran_for(ending.ran, ending.said) if ending.ran else ""
+        )
+    ended = words.ENDED_AT if ending.at and not ending.failed else ""
+    return ServerCard(server, shown.sentence, ended, shown.advice)
 
 
 def time_left(ends_at: str | None, now: float) -> TimeLeft | None:

@@ -19,10 +19,9 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
-from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of, server_title, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import Server, refresh_servers, server_of, server_title, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
 from jupyterhub_gpuspawner.hub.web.links import UNUSED_LINK, as_query, form_url, parse_choice_query
-from jupyterhub_gpuspawner.hub.words_of_another import words_for
 
 # The name of a new server, as its user has typed it on the home page.
 
@@ -99,7 +98,7 @@ class DeletePage(BaseHandler):
         title = words.title(spawner.name, display_name(spawner))
         html = await self.render_template(
             "delete.html",
-            spoken=words_for(own=user is self.current_user),
+            own=user is self.current_user,
             title=title_for(self, user, title),
             active=spawner.active,
         )
@@ -110,19 +109,23 @@ class DeletePage(BaseHandler):
 class UnusedLink:
     """A link that has started nothing, since a server was there."""
 
-    text: str
+    server: Server
+    """The one that is there, or has ended meanwhile."""
     form: str = ""
     """The address of the form with the link's choice: of the server that has ended, or of :attr:`beside`."""
+    fault: str = ""
+    """Why the link does not work for its reader."""
+    wanted: str = ""
+    """What it asks for."""
     query: str = ""
     """The link's choice, as :func:`as_query` writes it."""
-    server: str = ""
-    """The name of the server that is there; empty for the default server."""
-    switch: bool = False
-    """It waits in line, and can be replaced with one click."""
-    stop: bool = False
-    """It runs, and is stopped only after a question."""
     beside: str = ""
     """The name of a further server that could be started; empty where there may be none."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the server's card."""
+        return server_title(self.server)
 
 
 class HomePage(HomeHandler):
@@ -166,7 +169,7 @@ class HomePage(HomeHandler):
             raise web.HTTPError(400, "Named servers are not enabled.")
         name, display_name = new_server_name(self.typed)
         if name in user.orm_spawners:
-            raise RequestError(words.NAME_IN_USE.format(name=display_name), field="name")
+            raise RequestError(f"You already have a server named {display_name}.", field="name")
         limit, number = await self.get_current_user_named_server_limit(), _named(user)
         if 0 < limit <= number:
             raise RequestError(words.NOT_MORE.format(number=number, limit=limit), field="name")
@@ -194,23 +197,13 @@ class HomePage(HomeHandler):
             address = form_url(self.hub.base_url, user, of_server)
             return url_concat(f"{address}?{query}", {"next": there} if there else {})
 
-        if not spawner.active:
-            return UnusedLink(words.LINK_USABLE, form=form(name))
+        if not server.active:
+            return UnusedLink(server, form(name))
         wanted, fault = await self._requested(spawner, choice)
         if fault:
-            return UnusedLink(f"{words.LINK_CANNOT}. {fault}")
+            return UnusedLink(server, fault=fault)
         beside = await self._free_name(user, choice.get("profile", "")) if self.allow_named_servers else ""
-        return UnusedLink(
-            words.LINK_UNUSED.format(
-                wanted=wanted, server=server_title(server), state=words.STATES[server.state.value]
-            ),
-            query=query,
-            server=name,
-            switch=server.waits_in_line,
-            stop=server.ready,
-            beside=beside,
-            form=form(beside) if beside else "",
-        )
+        return UnusedLink(server, form(beside) if beside else "", "", wanted, query, beside)
 
     @staticmethod
     async def _requested(spawner: Any, choice: Mapping[str, str]) -> tuple[str, str]:

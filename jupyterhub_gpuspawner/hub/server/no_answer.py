@@ -48,7 +48,7 @@ class ProxyErrorPage(ProxyErrorHandler):
             await super().get(status_code_s)
             return
         known = url_concat(f"{self.hub.base_url}gpuspawner/no-answer", {ADDRESS: address})
-        html = await self.render_template("no_answer.html", address=address, known=known, title=words.THIS_SERVER)
+        html = await self.render_template("no_answer.html", address=address, known=known, title="This server")
         self.finish(html)
 
 

@@ -7,7 +7,6 @@ JupyterHub stops servers only over REST, with a method that HTML forms do not ha
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -15,7 +14,6 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.job.cause import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
@@ -31,7 +29,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import StartHandler, server_named, title_for
 from jupyterhub_gpuspawner.hub.web.links import as_query, form_url, parse_choice_query, pending_url
-from jupyterhub_gpuspawner.hub.words_of_another import words_for
 from jupyterhub_gpuspawner.words import duration
 
 
@@ -57,7 +54,7 @@ class StopPage(BaseHandler):
         by = self.current_user.name if user is not self.current_user else ""
         if not await stop_as(self, user, server_name, by=by):
             self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
-            await self._show(user, server_of(spawner), fault=words_for(own=not by).NOT_STOPPED)
+            await self._show(user, server_of(spawner), failed=True)
             return
         back, link = self.get_body_argument("back", ""), self.get_body_argument("link", "")
         there = f"{self.hub.base_url}home"
@@ -71,19 +68,18 @@ class StopPage(BaseHandler):
             there = self.request.path
         self.redirect(there, status=HTTPStatus.SEE_OTHER)
 
-    async def _show(self, user: Any, server: Server, *, fault: str = "") -> None:
-        placement, own = server.placement, user is self.current_user
+    async def _show(self, user: Any, server: Server, *, failed: bool = False) -> None:
+        placement = server.placement
         since = parse_time(placement.started_at) if placement is not None and placement.started_at else None
         html = await self.render_template(
             "stop.html",
-            own=own,
-            spoken=words_for(own=own),
-            fault=fault,
+            own=user is self.current_user,
+            failed=failed,
             server=server,
             link=self.get_argument("link", ""),
             title=title_for(self, user, server_title(server)),
             waits=server.waits_in_line,
-            runs_since=_runs_since(since, now=time.time()) if since is not None else "",
+            ran=duration(time.time() - since.timestamp()) if since is not None else "",
             since=since,
         )
         self.finish(html)
@@ -118,10 +114,6 @@ def stopper_of(handler: BaseHandler, owner: Any) -> Kind:
     return Kind.STOPPED_BY_INSTRUCTOR if leads_user(handler, owner) else Kind.STOPPED_BY_OTHER_USER
 
 
-def _runs_since(since: datetime, *, now: float) -> str:
-    return words.RUNS_SINCE.format(duration=duration(now - since.timestamp()), time="{time}")
-
-
 class ServerHandler(StartHandler):
     """JupyterHub's REST of one server; the session's record says who stopped it."""
 
@@ -142,7 +134,7 @@ class ServerHandler(StartHandler):
 
             await stop_server(spawner, None, stop)
             if remove and spawner.pending in ("spawn", "check"):  # it is stopped when that has ended
-                raise web.HTTPError(HTTPStatus.CONFLICT, "%s", words.STILL_STOPPING)
+                raise web.HTTPError(HTTPStatus.CONFLICT, "The server is being stopped. This takes a few seconds.")
             if not remove and spawner.pending != "rename":  # JupyterHub would make another spawner now
                 self.set_header("Content-Type", "text/plain")
                 self.set_status(HTTPStatus.ACCEPTED if spawner.pending else HTTPStatus.NO_CONTENT)

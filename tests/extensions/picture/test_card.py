@@ -9,7 +9,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.extensions.picture.card import picture_of
-from jupyterhub_gpuspawner.hub.server.card import server_facts
+from jupyterhub_gpuspawner.hub.server.card import node_facts
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
@@ -30,7 +30,7 @@ def _mig_too() -> list[tuple[str, tuple[int, ...], str]]:
 
 @pytest.mark.parametrize(("machine", "positions", "cpus"), _mig_too())
 def test_picture_and_rows_say_the_same(machine: str, positions: tuple[int, ...], cpus: str) -> None:
-    """Node, GPUs, CPUs and whether it is simulated: the same in rows, picture and description of the node."""
+    """GPUs, CPUs and whether it is simulated: the same in rows, picture and description of the node."""
     topology = load(str(MACHINES / f"{machine}.json"))
     own = [topology.gpus[position] for position in positions]
     placement = PlacementDocument(
@@ -39,7 +39,7 @@ def test_picture_and_rows_say_the_same(machine: str, positions: tuple[int, ...],
         cpus=cpus,
         simulated=topology.simulated,
     )
-    facts = server_facts(placement, to_document(topology))
+    facts = node_facts(placement, to_document(topology))
     picture = picture_of(placement, to_document(topology))
     assert picture is not None
     rows = dict(facts.rows)
@@ -55,7 +55,7 @@ def test_picture_and_rows_say_the_same(machine: str, positions: tuple[int, ...],
     ticked = [re.findall("CPUs (.*)", text.text) for text in drawn.select("text.mine")]
     cpulist = ",".join(cpus for matches in ticked for cpus in matches)
     assert format_cpulist(_cpus(cpulist)) == ("" if rows["CPUs"] == "not known" else rows["CPUs"])
-    assert ("simulated" in [text.text for text in drawn.select("text")]) is facts.simulated
+    assert ("simulated" in [text.text for text in drawn.select("text")]) is placement.simulated
     in_words = [name.removesuffix(", yours") for name, _ in picture.in_words if name.endswith(", yours")]
     assert drawn.desc is not None
     assert all(name in drawn.desc.text for name in in_words)

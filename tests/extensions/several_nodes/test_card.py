@@ -46,9 +46,10 @@ def test_a_node_that_has_reported_has_facts_of_its_own() -> None:
     part = nodes_part(placement, None, {"g2": topology, "g3": topology})
     others = list(part.shown())
     second, third = (other.facts for other in others)
+    placed = others[0].placement
 
     assert part.rows[0][1].splitlines()[0] == "weakest link of all nodes: SYS"
-    assert (second.name, second.got, second.problems) == (
+    assert (placed.node, second.got, placed.problems) == (
         "g2",
         ("1 \N{MULTIPLICATION SIGN} GPU", "4 CPUs"),
         ("GPU 1 does not respond.",),

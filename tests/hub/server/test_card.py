@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -37,135 +38,125 @@ STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few sec
 STOPPED = Ending(Cause(Kind.STOPPED_BY_USER), at=NOW)
 OF_MEMORY = Job("12", Phase.ENDED, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
 TOOK_TOO_MUCH = Ending(Cause(Kind.MEMORY), at=NOW, job_id="12", job=OF_MEMORY, log="/l")
+LAB = Server(name="lab", display_name="lab")
+WAITING = Server(pending="spawn", job_id="12", job=QUEUED.job, start=QUEUED, profile="k80", profile_name="Two K80s")
 CARDS = {
-    "a running server has its profile, what it got, how much time is left, and a log": (
+    "a running server has its profile, what it got, and how much time is left": (
         replace(RUNNING, name="lab", display_name="My <lab>", profile="k80", profile_name="Two K80s"),
-        ServerCard(
-            "lab",
-            "Two K80s (server My <lab>)",
-            "running",
-            facts=server_facts(PLACEMENT, None),
-            left=TimeLeft(
+        {
+            "facts": server_facts(RUNNING),
+            "left": TimeLeft(
                 datetime(2026, 5, 4, 10, 10, 30, tzinfo=timezone.utc), "10 min", "It ends soon. Save your work."
             ),
-            log=True,
-        ),
+        },
+        ("Two K80s (server My <lab>)", "running"),
     ),
-    "a running application is named, for it is opened beside the page": (
-        replace(RUNNING, placement=None, app="VS Code"),
-        ServerCard("", "My server", "running", log=True, app="VS Code"),
-    ),
-    "before its report": (replace(RUNNING, placement=None), ServerCard("", "My server", "running", log=True)),
+    "before its report": (replace(RUNNING, placement=None), {}, ("My server", "running")),
     "one that Slurm has suspended says why it does not answer, and no end, which moves on": (
         replace(RUNNING, job=Job("12", Phase.RUNNING, state="SUSPENDED", ends_at=NOW - 60)),
-        ServerCard(
-            "", "My server", "running", SUSPENDED, suspended=True, facts=server_facts(PLACEMENT, None), log=True
-        ),
-    ),
-    "while Slurm is silent the card has what was last known": (
-        Server(ready=True, start=StartFacts("12", silent=True, answered_at=NOW)),
-        ServerCard("", "My server", "running", silent=True, as_of=NOW),
+        {"headline": SUSPENDED, "facts": server_facts(RUNNING)},
+        ("My server", "suspended by Slurm"),
     ),
     "one that waits in line says what the waiting page says": (
-        Server(pending="spawn", job_id="12", job=QUEUED.job, start=QUEUED, profile="k80", profile_name="Two K80s"),
-        ServerCard(
-            "",
-            "Two K80s",
-            "waiting",
-            f"Job 12: {job_words(Job('12', Phase.QUEUED, reason='Priority')).sentence}",
-            expected="Slurm has no estimate yet.",
-        ),
+        WAITING,
+        {
+            "headline": f"Job 12: {job_words(Job('12', Phase.QUEUED, reason='Priority')).sentence}",
+            "expected": "Slurm has no estimate yet.",
+        },
+        ("Two K80s", "waiting in line"),
     ),
     "one that waits in line has its place and its time": (
-        Server(pending="spawn", job_id="12", job=QUEUED.job, start=SECOND, profile="k80", profile_name="Two K80s"),
-        ServerCard(
-            "",
-            "Two K80s",
-            "waiting",
-            "1 person ahead of you.",
-            expected="Expected start: within 10 min, if nobody with a higher priority comes.",
-        ),
+        replace(WAITING, start=SECOND),
+        {
+            "headline": "1 person ahead of you.",
+            "expected": "Expected start: within 10 min, if nobody with a higher priority comes.",
+        },
+        ("Two K80s", "waiting in line"),
     ),
     "one for which everything was free starts": (
         Server(pending="spawn", job_id="12", job=QUEUED.job, settling=True, start=replace(SECOND, settling=True)),
-        ServerCard("", "My server", "starting", "Job 12: What you chose is free: it starts in a moment."),
+        {"headline": "Job 12: What you chose is free: it starts in a moment."},
+        ("My server", "starting"),
     ),
     "one that is kept until Slurm answers": (
         Server(pending="spawn", start=StartFacts(kept_until=NOW + 60)),
-        ServerCard("", "My server", "starting", FOR_LATER, kept=True),
+        {"headline": FOR_LATER},
+        ("My server", "waiting for Slurm"),
     ),
-    "another package's server that runs": (Server(ready=True), ServerCard("", "My server", "running")),
-    "another package's server that starts": (Server(pending="spawn"), ServerCard("", "My server", "starting")),
-    "one that stops": (replace(RUNNING, pending="stop"), ServerCard("", "My server", "stopping", STOPPING)),
+    "another package's server that runs": (Server(ready=True), {}, ("My server", "running")),
+    "another package's server that starts": (Server(pending="spawn"), {}, ("My server", "starting")),
+    "one that stops": (replace(RUNNING, pending="stop"), {"headline": STOPPING}, ("My server", "stopping")),
     "one that has ended": (
         Server(ending=TOOK_TOO_MUCH),
-        ServerCard(
-            "",
-            "My server",
-            "ended",
-            "The job exceeded its memory limit.",
-            "It ended at {time}.",
-            NOW,
-            advice="Start again with more memory if you can choose it, or work on less data at a time.",
-            log=True,
-        ),
+        {
+            "headline": "The job exceeded its memory limit.",
+            "ended": "It ended at {time}.",
+            "advice": "Start again with more memory if you can choose it, or work on less data at a time.",
+        },
+        ("My server", "ended"),
     ),
     "one that has ended, nobody knows when": (
         Server(ending=Ending(UNKNOWN)),
-        ServerCard("", "My server", "ended", "The job has ended."),
+        {"headline": "The job has ended."},
+        ("My server", "ended"),
     ),
-    "one that had run says what it used, and has a log": (
-        Server(
-            name="lab",
-            display_name="lab",
-            ending=replace(STOPPED, ran=1500, said="its GPU was busy", log="/home/ada/7.log"),
-        ),
-        ServerCard(
-            "lab",
-            "Server lab",
-            "stopped",
-            ended="Server lab was stopped at {time}.",
-            at=NOW,
-            advice="It ran for 25 min; its GPU was busy.",
-            log=True,
-        ),
+    "one that had run says what it used": (
+        replace(LAB, ending=replace(STOPPED, ran=1500, said="its GPU was busy", log="/home/ada/7.log")),
+        {"ended": "Server lab was stopped at {time}.", "advice": "It ran for 25 min; its GPU was busy."},
+        ("Server lab", "not running"),
     ),
     "one that was stopped says so": (
-        Server(name="lab", display_name="lab", ending=STOPPED),
-        ServerCard("lab", "Server lab", "stopped", ended="Server lab was stopped at {time}.", at=NOW),
+        replace(LAB, ending=STOPPED),
+        {"ended": "Server lab was stopped at {time}."},
+        ("Server lab", "not running"),
     ),
     "a start of ours that failed says why": (
         Server(ending=Ending(start_failed("unreachable")), failure=RuntimeError("secret")),
-        ServerCard(
-            "",
-            "My server",
-            "failed",
-            "Your server was started, but the hub cannot reach it.",
-            advice="Please contact the help desk.",
-        ),
+        {
+            "headline": "Your server was started, but the hub cannot reach it.",
+            "advice": "Please contact the help desk.",
+        },
+        ("My server", "did not start"),
     ),
     "any other start that failed": (
         Server(failure=RuntimeError("secret")),
-        ServerCard("", "My server", "failed", "The server failed to start."),
+        {"headline": "The server failed to start."},
+        ("My server", "did not start"),
     ),
     "any other start whose exception has words for the user": (
         Server(failure=spawn_exception("No seat left.", reason="full", status_code=503, html="", detail="line")),
-        ServerCard("", "My server", "failed", "No seat left."),
+        {"headline": "No seat left."},
+        ("My server", "did not start"),
     ),
-    "one that is not running": (
-        Server(name="lab", display_name="lab"),
-        ServerCard("lab", "Server lab", "stopped"),
-    ),
+    "one that is not running": (LAB, {}, ("Server lab", "not running")),
 }
 
 
-@pytest.mark.parametrize(("server", "card"), CARDS.values(), ids=CARDS.keys())
-def test_cards(server: Server, card: ServerCard) -> None:
+@pytest.mark.parametrize(("server", "said", "heading"), CARDS.values(), ids=CARDS.keys())
+def test_cards(server: Server, said: dict[str, Any], heading: tuple[str, str]) -> None:
     """Every server has a card, whatever its state and its spawner."""
-    assert server_card(server, now=NOW, contact="the help desk") == card
+    card = server_card(server, now=NOW, contact="the help desk")
+
+    assert card == ServerCard(server, **said)
+    assert (card.title, card.word) == heading
 
 
-DEFAULT, LAB = Server(), Server(name="lab", display_name="lab")
+SILENT = StartFacts("12", silent=True, answered_at=NOW)
+LAST_KNOWN = {
+    "that runs": (Server(ready=True, start=SILENT), True),
+    "that waits": (replace(WAITING, start=replace(QUEUED, silent=True)), True),
+    "that stops": (Server(ready=True, pending="stop", start=SILENT), False),
+    "that has ended": (Server(ending=TOOK_TOO_MUCH, start=SILENT), False),
+}
+
+
+@pytest.mark.parametrize(("server", "silent"), LAST_KNOWN.values(), ids=LAST_KNOWN.keys())
+def test_while_slurm_is_silent_the_card_of_a_server_says_so(server: Server, silent: bool) -> None:
+    """It shows what was last known."""
+    assert server_card(server, now=NOW).silent == silent
+
+
+DEFAULT = Server()
 LISTS = {
     "nothing runs: the page says so in a sentence": ([DEFAULT], []),
     "a named server that does not run can be started": ([DEFAULT, LAB], ["lab"]),
@@ -195,14 +186,7 @@ def test_a_card_has_the_parts_of_extensions_that_are_shown_on_it() -> None:
     changed = server_card(replace(RUNNING, parts=(replace(PART, version=2),)), now=NOW)
 
     assert [card.parts for card in cards] == [(PART,)] * 4
-    assert (cards[0].parts_in("beside"), cards[0].parts_in("notice")) == ([PART], [])
     assert len({cards[0].version, changed.version, server_card(RUNNING, now=NOW).version}) == 3
-
-
-def test_what_is_spoken_when_a_card_changes() -> None:
-    """The server's name and its state."""
-    card = server_card(replace(RUNNING, name="lab", display_name="My <lab>"), now=NOW)
-    assert card.news == "Server My <lab>: running."
 
 
 TIMES = {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.server.card import ServerFacts, got, server_facts
+from jupyterhub_gpuspawner.hub.server.card import ServerFacts, got, node_facts, server_facts
+from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
@@ -28,8 +29,7 @@ K80 = PlacementDocument(
 
 def test_a_gpu_server_in_words() -> None:
     """What it got, as the form says it, then node, job, GPUs, CPUs, NUMA nodes, memory policy and alignment."""
-    assert server_facts(K80, None) == ServerFacts(
-        name="g1",
+    assert server_facts(Server(placement=K80)) == ServerFacts(
         got=("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 CPUs", "8 GiB memory"),
         rows=(
             ("Node", "g1"),
@@ -45,7 +45,10 @@ def test_a_gpu_server_in_words() -> None:
 
 def test_in_a_hub_of_several_clusters_the_job_has_its_cluster() -> None:
     """The same number exists on each."""
-    assert dict(server_facts(K80, None, cluster="cedar").rows)["Job"] == "12, partition gpu, cluster cedar"
+    facts = server_facts(Server(placement=K80, cluster="cedar"))
+
+    assert facts is not None
+    assert dict(facts.rows)["Job"] == "12, partition gpu, cluster cedar"
 
 
 def test_the_other_nodes_of_a_job_are_counted() -> None:
@@ -57,10 +60,9 @@ def test_the_other_nodes_of_a_job_are_counted() -> None:
 
 def test_what_is_not_known_is_said_to_be_not_known() -> None:
     """An empty report gives no empty rows and no guesses."""
-    facts = server_facts(PlacementDocument(node="c1", problems=("NVML did not answer.",)), None)
+    facts = server_facts(Server(placement=PlacementDocument(node="c1")))
 
     assert facts == ServerFacts(
-        name="c1",
         rows=(
             ("Node", "c1"),
             ("GPUs", "none"),
@@ -69,7 +71,6 @@ def test_what_is_not_known_is_said_to_be_not_known() -> None:
             ("Memory policy", "none"),
             ("Aligned", "not known"),
         ),
-        problems=("NVML did not answer.",),
     )
 
 
@@ -80,7 +81,7 @@ def test_slices_of_one_gpu_are_told_apart() -> None:
         PlacedGpu(gpu.index, gpu.uuid, name=name, memory_mib=gpu.memory_mib, mig=gpu.mig, mig_device=number)
         for number, (gpu, name) in enumerate(zip(machine.gpus[2:5], ("A100", "A100 MIG 1g.10gb", ""), strict=True))
     )
-    facts = server_facts(PlacementDocument(node="a1", gpus=gpus), to_document(machine))
+    facts = node_facts(PlacementDocument(node="a1", gpus=gpus), to_document(machine))
 
     assert dict(facts.rows)["GPUs"].splitlines() == [
         "slice 0 of GPU 2: MIG 1g.10gb of A100, 9,728 MiB",

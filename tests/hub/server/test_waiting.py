@@ -9,7 +9,6 @@ import pytest
 from bs4 import BeautifulSoup
 from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus
 from jupyterhub_gpuspawner.hub.server.waiting import closest, same_choice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
@@ -130,8 +129,9 @@ def test_the_page_says_what_is_lost(server: Server, waits: bool, sentence: str) 
     """Kernels are Jupyter's."""
     loader = ChoiceLoader([DictLoader(BASE), FileSystemLoader(str(TEMPLATES))])
     page = Environment(autoescape=True, loader=loader).get_template("stop.html")
-    context = SimpleNamespace(words=words)
 
-    html = page.render(gpuspawner=context, server=server, title="Code", waits=waits, base_url="/hub/")
+    html = page.render(
+        gpuspawner=SimpleNamespace(), server=server, own=True, title="Code", waits=waits, base_url="/hub/"
+    )
 
     assert [paragraph.get_text() for paragraph in BeautifulSoup(html, "html.parser").select("p.fs-5")] == [sentence]
