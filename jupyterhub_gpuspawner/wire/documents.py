@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.placement.topology import TEXT_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from jupyterhub_gpuspawner.wire import bounds
@@ -30,10 +28,6 @@ REPORT_LIMIT = 65536
 """Largest report, in bytes."""
 STRICT = {"extra": "forbid", "strict": True}
 """How the hub's pydantic reads a document: no field but its own, and no conversion of values."""
-COUNT_LIMIT = 65536
-"""Most GPUs, or CPUs, that a plan may promise."""
-DEADLINE_LIMIT = 600.0
-"""Longest time limit for reading the hardware, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -85,112 +79,32 @@ class LaunchPlan:
     """Makes the command to be run in the place of the server's."""
 
     def dumps(self) -> str:
-        """One line of JSON for :func:`recover_plan`; raises ValueError for values that a node would reject."""
+        """One line of JSON for :func:`recover_plan`."""
         document = asdict(self)
-        _values(document)
         choose = document.pop("choose")
         return json.dumps({"choose": choose, **dict(sorted(document.items())), "version": PLAN_VERSION})
 
 
 def recover_plan(text: str) -> tuple[LaunchPlan, str]:
-    """Read as much of a plan as possible; returns it with a text on its faults (empty: none).
+    """Read a plan; returns it with what keeps it from being read (empty: nothing).
 
-    The server starts whatever the plan contains. Fields that a newer hub added are ignored, and an invalid value counts
-    as missing. The exception is ``choose``: GPUs that Slurm does not manage may be another server's. So if that cannot
-    be read, it is :data:`UNKNOWN_STEP`. :meth:`LaunchPlan.dumps` writes it first, so that it is known even from a
-    truncated plan that there is nothing to be chosen.
+    The server starts whatever the plan contains: one that cannot be read, as on a full disk, promises nothing. Fields
+    that a newer hub added are ignored. GPUs that Slurm does not manage may be another server's, so then ``choose`` is
+    :data:`UNKNOWN_STEP`. :meth:`LaunchPlan.dumps` writes it first, so that it is known even from a truncated plan that
+    there is nothing to be chosen.
     """
     try:
-        document = _document(text)
-    except (ValueError, RecursionError) as error:
+        known = LaunchPlan.__dataclass_fields__
+        values = {name: value for name, value in json.loads(text).items() if name in known}
+        for name in {"choose", "instead"} & values.keys():
+            values[name] = None if values[name] is None else Step(**values[name])
+        for name in {"before", "beside"} & values.keys():
+            values[name] = tuple([Step(**step) for step in values[name]])
+        if values.get("port_range"):
+            values["port_range"] = tuple(values["port_range"])
+        return LaunchPlan(**values), ""
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return LaunchPlan(choose=None if text.lstrip().startswith('{"choose": null,') else UNKNOWN_STEP), str(error)
-    faults = []
-    for name in list(document):
-        try:
-            _values({name: document[name]})
-        except ValueError as error:
-            faults.append(str(error))
-            del document[name]
-            if name == "choose":
-                document[name] = asdict(UNKNOWN_STEP)
-    return LaunchPlan(**_values(document, checked=True)), "; ".join(faults)
-
-
-def _document(text: str) -> dict[str, Any]:
-    document = json.loads(text)
-    if not isinstance(document, dict):
-        raise ValueError("a launch plan is a JSON object")
-    return document
-
-
-def _values(document: Mapping[str, Any], *, checked: bool = False) -> dict[str, Any]:
-    """The fields of a plan that this version knows; raises ValueError for an invalid value."""
-    values = {key: value for key, value in document.items() if key in LaunchPlan.__dataclass_fields__}
-    for key, value in values.items():
-        if not (checked or _FITS[key](value)):
-            raise ValueError(f"{key}: {value!r:.40} is not valid in a launch plan")
-    if values.get("port_range") is not None:
-        first, last = values["port_range"]
-        values["port_range"] = (first, last)
-    for key in ("choose", "instead"):
-        if values.get(key) is not None:
-            values[key] = _step(values[key])
-    for key in ("before", "beside"):
-        if key in values:
-            values[key] = tuple(map(_step, values[key]))
-    return values
-
-
-def _step(document: Mapping[str, Any]) -> Step:
-    return Step(**document)
-
-
-def _is_step(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and {*value} <= {*Step.__dataclass_fields__}
-        and isinstance(value.get("entry"), str)
-        and ":" in value["entry"]
-        and isinstance(value.get("settings", {}), dict)
-        and isinstance(value.get("doing", ""), str)
-    )
-
-
-def _are_steps(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(map(_is_step, value))
-
-
-def _is_count(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_LIMIT)
-
-
-def _is_range(value: object) -> bool:
-    if value is None:
-        return True
-    if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(type(port) is int for port in value):
-        return False
-    return bool(1024 <= value[0] <= value[1] <= 65535)
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= DEADLINE_LIMIT
-
-
-_FITS: Mapping[str, Callable[[object], bool]] = {
-    "gpus": _is_count,
-    "cpus": _is_count,
-    "policy": POLICIES.__contains__,
-    "memory_policy": MEMORY_POLICIES.__contains__,
-    "port_range": _is_range,
-    "topology_file": lambda value: value is None or isinstance(value, str),
-    "deadline": _is_seconds,
-    "set_threads": lambda value: isinstance(value, bool),
-    "report": lambda value: isinstance(value, bool),
-    "choose": lambda value: value is None or _is_step(value),
-    "before": _are_steps,
-    "beside": _are_steps,
-    "instead": lambda value: value is None or _is_step(value),
-}
 
 
 @dataclass(frozen=True)

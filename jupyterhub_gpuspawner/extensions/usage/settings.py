@@ -5,7 +5,6 @@ from __future__ import annotations
 from traitlets import HasTraits
 
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Seconds
-from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 
 
 class UsageSettings(HasTraits):
@@ -14,7 +13,7 @@ class UsageSettings(HasTraits):
     usage_interval = Seconds(
         30.0,
         low=1,
-        high=DEADLINE_LIMIT,
+        high=600,
         or_zero=True,
         config=True,
         help="""Seconds between two samples of what a server uses of its GPUs, cores and memory; 0: none are taken.
