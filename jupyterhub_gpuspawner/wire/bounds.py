@@ -1,22 +1,20 @@
-"""Bounds of the documents' fields, as metadata of their types. Pure, standard library only.
+"""Bounds of the documents' fields, as pydantic reads them at the hub.
 
-The hub reads the documents with pydantic, which asks the metadata of a type for its schema. A node does not import
-this module: ``typing`` alone would take milliseconds of every start.
+A node does not import this module: pydantic need not be there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field
 
 from jupyterhub_gpuspawner.placement.choice import POLICIES
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, TEXT_LIMIT, from_document, is_link
 from jupyterhub_gpuspawner.units import parse_cpulist
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 CPU_LIST_LIMIT = 8192
 """Longest list of CPUs, in characters: firmware may give the CPUs of two sockets numbers by turns."""
@@ -41,22 +39,14 @@ The steps are those of the batch script, in its order. They are the fault of a :
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
-class Bounds:
-    """Limits in pydantic's words (``ge``, ``le``, ``max_length``), and a check that raises ValueError."""
+def _checked(check: Callable[[Any], object]) -> AfterValidator:
+    """A value that ``check`` does not refuse, as it is."""
 
-    def __init__(self, check: Callable[[Any], object] | None = None, **limits: float) -> None:
-        self._check, self._limits = check, limits
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        schema = {**handler(source), **self._limits}
-        if self._check is None:
-            return schema
-        return {"type": "function-after", "function": {"type": "no-info", "function": self._passed}, "schema": schema}
-
-    def _passed(self, value: Any) -> Any:
-        if self._check is not None:
-            self._check(value)
+    def passed(value: Any) -> Any:
+        check(value)
         return value
+
+    return AfterValidator(passed)
 
 
 def _printable(text: str) -> None:
@@ -64,12 +54,12 @@ def _printable(text: str) -> None:
         raise ValueError("must be printable text")
 
 
-def _one_of(words: Sequence[str]) -> Bounds:
+def _one_of(words: Sequence[str]) -> AfterValidator:
     def check(word: str) -> None:
         if word not in words:
             raise ValueError(f"must be one of {', '.join(words)}")
 
-    return Bounds(check)
+    return _checked(check)
 
 
 def _time(text: str) -> None:
@@ -94,27 +84,27 @@ def _port(number: int) -> None:
         raise ValueError("must be a whole number from 1024 to 65535")
 
 
-Text = Annotated[str, Bounds(_printable, max_length=TEXT_LIMIT)]
-Time = Annotated[Text, Bounds(_time)]
+Text = Annotated[str, Field(max_length=TEXT_LIMIT), _checked(_printable)]
+Time = Annotated[Text, _checked(_time)]
 Policy = Annotated[Text, _one_of(POLICIES)]
-LinkWord = Annotated[Text, Bounds(_link)]
-CpuList = Annotated[str, Bounds(parse_cpulist, max_length=CPU_LIST_LIMIT)]
-IPAddress = Annotated[Text, Bounds(_address)]
+LinkWord = Annotated[Text, _checked(_link)]
+CpuList = Annotated[str, Field(max_length=CPU_LIST_LIMIT), _checked(parse_cpulist)]
+IPAddress = Annotated[Text, _checked(_address)]
 Seen = Annotated[Text, _one_of(SEEN)]
 Fault = Annotated[Text, _one_of(FAULTS)]
-Topology = Annotated[Mapping[str, object], Bounds(from_document)]
-Port = Annotated[int, Bounds(_port)]
+Topology = Annotated[Mapping[str, object], _checked(from_document)]
+Port = Annotated[int, _checked(_port)]
 """0 while the server does not listen."""
-GpuIndex = Annotated[int, Bounds(ge=0, le=1023)]
-NumaNumber = Annotated[int, Bounds(ge=0, le=4095)]
-CpuCount = Annotated[int, Bounds(ge=0, le=65536)]
-MiB = Annotated[int, Bounds(ge=0, le=2**31)]
-Count = Annotated[int, Bounds(ge=0, le=1_000_000)]
-Percent = Annotated[float, Bounds(ge=0, le=100)]
-Seconds = Annotated[float, Bounds(ge=0, le=86400)]
-Watts = Annotated[float, Bounds(ge=0, le=1e5)]
-Joules = Annotated[float, Bounds(ge=0, le=1e10)]
-Cores = Annotated[float, Bounds(ge=0, le=65536)]
+GpuIndex = Annotated[int, Field(ge=0, le=1023)]
+NumaNumber = Annotated[int, Field(ge=0, le=4095)]
+CpuCount = Annotated[int, Field(ge=0, le=65536)]
+MiB = Annotated[int, Field(ge=0, le=2**31)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Percent = Annotated[float, Field(ge=0, le=100)]
+Seconds = Annotated[float, Field(ge=0, le=86400)]
+Watts = Annotated[float, Field(ge=0, le=1e5)]
+Joules = Annotated[float, Field(ge=0, le=1e10)]
+Cores = Annotated[float, Field(ge=0, le=65536)]
 
 Item = TypeVar("Item")
-Items = Annotated[tuple[Item, ...], Bounds(max_length=LIST_LIMIT)]
+Items = Annotated[tuple[Item, ...], Field(max_length=LIST_LIMIT)]
