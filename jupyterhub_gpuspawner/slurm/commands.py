@@ -65,10 +65,6 @@ _UMASK = 0o022
 """Of all commands: sbatch passes its own on to the job, where a hub's (UMask=0077) would make all files private."""
 DEFAULT_TIMEOUT = 12.0
 """Seconds: a command tries for up to 10 to reach a slurmctld that is down, and then says so (Slurm 26.05; others 9)."""
-_VERBOSE_SECONDS = 4.0
-"""Seconds in which a command with ``-vv`` says why others time out: munge's library takes 2.4 to fail once."""
-_USING_MUNGE = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue", "sacctmgr"})
-"""Commands that ask slurmctld or slurmdbd, so that their time-out may be munge's; getent and id are run here, too."""
 _OF_A_CLUSTER = frozenset({"sbatch", "scancel", "scontrol", "sinfo", "squeue"})
 """Commands with ``--clusters``; sacctmgr asks slurmdbd, and names the cluster in its conditions."""
 _DESCENDANTS = 1000
@@ -451,7 +447,6 @@ class Installation:
         # kept for good, one for each user: a process may be found stuck when its caller is long gone
         self._shares: dict[tuple[str, ...], _Share] = {}
         self._environment = {**_base_environment(bin_dir, slurm_conf), **(environment or {})}
-        self._verbose: asyncio.Future[str] | None = None
 
     def wraps(self, prefix: Sequence[str]) -> bool:
         """Whether wrapper scripts replace the commands that run with this prefix."""
@@ -509,10 +504,6 @@ class Installation:
                     )
         except OSError as error:
             raise _missing(before, path, where) from error
-        except TimedOut as error:
-            if error.stderr.strip() or self.query_prefix or is_remote(before) or command not in _USING_MUNGE:
-                raise
-            raise TimedOut(command, self.timeout, "", verbose=await self._verbose_messages()) from None
         if answer.code == FAILED and is_remote(before):
             raise LoginNodeUnreachable(command, answer.stderr)
         if answer.code in _SHELLS_REFUSAL and is_remote(before):
@@ -537,32 +528,6 @@ class Installation:
         # a script takes no argument: those of another cluster have SLURM_CLUSTERS in their environment
         has_option = bool(self.cluster) and not wrapper and command in _OF_A_CLUSTER
         return (f"--clusters={self.cluster}",) if has_option else ()
-
-    async def _verbose_messages(self) -> str:
-        """What Slurm's commands say of a connection that they try to make, which they print with ``-vv`` alone.
-
-        munge's library tries for most of a minute to reach a munged that was killed, and no command says so meanwhile.
-        Commands that time out together share one question.
-        """
-        if self._verbose is None or self._verbose.done():
-            self._verbose = asyncio.ensure_future(self._ask_verbosely())
-        return await asyncio.shield(self._verbose)
-
-    async def _ask_verbosely(self) -> str:
-        path = str(Path(self.bin_dir, "scontrol")) if self.bin_dir else "scontrol"
-        try:
-            answer = await run(
-                (shutil.which(path, path=self._environment["PATH"]) or path, "-vv", "ping"),
-                name="scontrol",
-                environment=self._environment,
-                timeout=min(self.timeout, _VERBOSE_SECONDS),
-                leftovers=self._share_of(()).leftovers,
-            )
-        except TimedOut as error:
-            return error.stderr
-        except (OSError, GPUSpawnerError):
-            return ""
-        return answer.stderr
 
     def _share_of(self, prefix: tuple[str, ...]) -> _Share:
         """Commands of the hub's own account, without a prefix, have no separate limit."""

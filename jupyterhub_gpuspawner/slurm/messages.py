@@ -167,9 +167,8 @@ _CHECK_SLURM = "Check `scontrol ping`, that slurm.conf can be found, and munge (
 class TimedOut(SlurmUnavailable):
     """A command was ended since it did not respond in time; ``stderr`` is what it had printed until then."""
 
-    def __init__(self, command: str, seconds: float, stderr: str, *, verbose: str = "") -> None:
-        """``verbose``: messages of another command of Slurm's, which was asked why, with option ``-vv``."""
-        silence = _why_silent(command, stderr) or _silence(verbose)
+    def __init__(self, command: str, seconds: float, stderr: str) -> None:
+        silence = _why_silent(command, stderr)
         why = f": {silence.message}." if silence else f" and printed: {last_line(stderr)}" if stderr.strip() else "."
         text = f"{command} did not respond within {seconds:g} s{why}"
         super().__init__(text, hint=silence.hint if silence else _CHECK_SLURM)

@@ -108,7 +108,6 @@ def assert_asked_once(tmp_path: Path, more: str = "") -> None:
         "scontrol --local show node",
         "scontrol --local show partition",
         "scontrol --local show reservation",
-        "scontrol -vv ping",
         "scontrol show config",
         "sinfo --version",
         "squeue --local -h -a",
