@@ -11,7 +11,7 @@ from typing import Any, Literal
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.snapshot import Hardware, NodeState, Partition, Reservation, SlurmConfig, Table, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig, Table, Unread
 from jupyterhub_gpuspawner.slurm.text import (
     Notice,
     default_per_gpu,
@@ -110,15 +110,15 @@ def _node(record: Mapping[str, str]) -> NodeState:
         raise SlurmOutputError(
             f"scontrol did not report State and CPUTot of node {name}.", raw=repr(record), field="State"
         )
-    hardware = _hardware(*map(record.get, _HARDWARE))
+    cpus, sockets, cores = (_number(record, key) for key in ("CPUTot", "Sockets", "CoresPerSocket"))
     features, possible = words(record.get("ActiveFeatures")), words(record.get("AvailableFeatures"))
     return NodeState(
         name=record["NodeName"],
         address=present(record.get("NodeAddr")),
         states=_states(record["State"]),
-        cpus=_number(record, "CPUEfctv") or hardware.cpus,
+        cpus=_number(record, "CPUEfctv") or cpus,
         cpus_allocated=_number(record, "CPUAlloc"),
-        memory_mib=max(0, hardware.memory_mib - hardware.memory_spec_mib),
+        memory_mib=max(0, _number(record, "RealMemory") - _number(record, "MemSpecLimit")),
         memory_allocated_mib=_number(record, "AllocMem"),
         gres=gres("Gres", record.get("Gres", "")),
         gres_used=gres("GresUsed", record.get("GresUsed", "")),
@@ -126,36 +126,23 @@ def _node(record: Mapping[str, str]) -> NodeState:
         other_features=() if possible == features else tuple(name for name in possible if name not in features),
         partitions=words(record.get("Partitions")),
         reason=present(record.get("Reason")),
-        cpus_per_core=max(1, hardware.cpus // (hardware.sockets * hardware.cores)) if hardware.cores else 1,
-        socket_cores=hardware.cores,
-        hardware=hardware,
+        cpus_per_core=max(1, cpus // ((sockets or 1) * cores)) if cores else 1,
+        socket_cores=cores,
+        hardware=_hardware(*map(record.get, _HARDWARE)),
     )
 
 
-_HARDWARE = {
-    "CPUTot": "cpus",
-    "Sockets": "sockets",
-    "CoresPerSocket": "cores",
-    "Boards": "boards",
-    "ThreadsPerCore": "threads_per_core",
-    "RealMemory": "memory_mib",
-    "MemSpecLimit": "memory_spec_mib",
-    "CoreSpecCount": "core_spec_count",
-    "TmpDisk": "tmp_disk_mib",
-    "Weight": "weight",
-    "CPUSpecList": "cpu_spec_list",
-}
-"""For each parameter of a node the field of :class:`Hardware`."""
+_HARDWARE = (
+    *("CPUTot", "Boards", "Sockets", "CoresPerSocket", "ThreadsPerCore"),
+    *("RealMemory", "MemSpecLimit", "CoreSpecCount", "CPUSpecList", "TmpDisk", "Weight"),
+)
+"""Parameters of a node that slurm.conf gives it."""
 
 
 @lru_cache(maxsize=1024)
-def _hardware(*texts: str | None) -> Hardware:
-    """Of the values of these parameters, which thousands of nodes share; 0 of sockets, boards or threads is 1."""
-    values: dict[str, Any] = {}
-    for (key, field), text in zip(_HARDWARE.items(), map(present, texts), strict=True):
-        if text and (field == "cpu_spec_list" or text != "0"):
-            values[field] = text if field == "cpu_spec_list" else read(int, key, text)
-    return Hardware(**values)
+def _hardware(*texts: str | None) -> tuple[tuple[str, str], ...]:
+    """The values of these parameters, which thousands of nodes share; without those that are absent."""
+    return tuple((key, text) for key, text in zip(_HARDWARE, map(present, texts), strict=True) if text)
 
 
 _SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN"}

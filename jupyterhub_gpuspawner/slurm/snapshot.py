@@ -5,10 +5,9 @@ Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
 from operator import eq
@@ -130,30 +129,6 @@ _OUT = frozenset(
 )
 
 
-class Hardware(NamedTuple):
-    """What slurm.conf says of a node; nodes that are alike have the same object."""
-
-    cpus: int = 0
-    """CPUTot: those for jobs, and those that are kept from them."""
-    sockets: int = 1
-    cores: int = 0
-    """Of a socket; 0 where it is not reported."""
-    boards: int = 1
-    threads_per_core: int = 1
-    """Hardware threads, also where Slurm counts cores as CPUs."""
-    memory_mib: int = 0
-    """RealMemory."""
-    memory_spec_mib: int = 0
-    """MemSpecLimit: MiB of it that are kept from jobs."""
-    core_spec_count: int = 0
-    """Cores that are kept from jobs."""
-    cpu_spec_list: str = ""
-    """The same as a list of CPUs, where Slurm reports it."""
-    tmp_disk_mib: int = 0
-    weight: int = 1
-    """Nodes of the smallest weight are used first."""
-
-
 class NodeState(NamedTuple):
     """One node as slurmctld reports it."""
 
@@ -185,7 +160,8 @@ class NodeState(NamedTuple):
     ``CPUs``)."""
     socket_cores: int = 0
     """CoresPerSocket; 0 where it is not reported."""
-    hardware: Hardware = Hardware()
+    hardware: tuple[tuple[str, str], ...] = ()
+    """What slurm.conf says of it, by Slurm's names; nodes that are alike have the same object."""
 
     @property
     def usable(self) -> bool:
@@ -289,28 +265,6 @@ PERIODS = {"HOURLY": 3600, "DAILY": 86400, "WEEKLY": 7 * 86400, "WEEKDAY": 86400
 """Flags of reservations that are repeated, with the seconds after which they are (scontrol(1))."""
 
 
-def occurrence(start: float, end: float, flags: Collection[str], at: float) -> tuple[float, float]:
-    """The beginning and the end of a reservation at a moment: of one that is repeated, its current or next occurrence.
-
-    All in seconds since the epoch.
-    """
-    period = next((seconds for flag, seconds in PERIODS.items() if flag in flags), 0)
-    if not period or at < end:
-        return start, end
-    times = int((at - end) // period)
-    while _later(end, times * period) <= at:
-        times += 1
-    return _later(start, times * period), _later(end, times * period)
-
-
-def _later(moment: float, seconds: int) -> float:
-    """A moment moved as Slurm moves reservations: by the clock for whole days, so that they begin at the same hour."""
-    days, rest = divmod(seconds, 86400)
-    local = time.localtime(moment)
-    clock = local.tm_hour, local.tm_min, local.tm_sec
-    return time.mktime((local.tm_year, local.tm_mon, local.tm_mday + days, *clock, 0, 0, -1)) + rest
-
-
 @dataclass(frozen=True)
 class Reservation:
     """One reservation; times are seconds since the epoch."""
@@ -337,13 +291,6 @@ class Reservation:
     def is_repeated(self) -> bool:
         """Whether it begins again after its end."""
         return not self.flags.isdisjoint(PERIODS)
-
-    def current(self, at: float) -> Reservation:
-        """The reservation as of its occurrence that is current at a moment (seconds since the epoch), or else next."""
-        if self.start is None or self.end is None:
-            return self
-        start, end = occurrence(self.start, self.end, self.flags, at)
-        return replace(self, start=start, end=end)
 
     def active(self, now: float) -> bool:
         """Whether it has begun and not ended."""

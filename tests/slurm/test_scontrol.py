@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
     parse_partitions,
     parse_reservations,
 )
-from jupyterhub_gpuspawner.slurm.snapshot import Hardware, NodeState, Partition, Reservation, SlurmConfig, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig, Unread
 from jupyterhub_gpuspawner.slurm.squeue import parse_squeue
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
@@ -49,7 +49,10 @@ def test_k80_node_with_three_of_four_gpus_in_use() -> None:
         features=("k80", "ib"),
         partitions=("gpu", "debug"),
         socket_cores=12,
-        hardware=Hardware(cpus=24, sockets=2, cores=12, memory_mib=64000),
+        hardware=(
+            *(("CPUTot", "24"), ("Boards", "1"), ("Sockets", "2"), ("CoresPerSocket", "12"), ("ThreadsPerCore", "1")),
+            *(("RealMemory", "64000"), ("TmpDisk", "0"), ("Weight", "1")),
+        ),
     )
 
 

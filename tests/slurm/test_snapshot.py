@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 
 import pytest
 
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Reservation, Table, gpus_of
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Table, gpus_of
 from tests.slurm.recorded import VERSIONS, recorded
 
 
@@ -114,28 +112,3 @@ def test_places_in_the_queues() -> None:
         "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 1)},
         "cpu": {"2": (1, 0)},
     }
-
-
-@pytest.fixture
-def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The hub's clock is that of Berlin, where it is put back on 25 October 2026."""
-    with monkeypatch.context() as patched:
-        patched.setenv("TZ", "Europe/Berlin")
-        time.tzset()
-        yield
-    time.tzset()
-
-
-@pytest.mark.usefixtures("in_berlin")
-@pytest.mark.parametrize("flag", ["HOURLY", "DAILY", "WEEKLY"])
-def test_a_repeated_reservation_begins_at_the_same_hour_after_the_clocks_have_changed(flag: str) -> None:
-    """As Slurm moves it: by the clock, from day to day."""
-
-    def at(day: int, hour: int) -> float:
-        return datetime(2026, 10, day, hour).astimezone().timestamp()
-
-    lesson = Reservation("lesson", at(23, 10), at(23, 11), flags=frozenset({flag}))
-
-    now = lesson.current(at(30, 10))
-
-    assert (now.start, now.end) == (at(30, 10), at(30, 11))

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.extensions.courses.course_profile import MARGIN, cour
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.report import Problem, SessionReport
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, estimate, in_words, seats_left, tries
+from jupyterhub_gpuspawner.extensions.seats.site import reservation_at
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -350,7 +351,7 @@ def plan_of(
     resources, plan = request.resources, SessionPlan(session, tuple(names))
     start, end, name = session.start.timestamp(), session.end.timestamp(), request.resources.reservation_name
     own = snapshot.reservation_by_name.get(name)
-    own = own.current(start) if own is not None else None
+    own = reservation_at(own, start) if own is not None else None
     if own is not None and _outside(own, start=start, end=end):
         return _with(plan, [_reported_outside(own, session, on)])
     problems = list(_of_reservation(name, own, resources.account, names, start=start, end=end, on=on))

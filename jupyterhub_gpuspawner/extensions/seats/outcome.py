@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyterhub_gpuspawner.extensions.seats.ask import Answer, Answers
-from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus
+from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus, numbers_of
 from jupyterhub_gpuspawner.slurm.messages import rejection
 from jupyterhub_gpuspawner.slurm.reason import reason_name
 from jupyterhub_gpuspawner.units import GPU_GRES
@@ -69,7 +69,7 @@ def near_cpus(*sites: Site) -> dict[str, tuple[frozenset[int], ...]]:
 
 def outcome(answers: Answers, site: Site, near: Mapping[str, Sequence[frozenset[int]]]) -> SiteOutcome:
     """What becomes of the jobs of a site; ``near`` is of :func:`near_cpus`."""
-    per_core = {node.name: node.hardware.threads_per_core for node in site.nodes}
+    per_core = {node.name: numbers_of(node)["ThreadsPerCore"] for node in site.nodes}
     jobs = tuple(_job_outcome(answer, per_core, near) for answer in answers.answers)
     return SiteOutcome(answers.running, sum(job.beside is True for job in jobs), jobs)
 

@@ -8,15 +8,17 @@ are the caller's), priorities (jobs are tried in their order), prologs and their
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, holders, host_list
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides, options_of
-from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig
+from jupyterhub_gpuspawner.slurm.snapshot import PERIODS, NodeState, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.slurm.text import fields, present, words
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_cpulist, parse_gres
 
@@ -211,21 +213,37 @@ def _config(config: Mapping[str, str], licenses: Mapping[str, int]) -> dict[str,
     return chosen
 
 
+_NUMBERS = {
+    **dict.fromkeys(("CPUTot", "CoresPerSocket", "RealMemory", "MemSpecLimit", "CoreSpecCount", "TmpDisk"), 0),
+    **dict.fromkeys(("Boards", "Sockets", "ThreadsPerCore", "Weight"), 1),
+}
+"""Parameters of a node's hardware, and what each is where Slurm reports none, or 0."""
+
+
+def numbers_of(node: NodeState) -> Mapping[str, int]:
+    """The numbers of a node's hardware, by Slurm's names."""
+    return _numbers(node.hardware)
+
+
+@lru_cache(maxsize=1024)
+def _numbers(hardware: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
+    reported = {key: int(text) for key, text in hardware if text.isdecimal()}
+    return {key: reported.get(key) or default for key, default in _NUMBERS.items()}
+
+
 def _node(node: NodeState, *, reboots: bool) -> dict[str, str]:
     """A node's line in slurm.conf; ``reboots``: Slurm would reboot it for a feature that it may have."""
+    numbers, listed = numbers_of(node), dict(node.hardware).get("CPUSpecList", "")
+    boards = numbers["Boards"]
     line = {
         "NodeName": node.name,
-        "CPUs": node.hardware.cpus,
-        "Boards": node.hardware.boards if node.hardware.boards > 1 else "",
-        "SocketsPerBoard": node.hardware.sockets // node.hardware.boards,
-        "CoresPerSocket": node.hardware.cores,
-        "ThreadsPerCore": node.hardware.threads_per_core,
-        "RealMemory": node.hardware.memory_mib,
-        "MemSpecLimit": node.hardware.memory_spec_mib,
-        "CoreSpecCount": "" if node.hardware.cpu_spec_list else node.hardware.core_spec_count,
-        "CpuSpecList": node.hardware.cpu_spec_list,
-        "TmpDisk": node.hardware.tmp_disk_mib,
-        "Weight": node.hardware.weight,
+        "CPUs": numbers["CPUTot"],
+        "Boards": boards if boards > 1 else "",
+        "SocketsPerBoard": numbers["Sockets"] // boards,
+        **{name: numbers[name] for name in ("CoresPerSocket", "ThreadsPerCore", "RealMemory", "MemSpecLimit")},
+        "CoreSpecCount": "" if listed else numbers["CoreSpecCount"],
+        "CpuSpecList": listed,
+        **{name: numbers[name] for name in ("TmpDisk", "Weight")},
         "Feature": ",".join([*node.features, *(node.other_features if reboots else ())]),
         "Gres": ",".join(map(str, node.gres)),
     }
@@ -278,7 +296,7 @@ def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
         if line["Name"] == "gpu":
             cores, (count,) = parse_cpulist(line.get("Cores", "")), _counts([line]).values()
             for name in expand_nodelist(line["NodeName"]):
-                threads = nodes[name].hardware.threads_per_core
+                threads = numbers_of(nodes[name])["ThreadsPerCore"]
                 near = frozenset(core * threads + thread for core in cores for thread in range(threads))
                 by_node.setdefault(name, []).extend([near] * count)
     return {name: tuple(gpus) for name, gpus in by_node.items() if all(gpus)}
@@ -286,8 +304,9 @@ def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
 
 def _numbers_per_cpu(node: NodeState) -> int:
     """How many numbers in ``CPU_IDs`` are one CPU: two where a core of two threads counts as one (``CPUs=``)."""
-    threads = node.hardware.sockets * (node.hardware.cores or 1) * node.hardware.threads_per_core
-    return max(1, threads // max(1, node.hardware.cpus)) if node.hardware.threads_per_core > 1 else 1
+    numbers = numbers_of(node)
+    threads = numbers["Sockets"] * (numbers["CoresPerSocket"] or 1) * numbers["ThreadsPerCore"]
+    return max(1, threads // max(1, numbers["CPUTot"])) if numbers["ThreadsPerCore"] > 1 else 1
 
 
 def _written(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
@@ -315,7 +334,7 @@ def _counts(lines: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], int]:
 
 def _reported_lines(node: NodeState) -> Iterator[dict[str, str]]:
     """Lines for what slurmctld reports of a node: a socket where it names one, and none where it names several."""
-    per_socket = node.hardware.cores
+    per_socket = node.socket_cores
     first = 0
     for gres in node.gres:
         line = {"Name": gres.name} | ({"Type": gres.type} if gres.type else {})
@@ -359,9 +378,29 @@ _ENDLESS = 365 * 86400.0
 def _reservations(reservations: Iterable[Reservation], at: float, nodes: Collection[str]) -> Iterator[Reservation]:
     """Those that have not ended at that moment, as they are then, and that hold licences or some of these nodes."""
     for reservation in reservations:
-        current = reservation.current(at)
+        current = reservation_at(reservation, at)
         if (current.end is None or current.end > at) and (current.licenses or not {*current.nodes}.isdisjoint(nodes)):
             yield current
+
+
+def reservation_at(reservation: Reservation, at: float) -> Reservation:
+    """The reservation at a moment, in seconds since the epoch; one that is repeated as it is now, or is next."""
+    start, end = reservation.start, reservation.end
+    period = next((seconds for flag, seconds in PERIODS.items() if flag in reservation.flags), 0)
+    if start is None or end is None or not period or at < end:
+        return reservation
+    times = int((at - end) // period)
+    while _later(end, times * period) <= at:
+        times += 1
+    return replace(reservation, start=_later(start, times * period), end=_later(end, times * period))
+
+
+def _later(moment: float, seconds: int) -> float:
+    """A moment moved as Slurm moves reservations: by the clock for whole days, so that they begin at the same hour."""
+    days, rest = divmod(seconds, 86400)
+    local = time.localtime(moment)
+    clock = local.tm_hour, local.tm_min, local.tm_sec
+    return time.mktime((local.tm_year, local.tm_mon, local.tm_mday + days, *clock, 0, 0, -1)) + rest
 
 
 def _overlaps(reservation: Reservation) -> bool:
@@ -427,12 +466,8 @@ def _core_counts(reservation: Reservation, nodes: Mapping[str, NodeState]) -> li
     It does so in the first seconds of a reservation; this supposes as many on each node.
     """
     names, total = reservation.nodes, reservation.core_count
-    there = [nodes[name] for name in names if name in nodes]
-    if (
-        not 0
-        < total
-        < sum(node.hardware.sockets * node.hardware.cores - node.hardware.core_spec_count for node in there)
-    ):
+    there = [numbers_of(nodes[name]) for name in names if name in nodes]
+    if not 0 < total < sum(of["Sockets"] * of["CoresPerSocket"] - of["CoreSpecCount"] for of in there):
         return []
     return [total * (number + 1) // len(names) - total * number // len(names) for number in range(len(names))]
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.ask import site_from
-from jupyterhub_gpuspawner.extensions.seats.site import PLACEMENT_OPTIONS, Request, question_of
+from jupyterhub_gpuspawner.extensions.seats.site import PLACEMENT_OPTIONS, Request, question_of, reservation_at
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
 from jupyterhub_gpuspawner.slurm.scontrol import PARTITION_PARAMETERS
+from jupyterhub_gpuspawner.slurm.snapshot import Reservation
 from tests.extensions.seats.site_answers import NOW, config, node, partition, reservation, site
 from tests.slurm.recorded import VERSIONS, recorded
 
@@ -48,3 +52,28 @@ def test_reservations_have_names_of_their_own_whatever_those_of_the_site_are() -
     assert question.reservations == {"r1": "a b", "r2": "a_b"}
     assert own == {"r1": True, "r2": False}
     assert question.document["requests"] == [["--reservation=r1", "--array=1-1"], ["--reservation=none", "--array=1-1"]]
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The hub's clock is that of Berlin, where it is put back on 25 October 2026."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize("flag", ["HOURLY", "DAILY", "WEEKLY"])
+def test_a_repeated_reservation_begins_at_the_same_hour_after_the_clocks_have_changed(flag: str) -> None:
+    """As Slurm moves it: by the clock, from day to day."""
+
+    def at(day: int, hour: int) -> float:
+        return datetime(2026, 10, day, hour).astimezone().timestamp()
+
+    lesson = Reservation("lesson", at(23, 10), at(23, 11), flags=frozenset({flag}))
+
+    now = reservation_at(lesson, at(30, 10))
+
+    assert (now.start, now.end) == (at(30, 10), at(30, 11))

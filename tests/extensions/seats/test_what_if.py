@@ -210,7 +210,8 @@ def test_cores_are_beside_gpus_if_each_has_one_of_the_others(
 def test_cores_have_their_own_numbers_where_slurm_counts_a_core_of_two_threads_as_one_cpu() -> None:
     """CPU_IDs are those of threads all the same (slurm.conf(5), CPUs)."""
     whole_cores = replace(
-        THREADS, nodes=[node._replace(hardware=node.hardware._replace(cpus=8)) for node in THREADS.nodes]
+        THREADS,
+        nodes=[node._replace(hardware=tuple({**dict(node.hardware), "CPUTot": "8"}.items())) for node in THREADS.nodes],
     )
     allocation = NodeAllocation("h1", parse_cpulist("8-11"), gres=parse_gres("gpu:1(IDX:1)"))
     (job,) = outcome(Answers((Answer("1", (allocation,)),), ""), whole_cores, near_cpus(whole_cores)).jobs
