@@ -36,7 +36,6 @@ TIME_IS_OVER = "Time is up: Slurm may end the server at any moment."
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 START_FAILED = "The server failed to start."
 WROTE = 'It wrote: "{line}"'
-DETAILS = "Details"
 NOT_MORE = "You have {number} of at most {limit} named servers. Delete one before you start another."
 OF_USER = "{title} of {owner}"
 
@@ -72,9 +71,7 @@ def time_left(seconds: float) -> str:
 
 WAITING = "Waiting in line"
 STARTING = "Starting"
-STARTED = "Ready"
 CHECKING = "Checking on your server"
-CHECKING_WHY = "The hub was restarted and is checking whether your server is still running. This takes a moment."
 ASKING = "Submitting the job to Slurm."
 WAITING_FOR_SLURM = "Waiting for Slurm"
 FOR_LATER = "Slurm does not answer at the moment. Your server is kept for later, and starts when Slurm is back."
@@ -89,8 +86,6 @@ STAGES = {
     "starting": "Server starting",
     "ready": "Ready",
 }
-STAGE_STATES = {"done": "done", "current": "current", "coming": "upcoming"}
-PROGRESS = "Progress"
 TOOK = "took {duration}"
 LASTS = "for {duration}"
 EXPECTED = "Expected start: {when}"
@@ -100,35 +95,13 @@ KEPT = f"We keep your place in line until you stop this server. {_WITHOUT_YOU}"
 KEPT_UNTIL = f"We keep your place in line until {{time}}. {_WITHOUT_YOU}"
 BOOTING = "Slurm is powering on node {node} for your server. That may take up to {time}."
 SETTLING = "What you chose is free: it starts in a moment."
-WHY = "Why you wait"
-SLURM_JOB = "Slurm job"
-CLOSE = "You can close this page. The home page leads back here."
-HOME_BESIDE = "The home page shows the time left of this application, and has More time and Stop."
-HOME_BESIDE_LINK = "Open it in a new tab"
-NOTIFY = "Notify me when it is ready"
-NOTIFY_ON = "You will be notified when it is ready"
-NOTIFY_DENIED = "Your browser blocks notifications from this page. Watch the title of this tab instead."
-READY = "Your server is ready"
-STOP_THIS = "Stop this server"
 BEING_STOPPED = "The server is being stopped."
-STOPPED = "Your server is stopped"
-STOPPED_NAMED = "Server {name} is stopped"
-LEFT_LINE = "You have left the line"
-LEFT_LINE_NAMED = "Server {name} has left the line"
-CANCELLED = "The start was cancelled"
-CANCELLED_NAMED = "The start of server {name} was cancelled"
-STOP_FAILED = "The server could not be stopped. This page will refresh in a moment."
-NO_SCRIPT = "This page refreshes every 10 seconds."
-HUB_AWAY = "The hub is not responding at the moment. Your server is not affected, and this page will reconnect."
 
 INSTEAD = "Free now"
 SWITCH = "Switch"
 SWITCH_TO = "to {profile}"
-SWITCHING = "Switching. This takes a few seconds."
 SWITCH_LOSES_POSITION = "If you switch, you give up your place in line."
 NOT_FREE = "That choice is no longer free, so you are still in line."
-GAVE_UP = "You are no longer in line for {profile}."
-BACK_TO = "Choose {profile} again"
 
 SUSPENDED = (
     "Slurm has suspended the server, for a job with higher priority or at an administrator's request. It does not "
@@ -154,31 +127,10 @@ NODE_IS_OUT_ADVICE = (
     "start a new one on another node. What was not saved may be lost."
 )
 
-STOP_HEADING = "Your server is stopping"
-STOP_HEADING_NAMED = "Server {name} is stopping"
-STOP_WHY = "Slurm is ending the job and releasing its GPUs. This takes a few seconds; then you can start a new server."
-REFRESH = "Refresh"
 
 FAILED = "Your server did not start"
-FAILED_NAMED = "Server {name} did not start"
-ENDED = "Your last server has ended"
-ENDED_NAMED = "Server {name} has ended"
-NOTHING_RUNS = "You have no running server"
-NOT_RUNNING_HEADING = "Your server is not running"
-NOT_RUNNING_NAMED = "Server {name} is not running"
-IMPLICIT = "It will start again automatically in a few seconds."
-UNKNOWN_FAILURE = "The reason is unknown. Your administrator may find it in the hub's log."
 CONTACT = "your administrator"
 """Whom to ask, unless the site says so."""
-RESTART_SAME_CHOICE = "Start again with the same choice"
-CHOOSE = "Choose something else"
-START_SERVER = "Start a server"
-FILLED_IN = "You can review your choice first."
-
-
-def heading(plain: str, named: str, name: str) -> str:
-    """``named`` with the server's name in it, or ``plain`` for the default server."""
-    return named.format(name=name) if name else plain
 
 
 def titled(headline: str, name: str) -> str:

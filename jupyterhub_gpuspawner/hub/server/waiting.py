@@ -405,7 +405,7 @@ class _WithContent:
         if content.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
             content["ending"] = replace(content["ending"], log="", lines="", line="")
             content["shown"] = _shown(content["ending"], spaces["user"].spawners[spaces["server_name"]], own=own)
-        return await super().render_template(name, **{**spaces, **content, "spoken": words_for(own=own)})  # type: ignore[misc]
+        return await super().render_template(name, **{**spaces, **content, "own": own, "spoken": words_for(own=own)})  # type: ignore[misc]
 
     def _may_read_log(self, user: Any, server_name: str) -> bool:
         allowed = self.get_scope_filter(LOG_SCOPE)  # type: ignore[attr-defined]
