@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
@@ -19,11 +18,13 @@ from typing import Any
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
+from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
-from jupyterhub_gpuspawner.extensions.courses.page import CourseFeed
+from jupyterhub_gpuspawner.extensions.courses.page import CourseRoom
 from jupyterhub_gpuspawner.extensions.courses.participants import participants_of
-from jupyterhub_gpuspawner.extensions.courses.view import CourseView, Tile, course_view
+from jupyterhub_gpuspawner.extensions.courses.view import CourseView, course_view
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.job.cause import job_ended_in_start
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.routes import PageTools
@@ -63,20 +64,22 @@ def view(failed: int = 20) -> CourseView:
     return course_view(course, participants_of(course, servers, now=NOW), now=NOW)
 
 
-def feed(views: list[CourseView]) -> CourseFeed:
-    """A feed of these views."""
-    environment = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES))
-    tools: Any = {"gpuspawner": PageTools()}
-    head = environment.get_template("course_head.html")
-    tile: Any = environment.get_template("course_tiles.html").make_module(tools)
+ENVIRONMENT = Environment(
+    autoescape=True, loader=FileSystemLoader([str(TEMPLATES), *HubExtensions(installed()).templates])
+)
 
-    async def next_view() -> CourseView:
-        return views.pop(0)
 
-    def tiles(course_tiles: Sequence[Tile]) -> Sequence[str]:
-        return [str(tile.tile(course_tile)) for course_tile in course_tiles]
+class Page(CourseRoom):
+    """The page of these views."""
 
-    return CourseFeed(next_view, head=lambda shown: head.render(view=shown, **tools), tiles=tiles)
+    def __init__(self, views: list[CourseView]) -> None:
+        tools = PageTools(lambda: HubExtensions(installed()))
+        super().__init__("large", {}, lambda name, **_: ENVIRONMENT.get_template(name), tools)
+        self.views = views
+
+    async def view(self) -> CourseView:
+        """The next one."""
+        return self.views.pop(0)
 
 
 @pytest.mark.benchmark(timer=time.process_time)
@@ -91,7 +94,7 @@ def test_view(benchmark: Any) -> None:
 def test_page(benchmark: Any) -> None:
     """All tiles as HTML."""
     shown = view()
-    snapshot = benchmark.pedantic(lambda: asyncio.run(feed([shown]).recent()), rounds=10, warmup_rounds=1)
+    snapshot = benchmark.pedantic(lambda: asyncio.run(Page([shown]).recent()), rounds=10, warmup_rounds=1)
     size = len("".join(snapshot.tiles.values()).encode())
     print(f"\n{PEOPLE} participants: {size:,} bytes of HTML")
     assert size <= PAGE_BYTES
@@ -103,14 +106,14 @@ def test_changes(benchmark: Any) -> None:
     """The tiles that have changed as HTML, and the event that tells every viewer."""
     before, after = view(20), view(30)
 
-    def set_up() -> tuple[tuple[CourseFeed, str], dict[str, Any]]:
-        course_feed = feed([before, replace(after, title="later")])
-        version = asyncio.run(course_feed.recent()).version
-        course_feed.expire()
-        return (course_feed, version), {}
+    def set_up() -> tuple[tuple[Page, str], dict[str, Any]]:
+        page = Page([before, replace(after, title="later")])
+        version = asyncio.run(page.recent()).version
+        page.expire()
+        return (page, version), {}
 
-    def change(course_feed: CourseFeed, version: str) -> str:
-        return asyncio.run(course_feed.recent()).event_since(version)
+    def change(page: Page, version: str) -> str:
+        return asyncio.run(page.recent()).event_since(version)
 
     size = len(benchmark.pedantic(change, setup=set_up, rounds=10).encode())
     print(f"\n10 of {PEOPLE} changed: {size:,} bytes of JSON")

@@ -7,7 +7,7 @@ import json
 import re
 import time
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -122,28 +122,46 @@ class Snapshot:
         return self.changes if self.changes and version == self.before else self.full
 
 
-class CourseFeed:
-    """One course."""
+def _event(version: str, head: str, tiles: Mapping[str, str], changed: Iterable[str]) -> str:
+    parts = {user: tiles[user] for user in changed}
+    return json.dumps({"version": version, "head": head, "order": list(tiles), "tiles": parts})
+
+
+SETTING = "gpuspawner_course_rooms"
+AGE = 15.0
+"""Seconds for which one answer of Slurm, and the seats counted in it, are used."""
+RECENT = 6
+"""Actions that the page shows."""
+
+
+class CourseRoom:
+    """The page of one course of a hub, made once for all who look at it."""
 
     def __init__(
         self,
-        read_view: Callable[[], Awaitable[CourseView]],
+        slug: str,
+        settings: Mapping[str, Any],
+        template: Callable[..., Any],
+        tools: Any,
         *,
-        head: Callable[[CourseView], str],
-        tiles: Callable[[Sequence[Tile]], Sequence[str]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``head`` and ``tiles`` render HTML; they are called in a thread."""
-        self._look = read_view
-        self._head = head
-        self._tiles = tiles
+        """``settings`` are the hub's, ``template`` finds its templates, and ``tools`` are what ours use."""
+        self._slug = slug
+        self._settings = settings
         self._clock = clock
+        self._tools = tools
+        self._head = template("course_head.html", sync=True)
+        self._tile = template("course_tiles.html", sync=True).make_module({"gpuspawner": tools}).tile
+        self._actions: tuple[Line, ...] | None = None
+        """Newest first; None before they are read from the database."""
+        self._seats: tuple[FreeSeats, ...] | None = None
+        self._seats_at = float("-inf")
         self._made_at = float("-inf")
         self._task: asyncio.Task[Snapshot] | None = None
         self._making = asyncio.Lock()
         self._last: Snapshot | None = None
         self._html: dict[Tile, str] = {}
-        self._versions: dict[str, str] = {}
 
     async def recent(self, max_age: float = INTERVAL) -> Snapshot:
         """The page, at most ``max_age`` seconds old; whoever asks at the same time gets the same."""
@@ -166,55 +184,27 @@ class CourseFeed:
 
     async def _make(self) -> Snapshot:
         async with self._making:  # the one before may have expired before it was done
-            view = await self._look()
+            view = await self.view()
             self._last = await asyncio.to_thread(self._rendered, view, self._last)
             return self._last
 
     def _rendered(self, view: CourseView, last: Snapshot | None) -> Snapshot:
-        """The time left is in the HTML of the page, but no event tells it: the page's script counts it down."""
-        anew = [tile for tile in view.tiles if tile not in self._html]
-        html = {**self._html, **dict(zip(anew, self._tiles(anew), strict=True))}
-        self._html = {tile: html[tile] for tile in view.tiles}
-        tiles = {tile.user: html[tile] for tile in view.tiles}
+        """The time left is in the HTML of the page, but no event tells it: the page's script counts it down.
+
+        It is called in a thread.
+        """
+        self._html = {tile: self._html.get(tile) or self.rendered_tile(tile) for tile in view.tiles}
+        tiles = {tile.user: html for tile, html in self._html.items()}
         versions = {tile.user: tile.version for tile in view.tiles}
         version = f"{zlib.crc32(repr([view.version, *versions.items()]).encode()):08x}"
-        before, self._versions = self._versions, versions
-        if last is None:
-            return Snapshot(view, self._head(view), tiles, version)
-        if last.version == version:
+        if last is not None and last.version == version:
             return replace(last, view=view, tiles=tiles)
-        head = self._head(view)
+        head = self.rendered_head(view)
+        if last is None:
+            return Snapshot(view, head, tiles, version)
+        before = {tile.user: tile.version for tile in last.view.tiles}
         changed = [user for user in versions if before.get(user) != versions[user]]
         return Snapshot(view, head, tiles, version, last.version, _event(version, head, tiles, changed))
-
-
-def _event(version: str, head: str, tiles: Mapping[str, str], changed: Iterable[str]) -> str:
-    parts = {user: tiles[user] for user in changed}
-    return json.dumps({"version": version, "head": head, "order": list(tiles), "tiles": parts})
-
-
-SETTING = "gpuspawner_course_rooms"
-AGE = 15.0
-"""Seconds for which one answer of Slurm, and the seats counted in it, are used."""
-RECENT = 6
-"""Actions that the page shows."""
-
-
-class CourseRoom:
-    """One course of a hub, for all who look at its page."""
-
-    def __init__(self, slug: str, settings: Mapping[str, Any], template: Callable[..., Any], tools: Any) -> None:
-        """``settings`` are the hub's, ``template`` finds its templates, and ``tools`` are what ours use."""
-        self._slug = slug
-        self._settings = settings
-        self._tools = tools
-        self._head = template("course_head.html", sync=True)
-        self._tile = template("course_tiles.html", sync=True).make_module({"gpuspawner": tools}).tile
-        self._recent: tuple[Line, ...] | None = None
-        """Newest first; None before they are read from the database."""
-        self._seats: tuple[FreeSeats, ...] | None = None
-        self._seats_at = 0.0
-        self.feed = CourseFeed(self._view, head=self._rendered_head, tiles=self._rendered_tiles)
 
     def participants(self) -> tuple[Participant, ...]:
         """Everybody on the course, as the hub knows them now."""
@@ -227,17 +217,17 @@ class CourseRoom:
 
     def note(self, sentences: Sequence[str]) -> None:
         """Show on the page what was done now; and after a restart of the hub, unless the database is away."""
-        actions, now = self._recent_actions(), time.time()
-        self._recent = (*(Line(text, now) for text in reversed(sentences)), *actions)[:RECENT]
-        self.feed.expire()
+        actions, now = self._latest_actions(), time.time()
+        self._actions = (*(Line(text, now) for text in reversed(sentences)), *actions)[:RECENT]
+        self.expire()
         with self._database_may_be_away():
             keep_actions(self._settings["db"], self._slug, sentences, now)
 
-    def _recent_actions(self) -> tuple[Line, ...]:
-        if self._recent is None:
+    def _latest_actions(self) -> tuple[Line, ...]:
+        if self._actions is None:
             with self._database_may_be_away():
-                self._recent = latest_actions(self._settings["db"], self._slug)
-        return self._recent or ()
+                self._actions = latest_actions(self._settings["db"], self._slug)
+        return self._actions or ()
 
     @contextmanager
     def _database_may_be_away(self) -> Iterator[None]:
@@ -258,12 +248,13 @@ class CourseRoom:
             roll_back(self._settings["db"])
             return actions.participants_in_memory(course)
 
-    async def _view(self) -> CourseView:
+    async def view(self) -> CourseView:
+        """What the page shows now; raises LookupError once the course has gone."""
         course = self._course()
         if course is None:
             raise LookupError(self._slug)
         seats = await self._free_seats(course)
-        room, recent, now = self._of(course), self._recent_actions(), time.time()
+        room, recent, now = self._of(course), self._latest_actions(), time.time()
         checks = course_checks(self._settings)
         check = checks.latest(course) if checks is not None else None
         return await asyncio.to_thread(
@@ -279,24 +270,23 @@ class CourseRoom:
         )
 
     async def _free_seats(self, course: HubCourse) -> tuple[FreeSeats, ...] | None:
-        if time.monotonic() - self._seats_at < AGE and self._seats_at:
+        if self._clock() - self._seats_at < AGE:
             return self._seats
         inputs = None
         with self._database_may_be_away(), suppress(GPUSpawnerError):  # logged where settings and profiles are read
             spawner = profiles_spawner(self._settings)
             inputs = await inputs_of(course, spawner, self._settings, max_age=AGE) if spawner is not None else None
-        if inputs is not None:
-            self._seats = await asyncio.to_thread(free_seats, course, inputs, now=time.time())
-        else:
-            self._seats = None
-        self._seats_at = time.monotonic()
+        self._seats = await asyncio.to_thread(free_seats, course, inputs, now=time.time()) if inputs else None
+        self._seats_at = self._clock()
         return self._seats
 
-    def _rendered_head(self, view: CourseView) -> str:
+    def rendered_head(self, view: CourseView) -> str:
+        """The HTML of what stands above the tiles."""
         return str(self._head.render(view=view, gpuspawner=self._tools))
 
-    def _rendered_tiles(self, tiles: Sequence[Tile]) -> list[str]:
-        return [str(self._tile(tile)) for tile in tiles]
+    def rendered_tile(self, tile: Tile) -> str:
+        """The HTML of a tile."""
+        return str(self._tile(tile))
 
 
 def room_of_course(slug: str, settings: dict[str, Any], template: Callable[..., Any], tools: Any) -> CourseRoom:
@@ -353,7 +343,7 @@ class CoursePage(_OfCourses):
     async def get(self, slug: str) -> None:
         """404 for everybody who does not teach the course."""
         course = await self.taught(slug)
-        self.finish(await self._page(course, await self.room(course).feed.recent()))
+        self.finish(await self._page(course, await self.room(course).recent()))
 
     @web.authenticated
     async def post(self, slug: str) -> None:
@@ -478,7 +468,7 @@ class CoursePeoplePage(CoursePage):
             elif removed:
                 drop_additions(self.db, slug, [removed])
                 self._book.people_changed()
-                sentences = [words.removed(user.name, [removed])]
+                sentences = [f"{user.name} removed {removed}."]
             else:
                 sentences, faults = self._add(course, typed, by=user.name)
         except SQLAlchemyError:
@@ -489,7 +479,7 @@ class CoursePeoplePage(CoursePage):
         if faults:
             if self.get_status() == HTTPStatus.OK:
                 self.set_status(HTTPStatus.BAD_REQUEST)
-            self.finish(await self._page(course, await room.feed.recent(), typed=typed, fault=" ".join(faults)))
+            self.finish(await self._page(course, await room.recent(), typed=typed, fault=" ".join(faults)))
             return
         room.note(sentences)
         self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
@@ -511,7 +501,7 @@ class CoursePeoplePage(CoursePage):
             return [], faults
         keep_additions(self.db, course.slug, new, by=by)
         self._book.people_changed()
-        return [words.added(by, new)], []
+        return [f"{by} added {', '.join(new)}."], []
 
     @property
     def _book(self) -> CourseBook:
@@ -530,7 +520,7 @@ class CourseCheckPage(_OfCourses):
         checks = course_checks(self.settings)
         if checks is not None:
             checks.want(course)
-        self.room(course).feed.expire()
+        self.room(course).expire()
         self.redirect(f"{self.hub.base_url}gpuspawner/course/{slug}", status=HTTPStatus.SEE_OTHER)
 
 
@@ -562,7 +552,7 @@ class CourseEvents(_OfCourses):
         version = self.get_argument("version", "")
         try:
             await self._write(": \n\n")
-            async with aclosing(self.room(course).feed.events(version)) as events:
+            async with aclosing(self.room(course).events(version)) as events:
                 async for event in events:
                     now = time.monotonic()
                     if over.done():

@@ -65,16 +65,6 @@ def done(action: str, by: str, count: int) -> str:
     return f"{by} {what}."
 
 
-def added(by: str, users: Sequence[str]) -> str:
-    """Whom an instructor added."""
-    return f"{by} added {', '.join(users)}."
-
-
-def removed(by: str, users: Sequence[str]) -> str:
-    """Whom an instructor took off the list of those who were added."""
-    return f"{by} removed {', '.join(users)}."
-
-
 def refused(action: str, number: int, sentences: Sequence[str]) -> str:
     """For whom an action could not be done; ``sentences`` are the different reasons."""
     shown = f"{' '.join(sentences[:_REASONS])}{' …' if len(sentences) > _REASONS else ''}"

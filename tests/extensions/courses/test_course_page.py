@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course import parse_course
 from jupyterhub_gpuspawner.extensions.courses.evening import SessionCheck
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
-from jupyterhub_gpuspawner.extensions.courses.page import CourseFeed, Snapshot
+from jupyterhub_gpuspawner.extensions.courses.page import CourseRoom, Snapshot
 from jupyterhub_gpuspawner.extensions.courses.participants import (
     Participant,
     ServerKey,
@@ -693,41 +693,42 @@ def test_every_text_above_the_tiles_is_escaped() -> None:
     assert [button["value"] for button in soup.select("button")] == [bad]
 
 
-class ChangePoller:
-    """Views that are looked at one after the other."""
+class ChangePoller(CourseRoom):
+    """A page of views that are looked at one after the other."""
 
     def __init__(self, *views: CourseView) -> None:
         self.views = list(views)
         self.rendered: list[list[str]] = []
         self.at = 0.0
+        super().__init__("ml", {}, lambda name, **_: ENVIRONMENT.get_template(name), PAGE_TOOLS, clock=lambda: self.at)
 
-    async def next_view(self) -> CourseView:
+    async def view(self) -> CourseView:
+        self.rendered.append([])
         return self.views.pop(0)
 
-    def tiles(self, tiles: Sequence[Tile]) -> Sequence[str]:
-        self.rendered.append([tile.user for tile in tiles])
-        return [f"{tile.user} {tile.state}" for tile in tiles]
+    def rendered_head(self, view: CourseView) -> str:
+        return view.title
 
-    async def later(self, feed: CourseFeed) -> Snapshot:
+    def rendered_tile(self, tile: Tile) -> str:
+        self.rendered[-1].append(tile.user)
+        return f"{tile.user} {tile.state}"
+
+    async def later(self) -> Snapshot:
         self.at += 3.0
-        return await feed.recent()
-
-    def feed(self) -> CourseFeed:
-        return CourseFeed(self.next_view, head=lambda view: view.title, tiles=self.tiles, clock=lambda: self.at)
+        return await self.recent()
 
 
 async def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendered_and_sent() -> None:
     """A page that is two versions behind gets everything."""
     first = viewed(a_course())
     changed = replace(first, title="2 running", tiles=(replace(first.tiles[0], state="running"), *first.tiles[1:]))
-    poller = ChangePoller(first, first, changed)
-    feed, order = poller.feed(), ["train3", "train1", "train2", "train4"]
+    page, order = ChangePoller(first, first, changed), ["train3", "train1", "train2", "train4"]
 
-    one, *others = await asyncio.gather(feed.recent(), feed.recent(), feed.recent())
-    same, two = await poller.later(feed), await poller.later(feed)
+    one, *others = await asyncio.gather(page.recent(), page.recent(), page.recent())
+    same, two = await page.later(), await page.later()
 
     assert others == [one, one]
-    assert poller.rendered == [order, [], ["train3"]]
+    assert page.rendered == [order, [], ["train3"]]
     assert list(one.tiles) == order
     assert (one.version, one.event_since(one.version)) == (same.version, "")
     assert json.loads(two.event_since(one.version)) == {
@@ -746,12 +747,11 @@ async def test_a_page_without_javascript_has_the_time_left_of_now() -> None:
     server = SERVERS[:1]
     course = a_course()
     views = [course_view(course, participants_of(course, server, now=now), now=now) for now in (NOW, NOW + 60)]
-    poller = ChangePoller(*views)
-    feed = poller.feed()
+    page = ChangePoller(*views)
 
-    before, after = await feed.recent(), await poller.later(feed)
+    before, after = await page.recent(), await page.later()
 
-    assert poller.rendered[1] == ["train1"]
+    assert page.rendered[1] == ["train1"]
     assert after.event_since(before.version) == ""
 
 
@@ -759,12 +759,12 @@ async def test_after_an_action_the_page_is_made_anew() -> None:
     """Also while an older one is still being made; the newer one is the last."""
     first = viewed(a_course())
     second = replace(first, title="after the action")
-    feed = ChangePoller(first, second).feed()
+    page = ChangePoller(first, second)
 
-    older = asyncio.ensure_future(feed.recent())
+    older = asyncio.ensure_future(page.recent())
     await asyncio.sleep(0)
-    feed.expire()
-    titles = [snapshot.view.title for snapshot in (await feed.recent(), await older, await feed.recent())]
+    page.expire()
+    titles = [snapshot.view.title for snapshot in (await page.recent(), await older, await page.recent())]
 
     assert titles == [second.title, first.title, second.title]
 
@@ -772,11 +772,10 @@ async def test_after_an_action_the_page_is_made_anew() -> None:
 async def test_a_stream_tells_each_change_once() -> None:
     """And is silent in between."""
     first = viewed(a_course())
-    poller = ChangePoller(first, first, replace(first, title="2 running"))
-    feed, events = poller.feed(), list[str]()
-    async for event in feed.events((await feed.recent()).version, interval=0.0):
+    page, events = ChangePoller(first, first, replace(first, title="2 running")), list[str]()
+    async for event in page.events((await page.recent()).version, interval=0.0):
         events.append(json.loads(event)["head"] if event else "")
-        poller.at += 1.0
+        page.at += 1.0
         if len(events) == 3:
             break
 
