@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
@@ -294,15 +294,13 @@ class Session:
     """When the course's session ends; None where there is none."""
     placed: bool = False
     served: bool = False
-    reasons: tuple[str, ...] = ()
-    """Why the job was pending."""
     promises: tuple[Promise, ...] = ()
     """What was said of its start."""
 
     def to_json(self) -> dict[str, Any]:
         """For the spawner's state."""
         document = {name: value for name, value in asdict(self).items() if value not in ("", None, False, ())}
-        return document | {"servername": self.servername, "reasons": list(self.reasons)}
+        return document | {"servername": self.servername}
 
 
 @dataclass
@@ -359,11 +357,6 @@ class Life:
             **fields,
         )
 
-    def waited_for(self, reasons: Sequence[str]) -> None:
-        """Slurm's reasons why the job was pending."""
-        if self.session is not None:
-            self.session = replace(self.session, reasons=tuple(reasons))
-
     @property
     def promises(self) -> tuple[Promise, ...]:
         """What was said of the job's start so far."""
@@ -377,8 +370,8 @@ class Life:
             promise = replace(promise, moment=PromiseMoment.HALF)
         self.session = replace(self.session, promises=(*self.session.promises, promise))
 
-    def placed(self, placement: PlacementDocument, allocated_at: float | None) -> None:
-        """The hub knows where the server runs; ``allocated_at`` as Slurm reports it."""
+    def placed(self, placement: PlacementDocument, allocated_at: float | None, reasons: Iterable[str] = ()) -> None:
+        """The hub knows where the server runs; ``allocated_at`` and the ``reasons`` for its wait as Slurm reports."""
         session = self.session
         if session is None or session.placed:
             return
@@ -401,7 +394,7 @@ class Life:
             aligned=placement.aligned,
             weakest_link=placement.weakest_link,
             simulated=placement.simulated,
-            reasons=session.reasons,
+            reasons=tuple(reasons),
             promises=session.promises,
         )
 
@@ -429,11 +422,13 @@ class Life:
         if self.session is not None:
             self.stream.publish(kind(**self._common(self.session), **fields))
 
-    def ended(self, cause: Cause | None = None, job: Job | None = None, subject: str = "") -> None:
+    def ended(
+        self, cause: Cause | None = None, job: Job | None = None, subject: str = "", reasons: Iterable[str] = ()
+    ) -> None:
         """The session is over.
 
         ``cause`` is why, as the hub knows it; else ``job`` counts, as Slurm last reported it. ``subject`` is what the
-        cause's fault is about.
+        cause's fault is about, ``reasons`` are Slurm's for its wait.
         """
         session, self.session = self.session, None
         if session is None:
@@ -450,7 +445,7 @@ class Life:
                 course=session.course,
                 served=session.served,
                 cause=cause or end_of_job(over.end if over is not None else None),
-                reasons=session.reasons,
+                reasons=tuple(reasons),
                 node=_node_of(job),
                 promises=session.promises,
                 subject=subject,

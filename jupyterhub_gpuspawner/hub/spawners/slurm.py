@@ -416,8 +416,6 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             since = self.attempt.reached[Stage.SUBMITTED]
             error.why = await why_never(self.connection(), self.exec_prefix, self.request, since=since)
             raise
-        finally:
-            self.life.waited_for(tuple(self.attempt.reasons))
         self._serves()
         address, self.port = self.report.address, self.report.port
         self.log.info("Job %s of %s serves at %s:%d", self._log_job, self._log_name, address, self.port)
@@ -777,7 +775,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         Spawner.clear_state(self)
         last = self.ended.last
         subject = recorded_subject(last, self.request) if last is not None else ""
-        self.life.ended(self.ended.cause, self.watch.status, subject)
+        self.life.ended(self.ended.cause, self.watch.status, subject, self.attempt.reasons)
         self.attempt = Attempt()
         for part in (self.watch, self.report, self.server_extensions):
             part.forget()

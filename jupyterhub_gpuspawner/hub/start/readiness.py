@@ -194,8 +194,7 @@ class Readiness:
         placement = confirmed(claimed, detail)
         report.place(placement, detail.allocations)
         self.attempt.job_started(detail.starts_at)
-        self.life.waited_for(tuple(self.attempt.reasons))
-        self.life.placed(placement, self.attempt.reached.get(Stage.ALLOCATED))
+        self.life.placed(placement, self.attempt.reached.get(Stage.ALLOCATED), self.attempt.reasons)
 
     def _watched_detail(self) -> Job | None:
         """The job as the watcher knows it, if by that it runs on the node that the report names."""

@@ -163,7 +163,6 @@ SESSION = ServerSession(
     session_ends_at=NOW + 7200,
     placed=True,
     served=True,
-    reasons=("Resources",),
     promises=PROMISES,
 )
 ENDING = Ending(

@@ -49,6 +49,8 @@ FIGURES = {
 REACHED = {Stage.SUBMITTED: NOON, Stage.QUEUED: NOON + 1, Stage.ALLOCATED: NOON + 31, Stage.STARTING: NOON + 41}
 TIMED_OUT = Job("42", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, ends_at=NOON + 645)
 
+REASONS = ("Priority", "Resources")
+
 
 class Server:
     """A server with a clock, whose events are kept."""
@@ -79,11 +81,10 @@ class Server:
             (0, self.begin),
             (1, lambda: self.life.submitted("42", REQUEST)),
             *((2, partial(self.promised, promise)) for promise in PROMISES),
-            (31, lambda: self.life.waited_for(("Priority", "Resources"))),
-            (41, lambda: self.life.placed(PLACEMENT, NOON + 31)),
+            (41, lambda: self.life.placed(PLACEMENT, NOON + 31, REASONS)),
             (45, lambda: self.life.ready(REACHED)),
             (345, lambda: self.life.tell(Usage, **FIGURES)),
-            (650, lambda: self.life.ended(Cause(Kind.TIME_LIMIT), TIMED_OUT)),
+            (650, lambda: self.life.ended(Cause(Kind.TIME_LIMIT), TIMED_OUT, reasons=REASONS)),
         ]
 
 

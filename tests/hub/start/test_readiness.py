@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -168,8 +169,8 @@ class ObservedLife(Life):
         super().__init__()
         self.is_placed = asyncio.Event()
 
-    def placed(self, placement: PlacementDocument, allocated_at: float | None) -> None:
-        super().placed(placement, allocated_at)
+    def placed(self, placement: PlacementDocument, allocated_at: float | None, reasons: Iterable[str] = ()) -> None:
+        super().placed(placement, allocated_at, reasons)
         self.is_placed.set()
 
 
