@@ -9,6 +9,7 @@ from datetime import date, datetime, time, timedelta
 from math import inf
 
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
+from jupyterhub_gpuspawner.check.questions import QosLimits, accounting_names, licenses
 from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
 from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of, length_of, partitions_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
@@ -17,7 +18,6 @@ from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources, options_in_line
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
 from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
-from jupyterhub_gpuspawner.slurm.client import QosLimits
 from jupyterhub_gpuspawner.slurm.job import job_owner, own_account
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import counted, day, duration, some
@@ -41,7 +41,7 @@ async def check_accounts(context: Context) -> AsyncIterator[Finding]:
     if not names or context.snapshot is None:
         return
     try:
-        cluster = await context.client.accounting_names()
+        cluster = await accounting_names(context.client)
     except GPUSpawnerError as error:
         yield UNREAD.warning("Slurm", f"accounts and QOS are not checked: {error.message}", error.hint)
         return
@@ -118,18 +118,18 @@ async def check_licenses(context: Context) -> AsyncIterator[Finding]:
     if not wanted or context.snapshot is None:
         return
     try:
-        licenses = await context.client.licenses()
+        known = await licenses(context.client)
     except SlurmUnavailable:
         raise
     except GPUSpawnerError as error:
         yield UNREAD.warning("Slurm", f"licences are not checked: {error.message}", error.hint)
         return
     for where, name, number in wanted:
-        if name not in licenses:
-            fix = f"Name one of {some(sorted(licenses))}." if licenses else "`scontrol show licenses` lists none."
+        if name not in known:
+            fix = f"Name one of {some(sorted(known))}." if known else "`scontrol show licenses` lists none."
             yield NO_LICENSE.error(where, f"there is no licence {name}.", fix)
-        elif number > licenses[name]:
-            text = f"there are {licenses[name]} licences {name}, not {number}."
+        elif number > known[name]:
+            text = f"there are {known[name]} licences {name}, not {number}."
             yield NO_LICENSE.error(where, text, "Request no more than that.")
 
 

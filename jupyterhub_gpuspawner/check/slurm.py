@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.questions import siblings
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
 from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
@@ -162,10 +163,10 @@ async def check_config(context: Context) -> AsyncIterator[Finding]:
     config = await context.client.config()
     for finding in of_config(config):
         yield finding
-    if not context.spawner.req_cluster and (siblings := await context.client.siblings()):
+    if not context.spawner.req_cluster and (others := await siblings(context.client)):
         yield ELSEWHERE.error(
             "Slurm",
-            f"{config.cluster_name} is in a federation with {some(siblings)}, so a server's job may start there, where "
+            f"{config.cluster_name} is in a federation with {some(others)}, so a server's job may start there, where "
             "the hub does not look: its start fails.",
             f'Set {context.setting("req_cluster")} = "{config.cluster_name}"; with wrapper_dir, SLURM_CLUSTERS in each '
             "script as well.",

@@ -12,7 +12,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
@@ -27,12 +26,12 @@ from jupyterhub_gpuspawner.slurm.commands import (
 )
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
-from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_job, parse_licenses
+from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_job
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig, Unread
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
 from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
 from jupyterhub_gpuspawner.slurm.text import ignored
-from jupyterhub_gpuspawner.units import NodeAllocation, parse_walltime
+from jupyterhub_gpuspawner.units import NodeAllocation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _SUBMITTED = re.compile(r"(?P<job>[0-9]{1,10})(?:;(?P<cluster>[\w.-]+))?")
@@ -43,23 +42,6 @@ _UNKNOWN_JOB = "Invalid job id specified"
 
 ANEW = 30.0
 """Seconds for which reason, estimated start and end of several jobs are not asked for again while their states last."""
-
-
-class QosLimits(NamedTuple):
-    """What a QOS allows one job (MaxWall and MaxTRES of sacctmgr(1)); None: it has no such limit."""
-
-    seconds: int | None = None
-    cpus: int | None = None
-    gpus: int | None = None
-    nodes: int | None = None
-
-
-class AccountingNames(NamedTuple):
-    """What the jobs of a cluster can be charged to."""
-
-    accounts: frozenset[str]
-    qos: Mapping[str, QosLimits] | None
-    """By name; None where Slurm does not enforce them."""
 
 
 class _LastAnswer(NamedTuple):
@@ -266,41 +248,6 @@ class SlurmClient:
         """The parts of slurm.conf that a hub needs, as slurmctld uses them (``scontrol show config``: one RPC)."""
         return parse_config((await self._slurm.run("scontrol", "show", "config")).output())
 
-    async def siblings(self) -> tuple[str, ...]:
-        """The other clusters of the cluster's federation; empty where it is in none (``scontrol show federation``)."""
-        text = (await self._slurm.run("scontrol", "show", "federation")).output()
-        return tuple(sorted(re.findall(r"^Sibling:\s*([^:\s]+):", text, re.MULTILINE)))
-
-    async def licenses(self) -> dict[str, int]:
-        """How many there are of each licence, in use or not (``scontrol show licenses``)."""
-        return parse_licenses((await self._slurm.run("scontrol", "show", "licenses", "-o")).output())
-
-    async def accounting_names(self) -> AccountingNames | None:
-        """The accounts and QOS of this cluster, in lower case; None where Slurm enforces no accounting.
-
-        Raises ConfigError if PrivateData hides them from this account.
-        """
-        config = await self.config()
-        if not config.accounting or not config.accounting_enforced:
-            return None
-        if config.hides_associations and not await has_all_rights(self._slurm, config):
-            raise ConfigError(
-                "PrivateData hides the associations and QOS of others from this account.",
-                hint="Run the command as root or as an operator.",
-            )
-        of_accounts = ("assoc", "where", f"cluster={config.cluster_name}", "user=", "format=Account")
-        accounts = frozenset(row[0].strip().lower() for row in await self._sacctmgr(*of_accounts))
-        qos = None
-        if "qos" in config.accounting_enforced:
-            rows = await self._sacctmgr("qos", "format=Name,MaxTRES,MaxWall")
-            qos = {row[0].strip().lower(): _qos_limits(row) for row in rows}
-        return AccountingNames(accounts, qos)
-
-    async def _sacctmgr(self, *what: str) -> list[list[str]]:
-        """The rows of a list of slurmdbd's that begin with a name."""
-        text = (await self._slurm.run("sacctmgr", "-n", "-P", "show", *what)).output()
-        return [row for row in (line.split("|") for line in text.splitlines()) if row[0]]
-
     async def sees_jobs_of(self, user: str = "") -> bool:
         """Whether Slurm shows this account the jobs of ``user``, or of everybody if no user is given.
 
@@ -343,16 +290,6 @@ class SlurmClient:
         if unread:
             self._report(unread)
         return jobs
-
-
-def _qos_limits(row: Sequence[str]) -> QosLimits:
-    """The limits of a row with name, MaxTRES and MaxWall; what is not understood is no limit."""
-    _, tres, wall = (*row, "", "")[:3]
-    counts = {name: int(count) for name, count in re.findall(r"([^,=]+)=([0-9]+)(?=,|$)", tres)}
-    seconds = None
-    with suppress(ValueError):
-        seconds = parse_walltime(wall)
-    return QosLimits(seconds, counts.get("cpu"), counts.get("gres/gpu"), counts.get("node"))
 
 
 def _signal(code: int) -> int | None:

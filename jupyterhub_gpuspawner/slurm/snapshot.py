@@ -401,11 +401,6 @@ class SlurmConfig:
         """Whether users cannot see the jobs of others."""
         return "jobs" in self.private_data or "all" in self.private_data
 
-    @property
-    def hides_associations(self) -> bool:
-        """Whether users cannot see the associations of others."""
-        return bool(self.private_data & {"accounts", "users", "all"})
-
 
 @dataclass(frozen=True)
 class Unread:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Options
+from jupyterhub_gpuspawner.check.questions import AccountingNames, QosLimits
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.slurm.client import AccountingNames, QosLimits
 from jupyterhub_gpuspawner.slurm.messages import rejected
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.slurm.recorded import recorded

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check import machine, run_as, settings, submit
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Context, Options
+from jupyterhub_gpuspawner.check.questions import AccountingNames, QosLimits
 from jupyterhub_gpuspawner.check.run import checks_of, context_of, findings
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.slurm.client import AccountingNames
-from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.commands import Answer, Installation
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
+from jupyterhub_gpuspawner.units import format_walltime
 from tests.snapshots import recorded_snapshot
 
 if TYPE_CHECKING:
@@ -33,6 +34,37 @@ c.GPUSlurmSpawner.req_homedir = "/home/{username}"
 """
 
 
+class RecordedSlurm(Installation):
+    """Slurm's commands about accounting and licences; the others are not installed."""
+
+    def __init__(self, accounting: AccountingNames | GPUSpawnerError | None) -> None:
+        super().__init__(bin_dir="/no/such/folder")
+        self._accounting = accounting
+
+    async def run(self, command: str, *arguments: str, **how: Any) -> Answer:
+        """A recorded answer, or the fault with which Slurm is asked."""
+        asked = " ".join((command, *arguments))
+        if asked.startswith("sacctmgr -n -P show "):
+            names = _answer(self._accounting)
+            assert isinstance(names, AccountingNames)
+            rows = (
+                [*names.accounts]
+                if " assoc " in asked
+                else map(_qos_row, *zip(*(names.qos or {}).items(), strict=True))
+            )
+            return Answer(command, 0, "".join(f"{row}\n" for row in rows), "")
+        answers = {"scontrol show licenses -o": "LicenseName=matlab Total=2\n", "scontrol show federation": ""}
+        if asked in answers:
+            return Answer(command, 0, answers[asked], "")
+        return await super().run(command, *arguments, **how)
+
+
+def _qos_row(name: str, limits: QosLimits) -> str:
+    counts = {"cpu": limits.cpus, "gres/gpu": limits.gpus, "node": limits.nodes}
+    tres = ",".join(f"{key}={count}" for key, count in counts.items() if count is not None)
+    return f"{name}|{tres}|{format_walltime(limits.seconds) if limits.seconds is not None else ''}"
+
+
 class RecordedClient:
     """A Slurm client whose answers are given."""
 
@@ -42,17 +74,15 @@ class RecordedClient:
         accounting: AccountingNames | GPUSpawnerError | None = None,
         trial: WillRun | GPUSpawnerError | None = None,
     ) -> None:
-        self._accounting, self._trial = accounting, trial
+        self._trial = trial
         self.tried: list[str] = []
         """The scripts of trials."""
-        self.installation = Installation(bin_dir="/no/such/folder")
+        self.installation = RecordedSlurm(accounting)
         """No twin can be made of a recorded cluster."""
-
-    async def accounting_names(self) -> AccountingNames | None:
-        """The accounts and QOS, or the fault with which they are asked for."""
-        names = _answer(self._accounting)
-        assert names is None or isinstance(names, AccountingNames)
-        return names
+        enforced = {"associations", *(["qos"] if getattr(accounting, "qos", None) is not None else [])}
+        self._config = SlurmConfig(accounting=True, accounting_enforced=frozenset(enforced))
+        if accounting is None:
+            self._config = SlurmConfig()
 
     async def test_only(self, script: str, **_: Any) -> WillRun:
         """The trial, or Slurm's refusal."""
@@ -62,16 +92,8 @@ class RecordedClient:
         return trial
 
     async def config(self) -> SlurmConfig:
-        """A site without accounting."""
-        return SlurmConfig()
-
-    async def siblings(self) -> tuple[str, ...]:
-        """No federation."""
-        return ()
-
-    async def licenses(self) -> dict[str, int]:
-        """Two of one program."""
-        return {"matlab": 2}
+        """A site with the accounting that is given."""
+        return self._config
 
     async def sees_jobs_of(self) -> bool:
         """Whether jobs are hidden: no."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check import profiles
+from jupyterhub_gpuspawner.check.questions import AccountingNames, QosLimits
 from jupyterhub_gpuspawner.check.run import findings, line
-from jupyterhub_gpuspawner.slurm.client import AccountingNames, QosLimits
 from tests.check.sites import RecordedClient, context
 
 SLURM = AccountingNames(frozenset({"lab"}), {"short": QosLimits(3600, cpus=8, gpus=1, nodes=1), "free": QosLimits()})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check.finding import Severity
-from jupyterhub_gpuspawner.slurm.client import AccountingNames
+from jupyterhub_gpuspawner.check.questions import AccountingNames
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
 from tests.check.sites import HEAD, RecordedClient, context_in, findings_in
 from tests.hub.test_workshop import WORKSHOP

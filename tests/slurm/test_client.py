@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jupyterhub_gpuspawner.check.questions import QosLimits, accounting_names
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     SlurmOutputError,
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.slurm.client import QosLimits, SlurmClient
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.tasks import timeout
@@ -623,7 +624,7 @@ def accounting_of(slurm: StandIns, version: str, *, private: str = "none", stora
 async def test_the_accounts_and_qos_of_the_cluster(slurm: StandIns, version: str) -> None:
     """By their names, as slurmdbd lists them, with what each QOS allows one job."""
     accounting_of(slurm, version)
-    names = await slurm.client().accounting_names()
+    names = await accounting_names(slurm.client())
 
     assert names is not None
     assert names.accounts >= {"root", "dept", "training"}
@@ -639,7 +640,7 @@ async def test_without_slurmdbd_there_is_nothing_to_ask(slurm: StandIns) -> None
     accounting_of(slurm, "24.11", storage="none")
     slurm.add("sacctmgr", "exit 97")
 
-    assert await slurm.client().accounting_names() is None
+    assert await accounting_names(slurm.client()) is None
 
 
 async def test_hidden_associations_are_not_taken_for_missing_ones(
@@ -651,7 +652,7 @@ async def test_hidden_associations_are_not_taken_for_missing_ones(
     monkeypatch.setattr("os.geteuid", lambda: 12345)
 
     with pytest.raises(ConfigError, match="PrivateData hides the associations"):
-        await slurm.client().accounting_names()
+        await accounting_names(slurm.client())
 
 
 async def test_what_cannot_be_killed_counts_though_its_caller_gave_up_waiting(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.check.questions import accounting_names, licenses, siblings
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts, account_of
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -130,9 +131,9 @@ async def test_all_that_the_hub_asks_is_permitted(login: LoginNode, cluster: str
         client.allocations(),
         client.address("g1.cluster"),
         client.config(),
-        client.siblings(),
-        client.licenses(),
-        client.accounting_names(),
+        siblings(client),
+        licenses(client),
+        accounting_names(client),
         client.sees_jobs_of("ben"),
         client.account(),
         client.version(),
