@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.slurm.commands import (
 )
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
-from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_job
+from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations, parse_config, parse_job
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig, Unread
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
 from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
@@ -237,8 +237,12 @@ class SlurmClient:
         return await self._snapshots.read()
 
     async def allocations(self) -> dict[str, tuple[NodeAllocation, ...]]:
-        """What each job holds on its nodes; see :meth:`SnapshotReader.allocations`."""
-        return await self._snapshots.allocations()
+        """What each job holds on its nodes, with Slurm's indices, by job id: one ``scontrol show job -d`` for all jobs.
+
+        It costs slurmctld more than a snapshot, so it is meant for an admin's page, not for polling.
+        """
+        answer = await self._slurm.run("scontrol", "--local", "show", "job", "-a", "-d", "-o", limit=OUTPUT_LIMIT)
+        return await asyncio.to_thread(parse_allocations, answer.output())
 
     async def address(self, node: str) -> str:
         """The address by which Slurm reaches a node; see :meth:`NodeAddresses.of`."""

@@ -13,14 +13,12 @@ from typing import Any
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import (
-    parse_allocations,
     parse_nodes,
     parse_partitions,
     parse_reservations,
 )
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, SlurmConfig, Unread
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, STATES, parse_jobs
-from jupyterhub_gpuspawner.units import NodeAllocation
 
 # Addresses of compute nodes as Slurm knows them, each kept for five minutes, or for seconds if the node may be
 # powered down: a cloud node gets a new one each time it boots.
@@ -130,14 +128,6 @@ class SnapshotReader:
         if snapshot.unread:
             self._report(snapshot.unread)
         return snapshot
-
-    async def allocations(self) -> dict[str, tuple[NodeAllocation, ...]]:
-        """What each job holds on its nodes, with Slurm's indices, by job id: one ``scontrol show job -d`` for all jobs.
-
-        It costs slurmctld more than a snapshot, so it is meant for an admin's page, not for polling.
-        """
-        text = await self._show("job", "-a", "-d")
-        return await asyncio.to_thread(parse_allocations, text)
 
     async def _show(self, what: str, *options: str) -> str:
         # without --local, a federation's other clusters are shown, too

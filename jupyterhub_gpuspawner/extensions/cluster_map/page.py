@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.handlers.base import BaseHandler
@@ -18,9 +19,9 @@ from tornado import web
 
 from jupyterhub_gpuspawner.extensions.cluster_map.jobs import Rights
 from jupyterhub_gpuspawner.extensions.cluster_map.rows import sections, summary
-from jupyterhub_gpuspawner.extensions.cluster_map.survey import ClusterMap, ServedJob, survey
+from jupyterhub_gpuspawner.extensions.cluster_map.survey import Allocations, ClusterMap, ServedJob, survey
 from jupyterhub_gpuspawner.hub.extensions import extensions_of
-from jupyterhub_gpuspawner.hub.site.connection import Cluster
+from jupyterhub_gpuspawner.hub.site.connection import Cluster, SharedView
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs
 from jupyterhub_gpuspawner.hub.web.clusters import check_scopes, connections_of, requested_connection, snapshot_of
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
@@ -56,7 +57,7 @@ async def sight_of(handler: BaseHandler, connection: Cluster) -> Sight:
     if snapshot is None:
         return Sight(connection.name, None, silent=connection.silent)
     # not older than the snapshot
-    allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
+    allocations = await _allocations_on(connection).recent(max(0.0, time.time() - snapshot.taken_at))
     servers = servers_with_jobs(handler.settings["users"].values())
     hub_servers = [server for server in servers if server.cluster == connection.name]
     filters, jobs = filters_of(handler), list(served_jobs(hub_servers))
@@ -70,6 +71,16 @@ async def sight_of(handler: BaseHandler, connection: Cluster) -> Sight:
         partitions=tuple(partition.name for partition in snapshot.partitions),
         use={(server.user, server.name): line for server in hub_servers if (line := server.brief)},
     )
+
+
+_ALLOCATIONS: WeakKeyDictionary[Cluster, SharedView[Allocations]] = WeakKeyDictionary()
+
+
+def _allocations_on(cluster: Cluster) -> SharedView[Allocations]:
+    """What each job was allocated on its nodes, which all readers of the map share."""
+    if cluster not in _ALLOCATIONS:
+        _ALLOCATIONS[cluster] = SharedView(cluster.client.allocations, log=cluster.watcher.log)
+    return _ALLOCATIONS[cluster]
 
 
 def served_jobs(servers: Iterable[Server]) -> Iterator[ServedJob]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -23,7 +23,6 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, Installation
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
-from jupyterhub_gpuspawner.units import NodeAllocation
 
 # The cluster as all pages of a hub see it: Slurm is asked on demand, once for all who ask at the same time.
 
@@ -201,8 +200,6 @@ class Cluster:
     client: SlurmClient
     watcher: JobWatcher
     cluster: ClusterView
-    allocations: SharedView[Mapping[str, tuple[NodeAllocation, ...]]]
-    """What each job was allocated on its nodes, for the admin's map."""
     shows_jobs: SharedView[bool]
     """Whether Slurm shows this account the jobs of others."""
     accounts: LoginNodeAccounts | None = None
@@ -265,7 +262,6 @@ def _new_cluster(at: Location) -> Cluster:
         jobs,
         # a page that gets no answer has the watcher ask at once, so that all pages say the same
         cluster=ClusterView(client.snapshot, on_silence=jobs.ask_soon, log=log),
-        allocations=SharedView(client.allocations, log=log),
         shows_jobs=SharedView(client.sees_jobs_of, log=log),
         accounts=LoginNodeAccounts(installation) if at.query_prefix else None,
     )

@@ -199,7 +199,7 @@ def test_pages_say_the_same_whoever_asked(
     watcher: Any = SimpleNamespace(unanswered_since=since)
     cluster: Any = SimpleNamespace(silent=silent, latest=latest)
 
-    connection = Cluster("", unused, watcher, cluster, allocations=unused, shows_jobs=unused)
+    connection = Cluster("", unused, watcher, cluster, shows_jobs=unused)
     assert connection.silent is expected
 
 

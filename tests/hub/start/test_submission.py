@@ -47,7 +47,7 @@ JOB = BatchJob("#!/bin/bash\n", (), TAG, IDENTITY)
 def cluster_of(client: Any) -> Cluster:
     """A cluster that this client asks."""
     unused: Any = None
-    return Cluster("", client, unused, unused, allocations=unused, shows_jobs=unused)
+    return Cluster("", client, unused, unused, shows_jobs=unused)
 
 
 class Slurm:
