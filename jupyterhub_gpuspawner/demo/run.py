@@ -156,7 +156,7 @@ def _try_account(account: str, folder: Path) -> None:
 
 def start_profiles(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, object]]:
     """Start and stop a server of each profile, one after the other, and yield its placement."""
-    for profile in folder.profiles():
+    for profile in folder.read().profiles:
         say(f"Starting {profile.display_name} ...")
         placement = hub.spawn("demo", {"profile": profile.slug})
         yield {"profile": profile.slug, "placement": placement}

@@ -1,8 +1,8 @@
-"""YAML files with profiles, which people other than the admin may write: a file's value, and a folder of such files.
+"""YAML files with profiles, which people other than the admin may write: one file, and a folder of them.
 
-Their content is treated as data: only regular files are read; their size, depth and number are bounded, as are the
-fields they may use (:class:`.Rights`); a fault affects one file only, names file and line, and quotes no value,
-since a file may contain secrets. Reading blocks, so the hub does it in a thread.
+Their content is treated as data: their size, depth and number are bounded, as are the fields they may use
+(:class:`.Rights`); a fault affects one file only, names file and line, and quotes no value, since a file may contain
+secrets. Reading blocks, so the hub does it in a thread.
 """
 
 from __future__ import annotations
@@ -210,6 +210,19 @@ def _profiles(document: Document, rights: Rights) -> tuple[Profile, ...]:
     return tuple(profiles.values())
 
 
+@dataclass(frozen=True)
+class FolderContent:
+    """What was found when the folder was read."""
+
+    profiles: tuple[Profile, ...] = ()
+    errors: tuple[ConfigError, ...] = ()
+    """Its faults, then those of files; a faulty file keeps its last good version."""
+    missing: bool = False
+    """There is no such folder."""
+    crowded: bool = False
+    """It contains so many files that a scan is slow."""
+
+
 class ProfileFolder:
     """The profiles of a folder's ``*.yaml`` files, ordered by file name; hidden files are ignored.
 
@@ -220,40 +233,36 @@ class ProfileFolder:
     def __init__(self, path: str | Path, rights: Rights = NOTHING) -> None:
         self.path = Path(path)
         self.rights = rights
-        self.crowded = False
-        """The folder contains so many files that a scan is slow."""
-        self.missing = False
-        """The folder did not exist at the last scan."""
         self._files: dict[str, FileState[FileContent]] = {}
         """In the order in which they were first there, then in that of their last change."""
         self.owners: dict[str, str] = {}
         """The file of each slug; may be set before the first scan, to what an earlier process found."""
         self._profiles: tuple[Profile, ...] = ()
-        self._of_the_folder: tuple[ConfigError, ...] = ()
-        self._in_files: tuple[ConfigError, ...] = ()
+        self._faults: tuple[ConfigError, ...] = ()
 
-    @property
-    def errors(self) -> tuple[ConfigError, ...]:
-        """Faults found at the last scan; a faulty file keeps its last good version."""
-        return (*self._of_the_folder, *self._in_files)
-
-    def profiles(self) -> tuple[Profile, ...]:
+    def read(self) -> FolderContent:
         """The current profiles. Costs a scan and two stats per file if nothing has changed; never raises."""
-        self.missing = False
+        fault, missing, crowded = None, False, False
         try:
             with opened(self.path) as folder:
-                if self._scan(folder):
+                names, crowded = self._names(folder)
+                if self._scan(folder, names):
                     self._join()
+            if crowded:
+                message = (
+                    f"the folder contains more than {FILES_LIMIT} profile files, or {ENTRIES_LIMIT} files of any kind; "
+                    f"the newest ones are ignored"
+                )
+                fault = ConfigError(message, where=str(self.path))
         except Exception as error:  # noqa: BLE001 - the profiles read last go on
-            self.missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
-            self._of_the_folder = (folder_fault(self.path, error),)
-        return self._profiles
+            fault, missing = folder_fault(self.path, error), isinstance(error, (FileNotFoundError, NotADirectoryError))
+        faults = (*filter(None, [fault]), *self._faults)
+        return FolderContent(self._profiles, faults, missing, crowded)
 
-    def _scan(self, folder: int) -> bool:
+    def _scan(self, folder: int, among: Iterable[str]) -> bool:
         """Read the files that have changed; returns whether there were any."""
-        self._of_the_folder = ()
         statuses: dict[str, os.stat_result] = {}
-        for name in self._names(folder):
+        for name in among:
             try:
                 statuses[name] = snapshot_of(folder, name)
             except FileNotFoundError:  # removed just now
@@ -268,8 +277,8 @@ class ProfileFolder:
         }
         return self._files.keys() != before.keys() or any(self._files[name] is not before[name] for name in names)
 
-    def _names(self, folder: int) -> Iterable[str]:
-        """Profile files, including those already known, so that an incomplete scan removes none."""
+    def _names(self, folder: int) -> tuple[Iterable[str], bool]:
+        """Profile files, including those already known, so that an incomplete scan removes none; and if it is one."""
         names: set[str] = set()
         number = 0
         with os.scandir(folder) as entries:
@@ -278,14 +287,7 @@ class ProfileFolder:
                     break
                 if entry.name.endswith(ENDINGS) and not entry.name.startswith("."):
                     names.add(entry.name)
-        self.crowded = number > ENTRIES_LIMIT or len(names) > FILES_LIMIT
-        if self.crowded:
-            message = (
-                f"the folder contains more than {FILES_LIMIT} profile files, or {ENTRIES_LIMIT} files of any kind; "
-                f"the newest ones are ignored"
-            )
-            self._of_the_folder = (ConfigError(message, where=str(self.path)),)
-        return names | self._files.keys()
+        return names | self._files.keys(), number > ENTRIES_LIMIT or len(names) > FILES_LIMIT
 
     def _join(self) -> None:
         """Combine the profiles of all files; files that arrived first take precedence."""
@@ -324,4 +326,4 @@ class ProfileFolder:
                     )
         self.owners = owners
         self._profiles = tuple(profile for name in sorted(by_slug) for profile in by_slug[name])
-        self._in_files = tuple(faults[key] for key in sorted(faults))
+        self._faults = tuple(faults[key] for key in sorted(faults))

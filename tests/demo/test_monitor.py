@@ -30,7 +30,7 @@ def test_the_demo_may_offer_it(tmp_path: Path) -> None:
     assert text is not None
     (tmp_path / "monitor.yaml").write_text(text)
 
-    (offered,) = ProfileFolder(tmp_path, RIGHTS).profiles()
+    (offered,) = ProfileFolder(tmp_path, RIGHTS).read().profiles
 
     program = program_of(offered)
     assert program is not None

@@ -35,8 +35,8 @@ c.JupyterHub.load_roles += [{"name": "groups", "services": ["demo"], "scopes": [
 c.GPUSlurmSpawner.slurm_timeout = 3
 from jupyterhub_gpuspawner.hub.start import submission
 submission.ANSWER_SECONDS = 0.5
-from jupyterhub_gpuspawner.hub.spawners import offers
-offers.REST = 0.2
+from jupyterhub_gpuspawner.hub.spawners import shared_folder
+shared_folder.REST = 0.2
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
 """

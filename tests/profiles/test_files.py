@@ -23,11 +23,11 @@ def _write(folder: Path, name: str, text: str) -> Path:
 
 
 def _slugs(folder: ProfileFolder) -> list[str]:
-    return [profile.slug for profile in folder.profiles()]
+    return [profile.slug for profile in folder.read().profiles]
 
 
 def _faults(folder: ProfileFolder) -> list[str]:
-    return [str(error) for error in folder.errors]
+    return [str(error) for error in folder.read().errors]
 
 
 def test_the_example_of_a_site_is_a_site() -> None:
@@ -163,14 +163,14 @@ def test_an_unchanged_folder_is_not_read_again(tmp_path: Path) -> None:
     """The same profile objects are returned."""
     _write(tmp_path, "a.yaml", "display_name: A\n")
     folder = ProfileFolder(tmp_path)
-    assert folder.profiles() is folder.profiles()
+    assert folder.read().profiles is folder.read().profiles
 
 
 def test_a_file_of_the_same_size_written_in_the_same_moment_is_noticed(tmp_path: Path) -> None:
     """An editor that replaces the file gives it another inode."""
     path = _write(tmp_path, "a.yaml", "display_name: A\n")
     folder = ProfileFolder(tmp_path)
-    folder.profiles()
+    folder.read()
     status = path.stat()
     new = _write(tmp_path, "new", "display_name: B\n")
     os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -199,7 +199,7 @@ def test_a_slug_stays_with_its_file_when_another_process_reads_the_folder(tmp_pa
     def offered(owners: dict[str, str]) -> list[str]:
         folder = ProfileFolder(tmp_path)
         folder.owners = owners
-        return [profile.description for profile in folder.profiles()]
+        return [profile.description for profile in folder.read().profiles]
 
     assert (offered({}), offered({"p": "a.yaml"}), offered({"p": "gone.yaml"})) == (["b.yaml"], ["a.yaml"], ["b.yaml"])
     _write(tmp_path, "a.yaml", "display_name: [P")
@@ -212,7 +212,7 @@ def test_a_folder_that_goes_away_keeps_its_profiles_and_says_so(tmp_path: Path) 
     path.mkdir()
     _write(path, "a.yaml", "display_name: A\n")
     folder = ProfileFolder(path)
-    folder.profiles()
+    folder.read()
     path.rename(tmp_path / "gone")
     assert _slugs(folder) == ["a"]
     assert _faults(folder) == [f"{path}: the folder cannot be read: No such file or directory"]

@@ -34,12 +34,14 @@ def folder(tmp_path: Path) -> Path:
 
 def offered(folder: ProfileFolder) -> tuple[tuple[Profile, ...], list[str]]:
     """The profiles that are offered, and the faults."""
-    return folder.profiles(), [str(error) for error in folder.errors]
+    content = folder.read()
+    return content.profiles, [str(error) for error in content.errors]
 
 
 def slugs_and_faults(folder: ProfileFolder) -> tuple[list[str], list[str]]:
     """The slugs that are offered, and the faults."""
-    return [profile.slug for profile in folder.profiles()], [str(error) for error in folder.errors]
+    profiles, faults = offered(folder)
+    return [profile.slug for profile in profiles], faults
 
 
 def wait_for_a_later_ctime(path: Path) -> None:
@@ -98,16 +100,16 @@ def test_what_looks_odd_and_is_right_is_offered_and_starts(folder: Path, fields:
     for hours in (-12, 0, 14):
         now = NOW.astimezone(timezone(timedelta(hours=hours)))
         statuses = profile_statuses(
-            profiles.profiles(), username="ada", groups=(), clusters={"": ClusterNow(None)}, now=now
+            profiles.read().profiles, username="ada", groups=(), clusters={"": ClusterNow(None)}, now=now
         )
         assert [status.refusal for status in statuses] == [None, None]
-        resolve(profiles.profiles(), {"profile": "odd"}, username="ada", groups=(), server_name="", now=now)
+        resolve(profiles.read().profiles, {"profile": "odd"}, username="ada", groups=(), server_name="", now=now)
 
 
 def test_a_users_text_is_matched_at_once_whatever_the_expression(folder: Path) -> None:
     """Python's own engine would take a minute for thirty characters, and far longer for these."""
     (folder / "odd.yaml").write_text(f"display_name: Odd\n{HARMLESS['an expression that goes back']}\n")
-    profiles = ProfileFolder(folder).profiles()
+    profiles = ProfileFolder(folder).read().profiles
 
     with pytest.raises(RequestError, match="is not allowed"):
         resolve(
@@ -190,7 +192,7 @@ def test_a_hundred_thousand_entries_take_no_profile_away(folder: Path) -> None:
     at_first, _ = slugs_and_faults(ProfileFolder(folder))
 
     assert (before, after, at_first) == ((["good"], []), ["good"], ["good"])
-    assert profiles.crowded
+    assert profiles.read().crowded
     assert len(faults) <= FILES_LIMIT + 1
     assert faults[0] == (
         f"{folder}: the folder contains more than 200 profile files, or 200000 files of any kind; the newest ones are "
@@ -201,7 +203,7 @@ def test_a_hundred_thousand_entries_take_no_profile_away(folder: Path) -> None:
 def test_many_files_together_are_bounded_too(folder: Path) -> None:
     """Each is valid by itself; those that would make every form slow are ignored and reported."""
     profiles = ProfileFolder(folder)
-    profiles.profiles()
+    profiles.read()
     for number in range(4):
         text = "".join(f"- display_name: P{number}x{n}\n" for n in range(200))
         (folder / f"a{number}.yaml").write_text(text)
@@ -267,22 +269,22 @@ def test_an_unforeseen_error_is_one_files_fault(
 def test_a_slug_belongs_to_the_file_that_had_it_first(folder: Path) -> None:
     """Neither an earlier name nor time stamps take a slug away; removing a file frees it."""
     profiles = ProfileFolder(folder)
-    profiles.profiles()
+    profiles.read()
     squatter = folder / "aaa.yaml"
     squatter.write_text("display_name: Good\ndescription: mine\n")
     os.utime(squatter, (0, 0))
 
     def descriptions() -> list[str]:
-        return [profile.description for profile in profiles.profiles()]
+        return [profile.description for profile in profiles.read().profiles]
 
     fault = "aaa.yaml: 'good' is already a slug in own.yaml; this profile is ignored"
-    assert (descriptions(), [str(error) for error in profiles.errors]) == ([""], [fault])
+    assert (descriptions(), [str(error) for error in profiles.read().errors]) == ([""], [fault])
     (folder / "own.yaml").write_text("display_name: Good\ndescription: changed later\n")
     assert descriptions() == ["changed later"]
     (folder / "own.yaml").write_text("display_name: [\n")
     assert descriptions() == ["changed later"]
     # the other has no good version
-    assert [profile.description for profile in ProfileFolder(folder).profiles()] == ["mine"]
+    assert [profile.description for profile in ProfileFolder(folder).read().profiles] == ["mine"]
     (folder / "own.yaml").unlink()
     assert descriptions() == ["mine"]
 
@@ -295,7 +297,7 @@ def test_of_files_that_were_there_at_the_first_look_the_older_one_has_the_slug(f
     while squatter.stat().st_ctime_ns == (folder / "own.yaml").stat().st_ctime_ns:
         squatter.chmod(0o600)
 
-    assert [profile.description for profile in ProfileFolder(folder).profiles()] == [""]
+    assert [profile.description for profile in ProfileFolder(folder).read().profiles] == [""]
 
 
 # --- any text at all --------------------------------------------------------------------------------

@@ -1,17 +1,14 @@
 """The courses of a hub: the files of ``courses_dir``, with people resolved against the hub's users and groups.
 
-There is one :class:`CourseBook` for each hub. The folder may be on a file system that hangs, so it is read in a daemon
-thread; while a reading hangs, the courses that were read last go on.
+There is one :class:`CourseBook` for each hub. While a reading of the folder hangs, the courses that were read last go
+on.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -22,6 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate, people
 from jupyterhub_gpuspawner.extensions.courses.course_profile import group_name
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import FolderReader
 from jupyterhub_gpuspawner.words import some
 
 # Who takes a course and who teaches it, among the users and groups of this hub.
@@ -87,8 +85,6 @@ def with_added(file: CourseFile, added: Sequence[str]) -> CourseFile:
 
 SETTING = "gpuspawner_courses"
 """Where the hub's tornado settings hold its courses."""
-PATIENCE = 3.0
-"""Seconds that a request waits for the folder to be read."""
 FRESH = 60.0
 """Seconds after which the folder is read again."""
 CROWDED = (
@@ -182,22 +178,6 @@ class Reading:
     """The folder could be read; otherwise the files are those of before."""
 
 
-def _begin_reading(folder: CourseFolder) -> Future[Reading]:
-    """Read the folder in a daemon thread, so that the hub can exit while it hangs; RuntimeError: there is none."""
-    reading: Future[Reading] = Future()
-
-    def read() -> None:
-        try:
-            files = folder.courses()
-        except Exception as error:  # noqa: BLE001 - whoever waits must get an answer
-            reading.set_exception(error)
-        else:
-            reading.set_result(Reading(files, folder.fault, folder.readable))
-
-    threading.Thread(target=read, name="courses", daemon=True).start()
-    return reading
-
-
 @dataclass
 class CourseBook:
     """The courses of one hub, as last read."""
@@ -220,8 +200,8 @@ class CourseBook:
     readable: bool = True
     """The folder could be read at the last reading; otherwise the courses are those of before, or none."""
     _folder: CourseFolder = field(init=False)
-    _files: tuple[CourseFile, ...] = ()
-    _reading: Future[Reading] | None = None
+    _reader: FolderReader[Reading] = field(init=False)
+    _reading: Reading = Reading()
     _courses: tuple[HubCourse, ...] = ()
     _statuses: Mapping[str, RoleStatus] = field(default_factory=dict)
     _logged: frozenset[str] = frozenset()
@@ -229,6 +209,10 @@ class CourseBook:
     def __post_init__(self) -> None:
         self._folder = CourseFolder(self.path)
         self._folder.owners = dict(self.owners)
+        self._reader = FolderReader(self.path, self._read, self._reading, "the courses last read go on")
+
+    def _read(self) -> Reading:
+        return Reading(self._folder.courses(), self._folder.fault, self._folder.readable)
 
     def courses(self) -> tuple[HubCourse, ...]:
         """All courses as last read, by slug; also those whose file has never been good (``course`` is None)."""
@@ -244,31 +228,18 @@ class CourseBook:
     async def refresh(self, max_age: float = FRESH) -> bool:
         """Read the folder and the hub's groups, unless that was done less than ``max_age`` seconds ago.
 
-        Waits for :data:`PATIENCE` seconds at most; returns whether the courses are that fresh now. Raises
-        SQLAlchemyError.
+        Waits for a few seconds at most; returns whether the courses are that fresh now. Raises SQLAlchemyError.
         """
         if self.read_at is not None and self.clock() - self.read_at < max_age:
             return True
-        if self._reading is None:
-            try:
-                self._reading = _begin_reading(self._folder)
-            except RuntimeError:  # no thread can be started now
-                self.fault = ConfigError(
-                    "the folder cannot be read: this process has too many threads; the courses last read go on",
-                    where=self.path,
-                )
-                return False
-        pending = self._reading
-        await asyncio.wait({asyncio.wrap_future(pending)}, timeout=PATIENCE)
-        if not pending.done():
-            self.fault = ConfigError("the folder is not responding; the courses last read go on", where=self.path)
+        if not await self._reader.refresh():
+            self.fault = self._reader.fault
             return False
-        if self._reading is pending:  # the first of those who waited
-            self._reading = None
-            reading = pending.result()
+        reading = self._reader.last
+        if self._reading is not reading:  # the first of those who waited
+            self._reading = reading
             self.fault, self.readable = reading.fault, reading.readable
             self.read_at = self.clock()
-            self._files = reading.files
             self.resolve()
             if self.on_read is not None:
                 self.on_read()
@@ -281,12 +252,12 @@ class CourseBook:
         """
         named = {
             group
-            for file in self._files
+            for file in self._reading.files
             if file.course is not None
             for group in (*file.course.roster.groups, *file.course.instructors.groups)
         }
         hub = self.people_of(named)
-        files = tuple(with_added(file, hub.added.get(file.slug, ())) for file in self._files)
+        files = tuple(with_added(file, hub.added.get(file.slug, ())) for file in self._reading.files)
         crowded = too_many(files, hub.groups)
         faults = self.profile_faults(files)
         self._courses = tuple(

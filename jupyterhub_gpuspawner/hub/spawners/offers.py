@@ -1,169 +1,23 @@
-"""What one user is offered, and what they may choose: profiles of the configuration, of a folder and of extensions.
-
-The folder is shared by all users of a hub. It may be on a file system that hangs, so it is read in a thread of its own
-and never in the hub's event loop: a request waits a few seconds at most, and then uses the result of the last reading.
-"""
+"""What one user is offered, and what they may choose: profiles of the configuration, of a folder and of extensions."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jupyterhub.scopes import Scope
-from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import extensions_for, extensions_of
 from jupyterhub_gpuspawner.hub.job.failed_start import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, session_of
 from jupyterhub_gpuspawner.hub.site.database import TO_START, takes_changes, written
-from jupyterhub_gpuspawner.profiles.files import NOTHING, ProfileFolder, Rights
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import SharedFolder
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-
-PATIENCE = 3.0
-"""Seconds that a request waits for the folder to be read."""
-REST = 30.0
-"""Seconds between two readings of a folder that holds too many files."""
-
-
-@dataclass(frozen=True)
-class FolderContent:
-    """What was found when the folder was read."""
-
-    profiles: tuple[Profile, ...] = ()
-    errors: tuple[ConfigError, ...] = ()
-    missing: bool = False
-    crowded: bool = False
-
-
-class SharedFolder:
-    """A folder of profiles, shared by all users of a hub; each of its faults is logged once.
-
-    Each reading is done in a daemon thread, so that the hub can exit while it hangs.
-    """
-
-    def __init__(self, path: str, rights: Rights = NOTHING) -> None:
-        self.path = path
-        self._folder = ProfileFolder(path, rights)
-        self._reading: Future[FolderContent] | None = None
-        self._begun = 0.0
-        self._content = FolderContent()
-        self._taken: tuple[ConfigError, ...] = ()
-        self._logged: frozenset[str] = frozenset()
-
-    def _read(self) -> Future[FolderContent]:
-        last, reading = self._last, Future[FolderContent]()
-
-        def read() -> None:
-            profiles = self._folder.profiles()
-            reading.set_result(FolderContent(profiles, self._folder.errors, self._folder.missing, self._folder.crowded))
-
-        self._reading, self._begun = reading, time.monotonic()
-        try:
-            threading.Thread(target=read, name="profiles", daemon=True).start()
-        except RuntimeError:  # no thread can be started now
-            fault = ConfigError("the folder cannot be read: this process has too many threads", where=self.path)
-            reading.set_result(replace(last, errors=(fault,)))
-        return reading
-
-    @property
-    def errors(self) -> tuple[ConfigError, ...]:
-        """Faults in the folder's files, and in reading it, as of the last reading."""
-        silent: tuple[ConfigError, ...] = ()
-        hangs = self._reading is not None and not self._reading.done()
-        if hangs and time.monotonic() - self._begun >= PATIENCE:
-            silent = (
-                ConfigError(
-                    "the folder is not responding; the profiles last read from it are offered", where=self.path
-                ),
-            )
-        return (*silent, *self._last.errors, *self._taken)
-
-    @property
-    def missing(self) -> bool:
-        """Whether the folder was missing when it was last read."""
-        return self._last.missing
-
-    def file_of(self, slug: str) -> str:
-        """The name of the file that a profile was read from; empty if there is none."""
-        return self._folder.owners.get(slug, "")
-
-    def owners(self) -> dict[str, str]:
-        """The file of each profile's slug, as of the last reading."""
-        return dict(self._folder.owners)
-
-    def remember(self, owners: Mapping[str, str]) -> None:
-        """Let files keep the slugs that they had when an earlier process read them; no effect once it has been read."""
-        if self._reading is None:
-            self._folder.owners = dict(owners)
-
-    @property
-    def _last(self) -> FolderContent:
-        if self._reading is not None and self._reading.done():
-            self._content = self._reading.result()
-        return self._content
-
-    async def refresh(self) -> None:
-        """Read the folder anew and wait for that, for :data:`PATIENCE` seconds at most; not while a reading hangs."""
-        before = self._reading
-        if before is not None and not await self._answered(before):
-            return
-        if self._reading is before:
-            if before is not None and self._last.crowded and time.monotonic() - self._begun < REST:
-                return
-            self._read()
-        if self._reading is not None:
-            await self._answered(self._reading)
-
-    async def _answered(self, reading: Future[FolderContent]) -> bool:
-        left = self._begun + PATIENCE - time.monotonic()
-        if not reading.done() and left > 0:
-            await asyncio.wait({asyncio.wrap_future(reading)}, timeout=left)
-        return reading.done()
-
-    def first_reading(self) -> None:
-        """Read the folder if it never was, and wait for that: at the hub's start, and in programs without a loop."""
-        if self._reading is None:
-            wait({self._read()}, timeout=PATIENCE)
-
-    def besides(self, slugs: Collection[str]) -> tuple[Profile, ...]:
-        """Return the profiles as last read, without those whose slug is in ``taken``; never raises."""
-        self.first_reading()
-        profiles = self._last.profiles
-        self._taken = tuple(
-            SlugTaken(
-                f"{profile.slug!r} is also the slug of a profile in the configuration; this one is left out",
-                where=self.file_of(profile.slug),
-            )
-            for profile in profiles
-            if profile.slug in slugs
-        )
-        self._log_changes()
-        return tuple(profile for profile in profiles if profile.slug not in slugs)
-
-    def _log_changes(self) -> None:
-        faults = frozenset(map(str, self.errors))
-        for fault in sorted(faults - self._logged):
-            get_logger().error("Error in the profiles of %s: %s", self.path, fault)
-        for fault in sorted(self._logged - faults):
-            get_logger().info("Error corrected in the profiles of %s: %s", self.path, fault)
-        self._logged = faults
-
-
-@lru_cache(maxsize=8)
-def profile_folder(path: str, rights: Rights = NOTHING) -> SharedFolder:
-    """Return the folder at ``path``, which is shared by all users of the hub."""
-    return SharedFolder(path, rights)
-
 
 EXAMPLES = "`gpuspawner files DIR --profiles` writes examples."
 NO_PROFILE = "There is no profile to offer."
@@ -197,7 +51,7 @@ class ProfileSource:
             self.profiles()
             return
         self.folder.first_reading()
-        if self.folder.missing:
+        if self.folder.last.missing:
             raise ConfigError(
                 f"there is no folder {self.folder.path!r}.",
                 where=setting,

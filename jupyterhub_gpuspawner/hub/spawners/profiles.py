@@ -32,10 +32,10 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     apply_user_options,
     errors_beside,
     offered_beside,
-    profile_folder,
     refuse_choice_of_others,
     refuse_what_is_for_others,
 )
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import profile_folder
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights

@@ -21,6 +21,6 @@ def test_its_session_is_on_at_any_hour(tmp_path: Path, hour: int, with_slurm: bo
     (tmp_path / f"{SLUG}.yaml").write_text(course_file(now, with_slurm=with_slurm))
     (file,) = CourseFolder(tmp_path).courses()
     assert file.fault is None
-    course = course_profile(file, ProfileFolder(PROFILES, EVERYTHING).profiles(), now)
+    course = course_profile(file, ProfileFolder(PROFILES, EVERYTHING).read().profiles, now)
 
     assert (course.is_open, course.profile.kind) == (True, "slurm" if with_slurm else "local")

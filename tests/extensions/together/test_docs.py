@@ -220,13 +220,12 @@ def test_the_example_profiles_have_no_fault() -> None:
     """Each file in config/profiles is valid with the permissions in config/jupyterhub_config.py."""
     settings = load_site(ROOT / "config" / "jupyterhub_config.py").config.GPUProfilesSpawner
     folder = ProfileFolder(ROOT / "config" / "profiles", Rights(frozenset(settings.profiles_dir_allows)))
-    folder.profiles()
-    assert folder.errors == ()
+    assert folder.read().errors == ()
 
 
 def test_the_example_course_has_no_fault() -> None:
     """It is offered with the example profiles, and its numbers are within theirs."""
-    profiles = ProfileFolder(ROOT / "config" / "profiles", EVERYTHING).profiles()
+    profiles = ProfileFolder(ROOT / "config" / "profiles", EVERYTHING).read().profiles
     (file,) = CourseFolder(ROOT / "config" / "courses").courses()
 
     assert (file.slug, file.fault) == ("deep-learning", None)

@@ -106,7 +106,8 @@ def test_files_of_profiles_and_courses_are_read(tmp_path: Path) -> None:
     profiles = ProfileFolder(tmp_path / "release" / "profiles", rights)
     courses = CourseFolder(tmp_path / "release" / "courses")
 
-    assert (profiles.profiles(), profiles.errors) == (tuple(parse_profiles(stored.PROFILES)), ())
+    content = profiles.read()
+    assert (content.profiles, content.errors) == (tuple(parse_profiles(stored.PROFILES)), ())
     assert {file.slug: (file.course, file.fault) for file in courses.courses()} == {
         slug: (Course.model_validate(course), None) for slug, course in stored.COURSES.items()
     }

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.spawners import offers
-from jupyterhub_gpuspawner.hub.spawners.offers import ProfileSource, SharedFolder
+from jupyterhub_gpuspawner.hub.spawners import shared_folder
+from jupyterhub_gpuspawner.hub.spawners.offers import ProfileSource
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import SharedFolder
 from tests.fixtures.hung import hung
+
+GOING_ON = "the profiles last read from it are offered"
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ async def test_what_was_written_before_a_request_is_offered_in_its_answer(path: 
 
 async def test_a_folder_that_hangs_does_not_block_the_hub(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The profiles last read are offered, with the fault; the folder is read again once it answers."""
-    monkeypatch.setattr(offers, "PATIENCE", 0.5)
+    monkeypatch.setattr(shared_folder, "PATIENCE", 0.5)
     folder = SharedFolder(str(path))
     await folder.refresh()
     ticks = 0
@@ -52,7 +55,7 @@ async def test_a_folder_that_hangs_does_not_block_the_hub(path: Path, monkeypatc
             ticks += 1
 
     ticking = asyncio.create_task(tick())
-    fault = f"{path}: the folder is not responding; the profiles last read from it are offered"
+    fault = f"{path}: the folder is not responding; {GOING_ON}"
     with hung(path):
         for _ in range(3):
             await folder.refresh()
@@ -69,15 +72,15 @@ async def test_a_folder_that_hangs_does_not_block_the_hub(path: Path, monkeypatc
 
 def test_a_hub_starts_though_its_folder_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the configured profiles, and the fault."""
-    monkeypatch.setattr(offers, "PATIENCE", 0.5)
+    monkeypatch.setattr(shared_folder, "PATIENCE", 0.5)
     folder = SharedFolder(str(path))
     with hung(path):
         folder.first_reading()
         profiles = ProfileSource([{"display_name": "C"}], folder).profiles()
         faults = [str(error) for error in folder.errors]
 
-    assert ([profile.slug for profile in profiles], folder.missing) == (["c"], False)
-    assert faults == [f"{path}: the folder is not responding; the profiles last read from it are offered"]
+    assert ([profile.slug for profile in profiles], folder.last.missing) == (["c"], False)
+    assert faults == [f"{path}: the folder is not responding; {GOING_ON}"]
 
 
 async def test_no_thread_can_be_started(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,12 +91,13 @@ async def test_no_thread_can_be_started(path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(_thread: object) -> None:
         raise RuntimeError("can't start new thread")
 
+    fault = f"{path}: the folder cannot be read: this process has too many threads; {GOING_ON}"
     with monkeypatch.context() as patch:
         patch.setattr("threading.Thread.start", refuse)
         await folder.refresh()
         assert (slugs(folder), [str(error) for error in folder.errors]) == (
             ["a"],
-            [f"{path}: the folder cannot be read: this process has too many threads"],
+            [fault],
         )
     await folder.refresh()
     assert (slugs(folder), folder.errors) == (["a"], ())
@@ -109,7 +113,7 @@ async def test_a_crowded_folder_is_not_looked_at_for_each_request(path: Path, mo
     (path / "a.yaml").unlink()
     await folder.refresh()
     cached = slugs(folder)
-    monkeypatch.setattr(offers, "REST", 0.0)
+    monkeypatch.setattr(shared_folder, "REST", 0.0)
     await folder.refresh()
 
     assert (len(before), cached == before, "a" in before, "a" in slugs(folder)) == (200, True, True, False)

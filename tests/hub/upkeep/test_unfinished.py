@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub.spawners.offers import SharedFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import SharedFolder
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.upkeep import Unfinished, begin_slugs, read_slugs
 from jupyterhub_gpuspawner.site.people import stored_slugs
