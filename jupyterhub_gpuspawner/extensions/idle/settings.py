@@ -35,4 +35,4 @@ class IdleSettings(HasTraits):
         help="""When a server counts as idle, and what is done then, if its profile does not say otherwise: the fields
         of a profile's `idle`, such as `{"gpu": "90min", "action": "stop"}`. Fields that are left out have the values of
         the default. With `action: report` nothing is done; `gpuspawner idle` lists what would have been stopped.""",
-    )
+    ).tag(not_of_a_group=True)

@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import NO_TIME_LIMIT
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.server_job import ServerJob
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
@@ -463,7 +464,7 @@ async def test_no_kind_of_child_starts_in_a_hub_that_was_set_up_without_us(monke
 
 def test_no_name_of_ours_hides_a_private_one_of_jupyterhubs() -> None:
     """A method that is called ``_failed`` would end every start."""
-    own = {name for spawner_class in (GPUSlurmSpawner, GPUProfilesSpawner) for name in vars(spawner_class)}
+    own = {name for spawner_class in (ServerJob, GPUSlurmSpawner, GPUProfilesSpawner) for name in vars(spawner_class)}
     private = {name for name in vars(Spawner) if name.startswith("_") and not name.startswith("__")}
     of_traitlets = set(vars(type("Plain", (HasTraits,), {})))
 
