@@ -27,7 +27,7 @@ def records() -> str:
         table(("Column", "Type", "Meaning"), list(_columns())),
         "## Export\n",
         "The columns of an exported table.\n",
-        table(("Column", "Type", "Meaning"), [(code(c.name), c.kind, c.description) for c in COLUMNS]),
+        table(("Column", "Type", "Meaning"), [(code(c.name), c.type, c.description) for c in COLUMNS]),
     ]
     return "\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""Writes records as a data package: one table, and a description of it for Frictionless.
+"""Writes records as a data package: one table, and a description of it for Frictionless, ``datapackage.json``.
 
 Somebody who knows when a person started which server could find that person's row by those columns. So each
 combination of them in the export is that of at least ``group`` different people. What is rarer is made coarser step by
@@ -10,7 +10,7 @@ each course, since who is in which courses is known from class lists. With the s
 Without the key, names cannot be tried out. Whoever has the key can: it is as confidential as the names.
 
 None of this hides anybody from those who may read Slurm's accounting: what was measured of a session, in two digits
-each, is together that of one job, and sacct names its user. An export says so (:data:`TO_SACCT`).
+each, is together that of one job, and sacct names its user. An export says so.
 """
 
 from __future__ import annotations
@@ -37,67 +37,20 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Column:
-    """One column: derived in :func:`_row`, or the record's field of this name."""
+    """One column, as ``datapackage.json`` declares it: derived in :func:`_row`, or the record's field of this name."""
 
     name: str
-    kind: str
-    """Its type by the Table Schema: ``string``, ``integer`` or ``boolean``."""
-    meaning: str
+    type: str
+    """By the Table Schema: ``string``, ``integer`` or ``boolean``."""
+    description: str
     beside: str = ""
     """A trait that the column would tell of: it is published only where that is."""
     measured: bool = False
     """It is written with two significant digits."""
 
-    @property
-    def description(self) -> str:
-        """Its meaning, and how exact it is."""
-        return f"{self.meaning.removesuffix('.')}, with two significant digits." if self.measured else self.meaning
 
-
-TO_SACCT = (
-    "Whoever can read Slurm's accounting (sacct) finds most rows in it by what was measured, and so whose they are: to "
-    "them the pseudonyms are names."
-)
-COLUMNS: tuple[Column, ...] = (
-    Column("user", "string", "Pseudonym of the user in this course: the same in every export with the same key."),
-    Column("begun", "string", "When the server was asked for, UTC: to the minute, hour, day or month."),
-    Column("profile", "string", "The profile's short name."),
-    Column("course", "string", "The course's short name, where the profile is one."),
-    Column("cluster", "string", "The cluster's name, in a hub that names clusters."),
-    Column("partition", "string", "Slurm's partition in which the job ran."),
-    Column("node", "string", "Slurm's name of the server's node."),
-    Column("gpu_model", "string", "The model of the GPUs as the driver calls it."),
-    Column("gpus", "integer", "Number of GPUs or MIG devices that were granted."),
-    Column("cause", "string", "Why the session ended."),
-    Column("fault", "string", "Class of the error of a start that failed.", "cause"),
-    Column("wait_seconds", "integer", "Seconds from the request until the server answered.", measured=True),
-    Column("queue_seconds", "integer", "Seconds of it in Slurm's queue.", measured=True),
-    Column("start_seconds", "integer", "Seconds from the job's start to the launcher's report.", measured=True),
-    Column("ready_seconds", "integer", "Seconds from the report until the server answered.", measured=True),
-    Column("run_seconds", "integer", "Seconds for which the server ran.", measured=True),
-    Column("reasons", "string", "Slurm's reasons why the job was pending, separated by semicolons.", "profile"),
-    Column("asked_gpus", "integer", "GPUs requested for each node.", "profile"),
-    Column("asked_cpus", "integer", "CPUs requested for each node.", "profile"),
-    Column("asked_memory_mib", "integer", "Memory requested for each node, in MiB.", "profile"),
-    Column("asked_seconds", "integer", "Time limit requested, in seconds.", "profile"),
-    Column("cpus", "integer", "CPUs granted on the server's node.", "profile"),
-    Column("memory_mib", "integer", "Memory granted on the server's node, in MiB.", "profile"),
-    Column("aligned", "boolean", "Whether GPUs, CPUs and memory were on the same NUMA nodes.", "gpu_model"),
-    Column("weakest_link", "string", "The slowest link among the GPUs, as nvidia-smi topo -m calls it.", "gpu_model"),
-    Column(
-        "gpu_seconds_held",
-        "integer",
-        "Number of GPUs times the seconds for which the job had them.",
-        "gpus",
-        measured=True,
-    ),
-    Column("gpu_seconds_measured", "integer", "GPU-seconds of which the utilisation is known.", "gpus", measured=True),
-    Column("gpu_seconds_busy", "integer", "Utilisation times seconds, summed over the GPUs.", "gpus", measured=True),
-    Column("gpu_memory_max_mib", "integer", "Largest memory used of one GPU, in MiB.", "gpu_model", measured=True),
-    Column("memory_max_mib", "integer", "Largest memory used by the job on the server's node, in MiB.", measured=True),
-    Column("joules", "integer", "Energy of the GPUs, in joules.", "gpu_model", measured=True),
-    Column("simulated", "boolean", "Whether the GPUs were simulated."),
-)
+_PACKAGE: dict[str, Any] = json.loads(Path(__file__).with_name("datapackage.json").read_text("utf-8"))
+COLUMNS = tuple(Column(**field) for field in _PACKAGE["resources"][0]["schema"]["fields"])
 
 
 def _row(record: SessionRecord, step: Step, key: bytes) -> list[Value]:
@@ -121,7 +74,7 @@ def _row(record: SessionRecord, step: Step, key: bytes) -> list[Value]:
 
 
 def _rounded(value: Value, column: Column) -> Value:
-    if column.kind != "integer" or not isinstance(value, (int, float)):
+    if column.type != "integer" or not isinstance(value, (int, float)):
         return value
     return int(float(f"{round(value):.1e}")) if column.measured else round(value)
 
@@ -223,7 +176,6 @@ CSV, PARQUET = "csv", "parquet"
 MEDIA_TYPES = {CSV: "text/csv", PARQUET: "application/x-parquet"}
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 """What a text begins with that spreadsheets run; after an apostrophe they show it."""
-TITLE = "Sessions of a JupyterHub on a Slurm cluster"
 
 
 @dataclass(frozen=True)
@@ -270,44 +222,24 @@ def _order(row: Sequence[Value]) -> tuple[str, ...]:
     return (begun, user, *rest)
 
 
-def _about(group: int) -> str:
-    return (
-        "One row for each session of a server: how long it waited, what it asked for and got, how it was placed, what "
-        "it used, and why it ended. Users are pseudonyms, one for each course; what was measured has two significant "
-        "digits. Each published combination of time, profile, course, hardware, node and cause is that of at least "
-        f"{group} people; rarer ones are coarser, or left out. This is personal data. {TO_SACCT} A list of who "
-        "was there when may tell it, too."
-    )
-
-
 def _data_package(table: Path, *, kind: str, group: int, created: str) -> dict[str, Any]:
     """The Frictionless data package of a table (specs.frictionlessdata.io, version 1)."""
-    content = table.read_bytes()
-    resource: dict[str, Any] = {
-        "name": "sessions",
+    content, fields = table.read_bytes(), ("name", "type", "description")
+    declared = _PACKAGE["resources"][0]
+    resource = {
+        **declared,
         "path": table.name,
-        "title": TITLE,
-        "profile": "tabular-data-resource",
         "format": kind,
         "mediatype": MEDIA_TYPES[kind],
-        "encoding": "utf-8",
         "bytes": len(content),
         "hash": f"sha256:{hashlib.sha256(content).hexdigest()}",
         "schema": {
-            "fields": [
-                {"name": column.name, "type": column.kind, "description": column.description} for column in COLUMNS
-            ],
-            "missingValues": [""],
+            **declared["schema"],
+            "fields": [{name: getattr(column, name) for name in fields} for column in COLUMNS],
         },
     }
-    return {
-        "name": "gpuspawner-sessions",
-        "title": TITLE,
-        "description": _about(group),
-        "created": created,
-        "profile": "tabular-data-package",
-        "resources": [resource],
-    }
+    description = _PACKAGE["description"].format(group=group)
+    return {**_PACKAGE, "description": description, "created": created, "resources": [resource]}
 
 
 def _write_csv(path: Path, rows: Sequence[Sequence[Value]]) -> None:
@@ -332,7 +264,7 @@ def _write_parquet(path: Path, rows: Sequence[Sequence[Value]]) -> None:
 
     types = {"string": pa.string(), "integer": pa.int64(), "boolean": pa.bool_()}
     schema = pa.schema(
-        [pa.field(column.name, types[column.kind], metadata={"description": column.description}) for column in COLUMNS]
+        [pa.field(column.name, types[column.type], metadata={"description": column.description}) for column in COLUMNS]
     )
     columns = list(zip(*rows, strict=True)) or [() for _ in COLUMNS]
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
