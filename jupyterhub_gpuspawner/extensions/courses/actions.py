@@ -315,28 +315,24 @@ class CourseActions:
     # --- what is there --------------------------------------------------------------------------
 
     def participants(
-        self, course: HubCourse, people: Collection[str] | None = None, *, with_start: bool = False
+        self,
+        course: HubCourse,
+        people: Collection[str] | None = None,
+        *,
+        with_start: bool = False,
+        in_memory: bool = False,
     ) -> tuple[Participant, ...]:
         """Everybody on a course, or these of them, each with the server that an action is about.
 
-        ``with_start`` is that of :func:`servers_of`. Raises SQLAlchemyError.
+        ``with_start`` is that of :func:`servers_of`; ``in_memory``: without what only the database knows. Raises
+        SQLAlchemyError.
         """
         course = course if people is None else replace(course, people=tuple(people))
-        servers = self._in_memory(course, with_start=with_start)
-        in_memory = {ServerKey(server.user, server.name) for server in servers}
-        starts = self.starts.find(course.slug, session_name(course))
-        return self._participants(course, [*servers, *ended_servers(self._app.db, course, in_memory)], starts)
-
-    def participants_in_memory(self, course: HubCourse) -> tuple[Participant, ...]:
-        """As :meth:`participants`, without what only the database knows."""
-        return self._participants(course, self._in_memory(course, with_start=True), NO_STARTS)
-
-    def _in_memory(self, course: HubCourse, *, with_start: bool) -> list[Server]:
-        return list(servers_of(self._app.users.values(), frozenset(course.people), with_start=with_start))
-
-    def _participants(
-        self, course: HubCourse, servers: Iterable[Server], starts: Mapping[str, CourseStart]
-    ) -> tuple[Participant, ...]:
+        servers = list(servers_of(self._app.users.values(), frozenset(course.people), with_start=with_start))
+        starts = NO_STARTS
+        if not in_memory:
+            starts = self.starts.find(course.slug, session_name(course))
+            servers += ended_servers(self._app.db, course, {ServerKey(one.user, one.name) for one in servers})
         queued = {user: kind for user in course.people if (kind := self.pace.kind(course.slug, user)) is not None}
         return participants_of(course, servers, now=time.time(), starts=starts, queued=queued)
 

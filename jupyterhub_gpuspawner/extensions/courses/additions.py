@@ -6,7 +6,7 @@ It has the bounds of a roster (``c.GPUCourses.people`` and ``groups``), and take
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from jupyterhub import orm
 from jupyterhub.auth import Authenticator
@@ -101,9 +101,3 @@ def refusal_of(name: str, course: HubCourse, hub: HubPeople, *, may_sign_in: boo
     if len(course.added) + number > ADDED_LIMIT:
         return words.ADD_TOO_MANY.format(limit=ADDED_LIMIT)
     return ""
-
-
-def user_names(text: str, hub: HubPeople) -> tuple[list[str], Sequence[str]]:
-    """The users' names in a text with commas or spaces between them, and what cannot be one."""
-    names = {name: hub.user_name(name) for name in text.replace(",", " ").split()}
-    return [user for user in dict.fromkeys(names.values()) if user], [name for name, user in names.items() if not user]

@@ -18,7 +18,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate, people
 from jupyterhub_gpuspawner.extensions.courses.course_profile import group_name
-from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder, Reading
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import FolderReader
 from jupyterhub_gpuspawner.words import some
 
@@ -71,7 +71,7 @@ def too_many(files: Sequence[CourseFile], groups: Mapping[str, Collection[str]])
     return frozenset(left_out)
 
 
-def _as_users(names: Iterable[str], hub: HubPeople) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def as_users(names: Iterable[str], hub: HubPeople) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The users' names, each once, and what cannot be one."""
     users = {name: hub.user_name(name) for name in names}
     valid = dict.fromkeys(user for user in users.values() if user is not None)
@@ -167,17 +167,6 @@ class RoleStatus:
     """People of the course whom the hub does not know."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What the folder held when it was read."""
-
-    files: tuple[CourseFile, ...] = ()
-    fault: ConfigError | None = None
-    """What is wrong with the folder."""
-    readable: bool = True
-    """The folder could be read; otherwise the files are those of before."""
-
-
 @dataclass
 class CourseBook:
     """The courses of one hub, as last read."""
@@ -195,13 +184,9 @@ class CourseBook:
     """The file of each course as an earlier process read them, oldest first."""
     read_at: float | None = None
     """The clock at the last completed reading; None before the first."""
-    fault: ConfigError | None = None
-    """What is wrong with the folder, for administrators."""
-    readable: bool = True
-    """The folder could be read at the last reading; otherwise the courses are those of before, or none."""
     _folder: CourseFolder = field(init=False)
     _reader: FolderReader[Reading] = field(init=False)
-    _reading: Reading = Reading()
+    _reading: Reading = field(default_factory=Reading)
     _courses: tuple[HubCourse, ...] = ()
     _statuses: Mapping[str, RoleStatus] = field(default_factory=dict)
     _logged: frozenset[str] = frozenset()
@@ -209,10 +194,17 @@ class CourseBook:
     def __post_init__(self) -> None:
         self._folder = CourseFolder(self.path)
         self._folder.owners = dict(self.owners)
-        self._reader = FolderReader(self.path, self._read, self._reading, "the courses last read go on")
+        self._reader = FolderReader(self.path, self._folder.read, self._reading, "the courses last read go on")
 
-    def _read(self) -> Reading:
-        return Reading(self._folder.courses(), self._folder.fault, self._folder.readable)
+    @property
+    def fault(self) -> ConfigError | None:
+        """What is wrong with the folder, for administrators."""
+        return self._reader.fault or self._reading.fault
+
+    @property
+    def readable(self) -> bool:
+        """The folder could be read at the last reading; otherwise the courses are those of before, or none."""
+        return self._reading.readable
 
     def courses(self) -> tuple[HubCourse, ...]:
         """All courses as last read, by slug; also those whose file has never been good (``course`` is None)."""
@@ -233,12 +225,10 @@ class CourseBook:
         if self.read_at is not None and self.clock() - self.read_at < max_age:
             return True
         if not await self._reader.refresh():
-            self.fault = self._reader.fault
             return False
         reading = self._reader.last
         if self._reading is not reading:  # the first of those who waited
             self._reading = reading
-            self.fault, self.readable = reading.fault, reading.readable
             self.read_at = self.clock()
             self.resolve()
             if self.on_read is not None:
@@ -331,10 +321,10 @@ def with_people(
 def enrolled(course: Course, file: CourseFile, hub: HubPeople) -> HubCourse:
     """The course with its people, and sentences about names that are left out."""
     roster, instructors = people(course.roster, file.listed, hub.groups), course.instructors
-    names, strange = _as_users(roster.names, hub)
+    names, strange = as_users(roster.names, hub)
     admins = [name for name in names if name in hub.admins]
     outside = [name for name in names if name not in hub.admins and hub.outside(name)]
-    teaching, strangers = _as_users(instructors.users, hub)
+    teaching, strangers = as_users(instructors.users, hub)
     unknown = [group for group in instructors.groups if group not in hub.groups]
     left_out = (
         (roster.unknown_groups, "The roster names groups that JupyterHub does not have"),
@@ -345,7 +335,7 @@ def enrolled(course: Course, file: CourseFile, hub: HubPeople) -> HubCourse:
         (unknown, "The instructors include groups that JupyterHub does not have"),
     )
     taking = tuple(name for name in names if name not in {*admins, *outside})
-    added, _ = _as_users(hub.added.get(file.slug, ()), hub)
+    added, _ = as_users(hub.added.get(file.slug, ()), hub)
     return HubCourse(
         file.slug,
         file,

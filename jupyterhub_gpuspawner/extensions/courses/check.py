@@ -15,13 +15,19 @@ from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, fault_of, length_of, partitions_of
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate, People, people
-from jupyterhub_gpuspawner.extensions.courses.course_profile import MARGIN, course_profile, opens_at, profiles_of
+from jupyterhub_gpuspawner.extensions.courses.course_profile import (
+    MARGIN,
+    course_profile,
+    opens_at,
+    profiles_of,
+    request_of,
+)
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.report import Problem, SessionReport
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, estimate, in_words, seats_left, tries
 from jupyterhub_gpuspawner.extensions.seats.site import reservation_at
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit, resolve
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import parse_tag
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
@@ -311,7 +317,7 @@ def _plan_of_profile(
     if first is None:
         return _with(plan, problems)
     try:
-        request = _request_of(profile, first, opens, inputs)
+        request = request_of(profile, first, inputs.groups_of(first), opens, inputs.defaults)
     except RequestError as error:
         return _with(plan, [*problems, Problem("profile", str(error))])
     if inputs.hub is not None:
@@ -577,19 +583,6 @@ def _opens(course: Course, course_date: CourseDate, inputs: CourseInputs) -> dat
     """When the first servers of a session are started that are not started yet."""
     opens, now = opens_at(course, course_date), datetime.fromtimestamp(inputs.taken_at, timezone.utc)
     return max(opens, now.astimezone(opens.tzinfo)) if now < course_date.end else opens
-
-
-def _request_of(profile: Profile, user: str, opens: datetime, inputs: CourseInputs) -> JobRequest:
-    """What a participant requests who starts then; raises RequestError."""
-    return resolve(
-        (profile,),
-        {"profile": profile.slug},
-        username=user,
-        groups=inputs.groups_of(user),
-        server_name="",
-        now=opens,
-        defaults=inputs.defaults,
-    )
 
 
 # The session's reservation, and how long its servers run.

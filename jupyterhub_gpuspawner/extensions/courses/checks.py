@@ -120,8 +120,8 @@ async def check_courses(context: Context) -> AsyncIterator[Finding]:
     """Check each course that has a session from now on, on the clusters that its profiles are on."""
     if not context.has_profiles or not context.spawner.courses_dir or context.cluster != context.spawner.first_cluster:
         return
-    folder = CourseFolder(context.spawner.courses_dir)
-    files = sorted(await asyncio.to_thread(folder.courses), key=lambda file: file.slug)
+    folder = await asyncio.to_thread(CourseFolder(context.spawner.courses_dir).read)
+    files = sorted(folder.files, key=lambda file: file.slug)
     slugs = sorted(file.slug for file in files)
     if folder.fault is not None:
         fix = "Create the folder, or correct the setting or the names in it."

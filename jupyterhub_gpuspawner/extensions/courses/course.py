@@ -374,41 +374,33 @@ def parse_people(text: str, column: str | None = None) -> tuple[str, ...]:
     Separators are commas, semicolons or tabs, whichever the first line has. A line without a name is skipped.
     """
     lines = text.lstrip("\ufeff").splitlines()
-    first = lines[0] if lines else ""
-    separator = max(",;\t", key=first.count)
-    header = [_header(cell) for _, row in _rows([first], separator, 1) for cell in row]
+    rows = csv.reader(lines, delimiter=max(",;\t", key=(lines[0] if lines else "").count))
     wanted = [_header(column)] if column is not None else USERNAME_COLUMNS
-    position, skipped = next(((header.index(name), 1) for name in wanted if name in header), (0, 0))
-    names: dict[str, None] = {}
-    for number, row in _rows(lines[skipped:], separator, skipped + 1):
-        name = row[position].strip() if position < len(row) else ""
-        if not name:
-            continue
-        if _NAME.fullmatch(name) is None:
-            raise BadValue(f"line {number} has no valid user name in column {position + 1}")
-        names[name] = None
-        if len(names) > PEOPLE_LIMIT:
-            raise BadValue(f"the file names more than {PEOPLE_LIMIT} people")
+    position, names = -1, dict[str, None]()
+    try:
+        for row in rows:
+            if position < 0:  # the first one
+                header = [_header(cell) for cell in row]
+                named = [header.index(name) for name in wanted if name in header]
+                position = named[0] if named else 0
+                if named:
+                    continue
+            name = row[position].strip() if position < len(row) else ""
+            if not name:
+                continue
+            if _NAME.fullmatch(name) is None:
+                raise BadValue(f"line {rows.line_num} has no valid user name in column {position + 1}")
+            names[name] = None
+            if len(names) > PEOPLE_LIMIT:
+                raise BadValue(f"the file names more than {PEOPLE_LIMIT} people")
+    except csv.Error:  # such as a cell of more than 128 KiB
+        raise BadValue(f"line {rows.line_num} is not a row of a CSV file") from None
     return tuple(names)
 
 
 def _header(cell: str) -> str:
     """A header in lower case, with a space between its words."""
     return " ".join(re.split(r"[\s_-]+", cell.strip().lower()))
-
-
-def _rows(lines: Sequence[str], separator: str, number: int) -> Iterator[tuple[int, list[str]]]:
-    """The rows of these lines, the first of which has ``number``; raises BadValue."""
-    rows = csv.reader(lines, delimiter=separator)
-    while True:
-        try:
-            row = next(rows, None)
-        except csv.Error:  # such as a cell of more than 128 KiB
-            raise BadValue(f"line {number} is not a row of a CSV file") from None
-        if row is None:
-            return
-        yield number, row
-        number += 1
 
 
 class Instructors(Frozen):

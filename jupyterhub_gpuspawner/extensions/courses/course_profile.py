@@ -5,7 +5,7 @@ Form, REST, start, ``course check`` and the start ahead all use the profile that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, time
 from math import inf
 from urllib.parse import quote, urlencode, urlsplit
@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered, Times
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
-from jupyterhub_gpuspawner.profiles.resolve import Defaults, moment_of, with_defaults
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, moment_of, resolve, with_defaults
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import memory
@@ -99,6 +99,14 @@ def course_profile(
         is_open=is_open,
         note=WITHOUT_RESERVATION if reserved and not is_open else "",
     )
+
+
+def request_of(
+    profile: Profile, user: str, groups: Collection[str], now: datetime, defaults: Defaults | None
+) -> JobRequest:
+    """What somebody requests who starts a course's profile; ``now`` has a time zone. Raises RequestError."""
+    choice = {"profile": profile.slug}
+    return resolve((profile,), choice, username=user, groups=groups, server_name="", now=now, defaults=defaults)
 
 
 def occasion_of(slug: str, course: Course) -> Occasion:

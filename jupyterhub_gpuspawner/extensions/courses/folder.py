@@ -52,6 +52,18 @@ class CourseFile:
     """The file's name."""
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What the folder held when it was read."""
+
+    files: tuple[CourseFile, ...] = ()
+    """In the order in which they were first there."""
+    fault: ConfigError | None = None
+    """What is wrong with the folder itself, or with names of files in it."""
+    readable: bool = True
+    """The folder could be opened; otherwise the files are those of before."""
+
+
 class CourseFolder:
     """The courses of a folder. Its methods block and never raise: a fault belongs to one file.
 
@@ -61,30 +73,26 @@ class CourseFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.fault: ConfigError | None = None
-        """What is wrong with the folder itself, or with names of files in it."""
-        self.readable = True
-        """The folder could be opened at the last reading; otherwise the courses are those of before."""
         self.owners: dict[str, str] = {}
         """The file of each slug, oldest first; may be set before the first reading, to what an earlier process read."""
         self._states: dict[str, FileState[CourseFile]] = {}
 
-    def courses(self) -> tuple[CourseFile, ...]:
-        """The current courses, in the order in which they were first there."""
-        self.fault, self.readable = None, True
+    def read(self) -> Reading:
+        """The folder as it is now."""
+        fault, readable = None, True
         try:
             with opened(self.path) as folder:
-                self.owners = self._owners(folder)
+                self.owners, fault = self._owners(folder)
                 self._states = {
                     name: reread(folder, name, self._states.get(name), partial(_course, name=name, slug=slug))
                     for slug, name in self.owners.items()
                 }
         except Exception as error:  # noqa: BLE001 - the courses read last go on
-            self.readable, self.fault = False, folder_fault(self.path, error)
-        return tuple(_current(name, state) for name, state in self._states.items())
+            readable, fault = False, folder_fault(self.path, error)
+        return Reading(tuple(_current(name, state) for name, state in self._states.items()), fault, readable)
 
-    def _owners(self, folder: int) -> dict[str, str]:
-        """The file of each course, oldest first; tells which files are ignored."""
+    def _owners(self, folder: int) -> tuple[dict[str, str], ConfigError | None]:
+        """The file of each course, oldest first, and which files are ignored."""
         names = [name for name in os.listdir(folder) if _MEANT.search(name)]
         slugs = {name: match[1] for name in names if (match := _FILE.fullmatch(name)) is not None}
         former = {slug: name for slug, name in self.owners.items() if slugs.get(name) == slug}
@@ -107,9 +115,8 @@ class CourseFolder:
             faults.append(f"a second file of the same name is ignored: {some(second)}")
         if len(owners) > COURSES_LIMIT:
             faults.append(f"the folder contains more than {COURSES_LIMIT} courses; the newest are ignored")
-        if faults:
-            self.fault = ConfigError("; ".join(faults), where=str(self.path))
-        return dict(islice(owners.items(), COURSES_LIMIT))
+        fault = ConfigError("; ".join(faults), where=str(self.path)) if faults else None
+        return dict(islice(owners.items(), COURSES_LIMIT)), fault
 
 
 def _changed_at(folder: int, name: str) -> float:

@@ -21,11 +21,11 @@ from jupyterhub_gpuspawner.extensions.courses.course_profile import (
     next_session,
     occasion_of,
     profiles_of,
+    request_of,
     slug_of,
 )
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
-from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 FOR_SEATS = 60.0
@@ -139,18 +139,15 @@ def _course_profiles(
 
     def profile_of(file: CourseFile) -> Offered | ConfigError:
         try:
-            trying = file.slug in taught
-            first = course_profile(file, profiles, now, defaults=defaults, trying=trying)
             assert file.course is not None
-            session = next_session(file.course, now)
-            number = len(profiles_of(file.course, session))
-            others = [
+            session, trying = next_session(file.course, now), file.slug in taught
+            offers = [
                 course_profile(file, profiles, now, defaults=defaults, trying=trying, rank=rank)
-                for rank in range(1, number)
+                for rank in range(len(profiles_of(file.course, session)))
             ]
-            if session is None or not (people and others):
-                return first
-            return _next_seat(spawner, session, [first, *others], people[file.slug])
+            if session is None or len(offers) == 1 or not people:
+                return offers[0]
+            return _next_seat(spawner, session, offers, people[file.slug])
         except ConfigError as error:
             return error
         except Exception as error:  # noqa: BLE001 - it belongs to this one course
@@ -177,18 +174,8 @@ def _next_seat(spawner: Any, session: CourseDate, offers: Sequence[Offered], peo
         return offers[0]
     now = datetime.now().astimezone()
     try:
-        requests = [
-            resolve(
-                (offer.profile,),
-                {"profile": offer.profile.slug},
-                username=spawner.user.name,
-                groups=spawner.groups_of_user(),
-                server_name="",
-                now=now,
-                defaults=spawner.defaults(),
-            )
-            for offer in offers
-        ]
+        user, groups, defaults = spawner.user.name, spawner.groups_of_user(), spawner.defaults()
+        requests = [request_of(offer.profile, user, groups, now, defaults) for offer in offers]
     except RequestError:  # it is not open now, or not for this user, which is told where it is chosen
         return offers[0]
     if not any((request.resources.cluster or "") in snapshots for request in requests):

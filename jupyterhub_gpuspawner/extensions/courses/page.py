@@ -31,9 +31,8 @@ from jupyterhub_gpuspawner.extensions.courses.additions import (
     keep_additions,
     may_sign_in,
     refusal_of,
-    user_names,
 )
-from jupyterhub_gpuspawner.extensions.courses.book import CourseBook, HubCourse, course_book
+from jupyterhub_gpuspawner.extensions.courses.book import CourseBook, HubCourse, as_users, course_book
 from jupyterhub_gpuspawner.extensions.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.extensions.courses.evening import course_checks, inputs_of, profiles_spawner
 from jupyterhub_gpuspawner.extensions.courses.participants import RETENTION_SECONDS, Participant
@@ -246,7 +245,7 @@ class CourseRoom:
             return actions.participants(course, with_start=True)
         except SQLAlchemyError:  # the hub logs what it does while the database is away
             roll_back(self._settings["db"])
-            return actions.participants_in_memory(course)
+            return actions.participants(course, with_start=True, in_memory=True)
 
     async def view(self) -> CourseView:
         """What the page shows now; raises LookupError once the course has gone."""
@@ -317,6 +316,14 @@ class _OfCourses(BaseHandler):
         """A course that the reader teaches; 404 for any other, whether it exists or not."""
         return await course_taught(self, slug, unknown=words.NO_SUCH_COURSE)
 
+    @property
+    def _user_name(self) -> str:
+        user: Any = self.current_user
+        return str(user.name)
+
+    def _address(self, slug: str) -> str:
+        return f"{self.hub.base_url}gpuspawner/course/{slug}"
+
     def room(self, course: HubCourse) -> CourseRoom:
         """The participants of a course, as all its viewers see them."""
         return room_of_course(course.slug, self.settings, self.get_template, self.template_namespace["gpuspawner"])
@@ -373,8 +380,7 @@ class CoursePage(_OfCourses):
             self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
             await self._ask(course, wish, typed, AWAY_MESSAGE)
             return
-        user: Any = self.current_user
-        room.note(result_line(action, user.name, outcomes))
+        room.note(result_line(action, self._user_name, outcomes))
         self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
 
     def _wish(self) -> tuple[str, frozenset[str] | None]:
@@ -402,25 +408,21 @@ class CoursePage(_OfCourses):
 
     async def _do(self, course: HubCourse, wish: Wish, typed: str, room: CourseRoom) -> tuple[Outcome, ...]:
         """Raises SQLAlchemyError."""
-        user: Any = self.current_user
 
         def note_refusals(outcomes: tuple[Outcome, ...]) -> None:
             refused = [outcome for outcome in outcomes if outcome.result is Result.REFUSED]
             if refused:
-                room.note(result_line(EXTEND, user.name, refused))
+                room.note(result_line(EXTEND, self._user_name, refused))
 
         return await course_actions(self.settings).do(
             wish.action,
             course,
             None if wish.everybody else tuple(map(str, wish.servers)),
-            by=user.name,
+            by=self._user_name,
             text=typed,
             minutes=int(typed) if wish.action == EXTEND and typed else None,
             on_late=note_refusals,
         )
-
-    def _address(self, slug: str) -> str:
-        return f"{self.hub.base_url}gpuspawner/course/{slug}"
 
     async def _page(self, course: HubCourse, now: Snapshot, *, typed: str = "", fault: str = "") -> str:
         """``typed``: the name of somebody who could not be added, with the reason in ``fault``."""
@@ -460,48 +462,46 @@ class CoursePeoplePage(CoursePage):
         """
         course = await self.taught(slug)
         removed, typed = self.get_body_argument("remove", ""), self.get_body_argument("add", "")
-        user: Any = self.current_user
-        sentences, faults = list[str](), list[str]()
+        status = HTTPStatus.BAD_REQUEST
         try:
-            if removed and removed not in course.added:
-                faults = [words.NOT_IN_COURSE.format(user=removed)]
-            elif removed:
-                drop_additions(self.db, slug, [removed])
-                self._book.people_changed()
-                sentences = [f"{user.name} removed {removed}."]
-            else:
-                sentences, faults = self._add(course, typed, by=user.name)
+            sentence = self._remove(course, removed) if removed else self._add(course, typed)
+        except ValueError as error:
+            fault = str(error)
         except SQLAlchemyError:
             roll_back(self.db)
-            faults = [AWAY_MESSAGE]
-            self.set_status(HTTPStatus.SERVICE_UNAVAILABLE)
-        room = self.room(course)
-        if faults:
-            if self.get_status() == HTTPStatus.OK:
-                self.set_status(HTTPStatus.BAD_REQUEST)
-            self.finish(await self._page(course, await room.recent(), typed=typed, fault=" ".join(faults)))
+            fault, status = AWAY_MESSAGE, HTTPStatus.SERVICE_UNAVAILABLE
+        else:
+            self.room(course).note([sentence])
+            self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
             return
-        room.note(sentences)
-        self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
+        self.set_status(status)
+        self.finish(await self._page(course, await self.room(course).recent(), typed=typed, fault=fault))
 
-    def _add(self, course: HubCourse, typed: str, *, by: str) -> tuple[list[str], list[str]]:
-        """What was done, and why it could not be, each in sentences; raises SQLAlchemyError."""
+    def _remove(self, course: HubCourse, name: str) -> str:
+        """Take somebody off, and return what was done; raises ValueError with why not, and SQLAlchemyError."""
+        if name not in course.added:
+            raise ValueError(words.NOT_IN_COURSE.format(user=name))
+        drop_additions(self.db, course.slug, [name])
+        self._book.people_changed()
+        return f"{self._user_name} removed {name}."
+
+    def _add(self, course: HubCourse, typed: str) -> str:
+        """Add people, and return what was done; raises ValueError with why not, and SQLAlchemyError."""
         hub = self._book.people_of(())
-        names, strange = user_names(typed, hub)
-        faults = [words.ADD_STRANGE.format(user=name) for name in strange]
+        names, strange = as_users(typed.replace(",", " ").split(), hub)
         new = [name for name in names if name not in course.people]
         refusals = (
             refusal_of(name, course, hub, may_sign_in=may_sign_in(self.db, self.authenticator, name), number=number)
             for number, name in enumerate(new, 1)
         )
-        faults += dict.fromkeys(filter(None, refusals))
+        faults = [*(words.ADD_STRANGE.format(user=name) for name in strange), *dict.fromkeys(filter(None, refusals))]
         if not faults and not new:
             faults = [words.ALREADY_ON.format(user=name) for name in names] or [words.NO_NAME]
         if faults:
-            return [], faults
-        keep_additions(self.db, course.slug, new, by=by)
+            raise ValueError(" ".join(faults))
+        keep_additions(self.db, course.slug, new, by=self._user_name)
         self._book.people_changed()
-        return [f"{by} added {', '.join(new)}."], []
+        return f"{self._user_name} added {', '.join(new)}."
 
     @property
     def _book(self) -> CourseBook:
@@ -521,7 +521,7 @@ class CourseCheckPage(_OfCourses):
         if checks is not None:
             checks.want(course)
         self.room(course).expire()
-        self.redirect(f"{self.hub.base_url}gpuspawner/course/{slug}", status=HTTPStatus.SEE_OTHER)
+        self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
 
 
 def _fault(action: str, typed: str) -> str:
@@ -543,8 +543,7 @@ class CourseEvents(_OfCourses):
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-cache")
         self.set_header("X-Accel-Buffering", "no")  # nginx would keep events back
-        user: Any = self.current_user
-        with STREAMS.one((user.name, slug)) as over:
+        with STREAMS.one((self._user_name, slug)) as over:
             await self._send(course, over)
 
     async def _send(self, course: HubCourse, over: asyncio.Future[None]) -> None:

@@ -95,11 +95,11 @@ async def _all_courses(site: Site) -> tuple[list[CourseFile], ConfigError | None
 
     That may be a file with a wrong name. Raises it, a ConfigError, if there is no course.
     """
-    courses = CourseFolder(courses_dir_of(spawner_of(site)))
-    files = sorted(await asyncio.to_thread(courses.courses), key=lambda file: file.slug)
-    if courses.fault is not None and not files:
-        raise courses.fault
-    return await _with_added(site, files), courses.fault
+    folder = await asyncio.to_thread(CourseFolder(courses_dir_of(spawner_of(site))).read)
+    files = sorted(folder.files, key=lambda file: file.slug)
+    if folder.fault is not None and not files:
+        raise folder.fault
+    return await _with_added(site, files), folder.fault
 
 
 async def _rehearsal(
@@ -237,11 +237,11 @@ def spawner_of(site: Site) -> GPUProfilesSpawner:
 
 def course_file(folder: str, name: str) -> CourseFile:
     """The file of a course, without a fault; raises ConfigError."""
-    courses = CourseFolder(folder)
-    files = {file.slug: file for file in courses.courses()}
+    reading = CourseFolder(folder).read()
+    files = {file.slug: file for file in reading.files}
     if name not in files:
         slugs = ", ".join(files) or "none"
-        raise courses.fault or ConfigError(f"there is no course {name!r}.", hint=f"Courses are: {slugs}.")
+        raise reading.fault or ConfigError(f"there is no course {name!r}.", hint=f"Courses are: {slugs}.")
     fault = files[name].fault
     if fault is not None:
         raise fault

@@ -22,13 +22,13 @@ from jupyterhub_gpuspawner.extensions.courses.additions import (
     keep_additions,
     may_sign_in,
     refusal_of,
-    user_names,
 )
 from jupyterhub_gpuspawner.extensions.courses.book import (
     SETTING,
     CourseBook,
     HubCourse,
     HubPeople,
+    as_users,
 )
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.offers import occasion
@@ -209,7 +209,7 @@ def test_several_names_may_be_typed() -> None:
     """With commas or spaces; what cannot be a user's name is told apart."""
     hub = HubPeople({}, user_name=lambda name: None if name.startswith(".") else name.lower())
 
-    assert user_names(" Zoe, kim .x  zoe", hub) == (["zoe", "kim"], [".x"])
+    assert as_users(["Zoe", "kim", ".x", "zoe"], hub) == (("zoe", "kim"), (".x",))
 
 
 @pytest.mark.parametrize(

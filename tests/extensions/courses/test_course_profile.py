@@ -333,7 +333,7 @@ def test_a_course_cannot_widen_its_profile(changes: dict[str, Any], profile: dic
 def test_the_error_names_file_and_line(tmp_path: Any) -> None:
     """Of the field, as for a mistake that is found in the file alone."""
     (tmp_path / "deep.yaml").write_text(LESSON.replace("profile: k80", "profile:\n  slug: k80\n  cpus: 12"))
-    (file,) = CourseFolder(tmp_path).courses()
+    (file,) = CourseFolder(tmp_path).read().files
     with pytest.raises(ConfigError) as error:
         course_profile(file, parse_profiles([K80]), at(2, 10))
 

@@ -19,7 +19,7 @@ def test_its_session_is_on_at_any_hour(tmp_path: Path, hour: int, with_slurm: bo
     """Also late in the evening, and without Slurm, where it is a server on this machine."""
     now = datetime(2026, 3, 2, hour, 40).astimezone()
     (tmp_path / f"{SLUG}.yaml").write_text(course_file(now, with_slurm=with_slurm))
-    (file,) = CourseFolder(tmp_path).courses()
+    (file,) = CourseFolder(tmp_path).read().files
     assert file.fault is None
     course = course_profile(file, ProfileFolder(PROFILES, EVERYTHING).read().profiles, now)
 

@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 def listing_of(folder: CourseFolder) -> list[tuple[str, str, str]]:
     """Slug, title and fault of each course."""
-    return [(file.slug, file.course.name if file.course else "", str(file.fault or "")) for file in folder.courses()]
+    return [(file.slug, file.course.name if file.course else "", str(file.fault or "")) for file in folder.read().files]
 
 
 def test_a_course_is_known_by_the_name_of_its_file(folder: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_course_is_known_by_the_name_of_its_file(folder: Path) -> None:
     (folder / ".draft.yaml").write_text("x")
     (folder / "notes.txt").write_text("x")
 
-    assert CourseFolder(folder).courses() == (CourseFile("deep", course(DEEP_LEARNING), name="deep.yaml"),)
+    assert CourseFolder(folder).read().files == (CourseFile("deep", course(DEEP_LEARNING), name="deep.yaml"),)
 
 
 def test_a_mistake_is_told_with_its_line_and_the_last_good_version_goes_on(folder: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_roster_in_a_file_is_read_again_when_it_changes(folder: Path) -> None:
     courses = CourseFolder(folder)
     missing = listing_of(courses)
     (folder / "people.csv").write_text("username\nada\n")
-    first = courses.courses()[0].listed
+    first = courses.read().files[0].listed
     (folder / "people.csv").write_text("username\nada\ngrace\n")
 
-    assert (missing, first, courses.courses()[0].listed) == (
+    assert (missing, first, courses.read().files[0].listed) == (
         [("deep", "", "deep.yaml:4: roster.file: the file cannot be read: No such file or directory")],
         ("ada",),
         ("ada", "grace"),
@@ -88,7 +88,7 @@ def test_links_and_odd_names_are_not_followed(folder: Path, tmp_path_factory: py
             "deep.yaml:4: roster.file: the file is a symbolic link, which is not followed: use a copy of the file",
         )
     ]
-    assert str(courses.fault) == (
+    assert str(courses.read().fault) == (
         f"{folder}: not read: Other Course.yaml; a course's file has a name of at most 56 lower-case letters, digits "
         "and hyphens, and ends in .yaml"
     )
@@ -111,9 +111,8 @@ def test_a_file_whose_name_or_ending_is_wrong_is_named(folder: Path, name: str, 
     """Its author takes it for a course's; others in the folder are not mentioned."""
     (folder / name).write_text(DEEP_LEARNING)
     courses = CourseFolder(folder)
-    courses.courses()
-    fault = str(courses.fault).partition("not read: ")[2].partition(";")[0] if courses.fault is not None else ""
-    assert fault == named
+    fault = courses.read().fault
+    assert (str(fault).partition("not read: ")[2].partition(";")[0] if fault is not None else "") == named
 
 
 def test_a_faulty_file_is_not_read_again_before_it_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,10 +146,10 @@ def test_a_course_stays_that_of_the_file_that_was_there_first(own: str, second: 
     courses = CourseFolder(tmp_path)
     before = listing_of(courses)
     (tmp_path / second).write_text(DEEP_LEARNING.replace("Deep", "Shallow"))
-    beside, fault = listing_of(courses), str(courses.fault)
+    beside, fault = listing_of(courses), str(courses.read().fault)
     (tmp_path / own).unlink()
 
-    assert (before, beside, fault, listing_of(courses), courses.fault) == (
+    assert (before, beside, fault, listing_of(courses), courses.read().fault) == (
         [("deep", "Deep learning", "")],
         [("deep", "Deep learning", "")],
         f"{tmp_path}: a second file of the same name is ignored: {second} (the course is that of {own})",
@@ -168,4 +167,4 @@ def test_where_there_are_too_many_courses_those_that_were_there_first_stay(folde
     listing = listing_of(courses)
 
     assert (listing[:1], len(listing)) == (first, COURSES_LIMIT)
-    assert str(courses.fault) == f"{folder}: the folder contains more than 200 courses; the newest are ignored"
+    assert str(courses.read().fault) == f"{folder}: the folder contains more than 200 courses; the newest are ignored"

@@ -127,7 +127,7 @@ def test_every_yaml_example_is_a_file_of_profiles_or_a_course(text: str, tmp_pat
     path = tmp_path / "example.yaml"
     path.write_text(text, "utf-8")
     if "\nroster:" in text:
-        assert [(file.fault, bool(file.course)) for file in CourseFolder(tmp_path).courses()] == [(None, True)]
+        assert [(file.fault, bool(file.course)) for file in CourseFolder(tmp_path).read().files] == [(None, True)]
     else:
         assert read_profiles(path, EVERYTHING)
 
@@ -226,7 +226,7 @@ def test_the_example_profiles_have_no_fault() -> None:
 def test_the_example_course_has_no_fault() -> None:
     """It is offered with the example profiles, and its numbers are within theirs."""
     profiles = ProfileFolder(ROOT / "config" / "profiles", EVERYTHING).read().profiles
-    (file,) = CourseFolder(ROOT / "config" / "courses").courses()
+    (file,) = CourseFolder(ROOT / "config" / "courses").read().files
 
     assert (file.slug, file.fault) == ("deep-learning", None)
     profile = course_profile(file, profiles, datetime(2027, 3, 1, 10, tzinfo=ZoneInfo("Europe/Brussels"))).profile

@@ -108,7 +108,7 @@ def test_files_of_profiles_and_courses_are_read(tmp_path: Path) -> None:
 
     content = profiles.read()
     assert (content.profiles, content.errors) == (tuple(parse_profiles(stored.PROFILES)), ())
-    assert {file.slug: (file.course, file.fault) for file in courses.courses()} == {
+    assert {file.slug: (file.course, file.fault) for file in courses.read().files} == {
         slug: (Course.model_validate(course), None) for slug, course in stored.COURSES.items()
     }
 
