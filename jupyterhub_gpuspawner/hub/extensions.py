@@ -31,14 +31,13 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.site.state import HubState, state_for, state_of
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.slurm.estimate import Span, Waits
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 T = TypeVar("T")
-KEY = "gpuspawner"
-"""Where the object is in tornado's settings (``handler.settings``, ``user.settings``)."""
 
 
 class Place(Enum):
@@ -295,9 +294,9 @@ class HubExtension:
     """
     profiles_of: ProfilesOf | None = None
     """Profiles that it offers to some users."""
-    estimate: Callable[[PlannedWait], Span | None] | None = None
+    estimate: Callable[[HubState, PlannedWait], Span | None] | None = None
     """How long a wait will be, better than Slurm's plan; None where it is not known."""
-    marks_of: Callable[[str], NodeMarks] | None = None
+    marks_of: Callable[[HubState, str], NodeMarks] | None = None
     """What it knows of nodes of the cluster with this name, which is empty in a hub that names none."""
     below_map: Callable[[BaseHandler, Cluster, str], Awaitable[Markup]] | None = None
     """A section below the map of a cluster, with the cluster's name where there are several; or SQLAlchemyError."""
@@ -331,8 +330,15 @@ class Part:
 class HubExtensions:
     """The extensions of one hub."""
 
-    def __init__(self, extensions: Extensions = Extensions()) -> None:  # noqa: B008 - it is frozen
+    def __init__(
+        self,
+        extensions: Extensions = Extensions(),  # noqa: B008 - it is frozen
+        state: HubState | None = None,
+    ) -> None:
+        """``state`` is that of the hub, which keeps these."""
         self.extensions = extensions
+        self.state = HubState() if state is None else state
+        self.state.keep(self)
         self._session: Session | None = None
         """That of the hub's database, which is rolled back when an extension's query fails."""
         for left_out in extensions.faults:
@@ -438,13 +444,14 @@ class HubExtensions:
 
         def span(partition: str, planned: float) -> Span | None:
             wait = PlannedWait(cluster, partition, planned, queued)
-            return next(self.each("estimate", lambda adds: adds.estimate(wait) if adds.estimate else None), None)
+            spans = self.each("estimate", lambda adds: adds.estimate(self.state, wait) if adds.estimate else None)
+            return next(spans, None)
 
         return span
 
     def marks_of(self, cluster: str) -> list[NodeMarks]:
         """What they know of nodes of a cluster."""
-        return list(self.each("marks_of", lambda adds: adds.marks_of(cluster) if adds.marks_of is not None else None))
+        return list(self.each("marks_of", lambda adds: adds.marks_of(self.state, cluster) if adds.marks_of else None))
 
     async def below_map(self, handler: BaseHandler, connection: Cluster, name: str) -> list[Markup]:
         """The sections below the map of a cluster; raises SQLAlchemyError."""
@@ -550,19 +557,14 @@ def _named(handler: type, name: str) -> type:
     return Named
 
 
-NO_EXTENSIONS = HubExtensions()
-"""For what is no hub that was set up, such as a test's handler."""
-
-
 def extensions_of(settings: Mapping[str, Any]) -> HubExtensions:
-    """The extensions of the hub with these tornado settings."""
-    extensions = settings.get(KEY)
-    return extensions if isinstance(extensions, HubExtensions) else NO_EXTENSIONS
+    """The extensions of the hub with these tornado settings; none in what is no hub that was set up."""
+    return state_of(settings).of(HubExtensions)
 
 
 def extensions_for(spawner: Any) -> HubExtensions:
     """Those of this spawner's hub; none outside of a hub."""
-    return extensions_of(getattr(spawner.user, "settings", None) or {})
+    return state_for(spawner).of(HubExtensions)
 
 
 def chosen(names: Sequence[str] | None) -> Extensions:

@@ -17,7 +17,6 @@ from http import HTTPStatus
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 import jupyterhub.spawner
 from jinja2 import Environment
@@ -35,7 +34,7 @@ from sqlalchemy.orm import Session
 from tornado import web
 from traitlets import Dict
 
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.errors import RequestError
 
 HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
 """Servers have a display name beside the name in their URL (JupyterHub 6.0)."""
@@ -451,11 +450,6 @@ def spawn_exception(message: str, *, reason: str, status_code: int, html: str, d
     return failure
 
 
-# Whether the hub of this process has been set up with this package, as :mod:`.registration` records it.
-
-_HUBS: WeakSet[JupyterHub] = WeakSet()
-
-
 def listening_sockets(app: JupyterHub) -> list[socket]:
     """The sockets on which a hub that has started accepts connections; tornado has no public name for them."""
     sockets: dict[int, socket] = app.http_server._sockets if app.http_server is not None else {}
@@ -466,21 +460,3 @@ def this_hub() -> JupyterHub | None:
     """Return the hub of this process; None in other programs, and in a hub that is still being constructed."""
     app = sys.modules.get("jupyterhub.app")  # not imported for this: it takes half a second
     return app.JupyterHub.instance() if app is not None and app.JupyterHub.initialized() else None
-
-
-def record(hub: JupyterHub) -> bool:
-    """Record that ``hub`` is set up with this package; return False if it was recorded before."""
-    new = hub not in _HUBS
-    _HUBS.add(hub)
-    return new
-
-
-def require_registration() -> None:
-    """Raise ConfigError in a hub that was set up without this package; do nothing in other programs."""
-    hub = this_hub()
-    if hub is not None and hub not in _HUBS:
-        raise ConfigError(
-            "this hub was set up without jupyterhub-gpuspawner, so no server can report to it.",
-            where="c.JupyterHub.spawner_class",
-            hint='Set it to "gpu-profiles", or to a subclass of a spawner imported from jupyterhub_gpuspawner.',
-        )

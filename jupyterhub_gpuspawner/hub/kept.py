@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, log_name
 from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
-from jupyterhub_gpuspawner.hub.spawners.server import server_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, site_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import KEPT, Moment
 
@@ -150,5 +150,5 @@ def give_up(spawner: GPUSlurmSpawner) -> None:
 
 def begin_kept_starts(app: JupyterHub) -> None:
     """Go on with starts that Slurm had not taken when the hub ended, once the hub has started."""
-    if starts_slurm_jobs(app.spawner_class):
+    if site_of(app.tornado_settings) is not None:
         every(app, 0, KeptStarts(app).go_on, "Going on with starts that were kept")

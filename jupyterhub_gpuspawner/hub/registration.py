@@ -21,7 +21,7 @@ A hub imports the spawners of all installed packages while it is being construct
 :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that exists
 by then, which is while the hub reads its configuration; handlers and templates are set up after that. In a hub that
 gets a spawner of ours in another way, for example as a child of wrapspawner's own spawner, servers have no address to
-report to: there :func:`.jupyterhub_compat.require_registration` refuses every start.
+report to: there :func:`.site.state.require_set_up` refuses every start.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ from traitlets import TraitError
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.page import render_form
-from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtensions, chosen
-from jupyterhub_gpuspawner.hub.job.session import STREAM, emitter, register_schemas
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, chosen
+from jupyterhub_gpuspawner.hub.job.session import Stream, emitter, register_schemas
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     leave_out_of_spawn_limit,
     on_template_environments,
-    record,
     stock_template_paths,
     this_hub,
 )
@@ -62,10 +61,11 @@ from jupyterhub_gpuspawner.hub.site.configured import (
 )
 from jupyterhub_gpuspawner.hub.site.database import Outage
 from jupyterhub_gpuspawner.hub.site.open_files import begin_open_files
+from jupyterhub_gpuspawner.hub.site.state import set_up, state_of
 from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
+from jupyterhub_gpuspawner.hub.spawners.server import site_of, site_of_hub, waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, begin_unfinished
 from jupyterhub_gpuspawner.log_lines import VisibleText
 
@@ -79,7 +79,7 @@ def show_all_text(app: JupyterHub) -> None:
 def begin_events(app: JupyterHub) -> None:
     """Write events to the hub's event log, which is there when the hub sets up its handlers."""
     register_schemas(app.eventlog)
-    STREAM.subscribe(emitter(app.eventlog))
+    state_of(app.tornado_settings).of(Stream).subscribe(emitter(app.eventlog))
 
 
 UPKEEP = (
@@ -114,13 +114,13 @@ def extensions_of_hub(app: JupyterHub) -> HubExtensions:
 
     All that are installed, if ``c.GPUProfilesSpawner.extensions`` cannot be read: the hub then does not start.
     """
-    if KEY not in app.tornado_settings:
+    state = state_of(app.tornado_settings)
+    if HubExtensions not in state:
         names = None
         with suppress(TraitError):
-            names = getattr(app.spawner_class(config=app.config), "extensions", None)
-        app.tornado_settings[KEY] = HubExtensions(chosen(names))
-    extensions: HubExtensions = app.tornado_settings[KEY]
-    return extensions
+            names = getattr(site_of_hub(app), "extensions", None)
+        HubExtensions(chosen(names), state)
+    return state.of(HubExtensions)
 
 
 def register_extensions(app: JupyterHub) -> None:
@@ -167,8 +167,25 @@ def _reader(user: Any) -> Any:
     return user
 
 
+def begin_site(app: JupyterHub) -> None:
+    """Have the site's settings ready, or have the hub exit where one cannot be read."""
+    try:
+        site = site_of_hub(app)
+    except (ConfigError, TraitError) as error:
+        refuse(app, error)
+    else:
+        if site is not None:
+            site.hub = app.hub  # which there was not yet when extensions asked for their names
+
+
+def refuse(app: JupyterHub, error: Exception) -> None:
+    """Exit, with the words that JupyterHub uses for any invalid trait."""
+    app.log.critical("Bad config encountered during initialization: %s", error)
+    app.exit(1)
+
+
 def register_check(app: JupyterHub) -> None:
-    """Have the hub exit on an invalid configuration of its spawner, with the words it uses for any invalid trait.
+    """Have the hub exit on an invalid configuration of its spawner.
 
     Settings without effect, an exposed database, user names that are refused, templates of the site's that leave out a
     part of ours, and jobs that end with the hub are logged as warnings. The check runs when the hub sets up its
@@ -176,18 +193,17 @@ def register_check(app: JupyterHub) -> None:
     """
 
     def check(_change: object) -> None:
-        if not hasattr(app.spawner_class, "check"):
+        site = site_of(app.tornado_settings)
+        if site is None:
             return
         try:
-            spawner = app.spawner_class(config=app.config)
-            spawner.check()
+            site.check()
             for cls in extensions_of_hub(app).settings:
                 cls(config=app.config)
-            for ignored in getattr(spawner, "ignored_settings", tuple)():
+            for ignored in site.ignored_settings():
                 app.log.warning("%s", ignored)
         except (ConfigError, TraitError) as error:
-            app.log.critical("Bad config encountered during initialization: %s", error)
-            app.exit(1)
+            refuse(app, error)
 
     def warn(_change: object) -> None:
         encoding = foreign_encoding(sys.getfilesystemencoding())
@@ -232,12 +248,12 @@ def when_configured(app: JupyterHub, *works: Callable[[JupyterHub], object]) -> 
 def register() -> None:
     """Set up the hub of this process, once; do nothing if there is none yet, or if its handlers are set up already."""
     app = this_hub()
-    if app is not None and not app.handlers and record(app):
+    if app is not None and not app.handlers and set_up(app):
         GPUProfilesSpawner.default_form = staticmethod(render_form)
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         # the tables before they are used, and the slugs before the folder is read, which the check does
-        when_configured(app, lambda app: bring_up_to_date(app, extensions_of_hub(app).tables), begin_slugs)
+        when_configured(app, begin_site, lambda app: bring_up_to_date(app, extensions_of_hub(app).tables), begin_slugs)
         register_check(app)
         register_extensions(app)
         register_spawn_limit(app)

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.choose import words as choose_words
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
-from jupyterhub_gpuspawner.hub.extensions import NO_EXTENSIONS, HubExtensions, Link, Notice, ServerPart
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, Link, Notice, ServerPart
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report
@@ -100,7 +100,7 @@ class PageTools:
     words = words
     is_admin = staticmethod(is_admin)
 
-    def __init__(self, extensions: Callable[[], HubExtensions] = lambda: NO_EXTENSIONS) -> None:
+    def __init__(self, extensions: Callable[[], HubExtensions] = HubExtensions) -> None:
         self._extensions = extensions
 
     def __getattr__(self, name: str) -> Any:

@@ -28,7 +28,6 @@ from jupyterhub.spawner import Spawner
 from jupyterhub.user import User
 from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
-from traitlets import TraitError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -45,9 +44,9 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, transaction
+from jupyterhub_gpuspawner.hub.site.slurm_settings import Effective
 from jupyterhub_gpuspawner.hub.site.tables import TABLES
-from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, server_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, server_of, site_of, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.slurm.job import (
@@ -109,9 +108,10 @@ CONFIRMED_AFTER = 5.0
 class Reconciliation:
     """Compares the jobs of a hub with its servers, and cancels what no server belongs to."""
 
-    def __init__(self, site: GPUSlurmSpawner, servers: HubServers, mark: str) -> None:
-        """``site`` is a spawner without a user, with the settings of all servers on one cluster."""
+    def __init__(self, site: GPUSlurmSpawner, on: Effective, servers: HubServers, mark: str) -> None:
+        """``site`` has the settings of all servers (:func:`site_of`), ``on`` those on one cluster."""
         self._site = site
+        self._on = on
         self._servers = servers
         self._mark = mark
         self._failed: set[str] = set()
@@ -127,7 +127,7 @@ class Reconciliation:
         not answer, and SQLAlchemyError; nothing is cancelled then.
         """
         own_jobs = self._own_jobs()
-        jobs = await self._site.connection().client.every_job()
+        jobs = await self._site.connection(self._on).client.every_job()
         # a job that a server had before or has after the question is no orphan
         own_jobs |= self._own_jobs()
         mine = marked(jobs.values(), hub=self._site.hub_name, mark=self._mark, name_template=self._site.job_name)
@@ -154,12 +154,12 @@ class Reconciliation:
 
     def _own_jobs(self) -> set[str]:
         """Ids of jobs on this cluster, and ids of starts."""
-        cluster = self._site.connection()
+        cluster = self._site.connection(self._on)
         submitting = {start for start in map(start_of, cluster.submitting) if start}
         return self._servers.job_ids() | cluster.cancelling | submitting
 
     def _owner(self, user: str) -> JobIdentity:
-        prefix = self._site.exec_prefix
+        prefix = self._on.exec_prefix
         # if the owner is unknown, Slurm decides whether that account may cancel the job
         return JobIdentity(owner=job_owner(prefix, user), uid=None if prefix.strip() else os.getuid())
 
@@ -172,7 +172,7 @@ class Reconciliation:
                 continue  # the job's owner has copied this comment
             job_ids.add(job.job_id)
             if job.job_id not in self._foreign:
-                metrics.FOREIGN.labels(self._site.cluster).inc()
+                metrics.FOREIGN.labels(self._on.cluster).inc()
                 get_logger().warning(
                     "Job %s (%s) carries this hub's mark, and this hub's database has no record of its start: another "
                     "copy of this hub submitted it. It is not cancelled.",
@@ -184,10 +184,10 @@ class Reconciliation:
         log, job = get_logger(), orphan.job
         if orphan.job_id not in self._failed:
             log.warning("Job %s (%s) belongs to no server: cancelling it", orphan.job_id, job.tag or job.name)
-            metrics.LOST.labels(self._site.cluster, "orphan").inc()
+            metrics.LOST.labels(self._on.cluster, "orphan").inc()
         identity = JobIdentity(owner=job.user, uid=job.uid, tag=job.tag, name=job.name)
         try:
-            await self._site.cancellation(orphan.start.user, identity)(orphan.job_id)
+            await self._site.cancellation(orphan.start.user, identity, on=self._on)(orphan.job_id)
         except GPUSpawnerError as error:
             if orphan.job_id not in self._failed:
                 self._failed.add(orphan.job_id)
@@ -283,21 +283,20 @@ def _cluster_in(state: Any) -> str:
 
 def begin_reconciliation(app: JupyterHub) -> None:
     """Look on each cluster that profiles submit jobs to for jobs of this hub that belong to no server."""
-    if not starts_slurm_jobs(app.spawner_class):
+    site = site_of(app.tornado_settings)
+    if site is None:
         return
 
     def begin() -> None:
-        clusters = app.spawner_class(config=app.config).clusters
-        for name, people in servers_on_removed(app.db, clusters).items():
+        for name, people in servers_on_removed(app.db, site.clusters).items():
             get_logger().warning(
                 "The cluster %s is no longer in c.GPUSlurmSpawner.clusters. What runs there (%s: %s) is kept, and "
                 "watched and stopped by the settings with which it was started, until it ends or somebody stops it.",
                 *(name, counted(len(people), "server"), some(sorted(set(people)))),
             )
-        for name in clusters or [""]:
-            site = app.spawner_class(config=app.config, hub=app.hub)
-            site.use_cluster(name)
-            reconcile = Reconciliation(site, HubServers(app, name), hub_mark(app.cookie_secret)).run_once
+        for name in site.clusters or [""]:
+            servers, mark = HubServers(app, name), hub_mark(app.cookie_secret)
+            reconcile = Reconciliation(site, site.effective(name), servers, mark).run_once
             check = f"The check for jobs without a server{f' on {name}' if name else ''}"
             every(app, slurm_settings.RECONCILE_INTERVAL, reconcile, check)
 
@@ -370,7 +369,7 @@ class Unfinished:
 
 def begin_unfinished(app: JupyterHub) -> None:
     """Look every few seconds for starts and stops that JupyterHub has left unfinished, and finish them."""
-    if starts_slurm_jobs(app.spawner_class):
+    if site_of(app.tornado_settings) is not None:
         every(app, UNWATCHED_SECONDS, Unfinished(app).run_once, "The check for servers that are not polled")
 
 
@@ -405,12 +404,8 @@ def keep_slugs(session: Session, owners: Mapping[str, str]) -> None:
 
 def begin_slugs(app: JupyterHub) -> None:
     """Tell the folder of profiles which file had which slug, before it is read, and write down what changes."""
-    if not issubclass(app.spawner_class, GPUProfilesSpawner):
-        return
-    try:
-        folder = app.spawner_class(config=app.config).source.folder
-    except TraitError:  # the hub's check of its configuration, which comes next, says so
-        return
+    profiles = with_profiles(site_of(app.tornado_settings))
+    folder = profiles.source.folder if profiles is not None else None
     if folder is None:
         return
     written = dict[str, str]()

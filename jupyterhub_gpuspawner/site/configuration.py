@@ -28,6 +28,7 @@ from traitlets.config.loader import DeferredConfig, LazyConfigValue, PyFileConfi
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.site.database import DEFAULT, connected, is_readable
@@ -101,6 +102,8 @@ class Site:
     spawner_class: type[GPUProfilesSpawner | GPUSlurmSpawner]
     folder: Path | None = None
     """The hub's working directory; None if it is not known."""
+    state: HubState = field(default_factory=HubState, repr=False, compare=False)
+    """What the spawners of this configuration share."""
 
     @cached_property
     def hub(self) -> Any:
@@ -132,7 +135,7 @@ class Site:
             spawner = self.spawner_class(
                 config=self.config,
                 hub=self.hub,
-                user=NamedUser(user, [NamedGroup(name) for name in groups], url=f"{base}user/{user}/"),
+                user=NamedUser(user, [NamedGroup(name) for name in groups], f"{base}user/{user}/", {KEY: self.state}),
             )
         except TraitError as error:
             raise refusal(self.config, self.spawner_class, error) from error

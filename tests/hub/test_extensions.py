@@ -14,8 +14,6 @@ from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault
 from jupyterhub_gpuspawner.hub.extensions import (
-    KEY,
-    NO_EXTENSIONS,
     HubExtension,
     HubExtensions,
     Link,
@@ -23,6 +21,7 @@ from jupyterhub_gpuspawner.hub.extensions import (
     PlannedWait,
     extensions_of,
 )
+from jupyterhub_gpuspawner.hub.site.state import KEY
 from jupyterhub_gpuspawner.slurm.estimate import Span
 from tests.fixtures.databases import hub_session
 
@@ -112,7 +111,8 @@ def test_a_wait_is_as_long_as_the_first_extension_says_that_knows_it(
 ) -> None:
     """One that fails is named in the log; where none knows it, Slurm's plan counts."""
     spans = {PlannedWait("cedar", "gpu", 3600.0, queued=True): Span(60, 600, 1800)}
-    knows, surprised = HubExtension(estimate=spans.get), HubExtension(estimate=lambda _wait: Span(0, 0, 0))
+    knows = HubExtension(estimate=lambda _hub, wait: spans.get(wait))
+    surprised = HubExtension(estimate=lambda _hub, _wait: Span(0, 0, 0))
     extensions = hub(bad=HubExtension(estimate=raises), knows=knows)
     caplog.clear()
 
@@ -150,5 +150,5 @@ def test_the_extensions_of_a_hub_are_in_the_settings_of_its_pages(hub: Callable[
     """What was not set up as a hub has none."""
     extensions = hub(good=GOOD)
 
-    assert extensions_of({KEY: extensions}) is extensions
-    assert extensions_of({}) is NO_EXTENSIONS
+    assert extensions_of({KEY: extensions.state}) is extensions
+    assert [*extensions_of({})] == []

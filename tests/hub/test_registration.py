@@ -17,8 +17,8 @@ from jupyterhub.handlers import default_handlers
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.job.session import STREAM
-from jupyterhub_gpuspawner.hub.registration import UPKEEP, extensions_of_hub, register_templates
+from jupyterhub_gpuspawner.hub.registration import UPKEEP, begin_site, extensions_of_hub, register_templates
+from jupyterhub_gpuspawner.hub.site.state import set_up
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.fixtures.databases import hub_session
@@ -172,13 +172,14 @@ def test_our_templates_find_our_tools_beside_the_admins_variables() -> None:
     assert sorted(app.template_vars) == ["announcement", "gpuspawner", "gpuspawner_reader"]
 
 
-async def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, extensions: Sequence[str]) -> set[str]:
+async def begun(folder: Path, extensions: Sequence[str]) -> set[str]:
     """The names of what goes on in a hub with these extensions; it is cancelled."""
-    monkeypatch.setattr(STREAM, "_subscribers", [])
     with hub_session() as session:
         config = Config(GPUProfilesSpawner={"courses_dir": str(folder), "extensions": list(extensions)})
         app = JupyterHub(config=config, spawner_class=GPUProfilesSpawner, db_url=f"sqlite:///{folder}/hub.sqlite")
-        app.db, app.eventlog = session, EventLogger()
+        app.db, app.eventlog, app.hub = session, EventLogger(), None
+        set_up(app)
+        begin_site(app)
         before = asyncio.all_tasks()
         for begin in UPKEEP:
             begin(app)
@@ -189,9 +190,9 @@ async def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, extensions: Seque
     return {loop.get_name() for loop in loops}
 
 
-async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_that_goes_on_as_long_as_the_hub_runs(tmp_path: Path) -> None:
     """Each is a loop of its own, which no fault ends."""
-    assert await begun(tmp_path, monkeypatch, ()) == {
+    assert await begun(tmp_path, ()) == {
         "Going on with starts that were kept",
         "The check for servers that are not polled",
         "The deletion of old records of starts",

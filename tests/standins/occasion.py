@@ -9,7 +9,8 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension
-from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtension, HubExtensions, Part, ProfilesOf
+from jupyterhub_gpuspawner.hub.extensions import HubExtension, HubExtensions, Part, ProfilesOf
+from jupyterhub_gpuspawner.hub.site.state import KEY
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
@@ -45,7 +46,7 @@ def offering(*profiles_of: ProfilesOf) -> dict[str, Any]:
         Part(Extension(f"lessons{number or ''}", "Lessons."), HubExtension(profiles_of=offers))
         for number, offers in enumerate(profiles_of)
     )
-    return {KEY: extensions}
+    return {KEY: extensions.state}
 
 
 def spawner_for(name: str, *profiles_of: ProfilesOf) -> GPUProfilesSpawner:

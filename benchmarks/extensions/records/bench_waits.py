@@ -43,10 +43,11 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
 )
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.records import keeper
-from jupyterhub_gpuspawner.extensions.records.keeper import LEARN_SECONDS, LEARNED
+from jupyterhub_gpuspawner.extensions.records.keeper import LEARN_SECONDS, FromRecords
 from jupyterhub_gpuspawner.extensions.records.promises import Outcome, accuracy, learned, outcomes
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
 from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
+from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.hub.start.attempt import Wait, expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -227,17 +228,18 @@ class Hub:
         self.broken: dict[str, int] = dict.fromkeys(PATTERNS, 0)
         """Promises of "now" that took over a minute although GPUs were free then."""
         self._learned_at = 0.0
+        self.state = HubState()
 
     def waits(self, *, queued: bool) -> Waits:
         """What was learned of waits so far."""
-        return lambda partition, planned: keeper.estimate(PlannedWait(CLUSTER, partition, planned, queued))
+        return lambda partition, planned: keeper.estimate(self.state, PlannedWait(CLUSTER, partition, planned, queued))
 
     def see(self, observation: Observation) -> None:
         """Say what follows from an observation; of a start that came, compare it with what was said."""
         if observation.at - self._learned_at > LEARN_SECONDS:
             self._learned_at = observation.at
             waiting = (outcomes(start.promises, None, observation.at) for start in self.open.values())
-            LEARNED[CLUSTER] = learned(chain(*self.came.values(), *waiting))
+            self.state.keep(FromRecords({CLUSTER: learned(chain(*self.came.values(), *waiting))}))
         if observation.event is Event.CLICK:
             self.open[observation.job_id] = Start([])
             estimate = starts_now() if observation.kind is Kind.NOW else UNKNOWN
@@ -289,7 +291,9 @@ class Bench:
 
     def waits(self, *, queued: bool) -> Waits:
         """What was learned of waits so far."""
-        return lambda partition, planned: keeper.estimate(PlannedWait(CLUSTER, partition, planned, queued))
+        return lambda partition, planned: keeper.estimate(
+            self.hub.state, PlannedWait(CLUSTER, partition, planned, queued)
+        )
 
     def see(self, observation: Observation) -> None:
         """Have the hub see this, and record it."""
@@ -455,7 +459,6 @@ def report(hub: Hub, starts: int, load: Sequence[float]) -> str:
 def replayed(path: Path) -> tuple[Hub, int]:
     """What the hub would say today of the starts of a recorded run, and how many clicks each pattern has at most."""
     hub, clicks = Hub(), Counter[str]()
-    LEARNED.clear()
     for line in path.read_text().splitlines():
         observation = OBSERVATIONS.validate_json(line)
         clicks[observation.pattern] += observation.event is Event.CLICK

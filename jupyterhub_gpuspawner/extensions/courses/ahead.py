@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from typing import Any
 
 from jupyterhub.app import JupyterHub
 from tornado.httpclient import HTTPError
@@ -35,7 +36,7 @@ from jupyterhub_gpuspawner.hub.job.cause import Kind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
-from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, stop_record
+from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, site_of, stop_record
 from jupyterhub_gpuspawner.slurm.reason import Words
 
 POLL_SECONDS = 5.0
@@ -265,8 +266,8 @@ async def update_courses(app: JupyterHub, book: CourseBook, account: ServiceAcco
 
 def begin_courses(app: JupyterHub) -> None:
     """Read the courses from now on; in a hub without ``courses_dir`` there are none."""
-    spawner = app.spawner_class(config=app.config) if hasattr(app.spawner_class, "courses_dir") else None
-    if spawner is None or not spawner.courses_dir:
+    site: Any = site_of(app.tornado_settings)
+    if site is None or not site.courses_dir:
         return
     owners = dict[str, str]()
     with Failures(app.db).of("Reading which files the courses had"):
@@ -275,9 +276,9 @@ def begin_courses(app: JupyterHub) -> None:
     changed = asyncio.Event()
     on_changes(changed.set)
     book = CourseBook(
-        spawner.courses_dir,
+        site.courses_dir,
         partial(people_of_hub, app, settings),
-        partial(faults_of, spawner),
+        partial(faults_of, site),
         owners=owners,
         on_read=changed.set,
     )

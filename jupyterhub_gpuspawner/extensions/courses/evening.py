@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.extensions.courses.rehearsal import rehearsal_with
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.hub.site.background import Failures
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import site_of, with_profiles
 from jupyterhub_gpuspawner.tasks import timeout
 
 CHECKS = "gpuspawner_course_checks"
@@ -135,11 +135,8 @@ def course_checks(settings: Mapping[str, Any]) -> CourseChecks | None:
 
 
 def profiles_spawner(settings: Mapping[str, Any]) -> GPUProfilesSpawner | None:
-    """A spawner without a user that has the hub's settings; None where there are no profiles of Slurm jobs."""
-    spawner_class = settings["spawner_class"]
-    if not starts_slurm_jobs(spawner_class):
-        return None
-    return with_profiles(spawner_class(config=settings["config"], hub=settings["hub"]))
+    """The site's settings in the hub with these; None where there are no profiles of Slurm jobs."""
+    return with_profiles(site_of(settings))
 
 
 async def inputs_of(

@@ -20,7 +20,8 @@ from jupyterhub_gpuspawner.extensions.fleet.node_record import NodeRecord, View,
 from jupyterhub_gpuspawner.extensions.fleet.reported import plausible
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub.site.background import every
-from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs, site_of
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
 from jupyterhub_gpuspawner.units import format_cpulist
@@ -117,8 +118,9 @@ def _busy(state: NodeState) -> frozenset[int] | None:
 class FleetUpkeep:
     """Takes up new placements, and deletes what is too old."""
 
-    def __init__(self, app: JupyterHub) -> None:
+    def __init__(self, app: JupyterHub, site: GPUSlurmSpawner) -> None:
         self._app = app
+        self._site = site
         self._done: set[tuple[str, str]] = set()
         """The jobs, by cluster and id, whose reports are kept."""
 
@@ -126,8 +128,7 @@ class FleetUpkeep:
         """Keep the reports of servers that have been placed since the last look; raises SQLAlchemyError."""
         servers = [server for server in servers_with_jobs(self._app.users.values()) if server.placement is not None]
         self._done &= {(server.cluster, server.job_id) for server in servers}
-        site = self._app.spawner_class(config=self._app.config, hub=self._app.hub)
-        for name, connection in site.connections().items():
+        for name, connection in self._site.connections().items():
             new = [server for server in servers if server.cluster == name and (name, server.job_id) not in self._done]
             store = FleetStore(self._app.db.get_bind(), name)
             snapshot = await connection.cluster.recent(AGE) if new else None
@@ -136,8 +137,7 @@ class FleetUpkeep:
 
     async def take_over(self) -> None:
         """In a hub that names clusters since its last start, what is known of nodes is of the first of them."""
-        first = self._app.spawner_class(config=self._app.config, hub=self._app.hub).first_cluster
-        if first:
+        if first := self._site.first_cluster:
             store = FleetStore(self._app.db.get_bind(), first)
             await store.call(store.take_over)
 
@@ -157,8 +157,9 @@ class FleetUpkeep:
 
 def begin_fleet(app: JupyterHub) -> None:
     """Begin to keep reports."""
-    if starts_slurm_jobs(app.spawner_class):
-        upkeep = FleetUpkeep(app)
+    site = site_of(app.tornado_settings)
+    if site is not None:
+        upkeep = FleetUpkeep(app, site)
         every(app, 0, upkeep.take_over, "Taking over the reports of nodes of a hub without names of clusters")
         every(app, POLL_SECONDS, upkeep.run_once, "Keeping the reports of nodes")
         every(app, SWEEP, upkeep.forget_old, "The deletion of old reports of nodes")

@@ -46,7 +46,8 @@ class KeepHandler(RunningServerHandler):
     @permitted
     async def get(self, user_name: str, server_name: str = "") -> None:
         """How it stands: `state`, `since`, `due_at`, `action`, `told`, `seen`, and what *Keep* does."""
-        idle = idle_server(server_of(self.spawner_of(user_name, server_name), with_start=False))
+        spawner = self.spawner_of(user_name, server_name)
+        idle = idle_server(spawner, server_of(spawner, with_start=False))
         if idle is None:
             raise web.HTTPError(404, "Nothing is known of this server's being idle.")
         self.write(idle_document(idle))

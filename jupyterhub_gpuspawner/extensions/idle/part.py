@@ -33,9 +33,9 @@ class IdleNotice:
     can_keep: bool
 
 
-def idle_notice(server: Server) -> IdleNotice | None:
+def idle_notice(spawner: Any, server: Server) -> IdleNotice | None:
     """What the user of a server is told about its being idle; None where it is not, or they are not told."""
-    idle = idle_server(server)
+    idle = idle_server(spawner, server)
     if idle is None or not idle.is_announced:
         return None
     verdict = idle.verdict
@@ -51,9 +51,9 @@ def idle_notice(server: Server) -> IdleNotice | None:
     )
 
 
-def parts_of(_spawner: Any, server: Server) -> Iterator[ServerPart]:
+def parts_of(spawner: Any, server: Server) -> Iterator[ServerPart]:
     """The part of any server: it says over REST that there is nothing to tell, and is then not on the card."""
-    notice = idle_notice(server)
+    notice = idle_notice(spawner, server)
     template = "idle_card.html" if notice is not None and server.state is ServerState.RUNNING else ""
     yield ServerPart(
         "idle", Place.NOTICE, template, notice, repr(notice), document={"idle": asdict(notice) if notice else None}

@@ -11,6 +11,7 @@ from jupyterhub_gpuspawner.extensions.idle import words
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTimes
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, session_of
+from jupyterhub_gpuspawner.hub.site.state import state_for
 from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 
@@ -22,19 +23,20 @@ class NotKept(RequestError):
     reason = "not_kept"
 
 
-SERVERS: dict[tuple[str, str], IdleServer] = {}
-"""By user and server name: those that were running at the last check."""
+class IdleServers(dict[tuple[str, str], IdleServer]):
+    """By user and server name: those that were running at the last check."""
+
+    def of_job(self, user: str, name: str, job_id: str) -> IdleServer | None:
+        """How the server of this job stands, whether it runs or not; None where it has not been looked at."""
+        server = self.get((user, name))
+        return server if server is not None and server.job_id == job_id else None
 
 
-def idle_server(server: Server) -> IdleServer | None:
-    """How a server stands; None where it does not run, and where its job has not been looked at."""
-    return idle_job(server.user, server.name, server.job_id) if server.ready and server.job_id else None
-
-
-def idle_job(user: str, name: str, job_id: str) -> IdleServer | None:
-    """The same for the server of this job, whether it runs or not."""
-    server = SERVERS.get((user, name))
-    return server if server is not None and server.job_id == job_id else None
+def idle_server(spawner: Any, server: Server) -> IdleServer | None:
+    """How a spawner's server stands; None where it does not run, and where its job has not been looked at."""
+    if not server.ready or not server.job_id:
+        return None
+    return state_for(spawner).of(IdleServers).of_job(server.user, server.name, server.job_id)
 
 
 def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleServer:
@@ -43,8 +45,8 @@ def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleS
     ``staff``: an instructor or administrator does it, which does not count as one of the profile's times. Raises
     NotKept, and SQLAlchemyError.
     """
-    key = (spawner.user.name, spawner.name)
-    server = idle_job(*key, job_id)
+    servers, key = state_for(spawner).of(IdleServers), (spawner.user.name, spawner.name)
+    server = servers.of_job(*key, job_id)
     if server is None or not server.is_announced:
         raise NotKept(words.NOT_IDLE)
     if not staff and not server.keeps_left:
@@ -54,7 +56,7 @@ def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleS
     if session is not None and longer.row is not None:
         row = replace(longer.row, keeps=longer.keeps, kept=longer.kept, told_at=longer.told_at, due_at=None)
         longer = replace(longer, row=IdleTimes(session).write([row])[0])
-    SERVERS[key] = longer
+    servers[key] = longer
     return longer
 
 

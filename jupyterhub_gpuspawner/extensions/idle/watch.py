@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.idle import words
 from jupyterhub_gpuspawner.extensions.idle.fields import IDLE, Idle, IdleAction, IdleRule, idle_rule
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, Span, State, has_gpus
-from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, idle_job
+from jupyterhub_gpuspawner.extensions.idle.servers import IdleServers
 from jupyterhub_gpuspawner.extensions.idle.times import RESTORED_SECONDS, IdleTime, IdleTimes
 from jupyterhub_gpuspawner.extensions.usage.use import Use, usage_of
 from jupyterhub_gpuspawner.hub.job.cause import Kind
@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, stop_single_user
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.site.tables import timestamp
 from jupyterhub_gpuspawner.hub.spawners.offers import occasion_of
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -39,7 +40,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     gpus_of,
     has_job,
     server_of,
-    starts_slurm_jobs,
+    site_of,
     stop_record,
     stop_server,
     with_profiles,
@@ -75,8 +76,9 @@ class Rules:
         return any(rule.kernel is not None for rule in (self.site, *self.profiles.values()))
 
 
-def rules_of(site: Any, settings: Mapping[str, Any]) -> Rules:
-    """The policy of a hub, whose tornado settings are ``settings``; ``site`` is a spawner without a user."""
+def rules_of(settings: Mapping[str, Any]) -> Rules:
+    """The policy of the hub with these tornado settings."""
+    site: Any = site_of(settings)
     offering, idle, profiles = with_profiles(site), Idle(**site.idle), dict[str, IdleRule]()
     with suppress(ConfigError):  # told where the profiles are read
         offered = offering.source.profiles() if offering is not None else ()
@@ -96,6 +98,7 @@ class IdleWatch:
     def __init__(self, app: JupyterHub) -> None:
         self._app = app
         self._times = IdleTimes(app.db)
+        self._servers = state_of(app.tornado_settings).of(IdleServers)
         self._stored: dict[tuple[str, str, str], IdleTime] | None = None
         """Idle times of before the hub's restart, which have not been taken up yet."""
         self._over: list[IdleTime] = []
@@ -113,13 +116,13 @@ class IdleWatch:
             jobs = set(self._jobs())  # others ended while the hub was down
             left = [key for key, row in self._stored.items() if key not in jobs or row.seen <= now - RESTORED_SECONDS]
             self._over.extend(self._stored.pop(key) for key in left)
-        rules = self._rules()
+        rules = rules_of(self._app.tornado_settings)
         activity = self._activity() if rules.ask_for_activity else {}
         looked, due = set(), []
         rows: dict[tuple[str, str], IdleTime] = {}
         for spawner, server in self._running():
             key = (server.user, server.name)
-            before = idle_job(*key, server.job_id) or self._first(server)
+            before = self._servers.of_job(*key, server.job_id) or self._first(server)
             idle = _looked_at(before, server, usage_of(spawner), rules, activity, now)
             if before.row is not None and idle.row is None:
                 self._over.append(before.row)
@@ -127,11 +130,11 @@ class IdleWatch:
             if row is not None and row != idle.row:
                 rows[key] = row
             _log(spawner, before, idle, row)
-            SERVERS[key] = idle
+            self._servers[key] = idle
             looked.add(key)
             if idle.verdict.state is State.DUE and idle.rule.action is IdleAction.STOP:
                 due.append((key, spawner))
-        self._over.extend(_of_those_gone(looked | self._being_stopped(), now))
+        self._over.extend(_of_those_gone(self._servers, looked | self._being_stopped(), now))
         self._write(rows)
         for key, spawner in due:
             if key not in self._stopping:
@@ -145,7 +148,7 @@ class IdleWatch:
         written = self._times.write([*rows.values(), *(replace(row, over=True) for row in self._over)])
         self._over.clear()
         for key, row in zip(rows, written):  # noqa: B905 - those that are over follow
-            SERVERS[key] = replace(SERVERS[key], row=row)
+            self._servers[key] = replace(self._servers[key], row=row)
 
     def _jobs(self) -> Iterator[tuple[str, str, str]]:
         """The user, the server's name and the job's id of each server with a job."""
@@ -189,10 +192,6 @@ class IdleWatch:
             told_at=row.told_at,
         )
 
-    def _rules(self) -> Rules:
-        site = self._app.spawner_class(config=self._app.config, hub=self._app.hub)
-        return rules_of(site, self._app.tornado_settings)
-
     def _activity(self) -> dict[tuple[str, str], float]:
         """When the servers of this hub were last active, in seconds since the epoch, by user and server."""
         wanted = (
@@ -205,10 +204,10 @@ class IdleWatch:
     async def _stop(self, key: tuple[str, str], spawner: Any) -> None:
         """Stop a server that is due, unless JupyterHub's proxy has seen activity of it that the hub did not know of."""
         try:
-            idle = SERVERS.get(key)
+            idle = self._servers.get(key)
             if idle is None or (idle.rule.kernel is not None and await self._was_active(spawner)):
                 return
-            idle = SERVERS.get(key)  # its user may have kept it meanwhile
+            idle = self._servers.get(key)  # its user may have kept it meanwhile
             if idle is None or idle.verdict.state is not State.DUE or not spawner.ready or spawner.pending:
                 return
             await self._end(key, spawner, idle)
@@ -224,10 +223,11 @@ class IdleWatch:
             get_logger().warning("%s is idle and is stopped later: %s", log_name(spawner), type(error).__name__)
             return True
         server = server_of(spawner, with_start=False)
-        idle = idle_job(server.user, server.name, server.job_id)
+        idle = self._servers.of_job(server.user, server.name, server.job_id)
         if idle is None or server.placement is None or not server.ready:
             return True
-        looked = _looked_at(idle, server, usage_of(spawner), self._rules(), activity, time.time())
+        rules = rules_of(self._app.tornado_settings)
+        looked = _looked_at(idle, server, usage_of(spawner), rules, activity, time.time())
         return looked.verdict.state is not State.DUE
 
     async def _end(self, key: tuple[str, str], spawner: Any, idle: IdleServer) -> None:
@@ -240,7 +240,7 @@ class IdleWatch:
         except Exception:  # noqa: BLE001 - the next pass tries again
             get_logger().exception("The idle server of %s could not be stopped", log_name(spawner))
             return
-        SERVERS.pop(key, None)
+        self._servers.pop(key, None)
         if idle.row is not None:
             self._over.append(replace(idle.row, seen=now, stopped=True))
             try:
@@ -302,10 +302,10 @@ def _row(server: Server, idle: IdleServer) -> IdleTime | None:
     )
 
 
-def _of_those_gone(looked: Collection[tuple[str, str]], now: float) -> Iterator[IdleTime]:
-    """The rows of servers that no longer run."""
-    for key in SERVERS.keys() - looked:
-        gone = SERVERS.pop(key)
+def _of_those_gone(servers: IdleServers, looked: Collection[tuple[str, str]], now: float) -> Iterator[IdleTime]:
+    """The rows of servers that no longer run, which are forgotten."""
+    for key in servers.keys() - looked:
+        gone = servers.pop(key)
         if gone.row is not None:
             idle = gone.verdict.state in (State.IDLE, State.WARNED, State.DUE)
             yield replace(gone.row, seen=now if idle else gone.row.seen)
@@ -329,6 +329,6 @@ def _described(idle: IdleServer, gpus: int) -> str:
 
 def begin_idle(app: JupyterHub) -> None:
     """Begin the watch."""
-    if starts_slurm_jobs(app.spawner_class):
+    if site_of(app.tornado_settings) is not None:
         every(app, POLL_SECONDS, IdleWatch(app).run_once, "The search for idle servers")
         every(app, DAY_SECONDS, IdleTimes(app.db).forget_old, "The deletion of old idle times")

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
@@ -33,12 +34,13 @@ from jupyterhub_gpuspawner.extensions.records.promises import Learned, Outcome, 
 from jupyterhub_gpuspawner.extensions.records.record import on_clusters
 from jupyterhub_gpuspawner.extensions.records.store import PATIENCE, SessionStore, StoreError
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
-from jupyterhub_gpuspawner.hub.job.session import STREAM, Event, Promise, session_in
+from jupyterhub_gpuspawner.hub.job.session import Event, Promise, Stream, session_in
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
+from jupyterhub_gpuspawner.hub.site.state import HubState, state_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
-from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import site_of
 from jupyterhub_gpuspawner.slurm.estimate import Span
 
 # The admin's settings for session records: ``c.GPUSessions``.
@@ -75,25 +77,31 @@ WAITING_AT_MOST = 10_000
 """Events that may wait to be written; where a disk hangs, later ones are lost."""
 PROMISES_AT_MOST = 4000
 """Sessions from whose waits the hub learns: the latest ones."""
-LEARNED: defaultdict[str, Learned] = defaultdict(Learned)
-"""Past waits on each cluster; the only one of a hub that names none has an empty name."""
 LEARN_SECONDS = 600.0
 """Seconds between two looks at them."""
 FAILING_SECONDS = DAY_SECONDS
 """For so long a start that failed counts against its node."""
-FAILING_NODES: defaultdict[str, dict[str, FailingNode]] = defaultdict(dict)
-"""The nodes of each cluster by name on which the last starts of several people failed, as of the last search."""
 FAILING_NODES_SECONDS = 60.0
 """Seconds between two searches for them."""
 TRY_SECONDS = 1.0
 """Seconds after which a write to a locked file is tried again: at the hub's end it is the last try."""
 
 
+@dataclass
+class FromRecords:
+    """What a hub knows from its records, by cluster; the only one of a hub that names none has an empty name."""
+
+    waits: Mapping[str, Learned] = field(default_factory=dict)
+    failing_nodes: Mapping[str, Mapping[str, FailingNode]] = field(default_factory=dict)
+    """The nodes by name on which the last starts of several people failed, as of the last search."""
+
+
 class Recorder:
     """Writes events to the file, in the order in which they come, in one thread of its own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, known: FromRecords | None = None) -> None:
         self._path = path
+        self._known = FromRecords() if known is None else known
         # a thread of an executor ends, before the process does, when all that waits is written
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpuspawner-sessions")
         self._store: SessionStore | None = None
@@ -135,11 +143,10 @@ class Recorder:
             taught[record.cluster].extend(record.promise_outcomes)
         for cluster, promises in waiting:
             taught[cluster].extend(outcomes(promises, None, now))
-        LEARNED.clear()
-        LEARNED.update({cluster: learned(of_cluster) for cluster, of_cluster in taught.items()})
+        self._known.waits = {cluster: learned(of_cluster) for cluster, of_cluster in taught.items()}
 
     async def find_failing_nodes(self, commands: Mapping[str, str] = MappingProxyType({}), *, first: str = "") -> None:
-        """Find the nodes on which the last starts of several people failed (:data:`FAILING_NODES`).
+        """Find the nodes on which the last starts of several people failed.
 
         ``commands`` as for :func:`failing_nodes`, ``first`` as for :meth:`learn`.
         """
@@ -151,9 +158,10 @@ class Recorder:
             return failing_nodes(on_clusters(store.sessions(since=since), first), commands)
 
         failing = await self._asked(nodes) or ()
-        FAILING_NODES.clear()
+        by_cluster: dict[str, dict[str, FailingNode]] = defaultdict(dict)
         for node in failing:
-            FAILING_NODES[node.cluster][node.node] = node
+            by_cluster[node.cluster][node.node] = node
+        self._known.failing_nodes = dict(by_cluster)
 
     def end(self, _task: object = None) -> None:
         """The hub ends: from now on a file that is locked is not waited for."""
@@ -201,9 +209,9 @@ class Recorder:
             get_logger().error("A session was not recorded", exc_info=done.exception())
 
 
-def estimate(wait: PlannedWait) -> Span | None:
+def estimate(hub: HubState, wait: PlannedWait) -> Span | None:
     """How long a wait will be, as past ones like it were; None where too few are known."""
-    learned_there = LEARNED[wait.cluster]
+    learned_there = hub.of(FromRecords).waits.get(wait.cluster, Learned())
     past = (learned_there.queued if wait.queued else learned_there.asked).get(wait.partition)
     return past.span(wait.seconds) if past is not None else None
 
@@ -229,14 +237,16 @@ async def complete_left(app: JupyterHub, recorder: Recorder, started_at: float) 
 
 def begin_sessions(app: JupyterHub) -> None:
     """Record the sessions of this hub from now on."""
-    STREAM.subscribe(observe_promises)
+    state = state_of(app.tornado_settings)
+    stream = state.of(Stream)
+    stream.subscribe(observe_promises)
     settings = GPUSessions(config=app.config)
-    if not starts_slurm_jobs(app.spawner_class) or not settings.enabled:
+    site = site_of(app.tornado_settings)
+    if site is None or not settings.enabled:
         return
-    recorder, now = Recorder(records_file(app.db_url)), time.time()
-    site = app.spawner_class(config=app.config)
+    recorder, now = Recorder(records_file(app.db_url), state.of(FromRecords)), time.time()
     first = site.first_cluster
-    STREAM.subscribe(recorder.take)
+    stream.subscribe(recorder.take)
 
     async def learn() -> None:
         await recorder.learn(promised_to_waiting(app.users.values()), first=first)

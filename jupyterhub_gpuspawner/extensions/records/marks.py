@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from jupyterhub_gpuspawner.extensions.records.failures import FailingNode
-from jupyterhub_gpuspawner.extensions.records.keeper import FAILING_NODES
+from jupyterhub_gpuspawner.extensions.records.keeper import FromRecords
 from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
+from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.words import people
 
 FAILING = "The last {starts} starts here failed, those of {people}."
 
 
-def marks_of(cluster: str) -> NodeMarks:
+def marks_of(hub: HubState, cluster: str) -> NodeMarks:
     """The nodes of a cluster on which starts fail, each with the command that drains it."""
-    failing = FAILING_NODES[cluster]
+    failing = hub.of(FromRecords).failing_nodes.get(cluster, {})
     return NodeMarks(
         "failing_nodes",
         nodes={name: (mark(node),) for name, node in failing.items()},

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from jupyterhub.app import JupyterHub
+from jupyterhub.user import UserDict
 from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from jupyterhub_gpuspawner.extensions.usage.use import MEASURED, ServerUsage
+from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage
+from jupyterhub_gpuspawner.hub.spawners.server import kept_with
 
 KNOWN, UNKNOWN = "known", "unknown"
 
@@ -22,6 +24,9 @@ class GpuUseCollector(Collector):
     GPUs are labels.
     """
 
+    def __init__(self, users: UserDict) -> None:
+        self._users = users
+
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """The metrics without values."""
         return self._families()
@@ -29,7 +34,9 @@ class GpuUseCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The metrics of the servers that run now."""
         busy, measured = self._families()
-        sums, counts = use_of_gpus(list(MEASURED))
+        spawners = (spawner for user in self._users.values() for spawner in list(user.spawners.values()))
+        usages = (kept_with(spawner, ServerUsage) for spawner in spawners)
+        sums, counts = use_of_gpus(usage for usage in usages if usage is not None)
         for labels, value in sorted(sums.items()):
             busy.add_metric(labels, value)
         for of, number in sorted(counts.items()):
@@ -76,6 +83,6 @@ def use_of_gpus(
     return sums, dict(counts)
 
 
-def begin_metric(_app: JupyterHub) -> None:
+def begin_metric(app: JupyterHub) -> None:
     """Have the hub's metrics tell it from now on."""
-    REGISTRY.register(GpuUseCollector())
+    REGISTRY.register(GpuUseCollector(app.users))

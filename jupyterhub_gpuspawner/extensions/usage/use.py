@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakSet
 
 from pydantic import TypeAdapter
 
@@ -69,7 +68,6 @@ class ServerUsage(WithServer):
         self._kept: deque[tuple[str, Use]] = deque(maxlen=SUMMARIES_AT_MOST)
         self.used_at: float | None = None
         """When the last summary came; before that, when the hub knew where the server runs."""
-        MEASURED.add(self)
 
     def placed(self, placement: PlacementDocument, allocations: Sequence[NodeAllocation]) -> PlacementDocument:  # noqa: ARG002
         """Summaries are of the time from now on."""
@@ -155,9 +153,6 @@ def figures(summary: UsageSummary, *, at_most: float) -> dict[str, Any]:
         "simulated": summary.simulated,
     }
 
-
-MEASURED: WeakSet[ServerUsage] = WeakSet()
-"""That of every spawner in memory."""
 
 _SUMMARY = TypeAdapter(UsageSummary)
 

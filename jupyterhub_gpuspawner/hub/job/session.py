@@ -247,10 +247,6 @@ class Stream:
                 get_logger().exception("The event %s of session %s was not taken", event.NAME, event.session)
 
 
-STREAM = Stream()
-"""That of the hub of this process."""
-
-
 SCHEMAS = Path(__file__).parent / "schemas"
 
 
@@ -307,7 +303,7 @@ class Session:
 class Life:
     """What has happened to the server of one spawner."""
 
-    stream: Stream = field(default=STREAM, repr=False)
+    stream: Stream = field(default_factory=Stream, repr=False)
     clock: Callable[[], float] = time.time
     session: Session | None = None
     """The session that is under way."""

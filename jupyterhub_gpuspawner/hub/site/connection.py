@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 from traitlets.log import get_logger
 
@@ -222,15 +221,12 @@ class Cluster:
         return self.cluster.silent or (since is not None and (latest is None or since > latest.taken_at))
 
 
-_CLUSTERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Location, Cluster]] = WeakKeyDictionary()
+class Clusters(dict[Location, Cluster]):
+    """The clusters of a hub by where they are, which all servers share; each is made on first use."""
 
-
-def cluster_at(at: Location) -> Cluster:
-    """The cluster there, which all servers of this event loop share; made on first use."""
-    clusters = _CLUSTERS.setdefault(asyncio.get_running_loop(), {})
-    if at not in clusters:
-        clusters[at] = _new_cluster(at)
-    return clusters[at]
+    def __missing__(self, at: Location) -> Cluster:
+        self[at] = cluster = _new_cluster(at)
+        return cluster
 
 
 def count_command(cluster: str, command: str, seconds: float, status: int | None) -> None:

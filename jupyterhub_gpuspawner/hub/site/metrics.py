@@ -17,6 +17,8 @@ from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import this_hub
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -85,19 +87,21 @@ def export_zeros(cluster: str) -> None:
 
 export_zeros("")
 
-SERVERS: WeakSet[Any] = WeakSet()
-"""Every server that has watched a job."""
+
+class ServersWithJobs(WeakSet[Any]):
+    """Every server of a hub that has watched a job."""
 
 
 class _GPUsInUse(Collector):
-    """Counts at each scrape, so that nothing has to be decremented."""
+    """Counts those of this process's hub at each scrape, so that nothing has to be decremented."""
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return [self._family()]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = self._family()
-        for labels, count in sorted(gpus_in_use(list(SERVERS)).items()):
+        family, hub = self._family(), this_hub()
+        servers = state_of(hub.tornado_settings).of(ServersWithJobs) if hub is not None else ()
+        for labels, count in sorted(gpus_in_use(list(servers)).items()):
             family.add_metric(labels, count)
         yield family
 

@@ -19,7 +19,8 @@ from traitlets import Dict, Enum, Float, HasTraits, Integer, TraitError, Unicode
 
 from jupyterhub_gpuspawner.batch.job import OWN_LOG_DIR
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.connection import Cluster, Location, cluster_at
+from jupyterhub_gpuspawner.hub.site.connection import Cluster, Clusters, Location
+from jupyterhub_gpuspawner.hub.site.state import state_for
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
@@ -100,7 +101,7 @@ class OptionText(Unicode[str, Any]):
         return text
 
 
-class Clusters(Dict):
+class ClusterSettings(Dict):
     """The settings of each cluster by its name."""
 
     bounds = "names of letters, digits, dots, hyphens and _, each with a dict of settings"
@@ -338,7 +339,7 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         (`--clusters`, `-M`). Empty: the cluster of slurm.conf. In a federation it is the name of that cluster, too:
         servers then start there alone.""",
     )
-    clusters = Clusters(
+    clusters = ClusterSettings(
         config=True,
         help="""The clusters on which the hub starts servers, by name, each with the settings that are its own:
         `{"juniper": {}, "cedar": {"query_prefix": "ssh cedar", "exec_prefix": "ssh cedar sudo -n -u {username}",
@@ -383,6 +384,8 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.hub_state = state_for(self)
+        """What the hub keeps for all of its servers."""
         self._timeout_of_all = self.slurm_timeout  # as configured, whatever a profile, a group or a hook sets later
         own = {name for settings in self.clusters.values() for name in settings}
         self._of_all_clusters = {name: copy.deepcopy(getattr(self, name)) for name in own}
@@ -439,17 +442,16 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
     def connection(self, settings: Effective | None = None) -> Cluster:
         """The cluster of these settings, by default of this server's; all servers there share it."""
         of = settings or self
-        return cluster_at(
-            Location(
-                of.cluster,
-                bin_dir=of.slurm_bin_dir,
-                slurm_conf=of.slurm_conf,
-                req_cluster=of.req_cluster,
-                wrapper_dir=of.wrapper_dir,
-                query_prefix=fixed_prefix(of.query_prefix, where="query_prefix"),
-                timeout=self.clusters.get(of.cluster, {}).get("slurm_timeout", self._timeout_of_all),
-            )
+        at = Location(
+            of.cluster,
+            bin_dir=of.slurm_bin_dir,
+            slurm_conf=of.slurm_conf,
+            req_cluster=of.req_cluster,
+            wrapper_dir=of.wrapper_dir,
+            query_prefix=fixed_prefix(of.query_prefix, where="query_prefix"),
+            timeout=self.clusters.get(of.cluster, {}).get("slurm_timeout", self._timeout_of_all),
         )
+        return self.hub_state.of(Clusters)[at]
 
     def as_user(self) -> tuple[str, ...]:
         """``exec_prefix`` as words: the prefix that runs a command as the server's user."""

@@ -35,7 +35,7 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     refuse_choice_of_others,
     refuse_what_is_for_others,
 )
-from jupyterhub_gpuspawner.hub.spawners.shared_folder import profile_folder
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import ProfileFolders
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
@@ -186,7 +186,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Where the profiles come from; the folder is shared by all servers."""
         extensions = None if self.extensions is None else frozenset(self.extensions)
         rights = Rights(frozenset(self.profiles_dir_allows), frozenset(self.profiles_dir_classes), extensions)
-        folder = profile_folder(self.profiles_dir, rights) if self.profiles_dir else None
+        folder = self.hub_state.of(ProfileFolders)[self.profiles_dir, rights] if self.profiles_dir else None
         return ProfileSource(self.profiles, folder, self.configured_as("profiles"), extensions)
 
     def offered(self) -> tuple[Profile, ...]:

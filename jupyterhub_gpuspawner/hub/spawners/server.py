@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
@@ -26,6 +27,7 @@ from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.job.log import Extent
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner, job_spawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import Line, line_of
@@ -330,9 +332,29 @@ def contact_of(spawner: Any) -> str:
     return profiles.contact if profiles is not None else words.CONTACT
 
 
-def starts_slurm_jobs(spawner_class: type) -> bool:
-    """Whether a hub with this spawner class starts its servers, or some of them, as Slurm jobs of ours."""
-    return issubclass(spawner_class, GPUSlurmSpawner)
+@dataclass(frozen=True)
+class HubSite:
+    """The site's settings: a spawner that is nobody's, is never started, and has what the configuration says."""
+
+    spawner: GPUSlurmSpawner | None = None
+    """None in a hub that starts no Slurm jobs of ours."""
+
+
+def site_of(settings: Mapping[str, Any]) -> GPUSlurmSpawner | None:
+    """The site's settings in the hub with these tornado settings; None where it starts no Slurm jobs of ours."""
+    return state_of(settings).of(HubSite).spawner
+
+
+def site_of_hub(app: JupyterHub) -> GPUSlurmSpawner | None:
+    """The same, made on first use: all of the configuration must be known by then; raises TraitError."""
+    state = state_of(app.tornado_settings)
+    if HubSite not in state:
+        site = None
+        if issubclass(app.spawner_class, GPUSlurmSpawner):
+            site = app.spawner_class(config=app.config)
+            site.hub_state = state
+        state.keep(HubSite(site))
+    return state.of(HubSite).spawner
 
 
 def with_current_end(placement: PlacementDocument, job: Job | None) -> PlacementDocument:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
-from functools import lru_cache
 from typing import Generic, TypeVar
 
 from traitlets.log import get_logger
@@ -151,7 +150,9 @@ class SharedFolder(FolderReader[FolderContent]):
         self._logged = faults
 
 
-@lru_cache(maxsize=8)
-def profile_folder(path: str, rights: Rights = NOTHING) -> SharedFolder:
-    """Return the folder at ``path``, which is shared by all users of the hub."""
-    return SharedFolder(path, rights)
+class ProfileFolders(dict[tuple[str, Rights], SharedFolder]):
+    """The folders of a hub by path and rights, which all its users share; each is made on first use."""
+
+    def __missing__(self, folder: tuple[str, Rights]) -> SharedFolder:
+        self[folder] = shared = SharedFolder(*folder)
+        return shared

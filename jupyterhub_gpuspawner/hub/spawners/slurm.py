@@ -33,7 +33,7 @@ from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, recorded_subject, why_never
-from jupyterhub_gpuspawner.hub.job.session import Life, Promise, PromiseMoment
+from jupyterhub_gpuspawner.hub.job.session import Life, Promise, PromiseMoment, Stream
 from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics
@@ -47,6 +47,7 @@ from jupyterhub_gpuspawner.hub.site.database import (
     written,
 )
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, Effective
+from jupyterhub_gpuspawner.hub.site.state import require_set_up
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.hooks import hook_failure
 from jupyterhub_gpuspawner.hub.spawners.server_job import ServerJob, certificate_variables
@@ -101,7 +102,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self.report = ServerReport(self, self.row)
         self.job_log = JobLog(self.watch)
         self.ended = ServerEnding(self.watch, self.job_log, self.report)
-        self.life = Life()
+        self.life = Life(self.hub_state.of(Stream))
         self.kept: KeptStart | None = None
         """The start that a hub before this one has kept, until another one begins or it is given up."""
         self._taken_up = True
@@ -185,7 +186,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self.ended.begin()
         try:
             with self.ended.of_start():
-                compat.require_registration()
+                require_set_up()
                 where = await self.start_server()
         finally:  # JupyterHub's next step, after an error or a cancellation too, is to write to the database
             writable = await takes_changes(self.orm_spawner, TO_START)
@@ -219,7 +220,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def _begin(self) -> None:
         """A new attempt begins, and nothing of the last one counts."""
         self._username = self.user.name
-        metrics.SERVERS.add(self)
+        self.hub_state.of(metrics.ServersWithJobs).add(self)
         self.report.forget()
         limit = self.request.profile.queue_timeout if self.request is not None else None
         self.attempt = new_attempt(
@@ -541,7 +542,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             part.load(state)
         if self.job_id:  # JupyterHub loads the state of a new spawner, too
             self._taken_up = False
-            metrics.SERVERS.add(self)
+            self.hub_state.of(metrics.ServersWithJobs).add(self)
 
     def load_state_without_job(self, state: Mapping[str, Any]) -> None:
         """Read what :meth:`state_without_job` gave."""

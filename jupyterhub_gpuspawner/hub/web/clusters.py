@@ -9,7 +9,7 @@ from jupyterhub.scopes import Scope
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
-from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import site_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 SCOPES = ("admin-ui", "list:users", "read:servers")
@@ -34,12 +34,10 @@ def connections_of(handler: BaseHandler) -> dict[str, Cluster]:
 
     Raises 404 in a hub without Slurm jobs.
     """
-    spawner_class = handler.settings["spawner_class"]
-    if not starts_slurm_jobs(spawner_class):
+    site = site_of(handler.settings)
+    if site is None:
         raise web.HTTPError(404, "This hub does not start Slurm jobs.")
-    site = spawner_class(config=handler.settings["config"], hub=handler.settings["hub"])
-    connections: dict[str, Cluster] = site.connections()
-    return connections
+    return site.connections()
 
 
 async def snapshot_of(connection: Cluster) -> ClusterSnapshot | None:

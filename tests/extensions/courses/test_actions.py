@@ -48,12 +48,13 @@ from jupyterhub_gpuspawner.extensions.courses.participants import (
     State,
 )
 from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses
-from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtension, HubExtensions, Part, ServerPart
+from jupyterhub_gpuspawner.hub.extensions import HubExtension, HubExtensions, Part, ServerPart
 from jupyterhub_gpuspawner.hub.job.cause import Cause
 from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
+from jupyterhub_gpuspawner.hub.site.state import KEY
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from tests.fixtures.databases import hub_session
@@ -137,7 +138,7 @@ def app() -> Iterator[Any]:
             roles.create_role(session, role)
         hub = SimpleNamespace(db=session, users={})
         for name in ("ada", "bob"):
-            user = SimpleNamespace(name=name, spawners={}, settings={KEY: EXTENDING})
+            user = SimpleNamespace(name=name, spawners={}, settings={KEY: EXTENDING.state})
             user.spawners[""] = StandInSpawner(user, chosen=OF_COURSE)
             hub.users[add_user(hub, name).id] = user
         yield hub

@@ -22,7 +22,8 @@ from jupyterhub_gpuspawner.extensions.courses.course_profile import WITHOUT_RESE
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.choose.page import render_form
-from jupyterhub_gpuspawner.hub.extensions import KEY, HubExtensions
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions
+from jupyterhub_gpuspawner.hub.site.state import KEY
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.extensions.courses.test_course import course
 
@@ -86,7 +87,7 @@ sessions: [{{date: {start:%Y-%m-%d}, from: "12:{begin:%M}", to: "14:{begin:%M}",
 
 def spawner(book: Book | None, user: str, groups: Collection[str] = (), **more: Any) -> GPUProfilesSpawner:
     """The spawner of a user of a hub with these courses."""
-    settings = {SETTING: book, KEY: WITH_COURSES} if book is not None else {}
+    settings = {SETTING: book, KEY: WITH_COURSES.state} if book is not None else {}
     of = SimpleNamespace(
         name=user, groups=[SimpleNamespace(name=group) for group in groups], settings=settings, spawners={}
     )

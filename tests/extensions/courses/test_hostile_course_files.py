@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.extensions.courses.book import SETTING, CourseBook, HubPeople
 from jupyterhub_gpuspawner.extensions.courses.offers import faults_of
-from jupyterhub_gpuspawner.hub.extensions import KEY
+from jupyterhub_gpuspawner.hub.site.state import KEY
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.extensions.courses.test_course_card import WITH_COURSES
 
@@ -106,7 +106,7 @@ async def faults_and_offers(folder: Path) -> tuple[dict[str, tuple[str, ...]], l
     """The faults of each course, and what a participant of both is offered when she starts a server."""
     site = GPUProfilesSpawner(profiles=PROFILES, config=Config())
     book = CourseBook(str(folder), people_of_hub, lambda files: faults_of(site, files))
-    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book, KEY: WITH_COURSES})
+    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book, KEY: WITH_COURSES.state})
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
     await spawner.refresh_profiles()
     return {course.slug: course.faults for course in book.courses()}, [profile.slug for profile in spawner.offered()]
@@ -181,7 +181,7 @@ async def test_no_start_fails_because_the_courses_cannot_be_read(tmp_path: Path)
             raise RuntimeError(f"can't start new thread {max_age}")
 
     user = SimpleNamespace(
-        name="ada", groups=[], settings={SETTING: Broken(str(tmp_path), people_of_hub), KEY: WITH_COURSES}
+        name="ada", groups=[], settings={SETTING: Broken(str(tmp_path), people_of_hub), KEY: WITH_COURSES.state}
     )
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
 
@@ -211,7 +211,7 @@ async def test_a_course_that_exceeds_its_profile_is_told_to_its_instructors_unti
     book = CourseBook(str(tmp_path), no_groups, partial(faults_of, spawner))
     (tmp_path / "good.yaml").write_text(COURSE.format(cpus=4))
     (tmp_path / "wide.yaml").write_text(COURSE.format(cpus=8))
-    user = SimpleNamespace(name="train1", groups=[], settings={SETTING: book, KEY: WITH_COURSES})
+    user = SimpleNamespace(name="train1", groups=[], settings={SETTING: book, KEY: WITH_COURSES.state})
     participant = GPUProfilesSpawner(profiles=K80, config=Config(), user=user)
 
     async def faults_and_profiles() -> tuple[dict[str, tuple[str, ...]], list[str]]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.hub.test_registration import begun
 
 
-async def test_each_is_a_loop_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_is_a_loop_of_its_own(tmp_path: Path) -> None:
     """Beside those of the core and of what it needs."""
-    assert await begun(tmp_path, monkeypatch, ["idle", "usage"]) >= {
+    assert await begun(tmp_path, ["idle", "usage"]) >= {
         "The deletion of old idle times",
         "The search for idle servers",
     }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime, timezone
+from types import SimpleNamespace
 
 import pytest
 
 from jupyterhub_gpuspawner.extensions.idle.fields import IdleAction, IdleRule
 from jupyterhub_gpuspawner.extensions.idle.part import IdleNotice, parts_of
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, State, Verdict
-from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS
+from jupyterhub_gpuspawner.extensions.idle.servers import IdleServers
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
@@ -49,16 +51,16 @@ RUNNING = Server(user="ada", ready=True, job_id="12")
         ),
     ],
 )
-def test_an_idle_server_is_told_as_its_profile_says(
-    monkeypatch: pytest.MonkeyPatch, action: str, keeps: int, expected: IdleNotice | None
-) -> None:
+def test_an_idle_server_is_told_as_its_profile_says(action: str, keeps: int, expected: IdleNotice | None) -> None:
     """Nothing where the policy only takes notes; *Keep* as often as it is allowed."""
     rule = IdleRule(action=IdleAction(action))
     verdict = Verdict(State.WARNED, NOW - 3000, NOW + 600, 2)
     idle = IdleServer("12", gpus=True, rule=rule, verdict=verdict, keeps_before=keeps)
 
-    monkeypatch.setitem(SERVERS, ("ada", ""), idle)
-    (part,) = parts_of(None, RUNNING)
+    state = HubState()
+    state.of(IdleServers)["ada", ""] = idle
+    spawner = SimpleNamespace(user=SimpleNamespace(settings={KEY: state}))
+    (part,) = parts_of(spawner, RUNNING)
 
     assert (part.shown, bool(part.template)) == (expected, expected is not None)
     assert part.document == {"idle": asdict(expected) if expected is not None else None}

@@ -23,7 +23,7 @@ from traitlets.config import Config
 from benchmarks.extensions.idle.idle_table import CURVES, Outcome, replay
 from jupyterhub_gpuspawner.extensions.idle.fields import IdleAction, IdleRule
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, Span, State, Using, Verdict, follow, judge
-from jupyterhub_gpuspawner.extensions.idle.servers import SERVERS, NotKept, keep_server
+from jupyterhub_gpuspawner.extensions.idle.servers import IdleServers, NotKept, keep_server
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes, due_since
 from jupyterhub_gpuspawner.extensions.idle.watch import IdleWatch, begin_idle, idle_record
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
@@ -31,8 +31,9 @@ from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage, Use
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState, set_up, state_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.server import HubSite, server_of, site_of_hub
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
@@ -181,24 +182,26 @@ class Server(HubSpawner):
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    SERVERS.clear()
     with hub_session() as session:
         yield session
-    SERVERS.clear()
 
 
 def hub(session: Session, *servers: Server, **rule: Any) -> IdleWatch:
     """The check in a hub that has just been started, with these servers."""
-    SERVERS.clear()
+    config = Config({"GPUSlurmSpawner": {"idle": {**RULE, **rule}}})
+    state = HubState()
+    state.keep(HubSite(GPUSlurmSpawner(config=config)))
+    for server in servers:
+        server.user.settings = {KEY: state}
     users = {
         number: SimpleNamespace(name=server.user.name, spawners={"": server}) for number, server in enumerate(servers)
     }
-    config = Config({"GPUSlurmSpawner": {"idle": {**RULE, **rule}}})
-    return IdleWatch(
-        SimpleNamespace(
-            db=session, users=users, config=config, hub=None, spawner_class=GPUSlurmSpawner, tornado_settings={}
-        )
-    )
+    return IdleWatch(SimpleNamespace(db=session, users=users, tornado_settings={KEY: state}))
+
+
+def known_to(watch: IdleWatch) -> IdleServers:
+    """How the servers of its hub stand."""
+    return state_of(watch._app.tornado_settings).of(IdleServers)
 
 
 def run_watch(watch: IdleWatch, server: Server, begin: int, end: int) -> list[State]:
@@ -207,7 +210,7 @@ def run_watch(watch: IdleWatch, server: Server, begin: int, end: int) -> list[St
     for minute in range(begin, end + 1, 5):
         server.unused_until(minute)
         watch.run_once(START + 60 * minute + 1)
-        states.append(SERVERS["ada", ""].verdict.state)
+        states.append(known_to(watch)["ada", ""].verdict.state)
     return states
 
 
@@ -253,8 +256,8 @@ def test_a_server_of_a_course_is_judged_by_the_profile_that_it_has(session: Sess
     ]
     server = Server("ada")
     watch = hub(session, server)
-    watch._app.spawner_class = GPUProfilesSpawner
-    watch._app.config.GPUProfilesSpawner.profiles = profiles
+    config = Config({"GPUSlurmSpawner": {"idle": RULE}})
+    watch._app.tornado_settings[KEY].keep(HubSite(GPUProfilesSpawner(config=config, profiles=profiles)))
     states = {}
     for base in ("first", "next"):
         server.chosen = ChosenProfile("course-deep", "slurm", base)
@@ -284,7 +287,7 @@ def test_a_pass_over_many_servers_writes_once(session: Session) -> None:
     watch.run_once(START + 1201)
     watch.run_once(START + 1261)
 
-    assert (len(SERVERS), len(commits), updates) == (50, 1, [50])
+    assert (len(known_to(watch)), len(commits), updates) == (50, 1, [50])
 
 
 def test_a_server_that_has_ended_is_forgotten_and_its_row_is_closed(session: Session) -> None:
@@ -296,7 +299,7 @@ def test_a_server_that_has_ended_is_forgotten_and_its_row_is_closed(session: Ses
     watch.run_once(START + 3700)
 
     (row,) = due_since(session.connection(), 0.0)
-    assert (SERVERS, row.over, row.seen) == ({}, True, START + 3700)
+    assert (known_to(watch), row.over, row.seen) == ({}, True, START + 3700)
 
 
 @about_sqlite
@@ -342,13 +345,13 @@ def test_a_server_whose_stop_has_failed_was_kept_as_often_as_before(session: Ses
     watch = hub(session, server)
     run_watch(watch, server, 5, 35)
     keep_server(server)
-    left = SERVERS["ada", ""].keeps_left
+    left = known_to(watch)["ada", ""].keeps_left
     server.pending = "stop"
     watch.run_once(START + 2160)
     server.pending = None
     run_watch(watch, server, 40, 40)
 
-    assert SERVERS["ada", ""].keeps_left == left
+    assert known_to(watch)["ada", ""].keeps_left == left
 
 
 def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
@@ -356,7 +359,7 @@ def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
     server = Server("ada", held_mib=12288)
     watch = hub(session, server, gpu="30min")
     run_watch(watch, server, 5, 60)
-    record = idle_record(server_of(server), SERVERS["ada", ""], at=START + 3660)
+    record = idle_record(server_of(server), known_to(watch)["ada", ""], at=START + 3660)
 
     assert (record.cause, record.stopped, record.at) == (Cause(Kind.IDLE), True, START + 3660)
     assert words_of(record, title="Two A100s").sentence == (
@@ -371,6 +374,8 @@ async def test_the_search_and_the_deletion_of_old_times_go_on_as_long_as_the_hub
     for spawner_class in (GPUSlurmSpawner, SimpleLocalProcessSpawner):
         app = JupyterHub(spawner_class=spawner_class)
         app.db = session
+        set_up(app)
+        site_of_hub(app)
         begin_idle(app)
     loops = asyncio.all_tasks() - before
     for loop in loops:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.hub.test_registration import begun
 
 
-async def test_each_is_a_loop_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_is_a_loop_of_its_own(tmp_path: Path) -> None:
     """Beside those of the core."""
-    assert await begun(tmp_path, monkeypatch, ["records"]) >= {
+    assert await begun(tmp_path, ["records"]) >= {
         "Learning from past waits",
         "The completion of sessions that were left open",
         "The deletion of old session records",

@@ -23,8 +23,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.extensions.records.keeper import (
-    FAILING_NODES,
-    LEARNED,
+    FromRecords,
     GPUSessions,
     Recorder,
     complete_left,
@@ -39,6 +38,7 @@ from jupyterhub_gpuspawner.extensions.records.waits import ENOUGH, PastWait, pas
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.session import Placed, Promise, PromiseMoment
+from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.slurm.estimate import Span, expected
 from tests.fixtures.databases import hub_session
@@ -89,7 +89,8 @@ async def test_a_hub_completes_what_the_one_before_it_has_left(tmp_path: Path) -
 
 async def test_a_hub_knows_the_nodes_on_which_the_starts_of_several_people_fail(tmp_path: Path) -> None:
     """Until one works there again."""
-    recorder, now = Recorder(tmp_path / "sessions.sqlite"), time.time()
+    known, now = FromRecords(), time.time()
+    recorder = Recorder(tmp_path / "sessions.sqlite", known)
     failed = Cause(Kind.START_FAILED, "launcher")
 
     def take(user: str, node: str, cause: Cause | None = None, cluster: str = "") -> None:
@@ -108,29 +109,30 @@ async def test_a_hub_knows_the_nodes_on_which_the_starts_of_several_people_fail(
         for user in ("ada", "bob", "cid"):
             take(user, "g1", failed)
         await recorder.find_failing_nodes()
-        failing_nodes.append(failing_people())
+        failing_nodes.append(failing_people(known))
         take("dot", "g1")
         for user in ("fay", "gil", "hal"):
             take(user, "g1", failed, cluster="cedar")
         await recorder.find_failing_nodes(first="juniper")
-        failing_nodes.append(failing_people())
+        failing_nodes.append(failing_people(known))
     finally:
-        FAILING_NODES.clear()
         await asyncio.to_thread(recorder.close)
 
     assert failing_nodes == [{"": {"g1": ("ada", "bob", "cid")}}, {"cedar": {"g1": ("fay", "gil", "hal")}}]
 
 
-def failing_people() -> dict[str, dict[str, tuple[str, ...]]]:
+def failing_people(known: FromRecords) -> dict[str, dict[str, tuple[str, ...]]]:
     """Whose starts failed on each of these nodes, by cluster."""
     return {
-        cluster: {node: failing.people for node, failing in nodes.items()} for cluster, nodes in FAILING_NODES.items()
+        cluster: {node: failing.people for node, failing in nodes.items()}
+        for cluster, nodes in known.failing_nodes.items()
     }
 
 
 async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path) -> None:
     """What was said before the submission counts for itself; a wait that goes on counts once it is over its range."""
-    recorder, now = Recorder(tmp_path / "sessions.sqlite"), time.time()
+    known, now = FromRecords(), time.time()
+    recorder = Recorder(tmp_path / "sessions.sqlite", known)
     for event in LIFE:
         recorder.take(event)
     late, in_time = (
@@ -138,13 +140,12 @@ async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path)
     )
     try:
         await recorder.learn([("", (late,)), ("", (in_time,))])
-        assert LEARNED[""].asked == {}
-        recorded, goes_on = LEARNED[""].queued["gpu"].waits
+        assert known.waits[""].asked == {}
+        recorded, goes_on = known.waits[""].queued["gpu"].waits
         assert recorded.ratio == 0.75
         assert goes_on.planned == 300
         assert 900 <= goes_on.actual < 1000
     finally:
-        LEARNED.clear()
         await asyncio.to_thread(recorder.close)
 
 
@@ -162,35 +163,33 @@ def test_only_starts_that_wait_teach_before_they_are_over() -> None:
 
 def test_a_wait_is_expected_to_be_like_those_of_its_kind_in_its_partition() -> None:
     """Others say nothing of it: of another cluster or partition, or of jobs that were not pending."""
-    LEARNED["juniper"] = Learned(queued={"gpu": past_waits([PastWait(3600, 1770)] * ENOUGH)})
-    try:
-        spans = [
-            estimate(PlannedWait(cluster, partition, 3600, queued))
-            for cluster, partition, queued in (
-                ("juniper", "gpu", True),
-                ("juniper", "gpu", False),
-                ("juniper", "cpu", True),
-                ("cedar", "gpu", True),
-            )
-        ]
-    finally:
-        LEARNED.clear()
+    hub = HubState()
+    hub.keep(FromRecords({"juniper": Learned(queued={"gpu": past_waits([PastWait(3600, 1770)] * ENOUGH)})}))
+    spans = [
+        estimate(hub, PlannedWait(cluster, partition, 3600, queued))
+        for cluster, partition, queued in (
+            ("juniper", "gpu", True),
+            ("juniper", "gpu", False),
+            ("juniper", "cpu", True),
+            ("cedar", "gpu", True),
+        )
+    ]
 
     assert spans == [Span(1770, 1770, 1770), None, None, None]
 
 
 async def test_a_hub_learns_from_waits_on_each_cluster_for_itself(tmp_path: Path) -> None:
     """Their partitions have the same name; sessions from before the hub named its clusters were on the first one."""
-    recorder = Recorder(tmp_path / "sessions.sqlite")
+    known = FromRecords()
+    recorder = Recorder(tmp_path / "sessions.sqlite", known)
     for session, cluster, started in (("a", "", 31), ("b", "juniper", 46), ("c", "cedar", 16)):
         for event in LIFE[:2]:
             named = replace(event, session=session, cluster=cluster)
             recorder.take(replace(named, allocated_at=NOON + started) if isinstance(named, Placed) else named)
     try:
         await recorder.learn(first="juniper")
-        ratios = {name: [wait.ratio for wait in waits.queued["gpu"].waits] for name, waits in LEARNED.items()}
+        ratios = {name: [wait.ratio for wait in waits.queued["gpu"].waits] for name, waits in known.waits.items()}
     finally:
-        LEARNED.clear()
         await asyncio.to_thread(recorder.close)
 
     assert ratios == {"juniper": [0.75, 0.875], "cedar": [0.625]}
@@ -238,20 +237,24 @@ HUB = """
 import asyncio, logging, math, sys
 from types import SimpleNamespace
 from traitlets.config import Config
-from jupyterhub_gpuspawner.hub.job.session import STREAM
+from jupyterhub_gpuspawner.hub.job.session import Stream
 from jupyterhub_gpuspawner.extensions.records import keeper
+from jupyterhub_gpuspawner.hub.spawners.server import HubSite
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from tests.standins.session_events import LIFE
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 
 async def hub():
     logging.basicConfig()
-    config, database = Config(), f"sqlite:///{sys.argv[1]}/jupyterhub.sqlite"
+    database = f"sqlite:///{sys.argv[1]}/jupyterhub.sqlite"
     keeper.PATIENCE = math.inf
+    state = HubState()
+    state.keep(HubSite(GPUSlurmSpawner(config=Config())))
     keeper.begin_sessions(
-        SimpleNamespace(config=config, spawner_class=GPUSlurmSpawner, db=None, db_url=database, http_server=True)
+        SimpleNamespace(config=Config(), db=None, db_url=database, http_server=True, tornado_settings={KEY: state})
     )
     for event in LIFE:
-        STREAM.publish(event)
+        state.of(Stream).publish(event)
     await asyncio.sleep(0)
 
 asyncio.run(hub())

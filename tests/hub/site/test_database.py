@@ -132,8 +132,8 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
             return {}
 
     cluster = SimpleNamespace(client=Client(), submitting=set(), cancelling=set())
-    site = SimpleNamespace(connection=lambda: cluster, hub_name="demo", job_name="jupyterhub")
-    reconcile = Reconciliation(site, Servers(), "0a1b2c3d").run_once  # type: ignore[arg-type]
+    site = SimpleNamespace(connection=lambda _on: cluster, hub_name="demo", job_name="jupyterhub")
+    reconcile = Reconciliation(site, site, Servers(), "0a1b2c3d").run_once  # type: ignore[arg-type]
     app: Any = SimpleNamespace(db=hub_database.session, http_server=object())
     await every(app, 0, reconcile, "The check for jobs without a server")
 

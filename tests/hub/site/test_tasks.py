@@ -253,16 +253,19 @@ from types import SimpleNamespace
 from jupyterhub.app import JupyterHub
 from traitlets.config import Config
 from jupyterhub_gpuspawner.hub.registration import UPKEEP, when_configured
-from jupyterhub_gpuspawner.hub.site import background, metrics
+from jupyterhub_gpuspawner.hub.site import background
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
+from jupyterhub_gpuspawner.hub.site.metrics import ServersWithJobs
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 
 background._START_POLL_SECONDS = 0.01
+state = HubState()
 STORED = {"version": 2, "kind": "slurm", "profile": "light", "job_id": "7"}
 loaded = gc.get_freeze_count()  # Python 3.12 has set some aside itself
 
 def restored():
-    spawner = GPUProfilesSpawner(user=SimpleNamespace(name="ada"), config=Config())
+    spawner = GPUProfilesSpawner(user=SimpleNamespace(name="ada", settings={KEY: state}), config=Config())
     spawner.load_state(STORED)
     return spawner
 
@@ -275,10 +278,10 @@ async def hub():
     listening, app.http_server = asyncio.Event(), object()
     every(app, 0, listening.set, "The test's own look")
     await listening.wait()
-    aside, left, there = gc.get_freeze_count() - loaded, len(gc.get_objects()), len(metrics.SERVERS)
+    aside, left, there = gc.get_freeze_count() - loaded, len(gc.get_objects()), len(state.of(ServersWithJobs))
     servers.clear()
     gc.collect()
-    print(json.dumps([aside, left, there, len(metrics.SERVERS), sys.getswitchinterval()]))
+    print(json.dumps([aside, left, there, len(state.of(ServersWithJobs)), sys.getswitchinterval()]))
 
 asyncio.run(hub())
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
@@ -39,10 +41,13 @@ PROFILES: list[dict[str, Any]] = [
 SETTINGS = ("cluster", "exec_prefix", "query_prefix", "req_partition", "slurm_conf")
 
 
-def spawner_of(clusters: dict[str, Any] | None = None, **settings: Any) -> GPUProfilesSpawner:
+def spawner_of(
+    clusters: dict[str, Any] | None = None, hub: HubState | None = None, **settings: Any
+) -> GPUProfilesSpawner:
     """A spawner of a hub with these clusters."""
     own = {"req_partition": "gpu", **({"clusters": clusters} if clusters else {}), **settings}
-    return GPUProfilesSpawner(config=Config({"GPUSlurmSpawner": Config(own)}), profiles=PROFILES)
+    user = SimpleNamespace(name="ada", groups=[], settings={KEY: hub or HubState()}, spawners={})
+    return GPUProfilesSpawner(config=Config({"GPUSlurmSpawner": Config(own)}), profiles=PROFILES, user=user)
 
 
 def request(spawner: GPUProfilesSpawner, **options: object) -> JobRequest:
@@ -142,7 +147,8 @@ def test_a_restarted_hub_asks_the_cluster_of_the_server() -> None:
 async def test_a_cluster_has_one_connection_with_its_own_time_out() -> None:
     """Whichever spawner has it, so that each look asks the cluster once."""
     clusters = {**CLUSTERS, "cedar": {**CEDAR, "slurm_timeout": 30.0}}
-    spawner, other = spawner_of(clusters), spawner_of(clusters)
+    hub = HubState()
+    spawner, other = spawner_of(clusters, hub), spawner_of(clusters, hub)
     spawner.prepare(request(spawner, gpu="k80"))
     own = spawner.connection()
     spawner.load_state(json.loads(json.dumps(spawner.get_state())))
@@ -154,7 +160,8 @@ async def test_a_cluster_has_one_connection_with_its_own_time_out() -> None:
 
 async def test_a_job_of_the_same_number_on_another_cluster_is_another_job() -> None:
     """Clusters count their jobs each for itself: a cancellation on one says nothing of the others."""
-    clusters = spawner_of(CLUSTERS).connections()
+    hub = HubState()
+    clusters = spawner_of(CLUSTERS, hub).connections()
     never = asyncio.Event()
 
     async def cancel(_job_id: str) -> None:
@@ -162,7 +169,7 @@ async def test_a_job_of_the_same_number_on_another_cluster_is_another_job() -> N
 
     work = asyncio.create_task(cancel_surely(clusters["juniper"], "12", cancel))
     await asyncio.sleep(0)
-    cancelling = {name: cluster.cancelling for name, cluster in spawner_of(CLUSTERS).connections().items()}
+    cancelling = {name: cluster.cancelling for name, cluster in spawner_of(CLUSTERS, hub).connections().items()}
 
     assert cancelling == {"juniper": {"12"}, "cedar": set()}
     never.set()
@@ -195,10 +202,10 @@ VALUES: tuple[Any, ...] = (
 """One of them is valid for each setting."""
 
 
-def profile_with(name: str, value: Any) -> GPUProfilesSpawner:
+def profile_with(name: str, value: Any, hub: HubState | None = None) -> GPUProfilesSpawner:
     """A spawner on the second of two clusters, each with its own time-out, by a profile with this setting."""
     clusters = {"juniper": {"slurm_timeout": 20.0}, "cedar": {**CEDAR, "slurm_timeout": 30.0}}
-    spawner = spawner_of(clusters)
+    spawner = spawner_of(clusters, hub)
     profile = PROFILES[0] | {"traits": {name: value}}
     spawner.prepare(
         resolve(
@@ -214,14 +221,14 @@ def profile_with(name: str, value: Any) -> GPUProfilesSpawner:
     return spawner
 
 
-def set_by_a_profile(name: str) -> GPUProfilesSpawner | str:
+def set_by_a_profile(name: str, hub: HubState | None = None) -> GPUProfilesSpawner | str:
     """The spawner of a server whose profile has another value for a setting; the refusal, where it may have none."""
     default, refusals = getattr(spawner_of(), name), list[str]()
     for value in VALUES:
         if value == default:
             continue
         try:
-            return profile_with(name, value)
+            return profile_with(name, value, hub)
         except ConfigError as error:
             refusals.append(str(error))
     return next((text for text in refusals if "is the same for all" in text), refusals[0])
@@ -230,8 +237,9 @@ def set_by_a_profile(name: str) -> GPUProfilesSpawner | str:
 @pytest.mark.parametrize("name", sorted(GPUSlurmSpawner.class_trait_names(config=True, of_the_hub=None)))
 async def test_a_cluster_is_watched_once_whatever_a_profile_sets(name: str) -> None:
     """By the connection that all servers there share, with the site's time-out there."""
-    shared = profile_with("req_nice", "7").connections()
-    spawner = set_by_a_profile(name)
+    hub = HubState()
+    shared = profile_with("req_nice", "7", hub).connections()
+    spawner = set_by_a_profile(name, hub)
     if name in REFUSED:
         assert f"{name} is the same for all servers" in str(spawner)
         return
@@ -244,7 +252,8 @@ async def test_a_cluster_is_watched_once_whatever_a_profile_sets(name: str) -> N
 
 async def test_a_hook_or_a_group_makes_no_second_watcher_of_a_cluster() -> None:
     """Their ``slurm_timeout`` says for how long this one server waits."""
-    plain, spawner = spawner_of(CLUSTERS), spawner_of(CLUSTERS)
+    hub = HubState()
+    plain, spawner = spawner_of(CLUSTERS, hub), spawner_of(CLUSTERS, hub)
     spawner.slurm_timeout = 60.0
 
     assert (spawner.connections(), spawner.connection()) == (plain.connections(), plain.connection())

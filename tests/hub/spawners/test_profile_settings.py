@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
@@ -17,10 +17,10 @@ from traitlets import HasTraits, TraitError, Unicode
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub import jupyterhub_compat
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import NO_TIME_LIMIT
+from jupyterhub_gpuspawner.hub.site import state
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.server_job import ServerJob
@@ -452,9 +452,11 @@ async def test_no_kind_of_child_starts_in_a_hub_that_was_set_up_without_us(monke
     """Its page has no form, so the user could not have chosen the profile."""
 
     class Hub:
-        """JupyterHub, as far as it is compared."""
+        """JupyterHub, as far as it is looked at."""
 
-    monkeypatch.setattr(jupyterhub_compat, "this_hub", Hub)
+        tornado_settings: ClassVar[dict[str, object]] = {}
+
+    monkeypatch.setattr(state, "this_hub", Hub)
     spawner = spawner_of()
     spawner.prepare(request(kind="other", spawner_class="jupyterhub.spawner.SimpleLocalProcessSpawner"))
 

@@ -121,7 +121,9 @@ class Site:
         self.at_the_question()
         return self.jobs
 
-    def cancellation(self, user: str, identity: JobIdentity) -> Callable[[str], Awaitable[None]]:
+    def cancellation(self, user: str, identity: JobIdentity, *, on: object) -> Callable[[str], Awaitable[None]]:
+        assert on is self
+
         async def cancel(job_id: str) -> None:
             assert identity.matches(self.jobs[job_id])
             if self.faults:
@@ -145,7 +147,7 @@ class Site:
 
 
 def reconciliation(site: Site) -> Reconciliation:
-    return Reconciliation(site, site, MARK)  # type: ignore[arg-type]
+    return Reconciliation(site, site, site, MARK)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.server import HubSite, site_of, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import SharedFolder
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.upkeep import Unfinished, begin_slugs, read_slugs
@@ -98,12 +100,15 @@ async def test_a_server_that_its_user_stops_meanwhile_is_left_alone() -> None:
 
 def hub(profiles: str, session: Session) -> Any:
     """A hub that has started, with these profiles."""
-    config = Config({"GPUProfilesSpawner": {"profiles_dir": profiles}})
-    return SimpleNamespace(spawner_class=GPUProfilesSpawner, config=config, db=session, http_server=object())
+    state = HubState()
+    state.keep(HubSite(GPUProfilesSpawner(config=Config({"GPUProfilesSpawner": {"profiles_dir": profiles}}))))
+    return SimpleNamespace(tornado_settings={KEY: state}, db=session, http_server=object())
 
 
 def folder_of(app: Any) -> SharedFolder:
-    folder = GPUProfilesSpawner(config=app.config).source.folder
+    site = with_profiles(site_of(app.tornado_settings))
+    assert site is not None
+    folder = site.source.folder
     assert folder is not None
     return folder
 
@@ -116,7 +121,7 @@ async def test_the_owner_of_a_slug_is_known_to_the_next_hub_and_to_the_check(tmp
     url = new_database(tmp_path)
     config = Config({"JupyterHub": {"db_url": url}})
     with hub_session(url) as session:
-        first = hub(f"{profiles}/.", session)  # in one process, hubs with the same path share the folder
+        first = hub(str(profiles), session)
         begin_slugs(first)
         folder_of(first).first_reading()
         while not stored_slugs(config):  # noqa: ASYNC110 - another task writes to a database
