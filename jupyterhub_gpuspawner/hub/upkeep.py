@@ -48,7 +48,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import Effective
 from jupyterhub_gpuspawner.hub.site.tables import TABLES
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, server_of, site_of, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.slurm.job import (
     Job,
     JobIdentity,

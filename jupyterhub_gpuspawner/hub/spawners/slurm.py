@@ -60,8 +60,10 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
     stored_attempt,
     stored_kept_start,
 )
+from jupyterhub_gpuspawner.hub.start.cancellation import TRUSTED, Cancellation, cancel_surely
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, keep_without_answer, resume
+from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.slurm.accounts import allowed_groups, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
@@ -163,20 +165,20 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         *,
         trusted_until: float | None = 0.0,
         on: Effective | None = None,
-    ) -> submission.Cancellation:
+    ) -> Cancellation:
         """What cancels a job as this user, if it is the one of ``identity``; ``on`` another cluster's settings."""
-        return submission.Cancellation(
+        return Cancellation(
             self.connection(on).client,
             identity,
-            prefix=command_prefix((on or self).exec_prefix, username),
-            environment={"USER": username, "LOGNAME": username},
-            trusted_until=trusted_until,
+            username,
+            command_prefix((on or self).exec_prefix, username),
+            trusted_until,
         )
 
     def cancel_in_background(self) -> None:
         """Cancel the job, and try again until that works."""
         cancel = self.cancellation(self._username or self.user.name, self.watch.identity)
-        in_background(submission.cancel_surely(self.connection(), self.job_id, cancel))
+        in_background(cancel_surely(self.connection(), self.job_id, cancel))
 
     # --- JupyterHub's contract ------------------------------------------------------------------
 
@@ -240,7 +242,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         )
 
     async def _submit(self) -> None:
-        start = submission.RecordedStart(self._username, self.name)
+        start = RecordedStart(self._username, self.name)
         await refuse_root(start.user)
         # without their jobs, the hub could not tell whether they run
         if self.exec_prefix.strip() and await self.connection().shows_jobs.recent(VISIBILITY_SECONDS) is False:
@@ -251,7 +253,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self.attempt.certificates = await asyncio.to_thread(certificate_variables, self.cert_paths)
         # recorded before sbatch, so that a job that loses its server is known as this hub's
         session = self.row.session
-        if session is not None and not await submission.StartRecords(session).add(self.attempt.start_id, start):
+        if session is not None and not await StartRecords(session).add(self.attempt.start_id, start):
             raise database_away()
         if self.attempt.is_kept:
             await self.ask_right_again()
@@ -272,7 +274,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             renewed=partial(self._renewed_job, account),
         )
         self.attempt.unanswered = None
-        self.watch.submitted(job_id, job.identity, trusted=submission.TRUSTED)
+        self.watch.submitted(job_id, job.identity, trusted=TRUSTED)
         self.attempt.queued(Moment.now())
         self.watch.notify()
         self.life.submitted(job_id, self.request)
@@ -485,13 +487,13 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             await self.ended.keep_log_of_stop()
             await first_of(self.watch.until_ending(), asyncio.sleep(STOP_PATIENCE_SECONDS))
 
-    async def _cancel_later(self, cluster: Cluster, job_id: str, cancel: submission.Cancellation) -> None:
+    async def _cancel_later(self, cluster: Cluster, job_id: str, cancel: Cancellation) -> None:
         """Cancel the job of a server that was stopped already; its card then no longer says that it may run.
 
         JupyterHub has dropped this spawner by then, and may have made another one, which pages show and which may have
         started another job since.
         """
-        await submission.cancel_surely(cluster, job_id, cancel)
+        await cancel_surely(cluster, job_id, cancel)
         spawner = self.user.spawners.get(self.name, self)
         if spawner.ended.stop_confirmed(job_id):
             spawner.row.store_soon()

@@ -12,32 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import replace
 
-from sqlalchemy import Column, Connection, String, Table, Unicode, delete, insert, select
-from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.batch.job import BatchJob
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
-from jupyterhub_gpuspawner.hub.site.database import TO_START, transaction, written
-from jupyterhub_gpuspawner.hub.site.tables import SECONDS, TABLES, delete_older, delete_rows_of
-from jupyterhub_gpuspawner.slurm.accounts import refuse_root
-from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.hub.start.cancellation import PAUSES, Cancel, cancel_surely
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import PREFIX, Job, JobIdentity
 from jupyterhub_gpuspawner.tasks import in_background, timeout
 
-Cancel = Callable[[str], Awaitable[None]]
-
-PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
-"""Seconds between tries; the last one repeats."""
 FIRST_SEARCH_SECONDS = 0.5
 """Seconds for the first look, while the user waits: a slurmctld that answers again needs no more."""
 SEARCHES = 10
@@ -274,31 +263,6 @@ async def _search(cluster: Cluster, job: BatchJob, cancel: Cancel, questions: in
                 return
 
 
-async def cancel_surely(cluster: Cluster, job_id: str, cancel: Cancel) -> None:
-    """Cancel a job on this cluster, and try again until that works; a hub that is restarted finds the job again.
-
-    A refusal is tried again, too: slurmctld may not find the account for a while, and an admin may mend the rights.
-    """
-    cluster.cancelling.add(job_id)
-    try:
-        await _cancel_until_done(job_id, cancel)
-    finally:
-        cluster.cancelling.discard(job_id)
-
-
-async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
-    for failures in count():
-        try:
-            await cancel(job_id)
-        except GPUSpawnerError as error:
-            if failures == 0:
-                get_logger().error("Job %s is not cancelled yet; the hub will try again: %s", job_id, error)
-            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
-        else:
-            get_logger().info("Job %s is cancelled", job_id)
-            return
-
-
 def note_owner(cluster: Cluster, prefix: Sequence[str], job: Job) -> None:
     """Note whose a job is that was submitted with this prefix, which may not tell: where it names one account for all.
 
@@ -329,127 +293,3 @@ def check_comment(cluster: Cluster, job: Job, submitted: JobIdentity, log: loggi
         "Configure it to keep comments that begin with %s/.",
         *(job.tag[:80], job.job_id, what, PREFIX),
     )
-
-
-# The starts of this hub, in a table of our own in the hub's database.
-#
-# A start is recorded before sbatch runs. A job without a server is cancelled only if its start is recorded here: a hub
-# restored from a backup has the same name, secret and servers, but no record of what was started since.
-
-RETENTION_SECONDS = 180 * 86400.0
-"""Seconds that a record is kept: longer than a server runs."""
-_BATCH_SIZE = 200
-"""Starts in one query; databases limit the number of parameters."""
-
-_TABLE = Table(
-    "gpuspawner_starts",
-    TABLES,
-    Column("start_id", String(64), primary_key=True),
-    Column("user_name", Unicode(255), nullable=False),
-    Column("server_name", Unicode(255), nullable=False),
-    Column("made_at", SECONDS, nullable=False),
-)
-
-
-@dataclass(frozen=True)
-class RecordedStart:
-    """The user and the server of a start."""
-
-    user: str
-    server: str
-
-
-class StartRecords:
-    """The table, through JupyterHub's session; every query blocks for as long as the database takes."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    async def add(self, start_id: str, start: RecordedStart, *, patience: float = TO_START) -> bool:
-        """Record a start as soon as the database takes it; return False if it does not in ``patience`` seconds.
-
-        Raises SQLAlchemyError for an error that a later try cannot mend.
-        """
-        row = {"start_id": start_id, "user_name": start.user, "server_name": start.server, "made_at": time.time()}
-
-        def write() -> None:
-            with transaction(self._session):
-                # a commit whose answer was lost with the connection may have succeeded
-                self._session.execute(delete(_TABLE).where(_TABLE.c.start_id == start_id))
-                self._session.execute(insert(_TABLE).values(**row))
-
-        return await written(self._session, write, patience)
-
-    def find(self, start_ids: Collection[str]) -> dict[str, RecordedStart]:
-        """Those of ``start_ids`` that are recorded; raises SQLAlchemyError."""
-        wanted, recorded = sorted(start_ids), dict[str, RecordedStart]()
-        for at in range(0, len(wanted), _BATCH_SIZE):
-            query = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _BATCH_SIZE]))
-            for row in self._session.execute(query):
-                recorded[row.start_id] = RecordedStart(row.user_name, row.server_name)
-        return recorded
-
-    def forget_old(self) -> None:
-        """Delete records older than :data:`RETENTION_SECONDS`; raises SQLAlchemyError."""
-        delete_older(self._session, _TABLE.c.made_at, RETENTION_SECONDS)
-
-
-def forget_starts(connection: Connection, user: str) -> int:
-    """Delete all records of a user's starts, and return how many there were. Raises SQLAlchemyError.
-
-    A job that still runs is then left alone if the hub ever loses its server.
-    """
-    return delete_rows_of(user, _TABLE.c.user_name, connection)
-
-
-# ``scancel`` of one start's job, never of another job that got the same id later.
-
-TRUSTED = 60.0
-"""Seconds after sbatch for which the id alone identifies the job if Slurm does not show its owner."""
-
-
-class Cancellation:
-    """Cancels one start's job; before each ``scancel`` it checks that the id still belongs to that job.
-
-    A call raises SlurmUnavailable if Slurm does not answer whose job it is, and ConfigError if Slurm refuses or scancel
-    cannot be run.
-    """
-
-    def __init__(
-        self,
-        client: SlurmClient,
-        identity: JobIdentity,
-        *,
-        prefix: Sequence[str],
-        environment: Mapping[str, str],
-        trusted_until: float | None = 0.0,
-    ) -> None:
-        """``trusted_until`` is on the monotonic clock; None: :data:`TRUSTED` seconds from the first call."""
-        self._client = client
-        self._identity = identity
-        self._prefix = tuple(prefix)
-        self._environment = dict(environment)
-        self._trusted_until = trusted_until
-
-    async def __call__(self, job_id: str) -> None:
-        """Cancel the job; do nothing if it has ended, or if its id belongs to another job by now."""
-        if self._trusted_until is None:
-            self._trusted_until = time.monotonic() + TRUSTED
-        trusted = time.monotonic() < self._trusted_until
-        try:
-            job = (await self._client.jobs([job_id])).get(job_id)
-        except GPUSpawnerError:
-            if not trusted:
-                raise
-            job = None
-        # a job that squeue does not show may be hidden (PrivateData): scancel, run as its owner, knows more
-        own = job is None or (self._identity.may_be(job) if trusted else self._identity.matches(job))
-        if job is not None and not own:
-            get_logger().warning(
-                "Job %s is not cancelled: the id belongs to another job now, of %s; this hub's job (%s) is gone",
-                *(job_id, job.user or "somebody", self._identity.tag),
-            )
-            return
-        if self._prefix:
-            await refuse_root(self._environment["USER"])
-        await self._client.cancel(job_id, prefix=self._prefix, environment=self._environment)

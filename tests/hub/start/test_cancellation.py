@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.submission import Cancellation
+from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Slurm:
         return self.queue
 
     async def cancel(self, job_id: str, *, prefix: tuple[str, ...], environment: dict[str, str]) -> None:
-        assert (prefix, environment) == (("sudo",), {"USER": "ann"})
+        assert (prefix, environment) == (("sudo",), {"USER": "ann", "LOGNAME": "ann"})
         self.cancelled.append(job_id)
 
 
@@ -46,9 +46,9 @@ def cancellation(slurm: Slurm, trusted_until: float | None = 0.0) -> Cancellatio
     return Cancellation(
         slurm,  # type: ignore[arg-type]
         IDENTITY,
-        prefix=("sudo",),
-        environment={"USER": "ann"},
-        trusted_until=trusted_until,
+        "ann",
+        ("sudo",),
+        trusted_until,
     )
 
 
