@@ -15,14 +15,13 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
-from weakref import WeakSet
 
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 
-# A watched job, and a watch on it. Nothing here runs a command.
+# A watch on one job. Nothing here runs a command.
 
 HURRIED_QUESTIONS = 40
 """Queries in the short interval after :meth:`Watch.hurry`."""
@@ -35,25 +34,19 @@ ANY = JobIdentity()
 WAITING = (Phase.QUEUED, Phase.STARTING, Phase.ENDING)
 
 
-class Watched:
-    """One job, shared by all its watches."""
+class Watch:
+    """A watch on one job, until :meth:`close` (for example by ``contextlib.closing``)."""
 
-    def __init__(self, key: tuple[str, JobIdentity], *, new: bool = False) -> None:
-        self.key = key
-        self.job_id, self.identity = key
-        """Completed from the first answer."""
-        self._new = new
-        self._learns = self.identity != ANY
+    def __init__(self, watcher: JobWatcher, job_id: str, identity: JobIdentity, *, new: bool = False) -> None:
+        self.job_id = job_id
+        self.identity = identity
+        """What distinguishes the job from another one with the same id; completed from the first answer."""
         self.status: Job | None = None
-        self.version = 0
-        """Incremented on every change."""
+        """The job as Slurm last reported it; None before the first answer. Reading it does not query Slurm."""
         self.answers = 0
-        """Number of answers that contained this job, including those without a change."""
+        """Number of Slurm's whole answers that contained the job; two are at least an interval apart."""
         self.pending_at: float | None = None
         """When Slurm last reported it as pending, by the monotonic clock; None if it has not."""
-        self.watches = 0
-        self.change = asyncio.Event()
-        """Set, and replaced, by the next change."""
         self.absent = 0
         """Consecutive good answers without the job."""
         self.hidden = False
@@ -62,14 +55,20 @@ class Watched:
         """Number of queries for which a change is still expected."""
         self.puzzling = False
         """The failure of its look-up has been logged."""
+        self._watcher = watcher
+        self._new = new
+        self._learns = identity != ANY
+        self._version = self._seen = 0
+        self._change = asyncio.Event()  # set, and replaced, by the next change
+        self._closed = False
 
-    def is_own(self, status: Job) -> bool:
-        """Whether Slurm's answer for this id is about this job."""
-        own = self.identity.may_be(status) if self._new else self.identity.matches(status)
+    def is_own(self, job: Job) -> bool:
+        """Whether Slurm's answer for the job's id is about this job."""
+        own = self.identity.may_be(job) if self._new else self.identity.matches(job)
         if own:
             self._new = False
-            if self._learns and not (self.identity.complete and self.identity.matches(status)):
-                self.identity = self.identity.learnt(status)
+            if self._learns and not (self.identity.complete and self.identity.matches(job)):
+                self.identity = self.identity.learnt(job)
         return own
 
     @property
@@ -94,67 +93,10 @@ class Watched:
         """Its next change is expected any moment: the first answer, its end after a look-up, or after scancel."""
         return self.status is None or self.absent > 0 or self.hurried > 0
 
-    def wake(self) -> None:
-        self.change.set()
-        self.change = asyncio.Event()
-
-    def notify(self) -> None:
-        """Record a change and wake everyone who waits."""
-        self.version += 1
-        self.wake()
-
-
-def interval(open_jobs: Iterable[Watched], *, short: float, rest: float, unchanged: float) -> float:
-    """Seconds between two queries about these jobs, of which the last change was ``unchanged`` seconds ago.
-
-    ``rest`` while nobody waits. Else ``short``, or a sixtieth of the time without a change, up to
-    :data:`LONGEST_INTERVAL`: who has waited for an hour may wait 10 s more for the news.
-    """
-    waited_for = [watched for watched in open_jobs if watched.waited_for]
-    if not waited_for:
-        return max(short, rest)
-    if any(watched.expected for watched in waited_for):
-        return short
-    return max(short, min(LONGEST_INTERVAL, unchanged / _PART))
-
-
-class Watch:
-    """A watch on one job, until :meth:`close` (for example by ``contextlib.closing``)."""
-
-    def __init__(self, watcher: JobWatcher, watched: Watched) -> None:
-        self._watcher = watcher
-        self._watched = watched
-        self._seen = watched.version
-        self._closed = False
-
-    @property
-    def job_id(self) -> str:
-        return self._watched.job_id
-
-    @property
-    def identity(self) -> JobIdentity:
-        """What distinguishes the job from another one with the same id, as far as is known."""
-        return self._watched.identity
-
-    def is_own(self, job: Job) -> bool:
-        """Whether Slurm's answer for the job's id is about this job."""
-        return self._watched.is_own(job)
-
-    @property
-    def status(self) -> Job | None:
-        """The job as Slurm last reported it; None before the first answer. Never queries Slurm."""
-        return self._watched.status
-
-    @property
-    def answers(self) -> int:
-        """Number of Slurm's whole answers that contained the job; two are at least an interval apart."""
-        return self._watched.answers
-
     @property
     def since_pending(self) -> float | None:
         """Seconds since Slurm last reported the job as pending; None if it has not."""
-        at = self._watched.pending_at
-        return None if at is None else time.monotonic() - at
+        return None if self.pending_at is None else time.monotonic() - self.pending_at
 
     @property
     def stale(self) -> bool:
@@ -167,17 +109,23 @@ class Watch:
         Several tasks may wait at the same time; each is told of the next change. Raises RuntimeError once the watch is
         closed.
         """
-        status = self._seen  # the first task that is told sets it for the next call
-        while not self._closed and status == self._watched.version:
-            await self._watched.change.wait()
+        seen = self._seen  # the first task that is told sets it for the next call
+        while not self._closed and seen == self._version:
+            await self._change.wait()
         if self._closed:
             raise RuntimeError(f"the watch of job {self.job_id} is closed")
-        self._seen = self._watched.version
-        return self._watched.status
+        self._seen = self._version
+        return self.status
+
+    def notify(self) -> None:
+        """Record a change and wake everyone who waits."""
+        self._version += 1
+        self._change.set()
+        self._change = asyncio.Event()
 
     def hurry(self, questions: int = HURRIED_QUESTIONS) -> None:
         """Use the short interval for so many queries, since a change is expected, such as the end after scancel."""
-        self._watched.hurried = max(self._watched.hurried, questions)
+        self.hurried = max(self.hurried, questions)
         self._watcher.ask_soon()
 
     async def update(self) -> Job | None:
@@ -185,15 +133,29 @@ class Watch:
 
         Raises SlurmUnavailable or SlurmOutputError if there is no answer; the status is then the last one.
         """
-        await self._watcher.ask_now(self._watched)
-        return self._watched.status
+        await self._watcher.ask_now(self.job_id)
+        return self.status
 
     def close(self) -> None:
         """End the watch; may be called more than once."""
         if not self._closed:
             self._closed = True
-            self._watched.wake()
-            self._watcher.unwatch(self._watched)
+            self.notify()
+            self._watcher.unwatch(self)
+
+
+def interval(open_jobs: Iterable[Watch], *, short: float, rest: float, unchanged: float) -> float:
+    """Seconds between two queries about these jobs, of which the last change was ``unchanged`` seconds ago.
+
+    ``rest`` while nobody waits. Else ``short``, or a sixtieth of the time without a change, up to
+    :data:`LONGEST_INTERVAL`: who has waited for an hour may wait 10 s more for the news.
+    """
+    waited_for = [watch for watch in open_jobs if watch.waited_for]
+    if not waited_for:
+        return max(short, rest)
+    if any(watch.expected for watch in waited_for):
+        return short
+    return max(short, min(LONGEST_INTERVAL, unchanged / _PART))
 
 
 ACTIVE_INTERVAL = 2.25
@@ -255,8 +217,7 @@ class JobWatcher:
         self._late = late
         self._clock = clock
         self._sleep = sleep
-        self._jobs: dict[tuple[str, JobIdentity], Watched] = {}
-        self._open_watches: WeakSet[Watch] = WeakSet()
+        self._watches: list[Watch] = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -274,22 +235,14 @@ class JobWatcher:
         """
         if not (job_id.isascii() and job_id.isdigit()):
             raise ValueError(f"{job_id!r} is not a valid job id")
-        key = job_id, identity
-        watched = self._jobs.setdefault(key, Watched(key, new=new))
-        watched.watches += 1
+        watch = Watch(self, job_id, identity, new=new)
+        self._watches.append(watch)
         self._changed_at = self._clock()
         self._idle.clear()
         self._wake.set()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
-        watch = Watch(self, watched)
-        self._open_watches.add(watch)
         return watch
-
-    def status(self, job_id: str, identity: JobIdentity = ANY) -> Job | None:
-        """A watched job as Slurm last reported it; None if not watched or not yet reported. Never queries Slurm."""
-        watched = self._jobs.get((job_id, identity))
-        return watched.status if watched is not None else None
 
     @property
     def age(self) -> float | None:
@@ -303,30 +256,28 @@ class JobWatcher:
 
     async def aclose(self) -> None:
         """End the task and close every watch."""
-        for watch in list(self._open_watches):
+        for watch in list(self._watches):
             watch.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    def unwatch(self, watched: Watched) -> None:
+    def unwatch(self, watch: Watch) -> None:
         """Take note that a watch was closed."""
-        watched.watches -= 1
-        if watched.watches == 0:
-            del self._jobs[watched.key]
-            if not self._jobs:
-                self._idle.set()
-                self._wake.set()
+        self._watches.remove(watch)
+        if not self._watches:
+            self._idle.set()
+            self._wake.set()
 
     # --- the one task --------------------------------------------------------------------------
 
-    def _open(self) -> list[Watched]:
-        return [watched for watched in self._jobs.values() if not watched.ended]
+    def _open(self) -> list[Watch]:
+        return [watch for watch in self._watches if not watch.ended]
 
     async def _run(self) -> None:
-        while watched_jobs := self._open():
+        while watches := self._open():
             self._wake.clear()
-            await self._ask(watched_jobs)
+            await self._ask(watches)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -349,10 +300,10 @@ class JobWatcher:
             for task in tasks:
                 task.cancel()
 
-    async def _ask(self, watched_jobs: Sequence[Watched]) -> None:
+    async def _ask(self, watches: Sequence[Watch]) -> None:
         late = asyncio.get_running_loop().call_later(self._late, self._unanswered, self._clock())
         try:
-            jobs = await self.client.jobs({watched.job_id for watched in watched_jobs})
+            jobs = await self.client.jobs({watch.job_id for watch in watches})
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             self._silent(error)
             return
@@ -360,93 +311,94 @@ class JobWatcher:
             late.cancel()
         self._answered()
         absent = []
-        for watched in watched_jobs:
-            watched.hurried = max(0, watched.hurried - 1)
-            if watched.job_id in jobs:
-                self._statuses(watched, jobs[watched.job_id])
+        for watch in watches:
+            watch.hurried = max(0, watch.hurried - 1)
+            if watch.job_id in jobs:
+                self._statuses(watch, jobs[watch.job_id])
             else:
-                absent.append(watched)
-        await asyncio.gather(*(self._query(watched) for watched in absent if not watched.hidden))
-        if missing := [watched for watched in absent if watched.hidden or (watched.absent > 1 and not watched.ended)]:
+                absent.append(watch)
+        await asyncio.gather(*(self._query(watch) for watch in absent if not watch.hidden))
+        if missing := [watch for watch in absent if watch.hidden or (watch.absent > 1 and not watch.ended)]:
             await self._missing(missing)
 
-    async def ask_now(self, watched: Watched) -> None:
+    async def ask_now(self, job_id: str) -> None:
         """Ask Slurm about this job alone."""
-        jobs = await self.client.jobs({watched.job_id})
-        if watched.job_id in jobs:
-            self._statuses(watched, jobs[watched.job_id])
+        jobs = await self.client.jobs({job_id})
+        for watch in self._watches:
+            if watch.job_id in jobs:
+                self._statuses(watch, jobs[watch.job_id])
 
-    async def _query(self, watched: Watched) -> None:
+    async def _query(self, watch: Watch) -> None:
         try:
-            detail = await self.client.job(watched.job_id)
+            detail = await self.client.job(watch.job_id)
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
-            if not isinstance(error, SlurmUnavailable) and not watched.puzzling:
-                watched.puzzling = True
-                self.log.warning("Job %s is missing in squeue's answer and is kept: %s", watched.job_id, error)
+            if not isinstance(error, SlurmUnavailable) and not watch.puzzling:
+                watch.puzzling = True
+                self.log.warning("Job %s is missing in squeue's answer and is kept: %s", watch.job_id, error)
             return
         if detail is not None:
-            self._statuses(watched, detail)
+            self._statuses(watch, detail)
         else:
-            watched.absent += 1
+            watch.absent += 1
 
-    def _statuses(self, watched: Watched, status: Job) -> None:
-        if not watched.is_own(status):
-            self._another(watched, status)
+    def _statuses(self, watch: Watch, status: Job) -> None:
+        if not watch.is_own(status):
+            self._another(watch, status)
             return
-        watched.absent = 0
-        watched.answers += status is not watched.status  # the same object: only its state was asked for
+        watch.absent = 0
+        watch.answers += status is not watch.status  # the same object: only its state was asked for
         if status.phase is Phase.QUEUED:
-            watched.pending_at = time.monotonic()
-        watched.hidden = False
-        self._notify(watched, status)
+            watch.pending_at = time.monotonic()
+        watch.hidden = False
+        self._notify(watch, status)
 
-    def _another(self, watched: Watched, status: Job) -> None:
-        watched.absent += 1
-        if watched.absent > 1:
+    def _another(self, watch: Watch, status: Job) -> None:
+        watch.absent += 1
+        if watch.absent > 1:
             self.log.warning(
                 "Job id %s (%s) now belongs to another job, of %s: slurmctld lost its state, or job ids started over",
-                *(watched.job_id, watched.identity.tag, status.user or "somebody"),
+                *(watch.job_id, watch.identity.tag, status.user or "somebody"),
             )
-            self._notify(watched, _gone(watched, End.REPLACED))
+            self._notify(watch, _gone(watch, End.REPLACED))
 
-    async def _missing(self, missing: Collection[Watched]) -> None:
+    async def _missing(self, missing: Collection[Watch]) -> None:
         """Handle jobs missing from two answers: they are gone, or hidden from this account."""
-        owners = {watched.owner for watched in missing}
+        owners = {watch.owner for watch in missing}
         try:
             visible = {owner: await self.client.sees_jobs_of(owner) for owner in owners}
         except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             self.log.debug("It is not known whether Slurm shows all jobs: %s", error)
             return
-        for watched in missing:
-            if not visible[watched.owner]:
-                watched.hidden = True
-                self._name_hidden(watched)
-            elif watched.hidden:  # the account may see it now: start counting again
-                watched.hidden, watched.absent = False, 0
+        for watch in missing:
+            if not visible[watch.owner]:
+                watch.hidden = True
+                self._name_hidden(watch)
+            elif watch.hidden:  # the account may see it now: start counting again
+                watch.hidden, watch.absent = False, 0
             else:
-                self.log.warning("Slurm no longer has a record of job %s", watched.job_id)
-                self._notify(watched, _gone(watched, End.VANISHED))
+                self.log.warning("Slurm no longer has a record of job %s", watch.job_id)
+                self._notify(watch, _gone(watch, End.VANISHED))
         if all(visible.values()):
             self._said_hidden = False
 
-    def _name_hidden(self, watched: Watched) -> None:
+    def _name_hidden(self, watch: Watch) -> None:
         if not self._said_hidden:
             self._said_hidden = True
             self.log.error(
                 "Slurm does not show the hub the jobs of its users. %s Noticed for job %s; running servers are kept.",
-                *(SHOW_JOBS, watched.job_id),
+                *(SHOW_JOBS, watch.job_id),
             )
 
-    def _notify(self, watched: Watched, status: Job) -> None:
-        if status == watched.status:
-            watched.status = status
+    def _notify(self, watch: Watch, status: Job) -> None:
+        if status == watch.status:
+            watch.status = status
             return
-        if status.phase is Phase.UNKNOWN and (watched.status is None or watched.status.state != status.state):
+        if status.phase is Phase.UNKNOWN and (watch.status is None or watch.status.state != status.state):
             self.log.warning("Job %s has the unknown state %s and is kept", status.job_id, status.state)
-        if watched.status is None or (status.phase, status.reason) != (watched.status.phase, watched.status.reason):
+        if watch.status is None or (status.phase, status.reason) != (watch.status.phase, watch.status.reason):
             self._changed_at = self._clock()
-        watched.status = status
-        watched.notify()
+        watch.status = status
+        watch.notify()
 
     def _answered(self) -> None:
         now = self._clock()
@@ -475,10 +427,10 @@ class JobWatcher:
             self._notify_all()
 
     def _notify_all(self) -> None:
-        for watched in self._jobs.values():
-            watched.notify()
+        for watch in self._watches:
+            watch.notify()
 
 
-def _gone(watched: Watched, end: End) -> Job:
-    last = watched.status or Job(watched.job_id, Phase.UNKNOWN)
+def _gone(watch: Watch, end: End) -> Job:
+    last = watch.status or Job(watch.job_id, Phase.UNKNOWN)
     return replace(last, phase=Phase.ENDED, end=end, state="", reason="", ends_at=None, exit_code="")
