@@ -19,6 +19,7 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extension import Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
 from jupyterhub_gpuspawner.hub.site.configured import configured_value, exposed_database, refused_names
 from jupyterhub_gpuspawner.hub.site.database import write_fix
@@ -74,6 +75,35 @@ async def check_settings(context: Context) -> AsyncIterator[Finding]:
         if fault := await asyncio.to_thread(write_fault, db_url, config.JupyterHub.get("db_kwargs", {})):
             text = f"it takes no changes ({fault}), so nobody could sign in, and no server start."
             yield READ_ONLY.error("database", text, write_fix(db_url))
+
+
+LEFT_OUT = Code("setting-left-out", "A setting is one of an extension that the hub leaves out, so it has no effect.")
+
+
+@names_no_cluster
+async def check_left_out(context: Context) -> AsyncIterator[Finding]:
+    """Look for settings of extensions that are not in `c.GPUProfilesSpawner.extensions`."""
+    config, spawner_class = context.site.config, type(context.spawner)
+    used = chosen(getattr(context.spawner, "extensions", None)).names
+    for extension in installed():
+        if extension.name in used:
+            continue
+        hubs = [adds.settings for _, adds in load_each([extension], lambda left: left.hub, _unloaded)]
+        owners = {cls: cls for classes in hubs for cls in classes}
+        owners |= {
+            traits: spawner_class for _, traits in load_each([extension], lambda left: left.spawner_settings, _unloaded)
+        }
+        for traits, cls in owners.items():
+            own = traits.class_own_traits(config=True)
+            for setting in configuration.configured_values(config, cls):
+                if setting.name in own:
+                    text = f"it is of the extension {extension.name}, which this hub leaves out, so it has no effect."
+                    fix = f"Remove it, or add {extension.name} to c.GPUProfilesSpawner.extensions."
+                    yield LEFT_OUT.warning(setting.where, text, fix)
+
+
+def _unloaded(_fault: Fault) -> None:
+    """Nothing is said of an extension that the hub leaves out and that could not be loaded."""
 
 
 # Settings that are accepted, and do not mean what they seem to.

@@ -25,6 +25,7 @@ from tests.check.test_right_configurations import of_tutorial, of_workshop
 CONFIG = Path(__file__).parents[2] / "config"
 HERE = (
     settings.check_settings,
+    settings.check_left_out,
     settings.check_names,
     hub.check_hub_settings,
     hub.check_sign_in,

@@ -1,0 +1,37 @@
+"""`gpuspawner check` of a hub that leaves extensions out, and has settings of theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jupyterhub_gpuspawner.check import run
+from jupyterhub_gpuspawner.check.settings import check_left_out
+from jupyterhub_gpuspawner.site.configuration import load_site
+
+CONFIG = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUProfilesSpawner.profiles = [{"display_name": "GPU", "slurm": {"partition": "gpu", "gpus": 1}}]
+c.GPUSlurmSpawner.slurm_bin_dir = "/no/such/folder"
+c.GPUSlurmSpawner.usage_interval = 20
+c.GPUSlurmSpawner.idle = {"gpu": "2h"}
+c.GPUSessions.keep_sessions = 30
+"""
+
+
+async def _lines(config: Path, text: str) -> list[str]:
+    config.write_text(CONFIG + text)
+    context = await run.context_of(load_site(config))
+    return [run.line(finding) for finding in await run.findings(context, [check_left_out])]
+
+
+async def test_a_setting_of_an_extension_that_is_left_out_has_no_effect(tmp_path: Path) -> None:
+    """Those of servers, and those of the hub; not one that another extension has."""
+    config = tmp_path / "jupyterhub_config.py"
+
+    assert await _lines(config, "") == []
+    assert await _lines(config, 'c.GPUProfilesSpawner.extensions = ["usage"]') == [
+        "warn  c.GPUSessions.keep_sessions: it is of the extension records, which this hub leaves out, so it has no "
+        "effect. Remove it, or add records to c.GPUProfilesSpawner.extensions. [setting-left-out]",
+        "warn  c.GPUSlurmSpawner.idle: it is of the extension idle, which this hub leaves out, so it has no effect. "
+        "Remove it, or add idle to c.GPUProfilesSpawner.extensions. [setting-left-out]",
+    ]
