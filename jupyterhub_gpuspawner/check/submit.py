@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, RequestHandler
+
 from jupyterhub_gpuspawner.batch.job import launch_plan, plain_request, slurms_log_dir
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import option, options
@@ -295,10 +298,6 @@ def _fact(fact: str, **content: object) -> str:
 
 SECONDS = 5.0
 """Time limit of one connection."""
-_ANSWER = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: 20\r\n\r\n"
-    b'{"version": "check"}'
-)
 
 
 @asynccontextmanager
@@ -325,25 +324,22 @@ async def listening_hub(hub: HubAddress) -> AsyncIterator[bool]:
     if await _connects(hub.host, urlsplit(hub.url).port or hub.port):
         yield True
         return
+    server = HTTPServer(Application([(".*", _StandIn)]), idle_connection_timeout=SECONDS)
     try:
-        server = await asyncio.start_server(_answer, hub.listens or None, hub.port)
+        server.listen(hub.port, hub.listens)
     except OSError:
         yield False
         return
     try:
         yield True
     finally:
-        server.close()
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(server.wait_closed(), 1.0)
+        server.stop()
+        await server.close_all_connections()
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError, asyncio.TimeoutError, asyncio.LimitOverrunError, asyncio.IncompleteReadError):
-        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS)
-        writer.write(_ANSWER)
-        await writer.drain()
-    writer.close()
+class _StandIn(RequestHandler):
+    def get(self) -> None:
+        self.finish({"version": "check"})
 
 
 async def _connects(host: str, port: int) -> bool:
@@ -455,7 +451,7 @@ _WHOLE = Extent(1 << 16, None)
 _OVER = (Phase.ENDING, Phase.ENDED)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FollowedJob:
     """What became of one job, as far as it was followed."""
 
@@ -490,15 +486,15 @@ async def follow(site: GPUSlurmSpawner, job: ProbeJob, account: Account) -> Foll
     followed = FollowedJob(job, log_is_readable=bool(not prefix or site.wrapper_dir or os.geteuid() == 0))
     submitted = asyncio.ensure_future(client.submit(render(job), prefix=prefix, environment=environment))
     try:
-        followed = replace(followed, job_id=await asyncio.shield(submitted))
-        followed = await _followed(client, site, followed, prefix)
+        followed.job_id = await asyncio.shield(submitted)
+        await _watch(client, site, followed, prefix)
     except GPUSpawnerError as error:
         if followed.job_id or isinstance(error, SlurmUnavailable):
             raise
-        followed = replace(followed, refused=error)
+        followed.refused = error
     finally:
-        why = await _cancelled(client, submitted, prefix, job)
-    return replace(followed, not_cancelled=why)
+        followed.not_cancelled = await _cancelled(client, submitted, prefix, job)
+    return followed
 
 
 async def _cancelled(client: SlurmClient, submitted: asyncio.Future[str], prefix: Sequence[str], job: ProbeJob) -> str:
@@ -520,26 +516,26 @@ async def _cancelled(client: SlurmClient, submitted: asyncio.Future[str], prefix
     return ""
 
 
-async def _followed(
-    client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJob, prefix: Sequence[str]
-) -> FollowedJob:
+async def _watch(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJob, prefix: Sequence[str]) -> None:
+    """Follow a job until it has said all, has ended or takes too long."""
     began, text, polls = time.monotonic(), "", 0
     limit = PATIENCE
     while time.monotonic() - began < limit:
         job = (await client.jobs([followed.job_id])).get(followed.job_id)
         if job is not None:
-            followed = replace(followed, first=followed.first or job, last=job)
-        followed = await _with_prolog(client, followed)
+            followed.first, followed.last = followed.first or job, job
+            if job.is_prepared and job.starts_at is not None:
+                followed.prolog = time.time() - job.starts_at
+                followed.batch_start = followed.batch_start or (await client.config()).batch_start_timeout
         running = job is not None and job.phase is not Phase.QUEUED and not job.is_prepared
         if running and limit == PATIENCE:
             began, limit = time.monotonic(), RUNS
         if running and followed.log_is_readable:
             text = await _log(client, site, followed, prefix) or text
-            followed = replace(followed, log=parse_log(text))
+            followed.log = parse_log(text)
         port = followed.log.port
         if followed.back is None and port and job is not None and job.batch_host:
-            address = await client.address(job.batch_host)
-            followed = replace(followed, back=await answers_with(followed.job.word, address, port))
+            followed.back = await answers_with(followed.job.word, await client.address(job.batch_host), port)
         if port == 0 or (port is not None and followed.back is not None):
             break
         if job is None or job.phase in _OVER:
@@ -547,15 +543,6 @@ async def _followed(
             if polls > POLL_SECONDS or not followed.log_is_readable:
                 break
         await asyncio.sleep(STEP)
-    return followed
-
-
-async def _with_prolog(client: SlurmClient, followed: FollowedJob) -> FollowedJob:
-    job = followed.last
-    if job is None or not job.is_prepared or job.starts_at is None:
-        return followed
-    limit = followed.batch_start or (await client.config()).batch_start_timeout
-    return replace(followed, prolog=time.time() - job.starts_at, batch_start=limit)
 
 
 async def _log(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJob, prefix: Sequence[str]) -> str:

@@ -18,18 +18,21 @@ c.GPUSessions.keep_sessions = 30
 """
 
 
-async def _lines(config: Path, text: str) -> list[str]:
-    config.write_text(CONFIG + text)
-    context = await run.context_of(load_site(config))
+def _config(folder: Path, text: str) -> Path:
+    path = folder / "jupyterhub_config.py"
+    path.write_text(CONFIG + text)
+    return path
+
+
+async def _lines(folder: Path, text: str) -> list[str]:
+    context = await run.context_of(load_site(_config(folder, text)))
     return [run.line(finding) for finding in await run.findings(context, [check_left_out])]
 
 
 async def test_a_setting_of_an_extension_that_is_left_out_has_no_effect(tmp_path: Path) -> None:
     """Those of servers, and those of the hub; not one that another extension has."""
-    config = tmp_path / "jupyterhub_config.py"
-
-    assert await _lines(config, "") == []
-    assert await _lines(config, 'c.GPUProfilesSpawner.extensions = ["usage"]') == [
+    assert await _lines(tmp_path, "") == []
+    assert await _lines(tmp_path, 'c.GPUProfilesSpawner.extensions = ["usage"]') == [
         "warn  c.GPUSessions.keep_sessions: it is of the extension records, which this hub leaves out, so it has no "
         "effect. Remove it, or add records to c.GPUProfilesSpawner.extensions. [setting-left-out]",
         "warn  c.GPUSlurmSpawner.idle: it is of the extension idle, which this hub leaves out, so it has no effect. "
