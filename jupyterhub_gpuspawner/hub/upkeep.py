@@ -46,7 +46,7 @@ from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, eve
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, transaction
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Effective
 from jupyterhub_gpuspawner.hub.site.tables import TABLES
-from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, keeps_ending, server_of, site_of, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, server_of, site_of, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.slurm.job import (
@@ -334,7 +334,7 @@ class Unfinished:
             (user.name, name): (user, spawner)
             for user in self._app.users.values()
             for name, spawner in list(user.spawners.items())
-            if keeps_ending(spawner) and unwatched(spawner)
+            if isinstance(spawner, GPUSlurmSpawner) and unwatched(spawner)
         }
         repeated, self._seen = self._seen & unwatched_servers.keys(), set(unwatched_servers)
         for key in sorted(repeated):

@@ -51,7 +51,8 @@ from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
 from jupyterhub_gpuspawner.hub.site.tables import in_batches, timestamp
-from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record, stop_server
+from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record
+from jupyterhub_gpuspawner.hub.spawners.stopping import stop_server
 from jupyterhub_gpuspawner.tasks import in_background
 from jupyterhub_gpuspawner.words import duration
 

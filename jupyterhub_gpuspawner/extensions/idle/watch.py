@@ -42,9 +42,9 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     server_of,
     site_of,
     stop_record,
-    stop_server,
     with_profiles,
 )
+from jupyterhub_gpuspawner.hub.spawners.stopping import stop_server
 from jupyterhub_gpuspawner.profiles.offered import Occasion
 from jupyterhub_gpuspawner.tasks import in_background
 

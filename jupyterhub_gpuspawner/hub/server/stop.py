@@ -18,14 +18,8 @@ from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.job.cause import Kind
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server.api import leads_user
-from jupyterhub_gpuspawner.hub.spawners.server import (
-    Server,
-    note_stopper,
-    server_of,
-    server_title,
-    stop_record,
-    stop_server,
-)
+from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, server_title, stop_record
+from jupyterhub_gpuspawner.hub.spawners.stopping import note_stopper, stop_server
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.web.handlers import StartHandler, server_named, title_for
 from jupyterhub_gpuspawner.hub.web.links import as_query, form_url, parse_choice_query, pending_url

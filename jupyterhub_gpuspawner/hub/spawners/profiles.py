@@ -71,6 +71,14 @@ class ChosenProfile:
     rank: int = 0
     """Which of an occasion's profiles that is, from 0, in the order in which their seats are filled."""
 
+    @property
+    def title(self) -> str:
+        """Its display name, or its slug where that is not known."""
+        return self.display_name or self.profile
+
+
+NOTHING_CHOSEN = ChosenProfile("", "")
+
 
 class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     """Starts each server as the chosen profile says: most as Slurm jobs, some through another spawner."""
@@ -126,8 +134,6 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         account.""",
     )
 
-    last_profile_name = ""  # the display name of the last server's profile, once it has ended
-    last_profile = ""  # its slug
     options_form = Union(
         [Unicode(), Callable()], config=True, help="The form: a string or a callable, as for JupyterHub's Spawner."
     )
@@ -150,6 +156,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     """Renders the form if the admin sets none; :mod:`..registration` provides it."""
     chosen: ChosenProfile | None = None
     """The profile of the server that runs or is being started; None until one is chosen."""
+    last: ChosenProfile | None = None
+    """That of the last server, once it has ended."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -509,9 +517,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     def clear_state(self) -> None:
         """Forget the server, but not its profile's name; the hub calls this when it has ended and before a start."""
         if self.chosen is not None:
-            self.last_profile_name = self.chosen.display_name or self.chosen.profile
-            self.last_profile = self.chosen.profile
-            self.ended.of_profile(self.last_profile_name, self.last_profile)
+            self.last = self.chosen
+            self.ended.of_profile(self.last.title, self.last.profile)
         super().clear_state()
         if self.child_spawner is not None:
             self.child_spawner.clear_state()

@@ -7,13 +7,11 @@ that is left of a named server that was stopped. Each question is answered for a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
-from itertools import chain
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
@@ -26,17 +24,17 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.job.log import Extent
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, is_polled, last_start, log_name
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start
 from jupyterhub_gpuspawner.hub.site.state import state_of
-from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner, job_spawner
+from jupyterhub_gpuspawner.hub.spawners.profiles import NOTHING_CHOSEN, GPUProfilesSpawner, job_spawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.spawners.stopping import is_cancelled
 from jupyterhub_gpuspawner.hub.start.attempt import Line, line_of
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, is_settling
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
-from jupyterhub_gpuspawner.tasks import in_background
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 T = TypeVar("T")
@@ -193,29 +191,20 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     """
     failure, stored = _failure(spawner), _stored_ending(spawner)
     profiles = with_profiles(spawner)
-    chosen = profiles.chosen if profiles is not None else None
-    names = (
-        (chosen.display_name, chosen.profile) if chosen is not None else (),
-        (profiles.last_profile_name,) if profiles is not None else (),
-        (stored.profile,) if stored is not None else (),
-    )
-    slugs = (
-        chosen.profile if chosen is not None else "",
-        profiles.last_profile if profiles is not None else "",
-        stored.slug if stored is not None else "",
-    )
+    chosen = (profiles.chosen if profiles is not None else None) or NOTHING_CHOSEN
+    last = (profiles.chosen or profiles.last if profiles is not None else None) or NOTHING_CHOSEN
     server = Server(
         user=spawner.user.name if spawner.user else "",
         name=spawner.name,
         display_name=display_name(spawner),
-        pending="stop" if spawner.pending == "spawn" and last_start(spawner) in _CANCELLED else spawner.pending,
+        pending="stop" if is_cancelled(spawner) else spawner.pending,
         ready=spawner.ready,
-        profile=chosen.profile if chosen is not None else "",
-        admin_profile=chosen.base or chosen.profile if chosen is not None else "",
-        profile_name=next(filter(None, chain(*names)), ""),
-        last_profile=next(filter(None, slugs), ""),
-        rank=chosen.rank if chosen is not None else 0,
-        app=chosen.app if chosen is not None else "",
+        profile=chosen.profile,
+        admin_profile=chosen.base or chosen.profile,
+        profile_name=last.title or (stored.profile if stored is not None else ""),
+        last_profile=last.profile or (stored.slug if stored is not None else ""),
+        rank=chosen.rank,
+        app=chosen.app,
         routed_port=spawner.server.port if spawner.server is not None else 0,
         ending=ending_of(failure) or stored,
         failure=failure,
@@ -268,11 +257,6 @@ def waits_in_queue(spawner: Any) -> bool:
     """Whether the job of a server that is being started is pending; reads no row of the database."""
     ours = job_spawner(spawner)
     return ours is not None and bool(ours.job_id) and ours.attempt.in_queue
-
-
-def keeps_ending(spawner: Any) -> bool:
-    """Whether the spawner remembers how its server ended, as ours do; reads no row of the database."""
-    return isinstance(spawner, GPUSlurmSpawner)
 
 
 PAGE_PATIENCE_SECONDS = 0.5
@@ -376,86 +360,6 @@ def _stored_ending(spawner: Any) -> Ending | None:
     return stored_ending(spawner.state or {}) if isinstance(spawner, orm.Spawner) else None
 
 
-# Stopping a server: the start that is cancelled first, and what the card says afterwards.
-
-PENDING_PATIENCE_SECONDS = 10.0
-"""Seconds that whoever stops a server waits for the end of its cancelled start, or of a check."""
-POLL_SECONDS = 0.05
-
-
-_PENDING_BEFORE_STOP = ("spawn", "check")
-"""What JupyterHub lets nobody stop; a check is that of a hub that was restarted."""
-_CANCELLED: WeakSet[asyncio.Future[Any]] = WeakSet()
-"""The starts that a stop has cancelled: each once, since a second cancellation would end what the first one cleans up.
-
-``Task.cancelling()`` of Python 3.11 tells the same.
-"""
-
-
-async def end_start(spawner: Any) -> bool:
-    """Cancel a start that is pending, and wait for its end, or for that of a check; False where that takes long.
-
-    The server must be stopped next if it is active then: JupyterHub leaves the row and the job of a cancelled start as
-    they are.
-    """
-    start = last_start(spawner)
-    if spawner.pending == "spawn" and start is not None:
-        if start not in _CANCELLED:
-            _CANCELLED.add(start)
-            start.cancel()
-        await asyncio.wait({start}, timeout=PENDING_PATIENCE_SECONDS)
-    for _ in range(round(PENDING_PATIENCE_SECONDS / POLL_SECONDS)):
-        if spawner.pending != "check":
-            break
-        await asyncio.sleep(POLL_SECONDS)
-    return spawner.pending not in _PENDING_BEFORE_STOP
-
-
-async def stop_server(spawner: Any, record: Ending | None, stop: Callable[[], Awaitable[bool]]) -> bool:
-    """Stop a server that runs, or cancel its start with its job; False if it still runs afterwards.
-
-    It may still be stopping. Where its start takes long to end, it is stopped as soon as that has ended.
-
-    From now on its card says what ``record`` says, where its spawner keeps an ending; with None its card does not
-    change. A server that has ended by itself keeps its own. ``stop`` stops what is active, through JupyterHub, and
-    returns whether that was done.
-    """
-    if spawner.pending == "spawn" and record is not None:
-        keep_stop(spawner, record)
-    if await end_start(spawner):
-        return await _stop_active(spawner, record, stop)
-    spawner.log.warning("The start of %s takes long to end; the server is stopped as soon as it has", log_name(spawner))
-    in_background(_stop_later(spawner, record, stop))
-    return True
-
-
-async def _stop_later(spawner: Any, record: Ending | None, stop: Callable[[], Awaitable[bool]]) -> None:
-    while not await end_start(spawner):  # noqa: ASYNC110 - JupyterHub has no event for it
-        await asyncio.sleep(POLL_SECONDS)
-    await _stop_active(spawner, record, stop)
-
-
-async def _stop_active(spawner: Any, record: Ending | None, stop: Callable[[], Awaitable[bool]]) -> bool:
-    """Stop a server of which no start is pending; True where it was not active, or is stopping already."""
-    # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died. It does so only for one
-    # that became ready; what a cancelled start leaves is stopped whether anything runs or not
-    if spawner.ready and is_polled(spawner):
-        await spawner.poll_and_notify()
-    if not spawner.active or spawner.pending in ("spawn", "stop"):
-        return True
-    if spawner.pending:
-        return False
-    if record is not None:
-        keep_stop(spawner, record)
-    stopped = False
-    try:
-        stopped = await stop()
-    finally:
-        if not stopped and record is not None:
-            keep_stop(spawner, None)
-    return stopped
-
-
 def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind.STOPPED_BY_USER) -> Ending:
     """The ending of a server that is stopped at ``at``; ``by`` is the person, where it is not its user.
 
@@ -473,19 +377,6 @@ def stop_record(server: Server, *, at: float, by: str = "", stopper: Kind = Kind
         ran=max(0.0, round(at - parse_time(started).timestamp())) if started is not None else 0.0,
         said="; ".join(part.at_end for part in server.parts if part.at_end),
     )
-
-
-def keep_stop(spawner: Any, record: Ending | None) -> None:
-    """Have the spawner keep how it was stopped, in its state, until the next start; None takes that back."""
-    if keeps_ending(spawner):
-        spawner.ended.keep(record)
-
-
-def note_stopper(spawner: Any, stopper: Kind) -> None:
-    """Have the session's record say who asked JupyterHub itself to stop the server; its card does not change."""
-    ours = job_spawner(spawner)
-    if ours is not None:
-        ours.ended.stopper = stopper
 
 
 def gpus_of(server: Server) -> int:

@@ -39,8 +39,8 @@ for role in c.JupyterHub.load_roles:
     role["scopes"] += ["tokens", "list:users"]
 from jupyterhub_gpuspawner.hub.site import connection
 connection.COMMANDS_AT_A_TIME = 40
-from jupyterhub_gpuspawner.hub.spawners import server
-server.PENDING_PATIENCE_SECONDS = 1.0
+from jupyterhub_gpuspawner.hub.spawners import stopping
+stopping.PENDING_PATIENCE_SECONDS = 1.0
 from jupyterhub_gpuspawner.hub import upkeep
 upkeep.UNWATCHED_SECONDS = 3600.0  # what a click leaves unfinished stays so
 from jupyterhub_gpuspawner.slurm import watcher

@@ -20,24 +20,23 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.failed_start import start_error
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.server.report import other_nodes_of, report_taker
-from jupyterhub_gpuspawner.hub.spawners import server as servers
+from jupyterhub_gpuspawner.hub.spawners import stopping
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     ServerState,
     ended_log,
     job_ids_of,
-    note_stopper,
     refresh_servers,
     running_log,
     server_of,
     servers_with_jobs,
     stop_record,
-    stop_server,
     waits_in_queue,
     with_current_end,
     with_profiles,
 )
+from jupyterhub_gpuspawner.hub.spawners.stopping import note_stopper, stop_server
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
@@ -107,7 +106,7 @@ SERVERS: dict[str, tuple[Callable[[], Any], Server]] = {
     ),
     "one that a person stopped": (lambda: Spawner(ending=STOPPED), replace(OURS, ending=STOPPED)),
     "one of a profile that could not be submitted": (
-        lambda: Spawner(last_profile_name="Two K80s", last_profile="two"),
+        lambda: Spawner(last=ChosenProfile("two", "slurm", display_name="Two K80s")),
         replace(OURS, profile_name="Two K80s", last_profile="two"),
     ),
     "a named one of a profile, of which only the database knows": (
@@ -308,26 +307,26 @@ class Stops:
 @pytest.mark.parametrize("patience", [60.0, 0.0], ids=["in time", "later than a request waits"])
 async def test_a_stop_waits_for_the_check_of_a_restarted_hub(monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
     """JupyterHub stops nothing meanwhile. Where the check takes long, the answer does not wait for it."""
-    monkeypatch.setattr(servers, "PENDING_PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(stopping, "PENDING_PATIENCE_SECONDS", patience)
     spawner = stock(pending="check", active=True, _log_name="ada", log=logging.getLogger())
     stops = Stops(spawner)
-    stopping = asyncio.create_task(stop_server(spawner, BY_THE_USER, stops.stop))
+    stop = asyncio.create_task(stop_server(spawner, BY_THE_USER, stops.stop))
     if not patience:
-        assert await stopping
+        assert await stop
     else:
         await asyncio.sleep(0)
     meanwhile = list(stops.pending)
     spawner.pending = None
     await stops.done.wait()
 
-    assert (meanwhile, stops.pending, await stopping) == ([], [None], True)
+    assert (meanwhile, stops.pending, await stop) == ([], [None], True)
 
 
 async def test_a_start_that_takes_long_to_end_is_cancelled_once_and_stops_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A second cancellation would end what the first one has begun to clean up. A second click changes nothing."""
-    monkeypatch.setattr(servers, "PENDING_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(stopping, "PENDING_PATIENCE_SECONDS", 0.0)
     cleaned_up, cancellations = asyncio.Event(), list[str]()
 
     async def start() -> None:
