@@ -22,13 +22,15 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ClusterNow, ProfileStatus, profile_statuses
+from jupyterhub_gpuspawner.extensions.availability.forecast import ClusterNow
+from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ProfileStatus
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.slurm.estimate import Span
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, parse_jobs
+from tests.extensions.availability.statuses import profile_statuses
 
 NODES, RUNNING, WAITING, PROFILES = 10_000, 15_000, 5_000, 30
 STATUSES, CHOICES, FIRST = 0.020, 0.100, 0.050

@@ -14,7 +14,6 @@ from typing import Any, get_args, get_type_hints
 
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.placement import topology
@@ -49,8 +48,6 @@ EXAMPLE = documents.PlacementDocument(
 
 DOCUMENTS = (
     Document("Placement document", documents.PLACEMENT_VERSION, documents.PlacementDocument),
-    Document("Profiles document", choose_api.VERSION, choose_api.ProfilesDocument),
-    Document("Trial document", choose_api.VERSION, choose_api.TrialDocument),
     Document(
         "Session document",
         server_api.VERSION,

@@ -73,6 +73,9 @@ class Code:
     of_hub: bool = False
     """It is found once for a hub of several clusters, and its sentence names one where it is of one."""
 
+    as_user: bool = False
+    """Of a job: at the place of ``exec_prefix`` it says only that nothing can be run as a user."""
+
     def __post_init__(self) -> None:
         """Enter the code in :data:`CODES`; raises ValueError for a name that another code has."""
         if CODES.setdefault(self.name, self) != self:

@@ -25,7 +25,6 @@ from jupyterhub_gpuspawner.check import (
     settings,
     slurm,
     submit,
-    trials,
 )
 from jupyterhub_gpuspawner.check.finding import (
     CODES,
@@ -50,7 +49,7 @@ from jupyterhub_gpuspawner.site.configuration import Site, read_config, refusal,
 from jupyterhub_gpuspawner.site.database import is_readable
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 
-MODULES = (clusters, requests, profiles, trials, settings, hub, slurm, machine, run_as, submit)
+MODULES = (clusters, requests, profiles, settings, hub, slurm, machine, run_as, submit)
 CHECKS = tuple(check for module in MODULES for check in checks_in(module))
 """In the order of their findings."""
 EXTENSION = Code("extension", "An extension cannot be used, so the hub leaves it out.")
@@ -94,8 +93,6 @@ DOCUMENT_VERSION = 1
 ERRORS, SILENT = 1, 3
 """Exit codes."""
 _OF_PREFIX = {run_as.FAILS.name, run_as.MISSING.name}
-_AS_USER = {trials.FAILED.name, submit.REFUSED.name}
-"""Codes that tell of a job, and at the place of ``exec_prefix`` only that nothing can be run as a user."""
 _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRONG"}
 
 
@@ -205,7 +202,7 @@ def _without_repetition(findings: Iterable[Finding], prefix_at: str) -> Iterator
     findings = list(findings)
     has_cause = any(finding.code in _OF_PREFIX and finding.severity is Severity.ERROR for finding in findings)
     for finding in findings:
-        if not (has_cause and finding.code in _AS_USER and finding.where == prefix_at):
+        if not (has_cause and CODES[finding.code].as_user and finding.where == prefix_at):
             yield finding
 
 

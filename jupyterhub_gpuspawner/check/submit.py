@@ -41,7 +41,9 @@ from jupyterhub_gpuspawner.words import duration
 
 RAN = Code("job-ran", "the job of a partition ran, and its node has what servers need.", "--submit")
 ON_NODE = Code("job-placed", "where the launcher placed itself on the node, and what it could not learn.", "--submit")
-REFUSED = Code("job-refused", "Slurm refused the job of a partition, or it could not be submitted.", "--submit")
+REFUSED = Code(
+    "job-refused", "Slurm refused the job of a partition, or it could not be submitted.", "--submit", as_user=True
+)
 PROLOG = Code(
     "prolog-long",
     "Slurm's Prolog takes longer than BatchStartTimeout, after which Slurm may end a job as lost.",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.cluster.change import QueueView
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet, ReservedPeriod, satisfies
+from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
 from jupyterhub_gpuspawner.slurm.gpu_model import GpuModel, gpu_model
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
@@ -261,21 +261,6 @@ def _compete(kinds: frozenset[str], need: Need) -> bool:
 # A pending job's position in its partition's queue.
 #
 # Slurm may start a job with lower priority first if that delays no other (backfill), so a position is no promise.
-
-
-@dataclass(frozen=True)
-class QueuePosition:
-    """A pending job's position in the queue of one partition."""
-
-    position: int
-    """1 is next."""
-    of: int
-    """Jobs in the queue, this one included."""
-    partition: str
-    people: int = 0
-    """Other people with jobs ahead of it."""
-    starts_at: float | None = None
-    """Slurm's estimate, seconds since the epoch; None until it has made one."""
 
 
 def in_queue(job: ClusterJob) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
@@ -33,7 +33,11 @@ from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.state import HubState, state_for, state_of
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
-from jupyterhub_gpuspawner.slurm.estimate import Span, Waits
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.estimate import Availability, Estimate, QueuePosition, Span, Waits
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
@@ -90,6 +94,37 @@ class ServerPart:
     """What a running server reads of it in the document of its session, by key."""
 
 
+@dataclass(frozen=True)
+class Hardware:
+    """What is known of the nodes on which a job may run."""
+
+    gpu_type: str = ""
+    """The only type of their GPUs, in Slurm's words; empty where there are several, or none is known."""
+    types_beside: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """For each type of GPU of the cluster, those that some node has beside it."""
+    cpus_per_core: int = 0
+    """How many of the CPUs that it requests a core has; 0 where that is not known or not the same."""
+    risk: str = ""
+    """What may happen to the job there, as a clause; empty where nothing is known to."""
+
+
+class Forecast:
+    """When jobs of one user would start if they were submitted now, for one page. This one knows nothing."""
+
+    notice = ""
+    """What the page says of it above the profiles, with ``{time}`` for :attr:`as_of`."""
+    as_of: float | None = None
+    """In seconds since the epoch."""
+
+    def of(self, request: JobRequest) -> Availability | None:  # noqa: ARG002 - this one knows nothing
+        """When the job of this request would start; None where that is not told."""
+        return None
+
+    def hardware(self, resources: Resources) -> Hardware:  # noqa: ARG002 - as above
+        """What is known of the nodes on which a job with these resources may run."""
+        return Hardware()
+
+
 class WithServer:
     """What an extension keeps with one server that is a Slurm job. This one keeps nothing."""
 
@@ -109,6 +144,31 @@ class WithServer:
 
     async def refresh(self, patience: float) -> None:
         """Bring up to date what a page shows of a running server; takes ``patience`` seconds at most."""
+
+    async def refresh_waiting(self, patience: float) -> None:
+        """The same for a server that is being started."""
+
+    async def availability(self, request: JobRequest) -> Availability | None:  # noqa: ARG002 - this one knows nothing
+        """When the job of this request will start, which is about to be submitted; asks Slurm nothing."""
+        return None
+
+    async def why_never(self, request: JobRequest, *, since: float) -> str:  # noqa: ARG002 - as above
+        """Why the job of this request can never run, in a sentence; empty where that is not known.
+
+        ``since``: when its start began, in seconds since the epoch; what was known before may no longer be so.
+        """
+        return ""
+
+    def queue_position(self) -> QueuePosition | None:
+        """The position of its job in the queue; None unless it is pending, and that is known. Asks nothing."""
+        return None
+
+    def expects(self, estimate: Estimate, partition: str, *, now: float) -> None:
+        """Its job is pending, and is expected to start then: told each time that Slurm's answer is read."""
+
+    def change(self) -> str:
+        """Why its job is expected to start at another time than before, in a sentence; empty where nothing is told."""
+        return ""
 
     def node_reported(self, report: NodeReport) -> bool:  # noqa: ARG002 - this one takes none
         """Take the report of another of the job's nodes; False: it takes none. Raises ReportError."""
@@ -151,7 +211,34 @@ class ServerExtensions:
 
     async def refresh(self, patience: float) -> None:
         """Bring all of them up to date; takes ``patience`` seconds at most."""
-        await asyncio.gather(*(self._refresh(name, kept, patience) for name, kept in self._kept))
+        await self._await_each("refresh", lambda kept: kept.refresh(patience))
+
+    async def refresh_waiting(self, patience: float) -> None:
+        """The same for a server that is being started."""
+        await self._await_each("refresh_waiting", lambda kept: kept.refresh_waiting(patience))
+
+    async def availability(self, request: JobRequest) -> Availability | None:
+        """When the job of this request will start, as the first that knows says."""
+        given = await self._await_each("availability", lambda kept: kept.availability(request))
+        return next((answer for answer in given if answer is not None), None)
+
+    async def why_never(self, request: JobRequest, *, since: float) -> str:
+        """Why the job of this request can never run, as the first that knows says."""
+        given = await self._await_each("why_never", lambda kept: kept.why_never(request, since=since))
+        return next(filter(None, given), "")
+
+    def queue_position(self) -> QueuePosition | None:
+        """The position of the server's job in the queue, as the first that knows says."""
+        given = self._each("queue_position", lambda kept: kept.queue_position())
+        return next((position for position in given if position is not None), None)
+
+    def expects(self, estimate: Estimate, partition: str, *, now: float) -> None:
+        """Tell each when the pending job is expected to start."""
+        list(self._each("expects", lambda kept: kept.expects(estimate, partition, now=now)))
+
+    def change(self) -> str:
+        """Why the pending job is expected to start at another time than before."""
+        return next(filter(None, self._each("change", lambda kept: kept.change())), "")
 
     def node_reported(self, report: NodeReport) -> bool:
         """Whether one of them takes the report of another of the job's nodes; raises ReportError."""
@@ -166,11 +253,16 @@ class ServerExtensions:
                 self._failed(name, "placed", error)
         return placement
 
-    async def _refresh(self, name: str, kept: WithServer, patience: float) -> None:
-        try:
-            await kept.refresh(patience)
-        except Exception as error:  # noqa: BLE001 - an extension's fault: the page is shown
-            self._failed(name, "refresh", error)
+    async def _await_each(self, what: str, call: Callable[[WithServer], Awaitable[T]]) -> list[T]:
+        async def answer(name: str, kept: WithServer) -> list[T]:
+            try:
+                return [await call(kept)]
+            except Exception as error:  # noqa: BLE001 - an extension's fault: the page is shown, and the server goes on
+                self._failed(name, what, error)
+                return []
+
+        answers = await asyncio.gather(*(answer(name, kept) for name, kept in self._kept))
+        return [given for one in answers for given in one]
 
     def _each(self, what: str, call: Callable[[WithServer], T]) -> Iterator[T]:
         for name, kept in self._kept:
@@ -294,6 +386,13 @@ class HubExtension:
     """
     profiles_of: ProfilesOf | None = None
     """Profiles that it offers to some users."""
+    forecast: Callable[[Any, Sequence[Profile], bool], Awaitable[Forecast]] | None = None
+    """When the user of a spawner would get jobs of these profiles; Slurm may be asked, for a second or two, with True,
+    and else what is known counts."""
+    prepare: Callable[[ClusterSnapshot], object] | None = None
+    """Called in a thread of its own with each new view of a cluster, before pages have it."""
+    below_wait: Callable[[BaseHandler, Any], Awaitable[Markup]] | None = None
+    """A section on the page of a server that is being started, below its stages; of the server's spawner."""
     estimate: Callable[[HubState, PlannedWait], Span | None] | None = None
     """How long a wait will be, better than Slurm's plan; None where it is not known."""
     marks_of: Callable[[HubState, str], NodeMarks] | None = None
@@ -389,6 +488,12 @@ class HubExtensions:
         """The stylesheets of what they show on cards, as ``EXTENSION/FILE``."""
         return tuple(f"{part.extension.name}/card.css" for part in self.parts if (part.static / "card.css").is_file())
 
+    @cached_property
+    def form_parts(self) -> list[str]:
+        """The templates that they add to the form's page: ``NAME_form.html`` in the folder of each."""
+        names = ((part, f"{part.extension.name}_form.html") for part in self.parts)
+        return [name for part, name in names if (part.templates / name).is_file()]
+
     # --- what the hub asks -----------------------------------------------------------------------
 
     def configured(self, app: JupyterHub) -> None:
@@ -449,21 +554,45 @@ class HubExtensions:
 
         return span
 
+    async def forecast(self, spawner: Any, profiles: Sequence[Profile], *, asks: bool = True) -> Forecast:
+        """When the user of this spawner would get jobs of these profiles, as the first that knows says."""
+        for part in self.parts:
+            if part.adds.forecast is not None:
+                try:
+                    return await part.adds.forecast(spawner, profiles, asks)
+                except Exception as error:  # noqa: BLE001 - as in `each`
+                    self.failed(part.extension.name, "forecast", error)
+        return Forecast()
+
+    def prepare(self, snapshot: ClusterSnapshot) -> None:
+        """Have each prepare for a new view of a cluster; runs in a thread."""
+        list(self.each("prepare", lambda adds: adds.prepare(snapshot) if adds.prepare is not None else None))
+
+    async def below_wait(self, handler: BaseHandler, spawner: Any) -> list[Markup]:
+        """The sections on the page of a server that is being started."""
+        return await self._sections("below_wait", lambda adds: adds.below_wait, handler, spawner)
+
     def marks_of(self, cluster: str) -> list[NodeMarks]:
         """What they know of nodes of a cluster."""
         return list(self.each("marks_of", lambda adds: adds.marks_of(self.state, cluster) if adds.marks_of else None))
 
     async def below_map(self, handler: BaseHandler, connection: Cluster, name: str) -> list[Markup]:
         """The sections below the map of a cluster; raises SQLAlchemyError."""
+        return await self._sections("below_map", lambda adds: adds.below_map, handler, connection, name)
+
+    async def _sections(
+        self, what: str, of: Callable[[HubExtension], Callable[..., Awaitable[Markup]] | None], *arguments: Any
+    ) -> list[Markup]:
         sections = []
         for part in self.parts:
-            if part.adds.below_map is not None:
+            section = of(part.adds)
+            if section is not None:
                 try:
-                    sections.append(await part.adds.below_map(handler, connection, name))
+                    sections.append(await section(*arguments))
                 except SQLAlchemyError:
                     raise
                 except Exception as error:  # noqa: BLE001 - as in `each`
-                    self.failed(part.extension.name, "below_map", error)
+                    self.failed(part.extension.name, what, error)
         return sections
 
     def with_server(self, spawner: Any) -> ServerExtensions:

@@ -21,7 +21,6 @@ from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 from markupsafe import Markup
 
 from jupyterhub_gpuspawner.hub import times, words
-from jupyterhub_gpuspawner.hub.choose import api as choose_api
 from jupyterhub_gpuspawner.hub.choose import words as choose_words
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions, Link, Notice, ServerPart
@@ -52,7 +51,6 @@ class StaticFiles(CacheControlStaticFilesHandler):
 
 API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
-    *choose_api.HANDLERS,
     *server_api.HANDLERS,
 ]
 """Paths below ``/hub`` that answer in JSON."""
@@ -136,6 +134,10 @@ class PageTools:
     def card_styles(self) -> tuple[str, ...]:
         """The stylesheets of the parts of cards, for :meth:`static`."""
         return self._extensions().card_styles
+
+    def form_parts(self) -> list[str]:
+        """The templates that extensions add to the form's page: ``NAME_form.html``."""
+        return self._extensions().form_parts
 
     def static(self, base_url: str, name: str) -> str:
         """Return the URL of a file in ``static/``, or, as ``EXTENSION/FILE``, in that folder of an extension.

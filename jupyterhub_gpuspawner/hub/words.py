@@ -97,11 +97,8 @@ BOOTING = "Slurm is powering on node {node} for your server. That may take up to
 SETTLING = "What you chose is free: it starts in a moment."
 BEING_STOPPED = "The server is being stopped."
 
-INSTEAD = "Free now"
 SWITCH = "Switch"
-SWITCH_TO = "to {profile}"
 SWITCH_LOSES_POSITION = "If you switch, you give up your place in line."
-NOT_FREE = "That choice is no longer free, so you are still in line."
 
 SUSPENDED = (
     "Slurm has suspended the server, for a job with higher priority or at an administrator's request. It does not "

@@ -174,6 +174,21 @@ class Availability:
     """The nodes on which it would start, where Slurm itself was asked."""
 
 
+@dataclass(frozen=True)
+class QueuePosition:
+    """A pending job's position in the queue of one partition."""
+
+    position: int
+    """1 is next."""
+    of: int
+    """Jobs in the queue, this one included."""
+    partition: str
+    people: int = 0
+    """Other people with jobs ahead of it."""
+    starts_at: float | None = None
+    """Slurm's estimate, seconds since the epoch; None until it has made one."""
+
+
 @overload
 def utc(moment: float) -> str: ...
 @overload

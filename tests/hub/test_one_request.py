@@ -14,14 +14,11 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub.choose.api import AskedResources, profiles_document
-from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, ProfileStatus, option_fields, profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, option_fields, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
-from tests.snapshots import cluster, node
 
-SNAPSHOT = cluster(node("g1", "gpu:k80:4"))
 VARIABLES = [
     "partition",
     "account",
@@ -55,7 +52,6 @@ def form(spawner: GPUProfilesSpawner) -> ProfileStatus:
         spawner.offered(),
         username="ada",
         groups=(),
-        clusters={"": ClusterNow(SNAPSHOT)},
         now=datetime.now().astimezone(),
         defaults=spawner.defaults(),
     )
@@ -227,10 +223,6 @@ def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any]
 
     assert status.resources == request.resources
     assert spawner.resolve(posted).resources == request.resources
-    document = profiles_document([status], SNAPSHOT, silence=None, now=0.0).profiles[0].resources
-    assert document == AskedResources(
-        **{name: getattr(request.resources, name) for name in AskedResources.__dataclass_fields__}
-    )
     assert submitted(spawner, {}) == list(script.options(request.resources, "best-effort"))
     assert batch_job(spawner.settings_of(request), request, SOMEBODY, start_id="") == spawner.batch_job(SOMEBODY)
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub.choose.offer import ClusterNow, profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import profile_statuses
 from jupyterhub_gpuspawner.profiles.document import read_document
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, FILES_LIMIT, ProfileFolder
 from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -99,9 +99,7 @@ def test_what_looks_odd_and_is_right_is_offered_and_starts(folder: Path, fields:
     assert slugs_and_faults(profiles) == (["odd", "good"], [])
     for hours in (-12, 0, 14):
         now = NOW.astimezone(timezone(timedelta(hours=hours)))
-        statuses = profile_statuses(
-            profiles.read().profiles, username="ada", groups=(), clusters={"": ClusterNow(None)}, now=now
-        )
+        statuses = profile_statuses(profiles.read().profiles, username="ada", groups=(), now=now)
         assert [status.refusal for status in statuses] == [None, None]
         resolve(profiles.read().profiles, {"profile": "odd"}, username="ada", groups=(), server_name="", now=now)
 
@@ -347,7 +345,7 @@ def test_any_text_is_refused_in_a_sentence_or_can_be_offered_and_started(tmp_pat
         profiles, faults = offered(ProfileFolder(tmp_path, EVERYTHING))
         assert all(fault.startswith("p.yaml") and fault.isprintable() for fault in faults)
         assert len(faults) == (0 if profiles else 1) or read_document(text).value in ([], {"profiles": []})
-        profile_statuses(profiles, username="ada", groups=(), clusters={"": ClusterNow(None)}, now=now)
+        profile_statuses(profiles, username="ada", groups=(), now=now)
         for profile in profiles:
             options_schema(profile)
             with suppress(RequestError):  # it is not for today

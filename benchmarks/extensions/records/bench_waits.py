@@ -262,7 +262,7 @@ class Hub:
                 starts_at=observation.planned,
             )
             estimate = expected_start(job, None, now=observation.at, waits=self.waits(queued=True))
-            promised = start.wait.follow(observation.job_id, estimate, None, observation.pattern, now=observation.at)
+            promised = start.wait.follow(estimate, observation.pattern, now=observation.at)
             start.promises += [promised] if promised is not None else []
         else:
             start = self.open.pop(observation.job_id)

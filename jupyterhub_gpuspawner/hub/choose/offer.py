@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -12,33 +10,25 @@ from datetime import date, datetime
 from functools import partial
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
-from jupyterhub_gpuspawner.cluster.availability import availability, no_longer_now, within
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of, model_of_type
-from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of, preempted
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
-from jupyterhub_gpuspawner.hub.extensions import extensions_for
-from jupyterhub_gpuspawner.hub.site.connection import Cluster
+from jupyterhub_gpuspawner.hub.extensions import Forecast, Hardware
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import (
     Defaults,
-    JobRequest,
     choice_from_form,
     permitted,
-    queue_limit,
     resolve,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Waits, as_planned
-from jupyterhub_gpuspawner.slurm.job import job_owner
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance
+from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence
 
 Check = Callable[[Mapping[str, object]], object]
@@ -134,115 +124,23 @@ def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
     return FilledIn(str(options.get("profile", "")), values, note=note)
 
 
-ANSWERED_SECONDS = 30.0
-"""Age of a cluster's snapshot up to which it says what starts now; a page has it asked again at half of that."""
-
-
-class Site(NamedTuple):
-    """What is known of the site for the profiles of one user; all empty where no profile uses Slurm."""
-
-    connections: Mapping[str, Cluster] = MappingProxyType({})
-    """By cluster."""
-    defaults: Defaults | None = None
-    owners: Mapping[str, str] = MappingProxyType({})
-    """The account that owns the user's jobs on each cluster."""
-    queue_limit: int | None = None
-
-    def silent(
-        self, snapshots: Mapping[str, ClusterSnapshot | None], now: float, *, max_age: float = ANSWERED_SECONDS
-    ) -> tuple[str, ...]:
-        """The names of the clusters that do not respond, or whose snapshot is older: they were asked for these.
-
-        A question counts as late after some seconds; until then only the snapshot's age says that none has come.
-        """
-        return tuple(
-            name
-            for name, snapshot in snapshots.items()
-            if snapshot is None or now - snapshot.taken_at > max_age or self.connections[name].silent
-        )
-
-    async def snapshots(self, *, patience: float = 2.0, first: float = 2.0) -> dict[str, ClusterSnapshot | None]:
-        """The last snapshot of each cluster, once each was asked: ``patience`` seconds at most.
-
-        A cluster of which nothing is known that could be shown as it is now is waited for ``first`` seconds, unless it
-        is known not to respond.
-        """
-        now = time.time()
-
-        def seconds(connection: Cluster) -> float:
-            latest = connection.cluster.latest
-            shown = latest is not None and (now - latest.taken_at <= ANSWERED_SECONDS or connection.silent)
-            return patience if shown else first
-
-        answers = (connection.cluster.recent(patience=seconds(connection)) for connection in self.connections.values())
-        return dict(zip(self.connections, await asyncio.gather(*answers), strict=True))
-
-
-@dataclass(frozen=True)
-class Silence:
-    """Slurm does not respond, on every cluster or on some."""
-
-    clusters: Mapping[str, float | None]
-    """The names of these, each with the time of its last answer or None; empty in a hub with one cluster."""
-    as_of: float | None
-    """The earliest of these times; None where there was no answer yet."""
-
-
-def silence_of(site: Site, snapshots: Mapping[str, ClusterSnapshot | None], now: float) -> Silence | None:
-    """Which clusters do not respond, or have not responded yet; None if all do."""
-    taken = {name: snapshot.taken_at if snapshot is not None else None for name, snapshot in snapshots.items()}
-    answers = {name: taken[name] for name in site.silent(snapshots, now)}
-    if not answers:
-        return None
-    as_of = min((at for at in answers.values() if at is not None), default=None)
-    return Silence(answers if len(snapshots) > 1 else {}, as_of)
-
-
-NO_SITE = Site()
-
-
-def site_of(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> Site:
-    """The site of these profiles, for the spawner's user; raises ConfigError."""
-    if not any(profile.kind == "slurm" for profile in offered):
-        return NO_SITE
-    owners = {
-        name: job_owner(spawner.effective(name).exec_prefix, spawner.user.name) for name in spawner.clusters or [""]
-    }
-    return Site(spawner.connections(), spawner.defaults(), owners, spawner.site_queue_limit)
-
-
-async def statuses_of(
+def statuses_of(
     spawner: GPUProfilesSpawner,
     offered: Sequence[Profile],
-    site: Site,
-    snapshots: Mapping[str, ClusterSnapshot | None],
+    forecast: Forecast,
     choice: Mapping[str, object] = MappingProxyType({}),
-    *,
-    max_age: float = ANSWERED_SECONDS,
 ) -> tuple[ProfileStatus, ...]:
     """The status of each of these profiles for the spawner's user now; see :func:`profile_statuses`.
 
-    By a snapshot of more than ``max_age`` seconds nothing starts now.
+    Raises ConfigError.
     """
-    silent = site.silent(snapshots, time.time(), max_age=max_age)
-    clusters = {
-        name: ClusterNow(
-            snapshot,
-            owner=site.owners[name],
-            unix_groups=await allowed_groups(snapshot, site.owners[name]),
-            waits=extensions_for(spawner).waits(name, queued=False),
-            responds=name not in silent,
-        )
-        for name, snapshot in snapshots.items()
-    }
     return profile_statuses(
         offered,
         username=spawner.user.name,
         groups=spawner.groups_of_user(),
-        clusters=clusters,
+        forecast=forecast,
         now=datetime.now().astimezone(),
-        defaults=site.defaults,
-        site_queue_limit=site.queue_limit,
+        defaults=spawner.defaults() if any(profile.kind == "slurm" for profile in offered) else None,
         choice=choice,
     )
 
@@ -409,7 +307,7 @@ def offers(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: 
     status = next(status for status in statuses if status.profile == one.profile)
     selected = _with_choice(status, one, filled_in, base_url)
     if status.resources is not None and not filled_in.fault_at_value:
-        selected = replace(selected, gets=what_a_job_gets(status.resources, status.snapshot))
+        selected = replace(selected, gets=what_a_job_gets(status.resources, status.hardware))
     return [selected if offer is one else offer for offer in shown]
 
 
@@ -417,7 +315,7 @@ def _offer(status: ProfileStatus, base_url: str) -> Offer:
     profile = status.profile
     return Offer(
         profile,
-        gets=what_you_get(profile, status.resources, status.snapshot),
+        gets=what_you_get(profile, status.resources, status.hardware),
         fields=option_fields(profile, {}, choices=status.choices),
         availability=status.availability,
         closed=closed_by(status),
@@ -464,14 +362,6 @@ def link_to(base_url: str, profile: str, values: Mapping[str, object]) -> str:
     """The form's address with this choice; the same for every user."""
     query = {"opt-profile": profile, **{f"opt-{name}": str(value) for name, value in values.items()}}
     return f"{base_url}spawn?{urlencode(query)}"
-
-
-def _only_type(resources: Resources | None, snapshot: ClusterSnapshot | None) -> str:
-    """The partition's type of GPU, for a job that requests any GPU; empty where there are several types."""
-    if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
-        return ""
-    types = {kind for name in partitions_of(resources, snapshot) for kind in capacity_of(snapshot).nodes(name).types}
-    return types.pop() if len(types) == 1 else ""
 
 
 # The cards of occasions on the form: first, and selected while a session is open.
@@ -523,50 +413,46 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 """The fields of ``slurm`` that are told."""
 
 
-def what_a_job_gets(resources: Resources, snapshot: ClusterSnapshot | None) -> tuple[str, ...]:
+def what_a_job_gets(resources: Resources, hardware: Hardware) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 GiB memory", "1 h")`` for a job with these resources."""
     values = {name: [value] if (value := getattr(resources, name)) is not None else [] for name in COUNTED}
-    return _gets(values, resources, snapshot, time_unit=resources.time_unit)
+    return _gets(values, hardware, time_unit=resources.time_unit)
 
 
-def what_you_get(profile: Profile, resources: Resources | None, snapshot: ClusterSnapshot | None) -> tuple[str, ...]:
+def what_you_get(profile: Profile, resources: Resources | None, hardware: Hardware) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")``; what is not requested is left out.
 
     ``resources`` are what a job of the profile requests when no option is changed: with the site's defaults, too.
-    ``snapshot`` says what the GPUs and the cores of its nodes are.
+    ``hardware`` is that of the nodes where it may run.
     """
 
     def values(name: str) -> list[Any]:
         of_site = None if resources is None else getattr(resources, name)
         return _values(profile, name) or ([] if of_site is None else [of_site])
 
-    return _gets({name: values(name) for name in COUNTED}, resources, snapshot)
+    return _gets({name: values(name) for name in COUNTED}, hardware)
 
 
-def _gets(
-    values: Mapping[str, list[Any]],
-    resources: Resources | None,
-    snapshot: ClusterSnapshot | None,
-    *,
-    time_unit: str = "",
-) -> tuple[str, ...]:
-    gpu_type, per_core = _only_type(resources, snapshot), cpus_per_core_of(resources, snapshot)
+def _gets(values: Mapping[str, list[Any]], hardware: Hardware, *, time_unit: str = "") -> tuple[str, ...]:
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
-    types = " or ".join(str(model_of_type(kind, snapshot)) for kind in values["gpu_type"] or [gpu_type] if kind)
+    types = " or ".join(
+        str(gpu_model(kind, hardware.types_beside.get(kind, ())))
+        for kind in values["gpu_type"] or [hardware.gpu_type]
+        if kind
+    )
     nodes = _span(values["nodes"])
     several = nodes not in ("", "1")
-    interrupted = preempted(resources, snapshot) if resources is not None and snapshot is not None else None
     on_a_node = (
         f"{gpus} \N{MULTIPLICATION SIGN} {types or 'GPU'}" if gpus else "",
         _counted(_span(values["shards"]), "GPU shard"),
-        cpus(min(values["cpus"]), max(values["cpus"]), per_core=per_core) if values["cpus"] else "",
+        cpus(min(values["cpus"]), max(values["cpus"]), per_core=hardware.cpus_per_core) if values["cpus"] else "",
         _memory(values["memory"]),
     )
     parts = (
         _counted(nodes, "node") if several else "",
         *(f"{part}{words.PER_NODE}" if several and part not in ("", words.ALL_MEMORY) else part for part in on_a_node),
         _time(values["time"], time_unit),
-        words.PREEMPTED[interrupted] if interrupted is not None else "",
+        hardware.risk,
     )
     return tuple(part for part in parts if part)
 
@@ -638,8 +524,8 @@ class ProfileStatus:
     """What that job requests, with the site's defaults; None without a job."""
     choices: Mapping[str, Mapping[str, Availability]] = field(default_factory=dict)
     """The same for each choice of each option, with the others as they are."""
-    snapshot: ClusterSnapshot | None = None
-    """That of the job's cluster."""
+    hardware: Hardware = field(default_factory=Hardware)
+    """That of the nodes where it may run."""
 
     @property
     def is_shown(self) -> bool:
@@ -647,60 +533,21 @@ class ProfileStatus:
         return self.refusal is None or self.refusal.is_shown
 
 
-@dataclass(frozen=True)
-class ClusterNow:
-    """A cluster, as a job of one user would find it now."""
-
-    snapshot: ClusterSnapshot | None
-    """None where Slurm has not responded yet."""
-    owner: str = ""
-    """The account that would own the job; empty if unknown."""
-    unix_groups: Mapping[str, bool] = field(default_factory=dict)
-    """Whether that account is in a group, as far as the hub's machine knows."""
-    waits: Waits = as_planned
-    """What is known of waits there."""
-    responds: bool = True
-    """Its Slurm answers; else nothing is said to start now."""
-
-    def availability(self, resources: Resources, username: str, *, now: float) -> Availability:
-        """Whether a job that this user requests would start."""
-        answer = availability(
-            resources,
-            self.snapshot,
-            now=now,
-            user=self.owner,
-            person=username,
-            groups=self.unix_groups,
-            waits=self.waits,
-        )
-        return answer if self.responds else no_longer_now(answer, now=now)
-
-
-def on_cluster(answer: Availability, name: str, clusters: Collection[str]) -> Availability:
-    """The same, in a sentence that says on which of several clusters the job would be, where that is known."""
-    if len(clusters) <= 1 or answer.chance is Chance.UNKNOWN:
-        return answer
-    return replace(answer, sentence=f"{answer.sentence} on {name}")
-
-
 def profile_statuses(
     offered: Sequence[Profile],
     *,
     username: str,
     groups: Collection[str],
-    clusters: Mapping[str, ClusterNow],
     now: datetime,
+    forecast: Forecast = Forecast(),  # noqa: B008 - it knows nothing
     defaults: Defaults | None = None,
-    site_queue_limit: int | None = None,
     choice: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[ProfileStatus, ...]:
     """Return the status of every profile, in the given order, with each option at its default.
 
     For the profile of ``choice`` (user options) its options count, if they are allowed.
 
-    ``now`` has a time zone; ``defaults`` are the site's. ``clusters`` are by their names, which is empty in a hub that
-    names none. A start that is expected after the queue's limit has a warning; ``site_queue_limit`` (seconds; None: no
-    limit) is that of profiles without one of their own.
+    ``now`` has a time zone; ``defaults`` are the site's, and ``forecast`` says when jobs would start.
     """
     choices_left = [CHOICES_AT_MOST]
 
@@ -711,11 +558,6 @@ def profile_statuses(
         query = partial(
             resolve, (profile,), username=username, groups=groups, server_name="", now=now, defaults=defaults
         )
-
-        def availability_of(request: JobRequest) -> Availability:
-            limit, name = queue_limit(profile.queue_timeout, site_queue_limit), request.resources.cluster or ""
-            answer = clusters[name].availability(request.resources, username, now=now.timestamp())
-            return within(on_cluster(answer, name, clusters), limit, now=now.timestamp())
 
         chosen_options: Mapping[str, object] = {"profile": profile.slug}
         try:
@@ -728,14 +570,14 @@ def profile_statuses(
             message = str(error).rstrip(".")
             clause = message[:1].lower() + message[1:]
             return ProfileStatus(profile, None, Availability(Chance.NEVER, clause, field=error.field))
+        answer = forecast.of(request)
         choices: dict[str, dict[str, Availability]] = {}
-        for name, option in profile.profile_options.items():
+        for name, option in profile.profile_options.items() if answer is not None else ():
             for key in islice(option.choices, choices_left[0]):
                 choices_left[0] -= 1
                 with suppress(RequestError):
-                    other = query({**chosen_options, name: key})
-                    choices.setdefault(name, {})[key] = availability_of(other)
-        snapshot = clusters[request.resources.cluster or ""].snapshot
-        return ProfileStatus(profile, None, availability_of(request), request.resources, choices, snapshot)
+                    start = forecast.of(query({**chosen_options, name: key}))
+                    choices.setdefault(name, {}).update({key: start} if start is not None else {})
+        return ProfileStatus(profile, None, answer, request.resources, choices, forecast.hardware(request.resources))
 
     return tuple(map(status, offered))

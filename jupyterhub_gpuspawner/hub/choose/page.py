@@ -23,11 +23,10 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.offer import (
-    NO_SITE,
     VISIT,
     FilledIn,
     Offer,
-    Silence,
+    ProfileStatus,
     Visit,
     as_typed,
     filled_in_with_fault,
@@ -36,10 +35,9 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     of_a_link,
     of_the_last_time,
     offers,
-    silence_of,
-    site_of,
     statuses_of,
 )
+from jupyterhub_gpuspawner.hub.extensions import Forecast, extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
@@ -62,29 +60,23 @@ from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import retrieve_failure
 from jupyterhub_gpuspawner.words import duration
 
-FIRST_PATIENCE = 2.0
-"""Seconds that the page waits for Slurm while nothing is known about the cluster."""
-PATIENCE = 0.5
-"""Seconds that it waits where older data is there to be shown, with its age."""
-
 
 async def render_form(spawner: GPUProfilesSpawner) -> str:
     """The HTML of this user's form; every text in it is escaped."""
     await spawner.refresh_profiles()
     visit = VISIT.get() or Visit()
     offered: Sequence[Offered] = ()
-    site = NO_SITE
+    statuses: Sequence[ProfileStatus] = ()
+    forecast = Forecast()
     visit.filled_in = FilledIn()
     try:
         offered = spawner.offers()
         visit.filled_in = _filled_in(spawner, visit)
-        site = site_of(spawner, [offer.profile for offer in offered])
+        forecast = await extensions_for(spawner).forecast(spawner, [offer.profile for offer in offered])
+        choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
+        statuses = statuses_of(spawner, [offer.profile for offer in offered], forecast, choice)
     except ConfigError as error:
         spawner.log.error("Profiles or their availability cannot be shown: %s", error)
-    snapshots = await site.snapshots(patience=PATIENCE, first=FIRST_PATIENCE)
-    choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
-    profiles = [offer.profile for offer in offered]
-    statuses = await statuses_of(spawner, profiles, site, snapshots, choice)
     if visit.posted is None:
         visit.filled_in = filled_in_with_fault(statuses, visit.filled_in, linked=bool(visit.linked))
     base_url = str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
@@ -97,9 +89,9 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
     return form_html(
         profile_offers,
         now=time.time(),
-        silence=silence_of(site, snapshots, time.time()),
+        forecast=forecast,
         faults=[str(error) for error in spawner.profile_errors()] if for_admin else (),
-        doubts=[str(doubt) for profile in profiles for doubt in doubts_of(profile)] if for_admin else (),
+        doubts=[str(doubt) for offer in offered for doubt in doubts_of(offer.profile)] if for_admin else (),
     )
 
 
@@ -107,16 +99,13 @@ def form_html(
     profile_offers: Sequence[Offer],
     *,
     now: float = 0.0,
-    silence: Silence | None = None,
+    forecast: Forecast = Forecast(),  # noqa: B008 - it knows nothing
     faults: Sequence[str] = (),
     doubts: Sequence[str] = (),
 ) -> str:
-    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` and ``doubts`` for administrators.
-
-    ``silence``: Slurm does not respond, and availability is as of its last answer, or unknown.
-    """
+    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` and ``doubts`` for administrators."""
     template = _environment().get_template("options_form.html")
-    html = template.render(offers=profile_offers, now=now, silence=silence, faults=faults, doubts=doubts)
+    html = template.render(offers=profile_offers, now=now, forecast=forecast, faults=faults, doubts=doubts)
     return re.sub(r"\s*\n\s*", "\n", html)  # the template's indentation is a third of it
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from jupyterhub_gpuspawner.cluster.limits import Preempted
-from jupyterhub_gpuspawner.hub.times import silence
 from jupyterhub_gpuspawner.slurm.estimate import Availability, Chance
 from jupyterhub_gpuspawner.words import duration, sentence
 
@@ -30,10 +26,6 @@ STAY = {
     (False, True): "the memory stays the same",
 }
 """At a number of GPUs: whether the profile's cores and its memory are not changed by any option."""
-STILL = "You can still start a server: it is kept, and starts when Slurm is back."
-SILENT = silence(since_the_start=False, more=STILL)
-SILENT_FROM_THE_START = silence(since_the_start=True, more=STILL)
-STILL_THERE = "You can still start a server there: it is kept, and starts when Slurm is back."
 NOT_YET = "Not yet: it is available from {time}."
 MANY_STARTS = (
     "Many servers are being started at the moment, so yours was not. Your choice is kept below: click Start again in "
@@ -47,11 +39,6 @@ ALL_MEMORY = "all of a node's memory"
 PER_NODE = " on each"
 """After what a job on several nodes gets on each of them."""
 NO_LIMIT = "no time limit"
-PREEMPTED = {
-    Preempted.ENDS: "may be ended at any time for a job with higher priority",
-    Preempted.PAUSES: "may be paused at any time for a job with higher priority",
-}
-"""After what a job gets that others may preempt."""
 CHECKED = "checked {age} ago"
 RECENT = 5
 """Seconds for which the age of what is shown is not mentioned."""
@@ -62,13 +49,6 @@ def age(seconds: float) -> str:
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
 
 
-def silent_slurm(clusters: Collection[str], *, as_of: float | None) -> str:
-    """That Slurm does not respond, on these where there are several clusters; ``as_of``: its last answer, or none."""
-    if clusters:
-        return silence(since_the_start=as_of is None, more=STILL_THERE, clusters=clusters)
-    return SILENT_FROM_THE_START if as_of is None else SILENT
-
-
 def start_of_choice(availability: Availability | None, now: float) -> str:
     """When a job with one choice of an option would start, after its name; empty where nothing is known."""
     if availability is None or availability.chance is Chance.UNKNOWN:
@@ -76,17 +56,3 @@ def start_of_choice(availability: Availability | None, now: float) -> str:
     if availability.chance is Chance.LATER:
         return f": {availability.estimate.span(now) or LATER}"
     return f": {STARTS_NOW if availability.chance is Chance.NOW else CANNOT}"
-
-
-def for_the_script() -> dict[str, object]:
-    """The sentences that the page's script needs and that Python says, too."""
-    return {
-        "checked": CHECKED,
-        "recent": RECENT,
-        "silent": SILENT,
-        "silent_from_the_start": SILENT_FROM_THE_START,
-        "silent_on": silence(since_the_start=False, more=STILL_THERE, clusters=("{clusters}",)),
-        "silent_on_from_the_start": silence(since_the_start=True, more=STILL_THERE, clusters=("{clusters}",)),
-        "starts": {"now": STARTS_NOW, "later": LATER, "never": CANNOT},
-        "at_the_field": sentence(AT_THE_FIELD),
-    }

@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.job.cause import (
     JOB_KILLED,
@@ -39,17 +38,13 @@ from jupyterhub_gpuspawner.hub.job.log import JobLog, outgrew_memory
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
-from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import fault
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment
-from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
-from jupyterhub_gpuspawner.slurm.estimate import Chance
-from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, End, Job, Phase, job_owner
+from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, End, Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import timeout
 from jupyterhub_gpuspawner.wire.documents import LOG_MARK, SLURM_LINE, StartFailure
-from jupyterhub_gpuspawner.words import sentence as as_sentence
 
 _BY_ITSELF = (End.FAILED, End.FINISHED)
 BEFORE_SESSION_END_SECONDS = 180.0
@@ -287,20 +282,3 @@ def headline(lines: str, *, ours_alone: bool = False) -> str:
     written = [line.strip() for line in lines.splitlines() if line.strip() and not re.match(SLURM_LINE, line)]
     ours = [line for line in written if line.startswith(LOG_MARK)]
     return (ours or (written if not ours_alone else []) or [""])[-1].removeprefix(LOG_MARK)
-
-
-async def why_never(connection: Cluster, exec_prefix: str, request: JobRequest | None, *, since: float) -> str:
-    """Why the job of a server can never run, in the words of the form; empty where the snapshot does not tell.
-
-    ``since``: when the start began, in seconds since the epoch. An older snapshot may contradict what Slurm has just
-    said, for example about a partition that was created in between.
-    """
-    if request is None:
-        return ""
-    snapshot = await connection.cluster.recent(max_age=time.time() - since)
-    if snapshot is None:
-        return ""
-    owner = job_owner(exec_prefix, request.username)
-    groups = await allowed_groups(snapshot, owner)
-    fit = availability(request.resources, snapshot, now=time.time(), user=owner, groups=groups)
-    return as_sentence(fit.sentence) if fit.chance is Chance.NEVER else ""

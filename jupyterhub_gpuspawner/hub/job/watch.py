@@ -10,16 +10,12 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.capacity import queue_position as position_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_identity
 from jupyterhub_gpuspawner.slurm.reason import never_clears
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.watcher import Watch
 from jupyterhub_gpuspawner.tasks import first_of, timeout
 
@@ -29,18 +25,14 @@ RUNNING_SECONDS = 10.0
 ANSWER_POLL_SECONDS = 0.05
 NOTIFY_RETRY_SECONDS = 4.0
 """Seconds until the hub tries again to note that a server has ended, while its database is away."""
-QUEUE_SECONDS = 60.0
-"""Seconds for which the position in the queue is not asked for again."""
-PLAN_SECONDS = 90.0
-"""Age of the view of the queue from which the watcher's own answer says better when Slurm plans to start a job."""
-NEW_JOB_SECONDS = 15.0
-"""The same for a job that was not in the queue."""
+BOOT_SECONDS = 15.0
+"""Seconds for which the state of a node that boots is not asked for again."""
 
 
 class JobWatch:
     """One server's job: its id, its identity, and its state as Slurm last reported it.
 
-    The job is watched from the first question on; nothing here asks Slurm, except :meth:`update_queue`.
+    The job is watched from the first question on; nothing here asks Slurm, except :meth:`update_boot`.
     """
 
     def __init__(self, spawner: SlurmSettings) -> None:
@@ -65,8 +57,6 @@ class JobWatch:
         self.served_at: float | None = None
         """When the server answered, by the monotonic clock; None before that, 0 if another hub process saw it."""
         self._trusted_until = 0.0
-        self._in_queue: tuple[ClusterSnapshot, QueuePosition | None] | None = None
-        """The snapshot of the cluster from which the position in the queue was read, and that position."""
 
     def notify(self) -> None:
         """Wake whoever waits for news of the server."""
@@ -194,21 +184,13 @@ class JobWatch:
                 while watcher.last_answer == answered:  # noqa: ASYNC110 - an answer without a change wakes nobody
                     await asyncio.sleep(ANSWER_POLL_SECONDS)
 
-    # --- position in the queue --------------------------------------------------------------------
+    # --- a node that boots ------------------------------------------------------------------------
 
-    async def update_queue(self, patience: float) -> None:
-        """While the job is pending, update the hub's view of the queue; returns after ``patience`` seconds at most.
-
-        With power saving also until it runs, for :meth:`boot_seconds`. One question serves all jobs. With the watcher's
-        questions that stays below one RPC in a second, however many are pending.
-        """
+    async def update_boot(self, patience: float) -> None:
+        """Update the hub's view of the job's node for :meth:`boot_seconds`; takes ``patience`` seconds at most."""
         latest, phase = self.spawner.connection().cluster.latest, self.status.phase if self.status is not None else None
-        saves_power = latest is not None and latest.config.resume_timeout is not None
-        if phase is Phase.QUEUED:
-            max_age = NEW_JOB_SECONDS if self.queue_position() is None else QUEUE_SECONDS
-            await self.spawner.connection().cluster.recent(max_age, patience)
-        elif phase is Phase.STARTING and saves_power:
-            await self.spawner.connection().cluster.recent(NEW_JOB_SECONDS, patience)
+        if phase is Phase.STARTING and latest is not None and latest.config.resume_timeout is not None:
+            await self.spawner.connection().cluster.recent(BOOT_SECONDS, patience)
 
     def boot_seconds(self) -> int | None:
         """Seconds that the job's node may take to boot, while Slurm powers it on; None if it does not, as is known."""
@@ -218,18 +200,6 @@ class JobWatch:
         node = snapshot.node_by_name.get(status.batch_host)
         boots = node is not None and not node.states.isdisjoint(("POWERED_DOWN", "POWERING_UP"))
         return snapshot.config.resume_timeout if boots else None
-
-    def queue_position(self) -> QueuePosition | None:
-        """The job's position among the pending jobs of its partition; None unless it is one, and the view has it."""
-        snapshot, status = self.spawner.connection().cluster.latest, self.status
-        if snapshot is None or status is None or status.phase is not Phase.QUEUED:
-            return None
-        if self._in_queue is None or self._in_queue[0] is not snapshot:
-            self._in_queue = snapshot, position_of(snapshot, self.job_id)
-        position = self._in_queue[1]
-        if position is not None and time.time() - snapshot.taken_at > PLAN_SECONDS:
-            return replace(position, starts_at=None)
-        return position
 
     # --- the spawner's state --------------------------------------------------------------------
 

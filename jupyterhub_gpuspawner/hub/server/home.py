@@ -18,6 +18,7 @@ from tornado.httputil import url_concat
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
 from jupyterhub_gpuspawner.hub.spawners.server import Server, refresh_servers, server_of, server_title, with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
@@ -221,9 +222,8 @@ class HomePage(HomeHandler):
         name = request.profile.display_name
         if request.profile.kind != "slurm":
             return name, ""
-        gets = what_a_job_gets(
-            request.resources, profiles.connections()[request.resources.cluster or ""].cluster.latest
-        )
+        forecast = await extensions_for(profiles).forecast(profiles, [request.profile], asks=False)
+        gets = what_a_job_gets(request.resources, forecast.hardware(request.resources))
         return (f"{name}: {' · '.join(gets)}" if gets else name), ""
 
     async def _free_name(self, user: Any, slug: str) -> str:

@@ -1,10 +1,9 @@
-"""JupyterHub's pages of a server that is starting, stopping or not running, its log, and what is free instead.
+"""JupyterHub's pages of a server that is starting, stopping or not running, its log, and a start in its place.
 
-``POST /hub/gpuspawner/switch/...`` gives up a server that waits in the queue, and starts another profile instead.
+``POST /hub/gpuspawner/switch/...`` gives up a server that waits in the queue, and starts what a link asks for instead.
 JupyterHub has one start at a time under a server's name, so the waiting one is cancelled first. The choice is checked
-before that, and nothing is given up for a profile that is no longer free. Where the stop takes longer than JupyterHub
-waits for it, the new start follows it all the same. The address of the page that follows carries what was given up: it
-is offered again where the new start fails.
+before that. Where the stop takes longer than JupyterHub waits for it, the new start follows it all the same. The
+address of the page that follows carries what was given up: it is offered again where the new start fails.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 from weakref import WeakValueDictionary
@@ -30,7 +29,7 @@ from tornado.httputil import url_concat
 from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, site_of, statuses_of, what_a_job_gets
+from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
@@ -56,109 +55,20 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     server_title,
     with_profiles,
 )
-from jupyterhub_gpuspawner.hub.start.attempt import Line
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.start.progress import event as progress_event
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, server_named
 from jupyterhub_gpuspawner.hub.web.links import as_query, parse_choice_query, pending_url
 from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.sections import program_of
-from jupyterhub_gpuspawner.slurm.estimate import Chance
-from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.tasks import in_background, retrieve_failure
 
-# The profiles that would start now, for a user whose server waits in the queue.
-#
-# They are judged as on the form, by the last snapshot of the cluster that all pages share: a page asks Slurm nothing.
-
-AT_MOST = 2
-"""Alternatives that a page shows."""
-MAX_AGE = 90.0
-"""Seconds; an older snapshot no longer says what is free now. While servers wait there is a new one every minute."""
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """A profile that would start now, with each option at its default."""
-
-    slug: str
-    display_name: str
-    gets: tuple[str, ...]
-    """Its resources, in a few words each."""
-
-
-async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> tuple[Alternative, ...]:
-    """What the user of this waiting server could start now, the closest to what was asked for first.
-
-    ``fresh``: by a snapshot that is as new as the form's.
-    """
-    try:
-        offered = spawner.offered()
-        site = site_of(spawner, offered)
-        wanted = spawner.resolve(spawner.user_options)
-    except (ConfigError, RequestError):  # logged where the profiles are read; its profile is no longer offered
-        return ()
-    if fresh:
-        await site.snapshots()
-    latest = {name: connection.cluster.latest for name, connection in site.connections.items()}
-    statuses = await statuses_of(spawner, offered, site, latest, max_age=MAX_AGE)
-    return tuple(
-        Alternative(
-            status.profile.slug, status.profile.display_name, what_a_job_gets(status.resources, status.snapshot)
-        )
-        for status in closest(wanted.resources, statuses)
-        if status.resources is not None
-    )
-
-
-def closest(wanted: Resources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
-    """The profiles that start now and request something else than ``wanted``, the closest one first.
-
-    For GPUs: the same model, or at least as much GPU memory; then other GPUs; then none. Without GPUs: others without
-    GPUs first. Among these the number of GPUs that is nearest to what was asked for, then the order of the profiles.
-    """
-    free = (
-        (status, status.resources)
-        for status in statuses
-        if status.availability is not None and status.availability.chance is Chance.NOW
-    )
-    others = [(status, resources) for status, resources in free if resources is not None and resources != wanted]
-    return tuple(other for other, resources in sorted(others, key=lambda pair: _distance(wanted, pair[1])))
-
-
-def _distance(request: Resources, offered: Resources) -> tuple[int, int]:
-    wanted, count = _count(request), _count(offered)
-    if not wanted or not count:
-        return (0 if wanted == count else 2), abs(wanted - count)
-    return (0 if _as_powerful(request, offered) else 1), abs(wanted - count)
-
-
-def _count(resources: Resources) -> int:
-    """GPUs in all; a request for shards counts as one, since they are parts of a GPU."""
-    return (resources.gpus or min(resources.shards or 0, 1)) * resources.node_count
-
-
-def _as_powerful(wanted_resources: Resources, offered: Resources) -> bool:
-    """Whether each GPU is of the same model, or has at least as much memory; any GPU will do where none was named."""
-    if bool(wanted_resources.shards) != bool(offered.shards):
-        return False
-    if not wanted_resources.gpu_type:
-        return True
-    if not offered.gpu_type:
-        return False
-    wanted, model = gpu_model(wanted_resources.gpu_type), gpu_model(offered.gpu_type)
-    if wanted.name == model.name and None in (wanted.memory_gb, model.memory_gb):
-        return True
-    return wanted.memory_gb is not None and model.memory_gb is not None and model.memory_gb >= wanted.memory_gb
-
-
 GAVE_UP = "gave_up"
 """Query parameter of the page that follows: the choice whose place was given up, as a query of the form."""
-NOT_FREE = "not_free"
-"""Query parameter of the page that follows: the profile was no longer free, and the place is kept."""
+OF_THIS_PAGE = "gpuspawner-"
+"""Prefix of the query parameters that extensions add to the page that follows."""
 FAST_FAILURE_SECONDS = 1.0
 """Seconds to wait for a start that fails immediately, as JupyterHub's own form does."""
 POLL_SECONDS = 0.05
@@ -167,12 +77,12 @@ _SWITCHING: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictio
 
 
 class SwitchPage(BaseHandler):
-    """Starts another profile in place of a server that waits, then redirects to its page."""
+    """Starts what a link asks for in place of a server that waits, then redirects to its page."""
 
     @web.authenticated
     @needs_scope("servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to the page of the server; does nothing where it no longer waits, or the profile is not free."""
+        """303 to the page of the server; does nothing where it no longer waits."""
         user, spawner_named = server_named(self, user_name, server_name)
         if not chooses_freely(self, user_name):
             raise web.HTTPError(403, "%s", refusal_of_choice(self.settings))
@@ -181,29 +91,34 @@ class SwitchPage(BaseHandler):
             spawner = with_profiles(spawner_named)
             if spawner is None:
                 raise web.HTTPError(404, "This hub offers no profiles.")
-            profile = self.get_body_argument("profile", "")
-            link = parse_choice_query(self.get_body_argument("link", ""))
             try:
-                query = await self._switch(user, spawner, link or {"profile": profile}, linked=bool(link))
+                query = await self._switch(user, spawner)
             except RequestError as error:
                 raise web.HTTPError(400, "%s", error.for_user) from error
         if following := self.get_body_argument("next", ""):  # JupyterHub checks where it leads
             query["next"] = following
         self.redirect(f"{where}?{urlencode(query)}" if query else where, status=303)
 
-    async def _switch(
-        self, user: Any, spawner: GPUProfilesSpawner, choice: Mapping[str, str], *, linked: bool
-    ) -> dict[str, str]:
-        """The query of the page that follows. What a link asks for need not be free. Raises RequestError."""
+    async def wanted(self, spawner: GPUProfilesSpawner) -> Mapping[str, str]:
+        """What is to be started, which need not be free; empty: the server is left as it is. Raises RequestError."""
+        choice = parse_choice_query(self.get_body_argument("link", ""))
+        if not choice:
+            raise web.HTTPError(400, "The form must say in `link` what is to be started.")
+        spawner.resolve(choice)
+        return choice
+
+    def not_switched(self) -> dict[str, str]:
+        """The query of the page that follows where :meth:`wanted` is empty."""
+        return {}
+
+    async def _switch(self, user: Any, spawner: GPUProfilesSpawner) -> dict[str, str]:
+        """The query of the page that follows. Raises RequestError."""
         if not server_of(spawner, with_start=False).waits_in_line:
             return {}
         await spawner.refresh_profiles()
-        if linked:
-            spawner.resolve(choice)
-        elif spawner.child_profile == choice["profile"]:
-            return {}
-        elif choice["profile"] not in (alternative.slug for alternative in await alternatives(spawner, fresh=True)):
-            return {NOT_FREE: "1"}
+        choice = await self.wanted(spawner)
+        if not choice:
+            return self.not_switched()
         abandoned = {GAVE_UP: as_query(spawner.user_options)}
         name = spawner.name
         await stop_as(self, user, name)
@@ -292,7 +207,7 @@ async def server_log(spawner: Spawner, extent: Extent) -> tuple[str, str]:
 
 _STOPPED = "stopped"
 """Query parameter after *Stop this server*."""
-_OURS = (_STOPPED, GAVE_UP, NOT_FREE)
+_OURS = (_STOPPED, GAVE_UP)
 _NEXT = "next"
 """JupyterHub's query parameter: where a server that is ready leads."""
 
@@ -326,9 +241,6 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str], *, own: 
     spawner = spaces["spawner"]
     await refresh_servers([spawner])
     server = server_of(spawner)
-    profiles = with_profiles(spawner)
-    waits = server.pending == "spawn" and server.line is Line.WAITING
-    instead = await alternatives(profiles) if profiles is not None and waits else ()
     # a start that has only just begun has options, and no profile yet
     slug = server.profile or str(spawner.user_options.get("profile", ""))
     profile = _offered_profile(spawner, slug)
@@ -336,9 +248,7 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str], *, own: 
         "told": document(server.start, now=time.time(), own=own) if server.start is not None else None,
         "profile": _profile_name(spawner, slug),
         "application": bool(server.app or program_of(profile)),
-        "instead": instead[:AT_MOST],
         "next": query.get(_NEXT, ""),
-        "switch_note": words_for(own=own).NOT_FREE if NOT_FREE in query and server.waits_in_line else "",
     }
 
 
@@ -402,6 +312,9 @@ class _WithContent:
         }
         own = spaces.get("user", self.current_user) is self.current_user  # type: ignore[attr-defined]
         content = await _CONTENT[name](spaces, query, own=own) if name in _CONTENT else {}
+        if name == "spawn_pending.html":
+            extensions = extensions_of(self.settings)  # type: ignore[attr-defined]
+            content["below"] = await extensions.below_wait(self, spaces["spawner"])
         if content.get("ending") is not None and not self._may_read_log(spaces["user"], spaces["server_name"]):
             content["ending"] = replace(content["ending"], log="", lines="", line="")
             content["shown"] = _shown(content["ending"], spaces["user"].spawners[spaces["server_name"]], own=own)
@@ -426,7 +339,8 @@ class WaitingPage(_WithContent, SpawnPendingHandler):
 
     def append_query_parameters(self, url: str, exclude: list[str] | None = None) -> Any:
         """JupyterHub's, without the parameters that are for this page: a server that is ready does not get them."""
-        return super().append_query_parameters(url, exclude=[*(exclude or ["next"]), *_OURS])
+        ours = [*_OURS, *(name for name in self.request.query_arguments if name.startswith(OF_THIS_PAGE))]
+        return super().append_query_parameters(url, exclude=[*(exclude or ["next"]), *ours])
 
 
 class NotRunningPage(_WithContent, UserUrlHandler):

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cluster.capacity import warm
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.slurm import watcher
@@ -127,9 +126,13 @@ class SharedView(Generic[Answer]):
 class ClusterView(SharedView[ClusterSnapshot]):
     """The cluster: ``ask`` is :meth:`SlurmClient.snapshot`, and ``taken_at`` is the time of the last one."""
 
+    prepare: Callable[[ClusterSnapshot], object] | None = None
+    """Builds what pages ask of a snapshot: called in a thread, not in the event loop that serves pages."""
+
     async def _answer(self) -> ClusterSnapshot:
         snapshot = await self._ask()
-        await asyncio.to_thread(warm, snapshot)
+        if self.prepare is not None:
+            await asyncio.to_thread(self.prepare, snapshot)
         return snapshot
 
 

@@ -221,7 +221,7 @@ def _with_job(server: Server, ours: GPUSlurmSpawner, *, with_start: bool) -> Ser
         job_id=ours.job_id,
         cluster=ours.cluster,
         job=job,
-        settling=is_settling(ours.attempt, ours.watch),
+        settling=is_settling(ours.attempt, ours.watch, ours.server_extensions),
         placement=with_current_end(report.placement, job) if report.placement is not None else None,
         topology=report.topology,
         start=ours.start_facts() if with_start else None,
@@ -276,7 +276,7 @@ async def refresh_servers(spawners: Iterable[Any]) -> None:
     await asyncio.gather(
         *(ours.server_extensions.refresh(EXTENSIONS_PATIENCE_SECONDS) for ours in running),
         *(ours.watch.update_running(PAGE_PATIENCE_SECONDS) for ours in running),
-        *(ours.watch.update_queue(PAGE_PATIENCE_SECONDS) for ours, ready in with_jobs if not ready),
+        *(ours.refresh_start(PAGE_PATIENCE_SECONDS) for ours, ready in with_jobs if not ready),
     )
 
 

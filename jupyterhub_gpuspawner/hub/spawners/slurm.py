@@ -17,7 +17,6 @@ from typing import Any
 from traitlets import default
 
 from jupyterhub_gpuspawner.batch import job as build
-from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     GPUSpawnerError,
@@ -32,9 +31,9 @@ from jupyterhub_gpuspawner.hub.job.ending import ending_state
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.job.log import JobLog
-from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, recorded_subject, why_never
+from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, recorded_subject
 from jupyterhub_gpuspawner.hub.job.session import Life, Promise, PromiseMoment, Stream
-from jupyterhub_gpuspawner.hub.job.watch import PLAN_SECONDS, JobWatch
+from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
@@ -64,12 +63,11 @@ from jupyterhub_gpuspawner.hub.start.cancellation import TRUSTED, Cancellation, 
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, keep_without_answer, resume
 from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
-from jupyterhub_gpuspawner.slurm.accounts import allowed_groups, refuse_root
+from jupyterhub_gpuspawner.profiles.resolve import queue_limit
+from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Waits
-from jupyterhub_gpuspawner.slurm.job import Account, End, Job, JobIdentity, Phase, hub_mark, job_owner, job_words
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Waits
+from jupyterhub_gpuspawner.slurm.job import Account, End, Job, JobIdentity, Phase, hub_mark, job_words
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
 from jupyterhub_gpuspawner.tasks import first_of, in_background, timeout
 from jupyterhub_gpuspawner.wire.documents import NodeReport
@@ -131,28 +129,28 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
 
     def start_facts(self) -> StartFacts:
         """What is known of the start that is under way; asks nothing."""
-        return start_facts(self.attempt, self.watch, self.report.placement, self.request, self.waits(queued=True))
+        return start_facts(
+            self.attempt,
+            self.watch,
+            self.report.placement,
+            self.request,
+            self.waits(queued=True),
+            self.server_extensions,
+        )
+
+    async def refresh_start(self, patience: float = 0.0) -> None:
+        """Bring up to date what pages show of the start that is under way; takes ``patience`` seconds at most."""
+        await asyncio.gather(self.watch.update_boot(patience), self.server_extensions.refresh_waiting(patience))
 
     def waits(self, *, queued: bool) -> Waits:
         """What is known of waits on its cluster, of pending jobs or before a job is submitted."""
         return extensions_for(self).waits(self.cluster, queued=queued)
 
-    async def availability_of(
-        self, request: JobRequest, snapshot: ClusterSnapshot | None, *, now: float
-    ) -> Availability | None:
-        """When this request would start by a snapshot of the cluster; None without one. Asks Slurm nothing."""
-        if snapshot is None:
-            return None
-        owner = job_owner(self.effective(request.resources.cluster or "").exec_prefix, self.user.name)
-        return availability(
-            request.resources,
-            snapshot,
-            now=now,
-            user=owner,
-            person=self.user.name,
-            groups=await allowed_groups(snapshot, owner),
-            waits=extensions_for(self).waits(request.resources.cluster or "", queued=False),
-        )
+    def connection(self, settings: Effective | None = None) -> Cluster:
+        """The cluster of these settings, whose views the hub's extensions prepare for what pages ask of them."""
+        cluster = super().connection(settings)
+        cluster.cluster.prepare = extensions_for(self).prepare
+        return cluster
 
     def accept_report(self, report: NodeReport) -> None:
         """Take a report of the launcher's; see :meth:`ServerReport.accept`."""
@@ -211,8 +209,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
                 raise await self.ended.took_too_long(Stage.SUBMITTED, self.start_timeout) from None
             await self._until_ready()
         except SubmitRejected as error:
-            since = self.attempt.reached[Stage.SUBMITTED]
-            error.why = await why_never(self.connection(), self.exec_prefix, self.request, since=since)
+            if self.request is not None:
+                since = self.attempt.reached[Stage.SUBMITTED]
+                error.why = await self.server_extensions.why_never(self.request, since=since)
             raise
         self._serves()
         address, self.port = self.report.address, self.report.port
@@ -336,14 +335,11 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self.watch.notify()
 
     async def _keep_promise(self) -> None:
-        """Keep what the form says of the start, by the view that pages share; asks Slurm nothing."""
-        snapshot, now = self.connection().cluster.latest, time.time()
-        if self.request is None or snapshot is None or now - snapshot.taken_at > PLAN_SECONDS:
-            return
-        answer = await self.availability_of(self.request, snapshot, now=now)
+        """Keep what the form says of the start; asks Slurm nothing."""
+        answer = await self.server_extensions.availability(self.request) if self.request is not None else None
         if answer is not None and answer.estimate != UNKNOWN:
             self.attempt.at_click = answer.estimate
-            self.life.promised(Promise(now, PromiseMoment.CLICK, answer.estimate, answer.partition))
+            self.life.promised(Promise(time.time(), PromiseMoment.CLICK, answer.estimate, answer.partition))
 
     async def _read_deadline(self, job_id: str, attempt: Attempt) -> None:
         """Have Slurm work out what the job's deadline means: it may be given as ``now+2hours``, or with a time zone."""
@@ -371,6 +367,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             life=self.life,
             ending=self.ended,
             request=self.request,
+            extensions=self.server_extensions,
             waits=self.waits(queued=True),
         )
 
@@ -500,7 +497,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
         """One event for each change: job, state and reason, position in the queue, node, GPUs."""
-        return events(self.start_facts, self.watch)
+        return events(self.start_facts, self.watch, self.refresh_start)
 
     async def get_url(self) -> str:
         """Where the server is; after a restart of the hub, where one that was starting has arrived."""

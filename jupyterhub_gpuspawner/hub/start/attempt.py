@@ -18,8 +18,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.capacity import QueuePosition, queue_view
-from jupyterhub_gpuspawner.cluster.change import Change, QueueView, cause_of_change, is_changed
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
@@ -28,6 +26,7 @@ from jupyterhub_gpuspawner.slurm.estimate import (
     UNKNOWN,
     Estimate,
     Kind,
+    QueuePosition,
     Waits,
     as_planned,
     expected,
@@ -35,7 +34,6 @@ from jupyterhub_gpuspawner.slurm.estimate import (
 )
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_identity
 from jupyterhub_gpuspawner.slurm.reason import never_clears, reason_name
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 _SETTLING_REASONS = frozenset({"", "None", "Priority", "SchedDefer"})
 """Those of a pending job that Slurm has not considered yet; any other says what it waits for."""
@@ -199,31 +197,16 @@ def expected_start(job: Job, position: QueuePosition | None, *, now: float, wait
 
 @dataclass
 class Wait:
-    """What was said of the start of one job, for as long as it is pending."""
-
-    change: Change | None = None
-    """The last change by more than a fifth of the wait."""
-    _estimate: Estimate = UNKNOWN
-    _view: QueueView | None = None
-    """The queue when that was said."""
+    """What is promised of the start of one job, for as long as it is pending."""
 
     _half_at: float | None = None
     """When half of the wait will have passed that was left when a promise was kept last; None before the first."""
 
-    def follow(
-        self, job_id: str, estimate: Estimate, snapshot: ClusterSnapshot | None, partition: str, *, now: float
-    ) -> Promise | None:
-        """Note what is said now, and return it where it is a promise to keep."""
-        if estimate.likely is None:
+    def follow(self, estimate: Estimate, partition: str, *, now: float) -> Promise | None:
+        """What is said now, where it is a promise to keep."""
+        if estimate.likely is None or estimate.likely <= now:
             return None
-        changed = self._estimate.likely is not None and is_changed(self._estimate, estimate, now=now)
-        if changed or self._estimate.likely is None:
-            view = queue_view(snapshot, partition) if snapshot is not None else None
-            if changed:
-                later = estimate.likely > (self._estimate.likely or 0.0)
-                self.change = cause_of_change(self._view, view, job_id, later=later)
-            self._estimate, self._view = estimate, view
-        if estimate.likely <= now or (self._half_at is not None and now < self._half_at):
+        if self._half_at is not None and now < self._half_at:
             return None
         moment = PromiseMoment.QUEUED if self._half_at is None else PromiseMoment.HALF
         self._half_at = now + max(estimate.likely - now, MINUTE) / 2

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.change import Change
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Line, expected_start, line_of, planned_start
 from jupyterhub_gpuspawner.hub.words_of_another import of_its_user, words_for
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Estimate, Waits, as_planned, utc
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Estimate, QueuePosition, Waits, as_planned, utc
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, never_clears, reason_name
 from jupyterhub_gpuspawner.tasks import timeout
@@ -60,8 +59,8 @@ class StartFacts:
     """When Slurm last answered; None before its first answer."""
     queued_until: float | None = None
     """When the start is given up if the job is still pending; None: never."""
-    change: Change | None = None
-    """The last change of the expected start by more than a fifth of the wait."""
+    change: str = ""
+    """Why it is expected at another time than before, in a sentence; empty where nothing is told."""
     at_click: Estimate = UNKNOWN
     """When it was expected to start when it was asked for."""
     settling: bool = False
@@ -92,10 +91,15 @@ class StartFacts:
 
 
 def start_facts(
-    attempt: Attempt, watch: JobWatch, placement: PlacementDocument | None, request: JobRequest | None, waits: Waits
+    attempt: Attempt,
+    watch: JobWatch,
+    placement: PlacementDocument | None,
+    request: JobRequest | None,
+    waits: Waits,
+    extensions: ServerExtensions,
 ) -> StartFacts:
     """What is known of an attempt, and of waits on its cluster; asks nothing."""
-    matching, job, position = "resources", watch.status, watch.queue_position()
+    matching, job = "resources", watch.status
     if request is not None:
         matching = "GPUs" if request.resources.gpus or request.resources.shards else "CPUs"
     return StartFacts(
@@ -106,23 +110,25 @@ def start_facts(
         job=job,
         placement=placement,
         matching=matching,
-        queue_position=position,
+        queue_position=extensions.queue_position(),
         silent=watch.silent,
         contact=watch.spawner.contact,
         answered_at=watch.spawner.connection().watcher.last_answer,
         queued_until=attempt.queued_until,
-        change=attempt.wait.change,
+        change=extensions.change(),
         at_click=attempt.at_click,
-        settling=is_settling(attempt, watch),
+        settling=is_settling(attempt, watch, extensions),
         boot_seconds=watch.boot_seconds(),
         kept_until=attempt.kept_until,
     )
 
 
-def is_settling(attempt: Attempt, watch: JobWatch) -> bool:
+def is_settling(attempt: Attempt, watch: JobWatch, extensions: ServerExtensions) -> bool:
     """Whether the job is pending only until Slurm has taken it up; asks nothing."""
     job = watch.status
-    return job is not None and attempt.settles(job, lambda: planned_start(job, watch.queue_position()), time.time())
+    return job is not None and attempt.settles(
+        job, lambda: planned_start(job, extensions.queue_position()), time.time()
+    )
 
 
 @dataclass(frozen=True)
@@ -184,15 +190,17 @@ def event(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, Any]:
     return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now, own=own)}
 
 
-async def events(facts: Callable[[], StartFacts], watch: JobWatch) -> AsyncIterator[dict[str, Any]]:
-    """One event for each change of the facts, for ever; nothing here asks Slurm but for the position in the queue.
+async def events(
+    facts: Callable[[], StartFacts], watch: JobWatch, refresh: Callable[[], Awaitable[object]]
+) -> AsyncIterator[dict[str, Any]]:
+    """One event for each change of the facts, for ever; before each look at them ``refresh`` brings them up to date.
 
     An event has percent and message only if the message is a new one. Without changes the facts are sent again after
     :data:`_REPEAT` seconds.
     """
     sent, sent_at = dict[str, Any](), 0.0
     while True:
-        await watch.update_queue(0.0)
+        await refresh()
         changed = watch.changed  # before the facts are read: what changes from now on is not missed
         now = event(facts(), now=time.time())
         if now != sent or time.monotonic() - sent_at > _REPEAT:
@@ -246,7 +254,7 @@ def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, An
     if job is not None and not facts.settling:
         about_job = job_words(job, matching=facts.matching, contact=facts.contact)
     hint = about_job.advice if facts.placement is None and own else ""
-    change = facts.change.words if facts.change is not None and facts.line.waits else ""
+    change = facts.change if facts.line.waits else ""
     if not own:
         about_job = replace(about_job, sentence=of_its_user(about_job.sentence))
         change, text = of_its_user(change), of_its_user(text)

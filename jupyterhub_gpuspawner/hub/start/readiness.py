@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import wraps
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import SimpleNamespace
@@ -17,10 +17,11 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.failed_start import start_error
-from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, why_never
+from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, confirmed, names_a_node_of
@@ -63,6 +64,7 @@ class Readiness:
     """Explains why it fails."""
     request: JobRequest | None
     """What was requested; None in a hub without profiles, and after a restart."""
+    extensions: ServerExtensions = field(default_factory=ServerExtensions)
     waits: Waits = as_planned
     """What is known of waits of pending jobs on its cluster."""
     _comment_checked: bool = False
@@ -114,12 +116,11 @@ class Readiness:
 
     def _follow_wait(self, status: Job, now: float) -> None:
         """Take note of when the pending job is expected to start."""
-        position, snapshot = self.job.queue_position(), None
-        if position is not None:
-            snapshot = self.spawner.connection().cluster.latest
+        position = self.extensions.queue_position()
         partition = position.partition if position is not None else status.partition
         estimate = expected_start(status, position, now=now, waits=self.waits)
-        promise = self.attempt.wait.follow(self.job.job_id, estimate, snapshot, partition, now=now)
+        self.extensions.expects(estimate, partition, now=now)
+        promise = self.attempt.wait.follow(estimate, partition, now=now)
         if promise is not None:
             self.life.promised(promise)
 
@@ -131,12 +132,9 @@ class Readiness:
             if status.nodes and stage is Stage.QUEUED:  # it ended before anybody had seen it run
                 stage = Stage.ALLOCATED
             raise await self.ending.died(status, stage=Stage.STARTING if self.report.reported.is_set() else stage)
-        why = await why_never(
-            self.spawner.connection(),
-            self.spawner.exec_prefix,
-            self.request,
-            since=self.attempt.reached.get(Stage.SUBMITTED, 0.0),
-        )
+        since, why = self.attempt.reached.get(Stage.SUBMITTED, 0.0), ""
+        if self.request is not None:
+            why = await self.extensions.why_never(self.request, since=since)
         raise self.ending.never_starts(status, why=why)
 
     async def _until_ready(self) -> None:

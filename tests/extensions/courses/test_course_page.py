@@ -13,7 +13,6 @@ import pytest
 from bs4 import BeautifulSoup
 from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 
-from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.courses.actions import Outcome, Result
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
@@ -49,6 +48,7 @@ from jupyterhub_gpuspawner.hub.server.card import TimeLeft
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.fixtures.extensions import ALL, PAGE_TOOLS

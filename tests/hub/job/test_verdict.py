@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.job.server_ending import why_never
 from jupyterhub_gpuspawner.hub.job.watch import verdict
-from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from tests.slurm.test_watcher import Clock, Cluster, job, settle
-from tests.standins.resources import resolved
 
 BAD = Job("7", Phase.QUEUED, state="PENDING", reason="BadConstraints")
 WAITS = Job("7", Phase.QUEUED, state="PENDING", reason="Resources")
@@ -117,33 +110,3 @@ async def test_slurm_is_asked_less_often_the_longer_a_job_waits(watch: Watch, cl
         await clock.pass_(4.0)
     assert watch.answers - before == 60
     waiting.cancel()
-
-
-async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> None:
-    """An older one does not know a partition that was created since; without an answer it has to do."""
-    closed = Partition("closed", nodes=("c1",), deny_accounts=("guests",))
-    partitions = [Partition("batch", nodes=("c1",))]
-    silent = asyncio.Event()
-
-    async def ask() -> ClusterSnapshot:
-        if silent.is_set():
-            raise SlurmUnavailable("down")
-        return ClusterSnapshot(partitions=tuple(partitions), taken_at=time.time())
-
-    cluster = ClusterView(ask)
-    connection: Any = SimpleNamespace(cluster=cluster)
-    request: Any = SimpleNamespace(username="ada", resources=resolved("closed", account="guests", cpus=1))
-    await cluster.recent()
-    partitions.append(closed)
-    began = time.time() - 1
-
-    assert await why_never(connection, "", request, since=began) == "There is no partition closed (available: batch)."
-    assert (
-        await why_never(connection, "", request, since=time.time()) == "Partition closed does not allow account guests."
-    )
-    partitions.pop()
-    silent.set()
-    assert (
-        await why_never(connection, "", request, since=time.time() + 60)
-        == "Partition closed does not allow account guests."
-    )

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
@@ -24,6 +23,7 @@ from jupyterhub_gpuspawner.hub.server.card import (
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.words import SUSPENDED
+from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase, job_words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
 from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus
-from jupyterhub_gpuspawner.hub.server.waiting import closest, same_choice
+from jupyterhub_gpuspawner.hub.server.waiting import same_choice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.web.links import as_query, parse_choice_query
-from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.slurm.estimate import Availability, Chance
 
 
 @pytest.mark.parametrize(
@@ -38,61 +33,6 @@ def test_the_server_is_gone_to_where_it_was_wanted() -> None:
     assert same_choice("/hub/spawn/ada?next=%2Fuser%2Fada%2Flab", {"profile": "k80"}) == (
         "/hub/spawn/ada?next=%2Fuser%2Fada%2Flab&opt-profile=k80"
     )
-
-
-PROFILES: dict[str, dict[str, Any]] = {
-    "cpu": {"cpus": 12},
-    "small-cpu": {"cpus": 2},
-    "slice": {"gpus": 1, "gpu_type": "1g.10gb"},
-    "any": {"gpus": 1},
-    "shard": {"shards": 1},
-    "k80": {"gpus": 1, "gpu_type": "k80"},
-    "k80x4": {"gpus": 4, "gpu_type": "k80"},
-    "l40s": {"gpus": 1, "gpu_type": "l40s"},
-    "h200x8": {"gpus": 8, "gpu_type": "h200"},
-}
-RESOURCES = {slug: Resources(**slurm) for slug, slurm in PROFILES.items()}
-NOW, LATER = Availability(Chance.NOW, "starts now"), Availability(Chance.LATER, "full")
-
-
-def statuses(*, busy: tuple[str, ...] = ()) -> list[ProfileStatus]:
-    """All profiles start now, except for the busy ones."""
-    parsed = parse_profiles([{"display_name": slug, "slug": slug, "slurm": slurm} for slug, slurm in PROFILES.items()])
-    return [
-        ProfileStatus(profile, None, LATER if profile.slug in busy else NOW, RESOURCES[profile.slug])
-        for profile in parsed
-    ]
-
-
-ORDER = {
-    "one K80": (
-        RESOURCES["k80"],
-        "l40s k80x4 h200x8 slice any shard cpu small-cpu",
-    ),
-    "four K80": (
-        RESOURCES["k80x4"],
-        "k80 l40s h200x8 slice any shard cpu small-cpu",
-    ),
-    "an L40S": (RESOURCES["l40s"], "h200x8 slice any shard k80 k80x4 cpu small-cpu"),
-    "any GPU": (RESOURCES["any"], "slice k80 l40s k80x4 h200x8 shard cpu small-cpu"),
-    "a part of a GPU": (RESOURCES["shard"], "slice any k80 l40s k80x4 h200x8 cpu small-cpu"),
-    "a slice": (RESOURCES["slice"], "k80 l40s k80x4 h200x8 any shard cpu small-cpu"),
-    "cores": (RESOURCES["cpu"], "small-cpu slice any shard k80 l40s k80x4 h200x8"),
-}
-
-
-@pytest.mark.parametrize(("resources", "order"), ORDER.values(), ids=ORDER.keys())
-def test_the_closest_is_offered_first(resources: Resources, order: str) -> None:
-    """The same model or as much GPU memory, other GPUs, none; then the nearest number; never what was asked for."""
-    assert [status.profile.slug for status in closest(resources, statuses())] == order.split()
-
-
-def test_what_does_not_start_now_is_not_offered() -> None:
-    """Nor a profile whose availability is not known."""
-    busy = tuple(slug for slug in PROFILES if slug != "cpu")
-    unknown = ProfileStatus(statuses()[0].profile, None, None)
-
-    assert [status.profile.slug for status in closest(RESOURCES["k80"], [*statuses(busy=busy), unknown])] == ["cpu"]
 
 
 @pytest.mark.parametrize(

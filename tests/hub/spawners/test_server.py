@@ -9,12 +9,10 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from jupyterhub import orm
 
-from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.failed_start import start_error
@@ -27,7 +25,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     ServerState,
     ended_log,
     job_ids_of,
-    refresh_servers,
     running_log,
     server_of,
     servers_with_jobs,
@@ -41,7 +38,6 @@ from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-from tests.snapshots import cluster, node, waiting
 from tests.standins.hub_spawner import HubSpawner
 from tests.standins.resources import resolved
 
@@ -131,29 +127,6 @@ SERVERS: dict[str, tuple[Callable[[], Any], Server]] = {
 async def test_servers(spawner: Callable[[], Any], server: Server) -> None:
     """What a spawner does not have is not known; nothing is asked of it that only ours have."""
     assert server_of(spawner(), with_start=False) == server
-
-
-async def test_a_server_that_waits_has_its_position_of_now() -> None:
-    """The view of the queue is brought up to date before the page of a pending job is made; no other job needs it."""
-
-    class View:
-        """It learns of both jobs when it is updated."""
-
-        latest: Any = None
-
-        async def recent(self, _max_age: float, _patience: float) -> None:
-            self.latest = cluster(node("g1"), jobs=(waiting("11"), waiting("12")))
-
-    positions = []
-    for phase in (Phase.QUEUED, Phase.RUNNING):
-        view = View()
-        connection = SimpleNamespace(cluster=view, watcher=SimpleNamespace(last_answer=None))
-        spawner = Spawner(job=Job("12", phase), pending="spawn", connection=Mock(return_value=connection))
-        await refresh_servers([spawner])
-        start = server_of(spawner).start
-        positions.append((view.latest is not None, start and start.queue_position))
-
-    assert positions == [(True, QueuePosition(2, 2, "gpu", people=1)), (False, None)]
 
 
 async def test_failed_starts() -> None:

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
-from jupyterhub_gpuspawner.cluster.change import Change, ChangeCause
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.start import progress
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, expected
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, expected
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
@@ -151,15 +149,14 @@ async def test_a_stream_has_one_event_for_each_change(monkeypatch: pytest.Monkey
     """News without a change are none; after a while the same is sent again, without its message."""
     facts, watch = [StartFacts("7")], SimpleNamespace(changed=asyncio.Event())
 
-    async def update_queue(_patience: float) -> None:
+    async def refresh() -> None:
         watch.changed = asyncio.Event()
 
     def news(start_facts: StartFacts) -> None:
         facts[0] = start_facts
         watch.changed.set()
 
-    watch.update_queue = update_queue
-    stream = events(lambda: facts[0], watch)  # type: ignore[arg-type]
+    stream = events(lambda: facts[0], watch, refresh)  # type: ignore[arg-type]
     messages = [(await anext(stream)).get("message")]
     coming = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
@@ -270,9 +267,9 @@ def test_an_expected_start_has_a_kind(reason: str, starts_at: float | None, when
 
 def test_a_change_of_the_expected_start_is_explained() -> None:
     """While the job is pending."""
-    change = Change(later=True, cause=ChangeCause.NODE_LOST, names=("g3",))
+    change = "Later than before: node g3 went out of service."
 
-    assert waiting("Priority", NOON + 600, change=change)["change"] == "Later than before: node g3 went out of service."
+    assert waiting("Priority", NOON + 600, change=change)["change"] == change
     assert document(StartFacts("7", REACHED, RUNNING, change=change), now=NOON)["change"] == ""
 
 
@@ -354,7 +351,7 @@ def test_nobody_else_is_told_of_their_server(facts: StartFacts, silent: bool) ->
     """An administrator reads of the server, and of its user; nothing speaks to them as to its user."""
     position = QueuePosition(2, 3, "gpu", 1)
     asked = replace(facts, silent=silent, queue_position=position, answered_at=NOON, contact="your administrator")
-    change = replace(asked, change=Change(True, ChangeCause.LEFT_QUEUE, ("bob",)))
+    change = replace(asked, change="Later than before: 1 person ahead of you left the line.")
     told = json.dumps(
         [event(facts, now=NOON, own=False) for facts in (asked, change, replace(asked, queued_until=NOON))]
     )

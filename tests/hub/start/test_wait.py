@@ -1,15 +1,14 @@
-"""The wait of one job: what is said of its start, when that is kept, and when a change is explained."""
+"""The wait of one job: what is said of its start, and when that is kept."""
 
 from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.capacity import QueuePosition
 from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.start.attempt import Wait, expected_start
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Span, expected
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, Span, expected
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
-from tests.snapshots import NOW, cluster, node, running, waiting
+from tests.snapshots import NOW
 
 JOB = Job("9", Phase.QUEUED, "PENDING", "Priority", partition="gpu", starts_at=NOW + 3600)
 
@@ -19,7 +18,7 @@ def test_a_promise_is_kept_at_the_start_and_at_each_half_of_the_rest() -> None:
     wait, promises = Wait(), list[Promise]()
     for now in range(int(NOW), int(NOW) + 4000, 10):
         for estimate in (UNKNOWN, expected(NOW + 3600, now=now)):
-            promise = wait.follow("9", estimate, None, "gpu", now=now)
+            promise = wait.follow(estimate, "gpu", now=now)
             promises += [promise] if promise is not None else []
 
     assert [(promise.moment, promise.at - NOW) for promise in promises[:4]] == [
@@ -29,21 +28,6 @@ def test_a_promise_is_kept_at_the_start_and_at_each_half_of_the_rest() -> None:
         (PromiseMoment.HALF, 3150),
     ]
     assert len(promises) < 12
-    assert wait.change is None
-
-
-def test_a_change_is_explained_by_the_queue_then_and_now() -> None:
-    """Small changes are none; after a large one the next is measured from there."""
-    nodes, held = (node("g1", "gpu:k80:4"),), running("1", "g1", "gpu:k80:4", ends_in=3600)
-    mine, another = waiting("9", priority=5), waiting("10", priority=50, user="eve")
-    before, after = (cluster(*nodes, jobs=jobs) for jobs in ((held, mine), (held, mine, another)))
-    vars(after)["taken_at"] = NOW + 60
-    wait, sentences = Wait(), []
-    for snapshot, planned in ((before, 3600), (before, 3700), (after, 7200), (after, 7300)):
-        wait.follow("9", expected(NOW + planned, now=NOW), snapshot, "gpu", now=NOW)
-        sentences.append(wait.change.words if wait.change is not None else "")
-
-    assert sentences == ["", "", *["Later than before: 1 person with a higher priority came."] * 2]
 
 
 def test_the_range_is_that_of_waits_in_the_partition_of_the_job() -> None:

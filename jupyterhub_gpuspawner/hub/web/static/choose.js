@@ -1,19 +1,15 @@
-// The page on which a server is chosen: what a choice brings, when it would start, a link to it, the age of what is shown.
+// The page on which a server is chosen: whether a choice is valid, what it brings, a link to it.
 
-import { base } from "./hub.js";
-import { duration, say } from "./times.js";
-
-/** Age in seconds up to which the hub does not ask Slurm again for this page. */
-const FRESH = 15;
+import { say } from "./times.js";
 
 /** The name of the option that a field is for: "gpus" of "profile-option-k80--gpus". */
-function optionOf(field) {
+export function optionOf(field) {
   const slug = field.closest(".gpuspawner-profile").querySelector("input[name=profile]").value;
   return field.querySelector("input, select").name.slice(`profile-option-${slug}--`.length).replace(/--unlisted-choice$/, "");
 }
 
 /** The profile whose radio button is on, and the values of its fields. */
-function currentChoice(form) {
+export function currentChoice(form) {
   const radio = form.querySelector("input[name=profile]:checked");
   if (!radio) return null;
   const profile = radio.closest(".gpuspawner-profile");
@@ -26,26 +22,14 @@ function currentChoice(form) {
   return { profile, slug: radio.value, options };
 }
 
-/** How long ago Slurm was asked; nothing where that is a moment ago. */
-function ageInWords(seconds, words) {
-  return seconds < words.recent ? "" : words.checked.replace("{age}", duration(seconds));
-}
-
-/** A clause with a capital letter and a full stop. */
-function sentence(clause) {
-  return clause && clause[0].toUpperCase() + clause.slice(1).replace(/[^.]$/, "$&.");
-}
-
 function choose(form) {
   const start = form.querySelector("button[type=submit]");
   const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
-  const ofUser = encodeURIComponent(form.dataset.user);
-  const headers = { "Content-Type": "application/json", "X-XSRFToken": window.jhdata?.xsrf_token };
   const [reason, news] = document.querySelectorAll("#gpuspawner-reason > span");
   const closed = "closed" in start.dataset; // nothing can be started, whatever is chosen
-  const notice = document.getElementById("gpuspawner-silent");
   const results = new Map(); // profile -> what is known of the values in its fields
-  let told = performance.now(); // when the ages in the page were correct
+  const first = currentChoice(form); // the list of what a job gets is of this choice
+  let judge; // an extension's: when a choice would start
 
   const stateOf = (profile) => profile.querySelector(".gpuspawner-availability");
 
@@ -118,17 +102,6 @@ function choose(form) {
     return fault.id;
   }
 
-  /** Show when a job with each choice of an option would start. */
-  function showChoices(profile, choices) {
-    for (const field of profile.querySelectorAll(".gpuspawner-field")) {
-      for (const [key, { chance, estimate }] of Object.entries(choices[optionOf(field)] ?? {})) {
-        const option = field.querySelector(`option[value="${CSS.escape(key)}"]`);
-        const text = (chance === "later" && estimate.span) || words.starts[chance];
-        if (option) option.textContent = text ? `${option.dataset.name}: ${text}` : option.dataset.name;
-      }
-    }
-  }
-
   function clearFieldErrors(profile) {
     for (const fault of profile.querySelectorAll(".gpuspawner-fault")) fault.textContent = "";
     for (const input of profile.querySelectorAll("[aria-invalid]")) {
@@ -169,32 +142,9 @@ function choose(form) {
     setStart(text, "", at);
   }
 
-  /** What Slurm would do with this choice. */
-  async function trial({ profile, slug, options }, key, signal) {
-    const answer = await fetch(`${base}api/gpuspawner/trial/${ofUser}`, {
-      method: "POST",
-      headers,
-      body: JSON.stringify({ user_options: { profile: slug, ...options } }),
-      signal,
-    });
-    const said = await answer.json().catch(() => ({}));
-    showResources(profile, said.gets);
-    const text = sentence((answer.ok ? said.sentence : said.message) || words.not_known);
-    if (answer.status === 400 || (answer.ok && said.chance === "never")) {
-      refuse(profile, key, text, said.field);
-      return;
-    }
-    state(profile, { chance: answer.ok ? said.chance : "unknown", text, at: said.starts_at });
-    results.set(profile, { key, refused: "" });
-    setStart("", stateOf(profile).textContent);
-  }
-
-  let pause;
-  let asking = new AbortController();
-
+  /** Look at a choice that has changed; `quietly`: what is shown of it stays until more is known. */
   function tryOut({ quietly = false } = {}) {
-    clearTimeout(pause);
-    asking.abort();
+    judge?.(null);
     const choice = currentChoice(form);
     if (!choice) return;
     const { profile } = choice;
@@ -213,49 +163,12 @@ function choose(form) {
         refuse(profile, key, words.must_be.replace("{bounds}", wrong.dataset.bounds), optionOf(wrong.closest(".gpuspawner-field")));
         return;
       }
-      state(profile, { chance: "", text: words.asking });
+      state(profile, { chance: "", text: "" });
+      // what a job with another choice gets is not known here
+      const changed = !judge && profile === first?.profile && key !== JSON.stringify(first.options);
+      profile.querySelector(".gpuspawner-gets")?.classList.toggle("gpuspawner-unknown", changed);
     }
-    asking = new AbortController();
-    const { signal } = asking;
-    const unknown = () => signal.aborted || state(profile, { chance: "unknown", text: words.not_known });
-    pause = setTimeout(() => trial(choice, key, signal).catch(unknown), 600);
-  }
-
-  function updateAges() {
-    for (const age of form.querySelectorAll("[data-age]")) {
-      const seconds = Number(age.dataset.age) + (performance.now() - told) / 1000;
-      age.textContent = ageInWords(seconds, words);
-    }
-  }
-
-  /** Update the availability when the reader comes back to the page; all readers share one query of Slurm. */
-  async function renew(after = 15000) {
-    if (document.visibilityState !== "visible" || performance.now() - told < after) return;
-    const begun = performance.now();
-    const answer = await fetch(`${base}api/gpuspawner/profiles/${ofUser}`, { headers });
-    if (!answer.ok) return;
-    const { taken_at: takenAt, silent, silent_clusters: silentClusters, profiles } = await answer.json();
-    const names = Object.keys(silentClusters);
-    const [asOf] = names.length ? Object.values(silentClusters).filter(Boolean).sort() : [takenAt];
-    const sentenceName = `${names.length ? "silent_on" : "silent"}${asOf ? "" : "_from_the_start"}`;
-    say(notice, silent ? words[sentenceName].replace("{clusters}", names.join(" and ")) : "", asOf);
-    notice.hidden = !silent;
-    const sent = Date.parse(answer.headers.get("Date"));
-    const ageOf = (moment) => (moment ? Math.max(0, Math.round((sent - Date.parse(moment)) / 1000)) : undefined);
-    for (const { slug, availability, choices, taken_at: ownTakenAt } of profiles) {
-      const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
-      if (profile) showChoices(profile, choices);
-      if (!profile || !availability || results.has(profile)) continue; // what was asked of a choice is not the profile's
-      state(profile, {
-        chance: availability.chance,
-        text: sentence(availability.sentence),
-        at: availability.starts_at,
-        age: ageOf(ownTakenAt),
-      });
-    }
-    told = begun;
-    updateAges();
-    if (results.has(currentChoice(form)?.profile)) tryOut({ quietly: true });
+    judge?.(choice, key, quietly);
   }
 
   function changed() {
@@ -288,18 +201,26 @@ function choose(form) {
     changed();
     restoreRefusal();
   });
-  setInterval(updateAges, 10000);
-  // older than the hub would have it: its question to Slurm is under way, and answered by then, or late
-  const oldest = Math.max(...[...form.querySelectorAll("[data-age]")].map((each) => Number(each.dataset.age)), 0);
-  if (oldest > FRESH && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);
-  setInterval(() => renew().catch(() => {}), 20000); // before the hub itself would no longer say that something starts now
-  document.addEventListener("visibilitychange", () => renew().catch(() => {}));
   const fault = document.getElementById("gpuspawner-fault");
   const chosen = form.querySelector(":checked[name=profile]")?.closest(".gpuspawner-profile");
   // the profile that a link or the last start has chosen may be far down the page
   if (fault) fault.focus();
   else chosen?.scrollIntoView({ block: "nearest" });
+
+  return {
+    form,
+    results,
+    refuse,
+    setStart,
+    showResources,
+    state,
+    stateOf,
+    tryOut,
+    /** Have each valid choice judged: called with it, its key in `results`, and whether quietly; with null to stop. */
+    judgeBy: (judging) => (judge = judging),
+  };
 }
 
 const form = document.querySelector(".gpuspawner-choose #spawn_form");
-if (form?.querySelector(".gpuspawner-profiles")) choose(form);
+/** What extensions use of this page; null where it has no form of ours. */
+export const chooser = form?.querySelector(".gpuspawner-profiles") ? choose(form) : null;

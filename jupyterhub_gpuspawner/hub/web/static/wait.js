@@ -1,6 +1,5 @@
 // The page of a server that is starting, stopping, or not running.
 
-import { page as pageNow } from "./hub.js";
 import { duration, now, say } from "./times.js";
 
 function waitForServer(page) {
@@ -13,9 +12,7 @@ function waitForServer(page) {
   const fact = (name) => page.querySelector(`[data-fact="${name}"]`);
   const wanted = `gpuspawner-notify ${form.action}`;
   let over = false;
-  let looking = false;
   let patience = 0;
-  let inLine = "";
 
   function tell(text) {
     if (text !== message.textContent.trim()) message.textContent = text;
@@ -58,17 +55,9 @@ function waitForServer(page) {
     if (part.textContent !== text) part.textContent = text;
   }
 
-  /** Who no longer waits has nothing to switch from; who begins to wait is told at once what is free. */
-  function showAlternatives(told) {
-    const queued = told.stages.some((stage) => stage.name === "queued" && stage.state === "current");
-    if (!queued) document.getElementById("gpuspawner-instead").hidden = true;
-    else if (inLine && inLine !== told.headline) lookForAlternatives();
-    inLine = told.headline;
-  }
-
   function show(told) {
     headline(told.headline);
-    showAlternatives(told);
+    page.dispatchEvent(new CustomEvent("gpuspawner-told", { detail: told })); // for scripts of extensions
     tell(told.sentence);
     showNotes(told.notes);
     fact("answered").hidden = !told.silent;
@@ -196,19 +185,6 @@ function waitForServer(page) {
       tell(words.switching);
     }
   });
-
-  /** What is free changes while one waits; asked for rarely, since many wait at the same time. */
-  async function lookForAlternatives() {
-    const shown = document.getElementById("gpuspawner-instead");
-    if (over || looking || document.visibilityState !== "visible" || shown.contains(document.activeElement)) return;
-    looking = true;
-    const now = (await pageNow())?.getElementById("gpuspawner-instead");
-    looking = false;
-    if (now && !over && now.innerHTML !== shown.innerHTML) shown.replaceWith(now);
-  }
-
-  setInterval(lookForAlternatives, 120_000);
-  document.addEventListener("visibilitychange", lookForAlternatives);
 
   function notifyIsOn() {
     notify.setAttribute("aria-pressed", "true");

@@ -8,14 +8,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from jupyterhub_gpuspawner.extensions.availability.api import profiles_document
+from jupyterhub_gpuspawner.extensions.availability.forecast import ClusterNow
 from jupyterhub_gpuspawner.hub.choose import words
-from jupyterhub_gpuspawner.hub.choose.api import profiles_document
-from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ClusterNow, FilledIn, offers, profile_statuses
+from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, FilledIn, offers
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.job import job_owner
 from jupyterhub_gpuspawner.slurm.snapshot import Reservation
+from tests.extensions.availability.statuses import profile_statuses
 from tests.snapshots import NOW, cluster, node, running
 
 PROFILES = parse_profiles(
@@ -131,7 +133,7 @@ def test_the_form_and_rest_show_the_same_profiles() -> None:
         now=datetime.fromtimestamp(NOW).astimezone(),
     )
     form = [offer.profile.display_name for offer in offers(statuses, FilledIn(), base_url="/hub/")]
-    rest = [profile.display_name for profile in profiles_document(statuses, FOUR, silence=None, now=0.0).profiles]
+    rest = [profile.display_name for profile in profiles_document(statuses, {"": FOUR}, silence=None, now=0.0).profiles]
 
     assert (form, rest) == (["Mine", "Later"], ["Mine", "Later"])
 
@@ -212,9 +214,8 @@ def test_each_profile_and_each_choice_is_judged_on_its_own_cluster() -> None:
     assert sentences["cedar"] == "starts now, 3 of 4 K80 free on cedar"
     assert sentences["juniper"].endswith(" on juniper")
     assert either.choices["where"]["juniper"].chance is not Chance.NOW
-    assert either.snapshot is juniper
-    oldest = replace(cedar, taken_at=juniper.taken_at - 60.0)
-    document = profiles_document([either], oldest, silence=None, now=NOW)
+    older = replace(cedar, taken_at=juniper.taken_at - 60.0)
+    document = profiles_document([either], {"juniper": juniper, "cedar": older}, silence=None, now=NOW)
     timestamps = (document.taken_at, document.profiles[0].taken_at)
     times = [datetime.fromisoformat(str(at).replace("Z", "+00:00")) for at in timestamps]
     assert [time.timestamp() for time in times] == [juniper.taken_at - 60.0, juniper.taken_at]

@@ -23,16 +23,17 @@ from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.cluster.availability import within
 from jupyterhub_gpuspawner.cluster.limits import partitions_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.offer import (
-    ProfileStatus,
+from jupyterhub_gpuspawner.extensions.availability.forecast import (
     Silence,
+    availability_of,
+    forecast_of,
+    hardware_of,
     on_cluster,
     silence_of,
     site_of,
-    statuses_of,
-    what_a_job_gets,
 )
-from jupyterhub_gpuspawner.hub.extensions import extensions_for
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of, what_a_job_gets
+from jupyterhub_gpuspawner.hub.extensions import Hardware, extensions_for
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
@@ -209,7 +210,9 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
         settings = spawner.settings_of(request)
         prefix = command_prefix(settings.exec_prefix, spawner.user.name)
         snapshot = await connection.cluster.recent()
-        by_snapshot = await spawner.availability_of(request, snapshot, now=time.time())
+        by_snapshot = None
+        if snapshot is not None:
+            by_snapshot = await availability_of(spawner, request, snapshot, now=time.time())
         if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:
             return on_cluster(by_snapshot, name, spawner.clusters)
         if by_snapshot is not None and by_snapshot.partition:
@@ -329,20 +332,26 @@ class TrialDocument(Prospect):
 
 
 def profiles_document(
-    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, silence: Silence | None, now: float
+    statuses: Sequence[ProfileStatus],
+    snapshots: Mapping[str, ClusterSnapshot | None],
+    *,
+    silence: Silence | None,
+    now: float,
 ) -> ProfilesDocument:
     """The document of these statuses, without the profiles that the form does not show, either."""
+    taken = [snapshot.taken_at for snapshot in snapshots.values() if snapshot is not None]
     clusters = silence.clusters if silence is not None else {}
     return ProfilesDocument(
-        taken_at=utc(snapshot.taken_at) if snapshot is not None else None,
+        taken_at=utc(min(taken, default=None)),
         silent=silence is not None,
         silent_clusters={name: utc(at) for name, at in clusters.items()},
-        profiles=tuple(_offered(status, now) for status in statuses if status.is_shown),
+        profiles=tuple(_offered(status, snapshots, now) for status in statuses if status.is_shown),
     )
 
 
-def _offered(status: ProfileStatus, now: float) -> OfferedProfile:
+def _offered(status: ProfileStatus, snapshots: Mapping[str, ClusterSnapshot | None], now: float) -> OfferedProfile:
     profile, resources = status.profile, status.resources
+    snapshot = snapshots.get(resources.cluster or "") if resources is not None else None
     allowed = status.refusal is None
     return OfferedProfile(
         slug=profile.slug,
@@ -358,7 +367,7 @@ def _offered(status: ProfileStatus, now: float) -> OfferedProfile:
             option: {choice: Prospect(**prospect(start, now)) for choice, start in choices.items()}
             for option, choices in status.choices.items()
         },
-        taken_at=utc(status.snapshot.taken_at) if status.snapshot is not None else None,
+        taken_at=utc(snapshot.taken_at) if snapshot is not None else None,
         options_schema=options_schema(profile) if allowed else None,
     )
 
@@ -414,14 +423,13 @@ class ProfilesHandler(OfUser):
         try:
             offered = spawner.offered()
             site = site_of(spawner, offered)
+            snapshots = await site.snapshots()
+            statuses = statuses_of(spawner, offered, await forecast_of(spawner, site, snapshots))
         except ConfigError as error:
             self.refuse(error)
             return
-        snapshots = await site.snapshots()
-        statuses = await statuses_of(spawner, offered, site, snapshots)
-        oldest = min(filter(None, snapshots.values()), key=lambda snapshot: snapshot.taken_at, default=None)
         now = time.time()
-        self.write(asdict(profiles_document(statuses, oldest, silence=silence_of(site, snapshots, now), now=now)))
+        self.write(asdict(profiles_document(statuses, snapshots, silence=silence_of(site, snapshots, now), now=now)))
 
 
 class TrialHandler(OfUser):
@@ -441,7 +449,8 @@ class TrialHandler(OfUser):
             trial = NOT_SLURM.get(request.profile.kind) or await trial_of(spawner, request)
             of_slurm = request.profile.kind not in NOT_SLURM
             latest = spawner.connections()[request.resources.cluster or ""].cluster.latest if of_slurm else None
-            gets = what_a_job_gets(request.resources, latest) if of_slurm else ()
+            hardware = hardware_of(request.resources, latest) if latest is not None else Hardware()
+            gets = what_a_job_gets(request.resources, hardware) if of_slurm else ()
         except (RequestError, ConfigError) as error:
             self.refuse(error)
             return

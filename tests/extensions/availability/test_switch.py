@@ -88,7 +88,7 @@ def jobs(slurm: PrivateSlurm, user: str) -> list[str]:
 
 def switch(visitor: Visitor, profile: str, user: str = "", **more: str) -> Page:
     """Click *Switch*; returns the page that follows."""
-    path = f"/hub/gpuspawner/switch/{user or visitor.name}"
+    path = f"/hub/gpuspawner/instead/{user or visitor.name}"
     data = {"_xsrf": visitor._xsrf, "profile": profile, **more}
     answer = visitor.session.post(f"{visitor.hub.url}{path}", data=data, timeout=60)
     return Page(answer.status_code, answer.url, BeautifulSoup(answer.text, "html.parser"))
@@ -197,7 +197,10 @@ def test_where_the_server_leads_is_kept_with_the_place(hub: HubProcess, waiting:
     sent = {str(field["value"]) for field in page.soup.select('#gpuspawner-instead input[name="next"]')}
 
     assert sent == {there}
-    assert parse_qs(urlsplit(switch(ned, "no-such", next=there).url).query) == {"not_free": ["1"], "next": [there]}
+    assert parse_qs(urlsplit(switch(ned, "no-such", next=there).url).query) == {
+        "gpuspawner-not-free": ["1"],
+        "next": [there],
+    }
 
 
 @pytest.mark.parametrize("profile", ["broken", "refused"])
@@ -233,7 +236,7 @@ def test_only_those_who_may_start_a_server_may_switch_it(
     first = waiting("dee")
     stranger, admin = Visitor(hub, "eve"), Visitor(hub, "root-of-the-hub")
     dee = Visitor(hub, "dee")
-    forged = dee.session.post(f"{hub.url}/hub/gpuspawner/switch/dee", data={"profile": "light"}, timeout=60)
+    forged = dee.session.post(f"{hub.url}/hub/gpuspawner/instead/dee", data={"profile": "light"}, timeout=60)
 
     assert switch(stranger, "light", "dee").status == 404
     assert forged.status_code == 403

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.api import (
+from jupyterhub_gpuspawner.extensions.availability.api import (
     CONCURRENT_TRIALS,
     RETENTION_SECONDS,
     WAITING,

@@ -15,22 +15,24 @@ from bs4 import BeautifulSoup
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.offer import (
+from jupyterhub_gpuspawner.extensions.availability.forecast import (
+    ClusterForecast,
     ClusterNow,
-    FilledIn,
     Silence,
     Site,
+    silence_of,
+)
+from jupyterhub_gpuspawner.extensions.availability.words import STILL, STILL_THERE
+from jupyterhub_gpuspawner.hub.choose.offer import (
+    FilledIn,
     filled_in_with_fault,
     of_a_form,
     of_a_link,
     of_the_last_time,
     offers,
     option_fields,
-    profile_statuses,
-    silence_of,
 )
 from jupyterhub_gpuspawner.hub.choose.page import fault_at, form_html, nothing_to_start, render_form
-from jupyterhub_gpuspawner.hub.choose.words import STILL, STILL_THERE
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.times import clock
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
@@ -40,6 +42,8 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition, SlurmConfig
 from jupyterhub_gpuspawner.units import Gres
+from tests.extensions.availability.statuses import profile_statuses
+from tests.fixtures.extensions import SETTINGS
 from tests.snapshots import cluster, node
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)
@@ -305,13 +309,14 @@ def test_an_availability_has_its_age() -> None:
 def test_while_slurm_is_silent_the_form_says_of_when_it_is() -> None:
     """With the time of the snapshot; before the first one there is nothing to be dated."""
 
-    def notice(**options: Any) -> str | None:
-        shown = BeautifulSoup(form_html([], **options), "html.parser").select_one("#gpuspawner-silent:not([hidden])")
+    def notice(silence: Silence | None) -> str | None:
+        html = form_html([], forecast=ClusterForecast({}, now=NOW.timestamp(), silence=silence))
+        shown = BeautifulSoup(html, "html.parser").select_one("#gpuspawner-silent:not([hidden])")
         return shown.get_text() if shown is not None else None
 
     at, when = NOW.timestamp(), clock(NOW.timestamp())
     silences = [None, *(Silence(*silence) for silence in (({}, at), ({}, None), ({"cedar": at}, at), (BOTH, None)))]
-    assert [notice(silence=silence) for silence in silences] == [
+    assert [notice(silence) for silence in silences] == [
         None,
         f"Slurm is not responding at the moment. This is as of {when}. {STILL}",
         f"Slurm has not responded to this hub yet. {STILL}",
@@ -638,7 +643,7 @@ async def test_fifty_who_open_the_page_at_once_ask_slurm_once(monkeypatch: pytes
         return replace(CLUSTER, taken_at=time.time())
 
     monkeypatch.setattr(SlurmClient, "snapshot", snapshot)
-    people = [SimpleNamespace(name=f"user{number}", groups=[], spawners={}) for number in range(50)]
+    people = [SimpleNamespace(name=f"user{number}", groups=[], spawners={}, settings=SETTINGS) for number in range(50)]
     pages = await asyncio.gather(
         *(render_form(GPUProfilesSpawner(profiles=DOCUMENTS, user=person, config=Config())) for person in people)
     )

@@ -8,7 +8,8 @@ from jupyterhub_gpuspawner.batch.job import JobSettings, batch_job, plain_reques
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.choose.api import in_the_forms_words, of_start
+from jupyterhub_gpuspawner.extensions.availability.api import in_the_forms_words, of_start
+from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.dry_run import dry_run
@@ -19,7 +20,7 @@ from jupyterhub_gpuspawner.words import moment
 
 TRIAL = Code("trial", "Slurm would start the job of this user.")
 REFUSED = Code("trial-refused", "Slurm would refuse the job of this user, or never start it.")
-FAILED = Code("trial-fails", "Nothing can be run as this user, or the user has no account.")
+FAILED = Code("trial-fails", "Nothing can be run as this user, or the user has no account.", as_user=True)
 NOT_OFFERED = Code("trial-not-offered", "The user may not use the profile now.")
 UNTRIED = Code("trial-missing", "Slurm could not be asked what it would do with the job.")
 _TRIED = WHERE | {"slurm.account", "slurm.qos"}
@@ -79,9 +80,10 @@ async def _answer(
     except GPUSpawnerError as error:
         return UNTRIED.warning(where, error.message, error.hint)
     now = context.now.timestamp()
-    trial = in_the_forms_words(
-        of_start(answer, now=now), await spawner.availability_of(request, context.snapshot, now=now)
-    )
+    by_snapshot = None
+    if context.snapshot is not None:
+        by_snapshot = await availability_of(spawner, request, context.snapshot, now=now)
+    trial = in_the_forms_words(of_start(answer, now=now), by_snapshot)
     if trial.chance is Chance.NEVER:
         return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
     likely = trial.estimate.likely

@@ -1,0 +1,118 @@
+// The form: when a choice would start, as Slurm says, and the age of what is shown.
+
+import { chooser, currentChoice, optionOf } from "../choose.js";
+import { base } from "../hub.js";
+import { duration, say } from "../times.js";
+
+/** Age in seconds up to which the hub does not ask Slurm again for this page. */
+const FRESH = 15;
+
+/** How long ago Slurm was asked; nothing where that is a moment ago. */
+function ageInWords(seconds, words) {
+  return seconds < words.recent ? "" : words.checked.replace("{age}", duration(seconds));
+}
+
+/** A clause with a capital letter and a full stop. */
+function sentence(clause) {
+  return clause && clause[0].toUpperCase() + clause.slice(1).replace(/[^.]$/, "$&.");
+}
+
+function judgeChoices({ form, results, refuse, setStart, showResources, state, stateOf, tryOut, judgeBy }) {
+  const words = JSON.parse(document.getElementById("availability-words").textContent);
+  const ofUser = encodeURIComponent(form.dataset.user);
+  const headers = { "Content-Type": "application/json", "X-XSRFToken": window.jhdata?.xsrf_token };
+  const notice = document.getElementById("gpuspawner-silent");
+  let told = performance.now(); // when the ages in the page were correct
+
+  /** Show when a job with each choice of an option would start. */
+  function showChoices(profile, choices) {
+    for (const field of profile.querySelectorAll(".gpuspawner-field")) {
+      for (const [key, { chance, estimate }] of Object.entries(choices[optionOf(field)] ?? {})) {
+        const option = field.querySelector(`option[value="${CSS.escape(key)}"]`);
+        const text = (chance === "later" && estimate.span) || words.starts[chance];
+        if (option) option.textContent = text ? `${option.dataset.name}: ${text}` : option.dataset.name;
+      }
+    }
+  }
+
+  /** What Slurm would do with this choice. */
+  async function trial({ profile, slug, options }, key, signal) {
+    const answer = await fetch(`${base}api/gpuspawner/trial/${ofUser}`, {
+      method: "POST",
+      headers,
+      body: JSON.stringify({ user_options: { profile: slug, ...options } }),
+      signal,
+    });
+    const said = await answer.json().catch(() => ({}));
+    showResources(profile, said.gets);
+    const text = sentence((answer.ok ? said.sentence : said.message) || words.not_known);
+    if (answer.status === 400 || (answer.ok && said.chance === "never")) {
+      refuse(profile, key, text, said.field);
+      return;
+    }
+    state(profile, { chance: answer.ok ? said.chance : "unknown", text, at: said.starts_at });
+    results.set(profile, { key, refused: "" });
+    setStart("", stateOf(profile).textContent);
+  }
+
+  let pause;
+  let asking = new AbortController();
+
+  judgeBy((choice, key, quietly) => {
+    clearTimeout(pause);
+    asking.abort();
+    if (!choice) return;
+    const { profile } = choice;
+    if (!quietly) state(profile, { chance: "", text: words.asking });
+    asking = new AbortController();
+    const { signal } = asking;
+    const unknown = () => signal.aborted || state(profile, { chance: "unknown", text: words.not_known });
+    pause = setTimeout(() => trial(choice, key, signal).catch(unknown), 600);
+  });
+
+  function updateAges() {
+    for (const age of form.querySelectorAll("[data-age]")) {
+      const seconds = Number(age.dataset.age) + (performance.now() - told) / 1000;
+      age.textContent = ageInWords(seconds, words);
+    }
+  }
+
+  /** Update the availability when the reader comes back to the page; all readers share one query of Slurm. */
+  async function renew(after = 15000) {
+    if (document.visibilityState !== "visible" || performance.now() - told < after) return;
+    const begun = performance.now();
+    const answer = await fetch(`${base}api/gpuspawner/profiles/${ofUser}`, { headers });
+    if (!answer.ok) return;
+    const { taken_at: takenAt, silent, silent_clusters: silentClusters, profiles } = await answer.json();
+    const names = Object.keys(silentClusters);
+    const [asOf] = names.length ? Object.values(silentClusters).filter(Boolean).sort() : [takenAt];
+    const sentenceName = `${names.length ? "silent_on" : "silent"}${asOf ? "" : "_from_the_start"}`;
+    say(notice, silent ? words[sentenceName].replace("{clusters}", names.join(" and ")) : "", asOf);
+    notice.hidden = !silent;
+    const sent = Date.parse(answer.headers.get("Date"));
+    const ageOf = (moment) => (moment ? Math.max(0, Math.round((sent - Date.parse(moment)) / 1000)) : undefined);
+    for (const { slug, availability, choices, taken_at: ownTakenAt } of profiles) {
+      const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
+      if (profile) showChoices(profile, choices);
+      if (!profile || !availability || results.has(profile)) continue; // what was asked of a choice is not the profile's
+      state(profile, {
+        chance: availability.chance,
+        text: sentence(availability.sentence),
+        at: availability.starts_at,
+        age: ageOf(ownTakenAt),
+      });
+    }
+    told = begun;
+    updateAges();
+    if (results.has(currentChoice(form)?.profile)) tryOut({ quietly: true });
+  }
+
+  setInterval(updateAges, 10000);
+  // older than the hub would have it: its question to Slurm is under way, and answered by then, or late
+  const oldest = Math.max(...[...form.querySelectorAll("[data-age]")].map((each) => Number(each.dataset.age)), 0);
+  if (oldest > FRESH && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);
+  setInterval(() => renew().catch(() => {}), 20000); // before the hub itself would no longer say that something starts now
+  document.addEventListener("visibilitychange", () => renew().catch(() => {}));
+}
+
+if (chooser) judgeChoices(chooser);

@@ -1,0 +1,35 @@
+// The page of a server that waits in the queue: what is free instead.
+
+import { page as pageNow } from "../hub.js";
+
+function keepAlternatives(page) {
+  let looking = false;
+  let over = false;
+  let inLine = "";
+
+  /** Who no longer waits has nothing to switch from; who begins to wait is told at once what is free. */
+  function showAlternatives(told) {
+    const queued = told.stages.some((stage) => stage.name === "queued" && stage.state === "current");
+    if (!queued) document.getElementById("gpuspawner-instead").hidden = true;
+    else if (inLine && inLine !== told.headline) lookForAlternatives();
+    inLine = told.headline;
+  }
+
+  /** What is free changes while one waits; asked for rarely, since many wait at the same time. */
+  async function lookForAlternatives() {
+    const shown = document.getElementById("gpuspawner-instead");
+    if (over || looking || document.visibilityState !== "visible" || shown.contains(document.activeElement)) return;
+    looking = true;
+    const now = (await pageNow())?.getElementById("gpuspawner-instead");
+    looking = false;
+    if (now && !over && now.innerHTML !== shown.innerHTML) shown.replaceWith(now);
+  }
+
+  page.addEventListener("gpuspawner-told", ({ detail }) => showAlternatives(detail));
+  page.addEventListener("submit", () => (over = true));
+  setInterval(lookForAlternatives, 120_000);
+  document.addEventListener("visibilitychange", lookForAlternatives);
+}
+
+const pending = document.getElementById("gpuspawner-pending");
+if (pending) keepAlternatives(pending);

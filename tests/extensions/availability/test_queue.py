@@ -1,0 +1,90 @@
+"""A server whose job is pending: why it was said to start at another time, and why it can never run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.availability.queue import InQueue
+from jupyterhub_gpuspawner.hub.site.connection import ClusterView
+from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of
+from jupyterhub_gpuspawner.slurm.estimate import QueuePosition, expected
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
+from tests.fixtures.extensions import SETTINGS
+from tests.snapshots import NOW, cluster, node, running, waiting
+from tests.standins.hub_spawner import HubSpawner
+from tests.standins.resources import resolved
+
+
+def test_a_change_is_explained_by_the_queue_then_and_now() -> None:
+    """Small changes are none; after a large one the next is measured from there."""
+    nodes, held = (node("g1", "gpu:k80:4"),), running("1", "g1", "gpu:k80:4", ends_in=3600)
+    mine, another = waiting("9", priority=5), waiting("10", priority=50, user="eve")
+    before, after = (cluster(*nodes, jobs=jobs) for jobs in ((held, mine), (held, mine, another)))
+    vars(after)["taken_at"] = NOW + 60
+    view = SimpleNamespace(latest=before)
+    status = Job("9", Phase.QUEUED, "PENDING", "Priority", partition="gpu")
+    watch = SimpleNamespace(job_id="9", status=status)
+    server = InQueue(SimpleNamespace(connection=lambda: SimpleNamespace(cluster=view), watch=watch, job_id="9"))
+    sentences = []
+    for snapshot, planned in ((before, 3600), (before, 3700), (after, 7200), (after, 7300)):
+        view.latest = snapshot
+        server.expects(expected(NOW + planned, now=NOW), "gpu", now=NOW)
+        sentences.append(server.change())
+
+    assert sentences == ["", "", *["Later than before: 1 person with a higher priority came."] * 2]
+
+
+async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> None:
+    """An older one does not know a partition that was created since; without an answer it has to do."""
+    closed = Partition("closed", nodes=("c1",), deny_accounts=("guests",))
+    partitions = [Partition("batch", nodes=("c1",))]
+    silent = asyncio.Event()
+
+    async def ask() -> ClusterSnapshot:
+        if silent.is_set():
+            raise SlurmUnavailable("down")
+        return ClusterSnapshot(partitions=tuple(partitions), taken_at=time.time())
+
+    view = ClusterView(ask)
+    connection: Any = SimpleNamespace(cluster=view)
+    server = InQueue(SimpleNamespace(connection=lambda: connection, exec_prefix=""))
+    request: Any = SimpleNamespace(username="ada", resources=resolved("closed", account="guests", cpus=1))
+    await view.recent()
+    partitions.append(closed)
+    began = time.time() - 1
+
+    assert await server.why_never(request, since=began) == "There is no partition closed (available: batch)."
+    assert await server.why_never(request, since=time.time()) == "Partition closed does not allow account guests."
+    partitions.pop()
+    silent.set()
+    assert await server.why_never(request, since=time.time() + 60) == "Partition closed does not allow account guests."
+
+
+async def test_a_server_that_waits_has_its_position_of_now() -> None:
+    """The view of the queue is brought up to date before the page of a pending job is made; no other job needs it."""
+
+    class View:
+        """It learns of both jobs when it is updated."""
+
+        latest: Any = None
+
+        async def recent(self, _max_age: float, _patience: float) -> None:
+            self.latest = cluster(node("g1"), jobs=(waiting("11"), waiting("12")))
+
+    ada = SimpleNamespace(name="ada", settings=SETTINGS)
+    positions = []
+    for phase in (Phase.QUEUED, Phase.RUNNING):
+        view = View()
+        connection = SimpleNamespace(cluster=view, watcher=SimpleNamespace(last_answer=None))
+        spawner = HubSpawner(ada, job=Job("12", phase), pending="spawn", connection=Mock(return_value=connection))
+        await refresh_servers([spawner])
+        start = server_of(spawner).start
+        positions.append((view.latest is not None, start and start.queue_position))
+
+    assert positions == [(True, QueuePosition(2, 2, "gpu", people=1)), (False, None)]
