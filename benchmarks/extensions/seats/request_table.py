@@ -25,7 +25,7 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.extensions.seats.ask import Answer, site_from, what_runs
-from jupyterhub_gpuspawner.extensions.seats.site import Request
+from jupyterhub_gpuspawner.extensions.seats.site import Request, gres_conf
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.units import NodeAllocation
@@ -257,7 +257,7 @@ async def trials(kind: Kind) -> tuple[list[Trial], str]:
         nodes="".join(map(kind.node, names, features)),
         partitions=f"PartitionName=gpu Default=YES MaxTime=1-00:00:00 Nodes={','.join(names)} State=UP\n",
     )
-    site = replace(answers, gres_conf=kind.gres_conf(names))
+    site = replace(answers, gres=gres_conf(kind.gres_conf(names), names))
     result = await what_runs(site, [*fillers, *jobs], at=time.time(), slurm=Installation(), timeout=SECONDS)
     held: dict[str, list[NodeAllocation]] = {}
     for answer in result.answers[: len(fillers)]:

@@ -16,7 +16,7 @@ from typing import Any
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.held import HELD, held_jobs
-from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, question_of
+from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, gres_conf, question_of
 from jupyterhub_gpuspawner.slurm.commands import Installation, run
 from jupyterhub_gpuspawner.slurm.login_node import command_line
 from jupyterhub_gpuspawner.slurm.messages import last_line
@@ -84,11 +84,10 @@ class TwinFailed(SlurmUnavailable):
     usual_for_user = "Slurm's scheduler could not be asked."
 
 
-async def read_site(slurm: Installation, *, gres_conf: str | None = None) -> Site:
+async def read_site(slurm: Installation) -> Site:
     """The site as its Slurm reports it now: seven commands.
 
-    gres.conf is read beside slurm.conf where this machine has it, unless lines are given (``gres_conf``). Raises
-    SlurmUnavailable and SlurmOutputError.
+    gres.conf is read beside slurm.conf where this machine has it. Raises SlurmUnavailable and SlurmOutputError.
     """
     shown = (
         ("show", "config"),
@@ -106,10 +105,12 @@ async def read_site(slurm: Installation, *, gres_conf: str | None = None) -> Sit
 
     def parse() -> Site:
         site = site_from(*texts)
-        lines = gres_conf
-        if lines is None:
-            lines = "" if slurm.query_prefix else _gres_conf(site.config.parameters.get("SLURM_CONF", ""))
-        return replace(site, jobs=held_jobs(queue, mark, details), gres_conf=lines)
+        lines = "" if slurm.query_prefix else _gres_conf(site.config.parameters.get("SLURM_CONF", ""))
+        try:
+            devices = gres_conf(lines, [node.name for node in site.nodes])
+        except ValueError as error:
+            raise SlurmOutputError(f"gres.conf: {error}.", raw=lines) from None
+        return replace(site, jobs=held_jobs(queue, mark, details), gres=devices)
 
     return await asyncio.to_thread(parse)
 

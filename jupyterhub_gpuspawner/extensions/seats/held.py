@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -29,46 +29,38 @@ _HOLDING = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZIN
 
 @dataclass(frozen=True)
 class HeldJob:
-    """A job that holds resources; times are seconds since the epoch."""
+    """A job that holds resources."""
 
-    job_id: str
-    partition: str
-    nodes: tuple[str, ...]
-    cpus: int
-    """Total over all its nodes."""
-    memory_mib: int
-    """Total over all its nodes."""
-    gres: tuple[Gres, ...]
-    """GPUs, shards and MPS on each node, if all have the same."""
-    starts_at: float | None
-    ends_at: float | None
-    """None without a time limit."""
-    exclusive: bool
-    suspended: bool
-    """It has given back its CPUs, and nothing else."""
+    job: ClusterJob
+    exclusive: bool = False
     licenses: tuple[Gres, ...] = ()
     allocations: tuple[NodeAllocation, ...] = ()
     """What it has on each of its nodes; empty where that is not known."""
 
+    @property
+    def suspended(self) -> bool:
+        """It has given back its CPUs, and nothing else."""
+        return self.job.state == "SUSPENDED"
+
     def holds_at(self, at: float) -> bool:
         """Whether it has not ended by then; a suspended job goes on for its time whenever it is resumed."""
-        return self.suspended or self.ends_at is None or self.ends_at > at
+        return self.suspended or self.job.ends_at is None or self.job.ends_at > at
 
     def minutes(self, at: float) -> int | None:
         """From a moment, or its start after that, until its end; None without one."""
-        if self.suspended or self.ends_at is None:
+        if self.suspended or self.job.ends_at is None:
             return None
-        return max(1, int(self.ends_at - max(at, self.starts_at or at)) // 60)
+        return max(1, int(self.job.ends_at - max(at, self.job.starts_at or at)) // 60)
 
     def options(self, node: str, numbers_per_cpu: int) -> tuple[str, ...]:
         """sbatch options of a job that holds on a node what this one holds there."""
-        part = next((part for part in self.allocations if part.node == node), None)
+        job, part = self.job, next((part for part in self.allocations if part.node == node), None)
         if part is not None:  # select/linear gives whole nodes, and need not name their CPUs
             cpus, memory, gres = -(-len(part.cpu_ids) // numbers_per_cpu), part.memory_mib, part.gres
         else:
-            cpus, memory, gres = -(-self.cpus // len(self.nodes)), -(-self.memory_mib // len(self.nodes)), self.gres
+            cpus, memory, gres = -(-job.cpus // len(job.nodes)), -(-job.memory_mib // len(job.nodes)), job.gpus
         return (
-            f"--partition={self.partition}",
+            f"--partition={job.partition}",
             *([f"--cpus-per-task={cpus}"] if cpus else []),
             *(["--exclusive"] if self.exclusive or not cpus else []),
             *([f"--mem={memory}"] if memory else []),
@@ -80,48 +72,22 @@ def held_jobs(queue: str, mark: str, details: str) -> tuple[HeldJob, ...]:
     """The jobs that hold resources.
 
     ``queue`` is squeue's answer to :data:`HELD` with this mark, ``details`` that of ``scontrol show job -a -d
-    -o``. Raises SlurmOutputError if squeue's is cut off, or not understood.
+    -o``. Raises SlurmOutputError if squeue's is cut off, or not understood. Licences are read like gres: that of a
+    remote server, ``matlab@flex``, is ``matlab_flex``, and what is not understood is none.
     """
-    allocations = parse_allocations(details)
-    held = []
-    for job, sharing, licenses in _parse_held(queue, mark):
-        if job.state not in _HOLDING or not job.nodes:
-            continue
-        parts = allocations.get(job.job_id, ())
-        held.append(
-            HeldJob(
-                job_id=job.job_id,
-                partition=job.partition,
-                nodes=job.nodes,
-                cpus=job.cpus,
-                memory_mib=job.memory_mib,
-                gres=job.gpus,
-                starts_at=job.starts_at,
-                ends_at=job.ends_at,
-                exclusive=sharing in ("NO", "USER", "MCS"),
-                suspended=job.state == "SUSPENDED",
-                licenses=licenses,
-                allocations=parts if sorted(part.node for part in parts) == sorted(job.nodes) else (),
-            )
-        )
-    return tuple(held)
+    allocations, trusted = parse_allocations(details), len(CLUSTER.slurms)
 
-
-def _parse_held(text: str, mark: str) -> Iterator[tuple[ClusterJob, str, tuple[Gres, ...]]]:
-    """The jobs of an answer to :data:`HELD`, each with ``OverSubscribe`` and its licences, which are read like gres.
-
-    That of a remote server, ``matlab@flex``, is ``matlab_flex``. Licences that are not understood are none.
-    """
-    trusted = len(CLUSTER.slurms)
-
-    def job(texts: list[str]) -> tuple[ClusterJob, str, tuple[Gres, ...]]:
-        row, _ = cluster_job([*texts[:trusted], *texts[trusted + 1 : -1]])
+    def held(texts: list[str]) -> HeldJob:
+        job, _ = cluster_job([*texts[:trusted], *texts[trusted + 1 : -1]])
         licenses: tuple[Gres, ...] = ()
         with suppress(SlurmOutputError):
             licenses = gres("Licenses", re.sub("[@/]", "_", present(texts[-1])))
-        return row, texts[trusted], licenses
+        parts = allocations.get(job.job_id, ())
+        all_nodes = sorted(part.node for part in parts) == sorted(job.nodes)
+        return HeldJob(job, texts[trusted] in ("NO", "USER", "MCS"), licenses, parts if all_nodes else ())
 
-    return HELD.jobs(text, mark, job, ignored)
+    jobs = HELD.jobs(queue, mark, held, ignored)
+    return tuple(held for held in jobs if held.job.state in _HOLDING and held.job.nodes)
 
 
 HOLDERS = 100
@@ -137,7 +103,10 @@ def holders(held: Sequence[HeldJob], nodes: Mapping[str, int], at: float) -> lis
     jobs, ends are rounded up, to two digits, to one, or to the last.
     """
     parts = [
-        (job.options(node, nodes[node]), job.minutes(at), node) for job in held for node in job.nodes if node in nodes
+        (job.options(node, nodes[node]), job.minutes(at), node)
+        for job in held
+        for node in job.job.nodes
+        if node in nodes
     ]
     groups: dict[tuple[tuple[str, ...], int | None, int], list[str]] = {}
     for digits in (9, 2, 1, 0):

@@ -35,8 +35,8 @@ class Site:
     """How many there are of each."""
     jobs: tuple[HeldJob, ...] = ()
     """Those that hold resources."""
-    gres_conf: str = ""
-    """gres.conf, or lines of it for some nodes: with ``Cores=`` and ``Links=`` the twin chooses cores beside GPUs.
+    gres: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+    """The lines of gres.conf of each node: with ``Cores=`` and ``Links=`` the twin chooses cores beside GPUs.
 
     Nodes without lines, or with lines for another number of devices than Slurm reports, get lines from Slurm's report.
     """
@@ -143,9 +143,9 @@ def question_of(
         raise SlurmOutputError("scontrol listed no nodes or no partitions.", raw="")
     names = {reservation.name: f"r{number}" for number, reservation in enumerate(site.reservations, 1)}
     reservations = [*_reservations(site.reservations, at, nodes)]
-    held = [job for job in site.jobs if job.holds_at(at) and job.job_id not in without]
+    held = [job for job in site.jobs if job.holds_at(at) and job.job.job_id not in without]
     if config.get("SelectType") == "select/linear":  # which gives whole nodes, however many CPUs each has
-        held = [replace(job, cpus=0) for job in held]
+        held = [replace(held_job, job=held_job.job._replace(cpus=0)) for held_job in held]
     drained = [name for name, node in nodes.items() if _out_of_service(node.states)]
     licenses = _licenses(site.licenses, held)
     in_service = {name: _numbers_per_cpu(nodes[name]) for name in nodes.keys() - drained}
@@ -163,7 +163,7 @@ def question_of(
         "config": _config(config, licenses),
         "nodes": [_node(node, reboots=reboots) for node in nodes.values()],
         "partitions": [_partition(partition, nodes) for partition in site.partitions],
-        "gres": _gres_lines(nodes, site.gres_conf, notes),
+        "gres": _gres_lines(nodes, site.gres, notes),
         "drained": host_list(drained),
         "suspended": holders([job for job in held if job.suspended], in_service, at),
         "held": holders([job for job in held if not job.suspended], in_service, at),
@@ -269,17 +269,18 @@ _COUNT = re.compile(r"[0-9]+[kKmMgGtTpP]?")
 _GRES_KEYS = ("Name", "Type", "Count", "File", "MultipleFiles", "Cores", "Links", "Flags")
 
 
-def _gres_lines(nodes: Mapping[str, NodeState], text: str, notes: list[str]) -> list[dict[str, str]]:
+def _gres_lines(
+    nodes: Mapping[str, NodeState], written: Mapping[str, Sequence[Mapping[str, str]]], notes: list[str]
+) -> list[dict[str, str]]:
     """Lines of gres.conf, each for all nodes that have it."""
-    written = _written(text, nodes)
     by_line: dict[tuple[tuple[tuple[str, str], ...], ...], list[str]] = {}
     for name, node in nodes.items():
         if not node.gres:
             continue
-        lines = written.get(name, [])
+        lines = written.get(name, ())
         if lines and _counts(lines) != {(gres.name, gres.type or ""): gres.count for gres in node.gres}:
             notes.append(f"gres.conf has other devices for node {name} than Slurm reports; its lines are not used.")
-            lines = []
+            lines = ()
         lines = lines or [*_reported_lines(node)]
         by_line.setdefault(tuple(tuple(line.items()) for line in lines), []).append(name)
     return [{"NodeName": host_list(names), **dict(line)} for lines, names in by_line.items() for line in lines]
@@ -292,7 +293,7 @@ def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
     """
     nodes = {node.name: node for node in site.nodes}
     by_node: dict[str, list[frozenset[int]]] = {}
-    for line in _gres_lines(nodes, site.gres_conf, []):
+    for line in _gres_lines(nodes, site.gres, []):
         if line["Name"] == "gpu":
             cores, (count,) = parse_cpulist(line.get("Cores", "")), _counts([line]).values()
             for name in expand_nodelist(line["NodeName"]):
@@ -309,7 +310,11 @@ def _numbers_per_cpu(node: NodeState) -> int:
     return max(1, threads // max(1, numbers["CPUTot"])) if numbers["ThreadsPerCore"] > 1 else 1
 
 
-def _written(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
+def gres_conf(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
+    """The lines of a gres.conf that describe devices, by node; those without ``NodeName=`` are of all these nodes.
+
+    Raises ValueError for a name that is no host list.
+    """
     by_node: dict[str, list[dict[str, str]]] = {}
     for line in text.splitlines():
         record = {key.lower(): value for key, value in fields(line.partition("#")[0]).items()}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.seats.outcome import SiteOutcome
-from jupyterhub_gpuspawner.extensions.seats.site import Site
+from jupyterhub_gpuspawner.extensions.seats.site import Site, gres_conf
 from jupyterhub_gpuspawner.units import expand_nodelist
 
 SETTABLE = (
@@ -56,15 +55,16 @@ def with_gres_conf(site: Site, text: str) -> Site:
     Lines without ``NodeName=`` are for all nodes. Raises ConfigError for a name that is no host list, and for a file
     without a line.
     """
-    nodes = _node_names(site)
-    new = [*_gres_lines(text, nodes, "--gres-conf")]
+    nodes, where = _node_names(site), "--gres-conf"
+    try:
+        new = gres_conf(text, nodes)
+    except ValueError as error:
+        raise ConfigError(f"{error}.", where=where) from None
     if not new:
-        raise ConfigError("there is no line with Name= in it.", where="--gres-conf")
-    changed = {name for names, _ in new for name in names}
-    if not changed & set(nodes):
-        raise ConfigError(f"Slurm has none of the nodes {', '.join(sorted(changed))}.", where="--gres-conf")
-    old = ((tuple(n for n in names if n not in changed), line) for names, line in _gres_lines(site.gres_conf, nodes))
-    return replace(site, gres_conf=_written([*old, *new]))
+        raise ConfigError("there is no line with Name= in it.", where=where)
+    if new.keys().isdisjoint(nodes):
+        raise ConfigError(f"Slurm has none of the nodes {', '.join(sorted(new))}.", where=where)
+    return replace(site, gres={**site.gres, **new})
 
 
 def with_nodes(site: Site, addition: str) -> Site:
@@ -76,13 +76,16 @@ def with_nodes(site: Site, addition: str) -> Site:
     listed, equals, model = addition.partition("=")
     if not (listed and equals and model):
         raise ConfigError(f"{addition!r} is not NEW=LIKE, such as g[4-5]=g1.", where=where)
-    new, nodes = _host_list(listed, where), _node_names(site)
+    nodes = _node_names(site)
+    try:
+        new = expand_nodelist(listed)
+    except ValueError as error:
+        raise ConfigError(f"{error}.", where=where) from None
     like = next((node for node in site.nodes if node.name == model), None)
     if like is None:
         raise ConfigError(f"Slurm has no node {model!r} that they could be like.", where=where)
     if existing := [name for name in new if name in nodes]:
         raise ConfigError(f"Slurm has node {existing[0]!r} already.", where=where, hint="Use names that are new.")
-    lines = _gres_lines(site.gres_conf, nodes)
     return replace(
         site,
         nodes=(*site.nodes, *(like._replace(name=name, states=frozenset({"IDLE"})) for name in new)),
@@ -90,32 +93,12 @@ def with_nodes(site: Site, addition: str) -> Site:
             replace(partition, nodes=(*partition.nodes, *new)) if model in partition.nodes else partition
             for partition in site.partitions
         ),
-        gres_conf=_written(((*names, *new) if model in names else names, line) for names, line in lines),
+        gres={**site.gres, **(dict.fromkeys(new, site.gres[model]) if model in site.gres else {})},
     )
 
 
 def _node_names(site: Site) -> tuple[str, ...]:
     return tuple(node.name for node in site.nodes)
-
-
-def _host_list(text: str, where: str) -> tuple[str, ...]:
-    try:
-        return expand_nodelist(text)
-    except ValueError as error:
-        raise ConfigError(f"{error}.", where=where) from None
-
-
-def _gres_lines(text: str, nodes: Sequence[str], where: str = "gres.conf") -> Iterator[tuple[tuple[str, ...], str]]:
-    """The lines that describe devices: their nodes, and the rest of the line."""
-    for line in (line.partition("#")[0].strip() for line in text.splitlines()):
-        named = re.search(r"\bNodeName=(\S+)", line, re.IGNORECASE)
-        if re.search(r"(?:^|\s)Name=", line, re.IGNORECASE):
-            names = tuple(nodes) if named is None else _host_list(named[1], where)
-            yield names, re.sub(r"\bNodeName=\S+\s*", "", line, flags=re.IGNORECASE)
-
-
-def _written(lines: Iterable[tuple[Sequence[str], str]]) -> str:
-    return "".join(f"NodeName={','.join(names)} {line}\n" for names, line in lines if names)
 
 
 VERSION = 1

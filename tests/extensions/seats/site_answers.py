@@ -9,7 +9,9 @@ from typing import Any
 from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed, slurm_version
 from jupyterhub_gpuspawner.extensions.seats.ask import site_from
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
-from jupyterhub_gpuspawner.extensions.seats.site import Site
+from jupyterhub_gpuspawner.extensions.seats.site import Site, gres_conf
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_cpulist, parse_gres
 
 NOW = 1_795_000_000.0
@@ -81,22 +83,20 @@ def job(
     """A job that holds this on one node, until ``ends_in`` seconds after NOW."""
     cpu_ids = tuple(parse_cpulist(cpus))
     gres_there = parse_gres(gres)
-    return (
-        HeldJob(
-            job_id=str(number),
-            partition=partition,
-            nodes=(node,),
-            cpus=len(cpu_ids),
-            memory_mib=memory,
-            gres=gres_there,
-            starts_at=NOW - 60,
-            ends_at=NOW + ends_in,
-            exclusive=sharing == "NO",
-            suspended=state == "SUSPENDED",
-            licenses=parse_gres(licenses),
-            allocations=(NodeAllocation(node, cpu_ids, memory, gres_there),),
-        ),
+    of_cluster = ClusterJob(
+        str(number),
+        Phase.RUNNING,
+        state,
+        partitions=(partition,),
+        nodes=(node,),
+        cpus=len(cpu_ids),
+        memory_mib=memory,
+        gpus=gres_there,
+        starts_at=NOW - 60,
+        ends_at=NOW + ends_in,
     )
+    on_node = NodeAllocation(node, cpu_ids, memory, gres_there)
+    return (HeldJob(of_cluster, sharing == "NO", parse_gres(licenses), (on_node,)),)
 
 
 def reservation(
@@ -110,10 +110,11 @@ def reservation(
 
 
 def site(nodes: Iterable[str], partitions: Iterable[str], **more: Any) -> Site:
-    """A site with these lines; ``more`` are its other answers."""
+    """A site with these lines; ``more`` are its other answers, with ``gres_conf`` as text."""
     texts = {
         "config": config(),
         **{name: more.pop(name) for name in ("config", "reservations", "licenses") if name in more},
     }
     read = site_from(nodes="".join(nodes), partitions="".join(partitions), **texts)
-    return replace(read, **more)
+    devices = gres_conf(more.pop("gres_conf", ""), [node.name for node in read.nodes])
+    return replace(read, gres=devices, **more)

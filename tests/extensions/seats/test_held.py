@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.extensions.seats.held import HELD, HeldJob, held_jobs, holders
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 MARK = "0123456789abcdef"
@@ -38,13 +40,23 @@ def line(job_id: str = "7", **changed: str) -> str:
 
 def held(**changed: object) -> HeldJob:
     """That job, as it is read."""
-    values: dict[str, object] = {
-        **{"job_id": "7", "partition": "gpu", "nodes": ("g1", "g2"), "cpus": 6, "memory_mib": 400},
-        **{"gres": (Gres("gpu", "k80", 2),), "starts_at": 1000.0, "ends_at": 5000.0},
-        **{"exclusive": False, "suspended": False},
-        **changed,
-    }
-    return HeldJob(**values)  # type: ignore[arg-type]
+    job = ClusterJob(
+        "7",
+        Phase.RUNNING,
+        "RUNNING",
+        user="ada",
+        partitions=("gpu",),
+        nodes=("g1", "g2"),
+        node_count=2,
+        cpus=6,
+        memory_mib=400,
+        gpus=(Gres("gpu", "k80", 2),),
+        starts_at=1000.0,
+        ends_at=5000.0,
+        time_limit=4000,
+    )
+    of_job = {name: changed.pop(name) for name in list(changed) if name in ClusterJob._fields}
+    return HeldJob(job._replace(**of_job), **changed)  # type: ignore[arg-type]
 
 
 PARTS = (
@@ -63,13 +75,13 @@ CASES = {
         DETAILS.format("7", "x", SPLIT) + DETAILS.format("8", "x", SPLIT),
         held(allocations=PARTS),
     ),
-    "no limit": (line(TimeLimit="UNLIMITED", EndTime="NONE"), "", held(ends_at=None)),
+    "no limit": (line(TimeLimit="UNLIMITED", EndTime="NONE"), "", held(ends_at=None, time_limit=None)),
     "a node alone": (line(OverSubscribe="NO"), "", held(exclusive=True)),
-    "suspended": (line(State="SUSPENDED"), "", held(suspended=True)),
+    "suspended": (line(State="SUSPENDED"), "", held(state="SUSPENDED")),
     "licences": (line(Licenses="matlab:2,a@b"), "", held(licenses=(Gres("matlab", None, 2), Gres("a_b")))),
     "licences that nobody reads": (line(Licenses="\n|,;="), "", held()),
-    "a comment with a job": (line(Comment=f"x|\n{line('9')[:40]}"), "", held()),
-    "an account with a blank": (line(UserName="DOM\\john doe"), "", held()),
+    "a comment with a job": (line(Comment=f"x|\n{line('9')[:40]}"), "", held(tag=f"x|\n{line('9')[:40]}")),
+    "an account with a blank": (line(UserName="DOM\\john doe"), "", held(user="DOM\\john doe")),
     "waiting": (line() + line("8", State="PENDING", NodeList=""), "", held()),
     "ending": (line() + line("8", State="COMPLETING"), "", held()),
 }

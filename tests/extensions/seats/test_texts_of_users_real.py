@@ -95,7 +95,7 @@ async def reading(slurm: PrivateSlurm, honest: tuple[str, str]) -> Reading:
     client = SlurmClient(installation)
     site = await read_site(installation)
     requests = [Request(f"{number}", ("--partition=gpu --gres=gpu:k80:1 --mem=10 --time=10",)) for number in range(5)]
-    held = {job.job_id: job for job in site.jobs}
+    held = {held.job.job_id: held for held in site.jobs}
     jobs, snapshot = await client.every_job(), {job.job_id: job for job in (await client.snapshot()).jobs}
     allocations = await client.allocations()
     assert {"999999"}.isdisjoint([*held, *jobs, *snapshot])
