@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Kind, Migration
+from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration
 from jupyterhub_gpuspawner.migrate.template import (
     DEFAULT_TEMPLATE,
     FORM_VARIABLES,
@@ -67,13 +67,7 @@ _REPLACED = tuple(
 )
 """Settings that moss's form replaces, even by an empty value."""
 _COMMANDS = ("slurm_info_cmd", "slurm_info_resources")
-_NOT_OFFERED = (
-    ("options", "further options of sbatch", "a text of a user's could ask for anything; profiles have slurm.extra"),
-    ("environment_path", "a Python environment of the user's own", "it reached the script as a shell line"),
-    ("environment_modules", "modules that the user names", "they reached the script as a shell line"),
-    ("output", "whether the job has a log", "every job has one, since it says why a server did not start"),
-    ("root_dir", "the root folder of the server", "it is one for all: c.Spawner.notebook_dir"),
-)
+_NOT_OFFERED = ("options", "environment_path", "environment_modules", "output", "root_dir")
 """Fields of the form that have no counterpart."""
 _INTERFACES = {
     "lab": {"display_name": "JupyterLab", "default_url": "/lab"},
@@ -94,22 +88,20 @@ def convert_moss(migration: Migration) -> tuple[str, ...]:
         raise ConfigError("moss needs a table of partitions.", where="c.MOSlurmSpawner.partitions")
     for name in (*_COMMANDS, *_REPLACED):
         if name in settings:
-            command = "one sinfo and one scontrol answer for all users, and their form is fixed"
-            why = command if name in _COMMANDS else "moss's form replaced it"
-            migration.dropped(settings[name], settings[name].value, why)
+            migration.add(
+                "moss_command" if name in _COMMANDS else "moss_replaced", settings[name], settings[name].value
+            )
     runtime = "apptainer"
     singularity = settings.get("singularity_cmd")
     if singularity is not None:
         runtime = "singularity" if "singularity" in str(singularity.value[:1]) else "apptainer"
-        now, why = f"environment.container, runtime: {runtime}", "the container's command is made from typed fields"
-        todo = "Give the containers their binds in environment.container."
-        migration.decide(singularity, singularity.value, now, why, todo)
+        migration.add("moss_container", singularity, singularity.value, runtime=runtime)
     for name, fields in partitions.value.items():
         _convert_partition(migration, str(partitions), name, fields, runtime)
     if not any(fields.get("simple", True) for fields in partitions.value.values()):
-        migration.dropped(partitions, "no simple partition", "there is one form for all")
-    for field, was, why in _NOT_OFFERED:
-        migration.note(Kind.CHANGED, f"moss's form: {field}", was, "not offered", why)
+        migration.add("moss_no_simple", partitions)
+    for field in _NOT_OFFERED:
+        migration.add(f"moss_form_{field}", f"moss's form: {field}")
     return ("partitions", "singularity_cmd", *_COMMANDS, *_REPLACED)
 
 
@@ -122,7 +114,7 @@ def _convert_partition(migration: Migration, setting: str, name: str, fields: Ma
         options["cpus"] = _number_option("CPUs", "cpus", 1, most, default=1)
     else:
         options["cpus"] = _text_option("CPUs", "cpus", "1", {"cpus": 1})
-        _unbounded(migration, f"{setting}: max_nprocs", slug)
+        migration.add("moss_unbounded", f"{setting}: max_nprocs", profile=slug)
     slurm: dict[str, Any] = {"partition": name}
     gpu_type = _gpus_of_partition(migration, setting, slug, fields, options)
     if gpu_type:
@@ -133,11 +125,10 @@ def _convert_partition(migration: Migration, setting: str, name: str, fields: Ma
         unit, seconds = ("hours", 3600) if limit >= 3600 else ("minutes", 60)
         options["time"] = _number_option(unit.title(), "time", 1, limit // seconds, default=1, unit=unit)
         if limit % seconds:
-            now = f"{limit // seconds} {unit}"
-            migration.note(Kind.CHANGED, f"{where}: max_runtime", f"{limit} s", now, "full hours")
+            migration.add("moss_full_hours", f"{where}: max_runtime", f"{limit} s", f"{limit // seconds} {unit}")
     else:
         options["time"] = _text_option("Time", "time", "1 hour", {"time": "1:00:00"})
-        _unbounded(migration, f"{setting}: max_runtime", slug)
+        migration.add("moss_unbounded", f"{setting}: max_runtime", profile=slug)
     environments = {
         key: _environment(migration, f"{where}: {key}", environment, runtime)
         for key, environment in fields.get("jupyter_environments", {}).items()
@@ -153,18 +144,9 @@ def _convert_partition(migration: Migration, setting: str, name: str, fields: Ma
     migration.profiles.append(ConvertedProfile(document, _options_of_moss(migration.template, name)))
     migration.moved(where, title, f"profile {slug}")
     if not fields.get("simple", True):
-        why = "there is one form for all"
-        migration.note(Kind.CHANGED, f"{setting}: simple", "False", "like the others", why, profile=slug)
+        migration.add("moss_simple", f"{setting}: simple", profile=slug)
     if most:
-        migration.note(
-            Kind.CHANGED,
-            f"{setting}: --exclusive",
-            f"added for {most} CPUs or memory 0",
-            "not added",
-            "a profile says itself whether it takes whole nodes",
-            "Write slurm: {exclusive: true} for a profile of whole nodes.",
-            profile=slug,
-        )
+        migration.add("moss_exclusive", f"{setting}: --exclusive", profile=slug, most=most)
 
 
 def _gpus_of_partition(
@@ -176,25 +158,13 @@ def _gpus_of_partition(
         return ""
     match = re.fullmatch(r"gpu(?::([\w.+-]+))?:\{\}", gres or "")
     if gres and match is None:
-        why = "only gpu:{} and gpu:TYPE:{} are typed"
-        migration.decide(f"{setting}: gpu", gres, "GPUs of any type", why, "Set slurm.gpu_type.", profile=slug)
+        migration.add("moss_gpu_type", f"{setting}: gpu", gres, profile=slug)
     if most:
         options["gpus"] = _number_option("GPUs", "gpus", 0, most, default=0)
     else:
-        _unbounded(migration, f"{setting}: max_ngpus", slug)
+        migration.add("moss_unbounded", f"{setting}: max_ngpus", profile=slug)
         options["gpus"] = _text_option("GPUs", "gpus", "None", {"gpus": 0})
     return (match[1] or "") if match else ""
-
-
-def _unbounded(migration: Migration, where: str, slug: str) -> None:
-    migration.decide(
-        where,
-        "taken from sinfo for each form",
-        "a text without an upper bound",
-        "the files of profiles do not depend on the cluster; Slurm refuses what is too much, and the form says so",
-        "Replace the text by a range with the partition's real maximum.",
-        profile=slug,
-    )
 
 
 def _environment(migration: Migration, where: str, fields: Mapping[str, Any], runtime: str) -> dict[str, Any]:
@@ -207,8 +177,7 @@ def _environment(migration: Migration, where: str, fields: Mapping[str, Any], ru
     if modules:
         environment["modules"] = modules
         if setup:
-            was, now = "before the modules", "after the modules"
-            migration.note(Kind.CHANGED, f"{where}: prologue", was, now, "modules are loaded first")
+            migration.add("moss_prologue", f"{where}: prologue")
     if path.endswith(".sif"):
         environment["container"] = {"image": path, "runtime": runtime}
     elif path:
@@ -230,42 +199,39 @@ def _options_of_moss(template: BatchTemplate, partition: str) -> dict[str, str] 
 # SlurmFormSpawner
 
 _FORM = "SbatchForm"
-_WIDGETS: dict[str, dict[str, Any]] = {
-    "account": {},
-    "feature": {"def": []},
-    "gpus": {"def": "gpu:0"},
-    "memory": {"min": 1024, "step": 1},
-    "nprocs": {"min": 1, "def": 1, "step": 1},
-    "oversubscribe": {"def": False, "lock": True},
-    "partition": {"def": "", "lock": True},
-    "profile": {"def": "default"},
-    "reservation": {"def": ""},
-    "runtime": {"min": 0.25, "def": 1.0, "step": 0.25},
-    "ui": {"def": "lab", "choices": ["notebook", "lab", "terminal"]},
+
+
+class _Field(NamedTuple):
+    """A field of the form."""
+
+    widget: Mapping[str, Any]
+    """SlurmFormSpawner's defaults for it, where they are values."""
+    title: str = ""
+    sets: str = ""
+    """The field below ``slurm``; empty for one that has no option of its own."""
+    unit: str | None = None
+
+
+_FIELDS = {
+    "account": _Field({}, "Account", "account"),
+    "feature": _Field({"def": []}, "Features of the node", "constraint"),
+    "gpus": _Field({"def": "gpu:0"}, "GPUs", "gpus"),
+    "memory": _Field({"min": 1024, "step": 1}, "Memory", "memory", "M"),
+    "nprocs": _Field({"min": 1, "def": 1, "step": 1}, "CPUs", "cpus"),
+    "oversubscribe": _Field({"def": False, "lock": True}),
+    "partition": _Field({"def": "", "lock": True}, "Partition", "partition"),
+    "profile": _Field({"def": "default"}),
+    "reservation": _Field({"def": ""}, "Reservation", "reservation"),
+    "runtime": _Field({"min": 0.25, "def": 1.0, "step": 0.25}, "Hours", "time", "hours"),
+    "ui": _Field({"def": "lab", "choices": ["notebook", "lab", "terminal"]}),
 }
-"""SlurmFormSpawner's defaults, where they are values."""
 _UI = {
     "notebook": {"name": "Jupyter Notebook", "url": "/tree"},
     "lab": {"name": "JupyterLab"},
     "terminal": {"name": "Terminal", "url": "/terminals/1"},
 }
-_FIELDS = {
-    "account": ("Account", "account"),
-    "feature": ("Features of the node", "constraint"),
-    "memory": ("Memory", "memory"),
-    "nprocs": ("CPUs", "cpus"),
-    "partition": ("Partition", "partition"),
-    "reservation": ("Reservation", "reservation"),
-    "runtime": ("Hours", "time"),
-}
-"""Title of each field of the form, and its name below ``slurm``."""
-_DROPPED = {
-    "batch_cancel_cmd": "SlurmFormSpawner ignored it, too",
-    "batch_submit_cmd": "SlurmFormSpawner ignored it, too",
-    "disable_form": "a profile without options has no fields",
-    "error_template_path": "where Slurm does not answer, the form says so itself",
-    "form_template_path": "the profiles make the form",
-}
+_DROPPED = ("batch_cancel_cmd", "batch_submit_cmd", "disable_form", "error_template_path", "form_template_path")
+"""Settings that are not needed; why is said by the difference whose code has their name."""
 _SUBMIT = """\
 {% if account %}#SBATCH --account={{account}}{% endif %}
 #SBATCH --time={{runtime}} --mem={{memory}}M --cpus-per-task={{nprocs}} --export=NAMES --chdir={{homedir}}
@@ -283,19 +249,12 @@ def form_template(migration: Migration) -> BatchTemplate:
     """The template of the jobs, if the site has its own."""
     setting = migration.old.settings().get("submit_template_path")
     if setting is None:
-        migration.decide(
-            "SlurmFormSpawner's submit.sh",
-            "shell lines for the software of the Digital Research Alliance of Canada",
-            "left out",
-            "they are the package's and not the site's; they activate /opt/ipython-kernel and set PIP_PREFIX",
-            "If your nodes have that software, copy the lines to c.GPUSlurmSpawner.req_prologue.",
-        )
+        migration.add("form_submit_script", "SlurmFormSpawner's submit.sh")
         return BatchTemplate(DEFAULT_TEMPLATE)
     try:
         template = read_template(Path(setting.value).read_text("utf-8"), FORM_VARIABLES)
     except (OSError, UnicodeDecodeError) as error:
-        why = f"the file cannot be read here ({type(error).__name__})"
-        migration.decide(setting, setting.value, "left out", why, "Run the command again where the file is.")
+        migration.add("form_unreadable", setting, setting.value, error=type(error).__name__)
         return BatchTemplate(DEFAULT_TEMPLATE)
     migration.moved(setting, setting.value, "c.GPUSlurmSpawner, as the other lines say")
     return template
@@ -306,13 +265,13 @@ def convert_form(migration: Migration) -> tuple[str, ...]:
     settings, form = migration.old.settings(), migration.old.section(_FORM)
     for name in sorted(form):
         if name in _DROPPED:
-            migration.dropped(f"c.{_FORM}.{name}", form[name], _DROPPED[name])
+            migration.add(f"form_{name}", f"c.{_FORM}.{name}", form[name])
         else:
             migration.moved(f"c.{_FORM}.{name}", form[name], "the profiles' fields and options")
     for name, value in sorted(migration.old.section("SlurmAPI").items()):
-        migration.dropped(f"c.SlurmAPI.{name}", value, "Slurm's answers are shared and kept by themselves")
-    for name in sorted(_DROPPED.keys() & settings):
-        migration.dropped(settings[name], settings[name].value, _DROPPED[name])
+        migration.add("form_api", f"c.SlurmAPI.{name}", value)
+    for name in sorted(settings.keys() & _DROPPED):
+        migration.add(f"form_{name}", settings[name], settings[name].value)
     own_folder = settings.get("slurm_bin_path")
     folder = own_folder.value if own_folder else "/opt/slurm/bin"
     migration.settings["slurm_bin_dir"] = folder
@@ -330,7 +289,7 @@ def _convert_presets(migration: Migration, form: Mapping[str, Any]) -> None:
     interfaces = settings["ui_args"].value if "ui_args" in settings else _UI
     if "ui_args" in settings:
         migration.moved(settings["ui_args"], list(interfaces), "the option interface of each profile")
-    widgets = {name: {**widget, **(form.get(name) or {})} for name, widget in _WIDGETS.items()}
+    widgets = {name: {**field.widget, **(form.get(name) or {})} for name, field in _FIELDS.items()}
     if "disable_form" in settings and settings["disable_form"].value:
         widgets = {name: {**widget, "lock": True} for name, widget in widgets.items()}
     listed = widgets["profile"].get("choices")
@@ -368,7 +327,7 @@ class _Preset:
         if shared:
             self._slurm["extra"] = ["--oversubscribe"]
         if not self._is_locked("oversubscribe"):
-            self._note("oversubscribe", "the user's choice", str(shared), "it is fixed now")
+            self._note("form_fixed", "oversubscribe", now=str(shared))
         document = {**self._interface(), "slurm": self._slurm, "profile_options": self._options}
         return {name: value for name, value in document.items() if value}
 
@@ -393,63 +352,83 @@ class _Preset:
         lock = self._widgets[name].get("lock", False)
         return lock is True or (isinstance(lock, str) and bool(lock))
 
-    def _note(self, name: str, was: str, now: str, why: str, todo: str = "") -> None:
-        self._migration.note(Kind.DECIDE if todo else Kind.CHANGED, f"c.{_FORM}.{name}", was, now, why, todo)
+    def _note(self, code: str, name: str, was: str | None = None, now: str | None = None) -> None:
+        self._migration.add(code, f"c.{_FORM}.{name}", was, now)
+
+    def _add(
+        self,
+        name: str,
+        request: Mapping[str, Any],
+        *,
+        listed: Mapping[str, Mapping[str, Any]],
+        default: str,
+        unset: str,
+        unlisted: str = "",
+        was: str | None = None,
+        title: str = "",
+    ) -> None:
+        """A field that is locked, listed or free text; ``unlisted`` is the code of the difference for the last."""
+        field = _FIELDS[name]
+        if self._is_locked(name):
+            self._slurm |= request
+        elif listed:
+            self._options[field.sets] = _choice_option(field.title, listed, default)
+        else:
+            if unlisted:
+                self._note(unlisted, name, was)
+            self._options[field.sets] = _text_option(title or field.title, field.sets, unset, request)
+
+    def _choices(self, name: str) -> Mapping[str, str]:
+        """The titles of the choices that the site lists; none where a function of the site's computes them."""
+        choices = self._widgets[name].get("choices")
+        if isinstance(choices, dict):
+            return choices
+        return {str(choice): "" for choice in choices} if isinstance(choices, list) else {}
 
     def _add_number(self, name: str) -> None:
-        title, field = _FIELDS[name]
+        _, title, sets, unit = _FIELDS[name]
         widget, value = self._widgets[name], self._values[name]
         if value is None:
-            value, was = widget["min"], "a default computed from the cluster"
-            self._note(name, was, str(value), "a profile has a fixed one", "Set the default.")
-        text = format_walltime(int(float(value) * 60) * 60) if name == "runtime" else value
+            value = widget["min"]
+            self._note("form_default", name, now=str(value))
         high = widget.get("max")
-        if self._is_locked(name):
-            self._slurm[field] = text
-        elif high is None or callable(high):
-            self._note(
-                name,
-                "a maximum taken from the cluster" if name != "runtime" or high else "no maximum",
-                "a text without an upper bound",
-                "profiles do not depend on the cluster; Slurm refuses what is too much, and the form says so",
-                "Replace the text by a range with the real maximum.",
-            )
-            title = "Time" if name == "runtime" else title
-            self._options[field] = _text_option(title, field, str(text), {field: text})
-        else:
-            unit = {"runtime": "hours", "memory": "M"}.get(name)
+        if not self._is_locked(name) and high is not None and not callable(high):
             low, step = widget.get("min", 0), widget.get("step", 1)
-            self._options[field] = _number_option(title, field, low, high, default=value, step=step, unit=unit)
+            self._options[sets] = _number_option(title, sets, low, high, default=value, step=step, unit=unit)
+            return
+        text = format_walltime(int(float(value) * 60) * 60) if name == "runtime" else value
+        self._add(
+            name,
+            {sets: text},
+            listed={},
+            default="",
+            unset=str(text),
+            unlisted="form_unbounded",
+            was="a maximum taken from the cluster" if name != "runtime" or high else "no maximum",
+            title="Time" if name == "runtime" else "",
+        )
 
     def _add_gpus(self) -> None:
-        value, choices = str(self._values["gpus"] or "gpu:0"), self._widgets["gpus"].get("choices")
-        if self._is_locked("gpus"):
-            self._slurm |= _request_of(value)
-        elif isinstance(choices, (list, dict)):
-            titles = choices if isinstance(choices, dict) else {gres: _title_of(gres) for gres in choices}
-            listed = {gres: {"display_name": str(title), "slurm": _request_of(gres)} for gres, title in titles.items()}
-            self._options["gpus"] = _choice_option("GPUs", listed, value)
-        else:
-            was, now = "each kind of GPU that a node has", "a number of GPUs of any type"
-            todo = "Give the option gpus a choice for each type, with slurm.gpu_type."
-            self._note("gpus", was, now, "profiles do not depend on the cluster", todo)
-            self._options["gpus"] = _text_option("GPUs", "gpus", _title_of(value), _request_of(value))
+        value = str(self._values["gpus"] or "gpu:0")
+        listed = {
+            gres: {"display_name": str(title or _title_of(gres)), "slurm": _request_of(gres)}
+            for gres, title in self._choices("gpus").items()
+        }
+        request, unset = _request_of(value), _title_of(value)
+        self._add("gpus", request, listed=listed, default=value, unset=unset, unlisted="form_gpus")
 
     def _add_text(self, name: str) -> None:
-        (title, field), value = _FIELDS[name], self._values[name]
+        value, sets = self._values[name], _FIELDS[name].sets
         value = "&".join(value) if isinstance(value, (list, tuple)) else value
-        choices = self._widgets[name].get("choices")
-        if self._is_locked(name):
-            if value:
-                self._slurm[field] = value
-        elif isinstance(choices, (list, dict)) and choices and name != "feature":
-            names = [str(choice) for choice in choices]
-            listed = {choice: {"display_name": choice, "slurm": {field: choice}} for choice in names}
-            self._options[field] = _choice_option(title, listed, value if value in names else names[0])
-        else:
-            if name != "feature":
-                self._note(name, "a list of the user's", "a text", "what it may be is Slurm's to say")
-            self._options[field] = _text_option(title, field, value or "None", {field: value} if value else None)
+        names = () if name == "feature" else tuple(self._choices(name))
+        self._add(
+            name,
+            {sets: value} if value else {},
+            listed={choice: {"display_name": choice, "slurm": {sets: choice}} for choice in names},
+            default=value if value in names else next(iter(names), ""),
+            unset=value or "None",
+            unlisted="form_text" if name != "feature" else "",
+        )
 
     def _interface(self) -> dict[str, Any]:
         """What the only interface sets; several are an option."""

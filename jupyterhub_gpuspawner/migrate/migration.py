@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,14 @@ from jupyterhub_gpuspawner.hub.spawners.inherited_settings import Effect, is_old
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.migrate.forms import convert_form, convert_moss, form_template
 from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub
-from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Difference, Kind, Migration
+from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (
     INHERITED,
     REQUESTS,
+    add_ineffective,
     between,
     convert_settings,
     fields_in_options,
-    never_ran,
-    plain,
     requests_as_defaults,
     shell_lines,
     source_of,
@@ -34,7 +33,6 @@ from jupyterhub_gpuspawner.migrate.template import (
     read_template,
     sbatch_options,
     spelled,
-    why_different,
 )
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
@@ -42,6 +40,7 @@ from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS
 from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.profiles.tuples import TYPED, as_document, slug_of, typed_fields
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
+from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS
 
 _SPAWNERS = (
     "SlurmSpawner",
@@ -52,15 +51,16 @@ _SPAWNERS = (
     "MOSlurmSpawner",
     "SlurmFormSpawner",
 )
-_FORM = "the form is this package's"
-_CHILD = "each profile says which spawner starts its server"
 _WRAPPER = {
-    "form_template": _FORM,
-    "first_template": _FORM,
-    "input_template": _FORM,
-    "child_class": _CHILD,
-    "child_config": _CHILD,
+    "form_template": "wrapper_form",
+    "first_template": "wrapper_form",
+    "input_template": "wrapper_form",
+    "child_class": "wrapper_child",
+    "child_config": "wrapper_child",
 }
+"""What becomes of wrapspawner's settings, by codes of differences."""
+_ADDED = frozenset(["chdir", "comment", "export", "job-name", "nodes", "no-requeue", "output", "gres-flags"])
+"""Options that this package adds."""
 
 
 def migrate(path: Path) -> Migration:
@@ -119,13 +119,10 @@ def _convert_profiles(migration: Migration) -> None:
             where = f"c.{section}.{name}"
             if name == "profiles":
                 profiles = value
-            elif name in _WRAPPER:
-                migration.dropped(where, value, _WRAPPER[name])
             else:
-                migration.decide(where, value, "left out", "profiles do not read it", "Look what depends on it.")
+                migration.add(_WRAPPER.get(name, "wrapper_setting"), where, value)
     if "DockerProfilesSpawner" in (migration.old.spawner, *migration.old.config):
-        why = "it needs nvidia-docker-plugin, which is no longer developed; containers of a Slurm job are Apptainer's"
-        migration.dropped("DockerProfilesSpawner", "a list of Docker images", why)
+        migration.add("docker_profiles", "DockerProfilesSpawner")
     for at, item in enumerate(profiles):
         _convert_profile(migration, f"c.ProfilesSpawner.profiles[{at}]", item)
 
@@ -140,14 +137,7 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     document.setdefault("slug", slug_of(document["display_name"]))
     spawner_class = document.get("spawner_class", "")
     if spawner_class and not can_be_imported(spawner_class):
-        migration.decide(
-            where,
-            f"{document['display_name']} ({spawner_class})",
-            "left out",
-            "the class cannot be imported here, and a hub does not start with a profile whose class it does not find",
-            "Install it, and write a profile of kind: other; the class goes into "
-            "c.GPUProfilesSpawner.profiles_dir_classes.",
-        )
+        migration.add("class_not_found", where, f"{document['display_name']} ({spawner_class})")
         return
     was = None
     if document["kind"] == "slurm":
@@ -156,8 +146,7 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
         slurm = document["slurm"]
         document["slurm"] = _without_constants(slurm, template)
         for name in sorted(set(slurm) - set(document["slurm"])):
-            why = "the template fixes the option, so the profile's value had no effect"
-            migration.dropped(f"{where}: {name}", slurm[name], why)
+            migration.add("fixed_for_profile", f"{where}: {name}", slurm[name])
         _convert_traits(migration, document, where)
         del document["kind"]  # the default
     document = {name: value for name, value in document.items() if value not in ({}, None)}
@@ -202,7 +191,7 @@ def _convert_traits(migration: Migration, document: dict[str, Any], where: str) 
         elif name == "req_host":
             _convert_host(migration, traits.pop(name), where)
         elif row is not None and name not in REQUESTS and row.effect in ineffective:
-            migration.dropped(f"{where}: {name}", traits.pop(name), plain(row.remark))
+            add_ineffective(migration, f"{where}: {name}", traits.pop(name), row)
 
 
 def _convert_shell_lines(migration: Migration, document: dict[str, Any], where: str, name: str) -> None:
@@ -211,7 +200,7 @@ def _convert_shell_lines(migration: Migration, document: dict[str, Any], where: 
     own = str(traits.pop(name)).strip("\n")
     lines, at = shell_lines(template, name)
     if template.typed and at is None:
-        migration.dropped(f"{where}: {name}", own, never_ran(name))
+        migration.add("never_ran", f"{where}: {name}", own, variable=name.removeprefix("req_"))
     elif name == "req_prologue" and at in (0, None) and own and name not in migration.old.settings():
         document.setdefault("environment", {})["setup"] = own.split("\n")
         migration.moved(f"{where}: {name}", document["environment"]["setup"], "environment.setup")
@@ -224,15 +213,9 @@ def _convert_host(migration: Migration, host: Any, where: str) -> None:
     """A profile of another cluster."""
     of_hub = migration.old.settings().get("req_host")
     if of_hub is not None and of_hub.value == host:
-        migration.dropped(f"{where}: req_host", host, plain(INHERITED["req_host"].remark))
+        add_ineffective(migration, f"{where}: req_host", host, INHERITED["req_host"])
     else:
-        migration.decide(
-            f"{where}: req_host",
-            host,
-            "left out",
-            "the profile's jobs went to another host than those of the hub, and a hub of this package has one cluster",
-            "Remove the profile if its partition is not in the cluster of the hub's SLURM_CONF.",
-        )
+        migration.add("other_host", f"{where}: req_host", host)
 
 
 HERE = "local"
@@ -255,12 +238,10 @@ def _convert_clusters(migration: Migration, of_hub: str) -> None:
         if name and by_command and profile.old_options is not None:
             profile.old_options = {**profile.old_options, "clusters": name}
         if name and "clusters" not in (profile.old_options or {"clusters": name}):
-            why = "neither the template nor a command had the variable, so it had no effect"
-            migration.dropped(where, name, why)
+            migration.add("cluster_ineffective", where, name)
             name = ""
         elif "," in name:
-            todo = "Name one cluster in slurm.cluster of the profile, or one for each choice of an option."
-            migration.decide(where, name, "left out", "each server is on one cluster, which is chosen with it", todo)
+            migration.add("cluster_list", where, name)
             name = ""
         names.append(name)
     if not any(names):
@@ -275,14 +256,7 @@ def _convert_clusters(migration: Migration, of_hub: str) -> None:
     for profile, name in zip(jobs, names, strict=True):
         if name != first:
             profile.document["slurm"] = {"cluster": name or HERE, **profile.document.get("slurm", {})}
-    migration.note(
-        Kind.CHANGED,
-        where,
-        ", ".join(name or "(none)" for name in ordered),
-        "c.GPUSlurmSpawner.clusters",
-        "a hub names its clusters, and slurm.cluster of a profile says which one it is for",
-        'Read in the guide "Start servers on several clusters" how a cluster is reached that has another slurmdbd.',
-    )
+    migration.add("clusters", where, ", ".join(name or "(none)" for name in ordered))
 
 
 def _own_cluster(profile: ConvertedProfile, of_hub: str) -> str:
@@ -314,50 +288,38 @@ def _note_forms(migration: Migration) -> None:
             if name in settings:
                 migration.settings.pop(name, None)
                 now = "as it is" if section == "Spawner" else "left out"
-                why = "the profiles make the form, and what a form sends has to be one of their options"
-                todo = "Remove it, and give the profiles a profile_options for each of its fields."
-                migration.decide(f"c.{section}.{name}", settings[name], now, why, todo)
+                migration.add("own_form", f"c.{section}.{name}", settings[name], now)
 
 
 def _convert_commands(migration: Migration) -> None:
     """Commands that begin with batchspawner's program, which told the hub the server's port."""
-    why = "this package's launcher reports the server's port, and the program asks for an address that is gone"
     for profile in migration.profiles:
         command = profile.document.get("command")
         if isinstance(command, list) and is_old_launcher(command):
             profile.document["command"] = command[1:]
-            migration.note(Kind.DROPPED, f"profile {profile.slug}: command", command, str(command[1:]), why)
+            migration.add("old_launcher", f"profile {profile.slug}: command", command, str(command[1:]))
     command = migration.settings.get("cmd")
     if isinstance(command, list) and is_old_launcher(command):
         migration.settings["cmd"] = command[1:]
-        migration.note(Kind.DROPPED, "c.GPUSlurmSpawner.cmd", command, str(command[1:]), why)
+        migration.add("old_launcher", "c.GPUSlurmSpawner.cmd", command, str(command[1:]))
     of_all = migration.old.section("Spawner").get("cmd")
     if isinstance(of_all, list) and is_old_launcher(of_all):
-        todo = f"Set it to {of_all[1:]}, or remove the line if that is jupyterhub-singleuser."
-        migration.decide("c.Spawner.cmd", of_all, "as it is", why, todo)
+        migration.add("old_launcher_of_all", "c.Spawner.cmd", of_all, command=of_all[1:])
 
 
 def _note_gpus(migration: Migration) -> None:
     """A hub whose jobs never asked for a GPU."""
     text = repr([profile.document for profile in migration.profiles]) + repr(migration.settings)
     if not any(word in text for word in ("gpus", "gres", "gpu_type", "shards")):
-        why = "a job without --gres is allocated no GPU; whether it sees all of a node's or none depends on the site"
-        request, todo = "no GPU requested", "Give the profiles that need GPUs slurm.gpus."
-        migration.decide("slurm.gpus", request, request, why, todo)
+        migration.add("no_gpus", "slurm.gpus")
 
 
 def _note_class(migration: Migration) -> None:
     """The spawner itself, which may be a class of the site's own."""
-    spawner, why = migration.old.spawner, "this package's spawner, which offers the profiles"
-    migration.note(Kind.CHANGED, "c.JupyterHub.spawner_class", spawner, "gpu-profiles", why)
+    spawner = migration.old.spawner
+    migration.add("spawner_class", "c.JupyterHub.spawner_class", spawner)
     if spawner not in _SPAWNERS:
-        migration.decide(
-            spawner,
-            "a spawner class of the site's own",
-            "left out",
-            "it is derived from a class of the older spawners",
-            'Look whether it did anything that is still needed: the guide "Add a profile" has the fields for most.',
-        )
+        migration.add("own_class", spawner)
 
 
 def _write_profiles(migration: Migration) -> None:
@@ -368,8 +330,7 @@ def _write_profiles(migration: Migration) -> None:
         traits = sorted(set(profile.traits) - set(TRAITS))
         if traits:
             converted.in_file = False
-            now, why = "in jupyterhub_config.py", "profile files may not have these settings"
-            migration.note(Kind.CHANGED, f"profile {profile.slug}", ", ".join(traits), now, why)
+            migration.add("not_in_file", f"profile {profile.slug}", ", ".join(traits))
             continue
         own_class = frozenset({profile.spawner_class} if profile.spawner_class else ())
         classes |= own_class
@@ -396,12 +357,21 @@ def _compare_options(migration: Migration) -> None:
         for name in sorted({*was, *now}):
             if was.get(name) != now.get(name):
                 old, new = spelled(name, was.get(name)), spelled(name, now.get(name))
-                slugs[name, old, new, why_different(name, was)].append(slug)
-    for (name, old, new, why), some in slugs.items():
-        todo = "" if why else "Compare the profile with what you had."
+                slugs[name, old, new, _code_of_option(name, was)].append(slug)
+    for (name, old, new, code), some in slugs.items():
         profiles = tuple(some) if len(some) < len(jobs) else ()
-        why = why or "the new script has it as the profile says"  # noqa: PLW2901
-        migration.differences.append(Difference(Kind.CHANGED, f"--{name}", old, new, why, todo, profiles))
+        migration.differences.append(difference(code, f"--{name}", old, new, profiles, option=f"--{name}"))
+
+
+def _code_of_option(name: str, was: Mapping[str, str]) -> str:
+    """Why the script of this package differs from one with these options in the option ``name``."""
+    if name == "gres" and not {"gpus", "gpus-per-node"}.isdisjoint(was):
+        return "--gpus"
+    if name not in was:
+        return f"--{name}" if name in _ADDED else "option_not_passed_on"
+    if not was[name] and name not in FLAGS:
+        return "option_without_value"
+    return f"--{name}" if f"--{name}" in rows() else "option_of_profile"
 
 
 def _options(site: Site, slug: str) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""The new hub, while it is being made and when it is done; and as text: settings, profiles as YAML, differences."""
+"""The new hub, while it is being made and when it is done; and as text: settings, profiles as YAML, differences.
+
+What the list says of a difference is a row of ``differences.yaml``, by its code.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from functools import cache
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import yaml
@@ -16,8 +22,6 @@ from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 
 SHOWN_AT_MOST = 160
 """Characters of a value in the list of differences."""
-
-_SAME = "it means the same"
 
 
 class Kind(str, Enum):
@@ -45,6 +49,8 @@ TITLES = {
 class Difference:
     """One difference."""
 
+    code: str
+    """That of its row."""
     kind: Kind
     where: str
     """The setting, such as ``c.SlurmSpawner.req_srun``, or the option of sbatch, such as ``--export``."""
@@ -59,6 +65,35 @@ class Difference:
 
     def document(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value, "profiles": list(self.profiles)}
+
+
+@cache
+def rows() -> Mapping[str, Mapping[str, str]]:
+    """The rows by their codes."""
+    document: Mapping[str, Mapping[str, str]] = yaml.safe_load(
+        Path(__file__).with_name("differences.yaml").read_text("utf-8")
+    )
+    return document
+
+
+def difference(
+    code: str, where: str, was: str | None, now: str | None, profiles: tuple[str, ...] = (), **values: object
+) -> Difference:
+    """The difference of a row, with ``values`` for its names; None: what the row says."""
+    row = rows()[code]
+    was_of_row, now_of_row, why, todo = (
+        Template(row.get(name, "")).substitute(values) for name in ("was", "now", "why", "todo")
+    )
+    return Difference(
+        code,
+        Kind(row["kind"]),
+        where,
+        was_of_row if was is None else was,
+        now_of_row if now is None else now,
+        why,
+        todo,
+        profiles,
+    )
 
 
 @dataclass
@@ -103,42 +138,41 @@ class Migration:
         """Profiles that a file may not have."""
         return [profile.document for profile in self.profiles if not profile.in_file]
 
-    def note(
-        self, kind: Kind, where: object, was: object, now: str, why: str, todo: str = "", *, profile: str = ""
+    def add(
+        self,
+        code: str,
+        where: object,
+        was: object = None,
+        now: str | None = None,
+        *,
+        profile: str = "",
+        **values: object,
     ) -> None:
-        """Add a difference; the same one of another profile is joined to it."""
-        new = Difference(kind, str(where), _shown(was), now, why, todo, (profile,) if profile else ())
-        for at, difference in enumerate(self.differences):
-            if replace(difference, profiles=()) == replace(new, profiles=()):
-                profiles = dict.fromkeys((*difference.profiles, *new.profiles))
-                self.differences[at] = replace(difference, profiles=tuple(profiles))
+        """Add a difference, see :func:`difference`; the same one of another profile is joined to it."""
+        shown = None if was is None else _shown(was)
+        new = difference(code, str(where), shown, now, (profile,) if profile else (), **values)
+        for at, other in enumerate(self.differences):
+            if replace(other, profiles=()) == replace(new, profiles=()):
+                profiles = dict.fromkeys((*other.profiles, *new.profiles))
+                self.differences[at] = replace(other, profiles=tuple(profiles))
                 return
         self.differences.append(new)
 
     def moved(self, where: object, was: object, now: str) -> None:
         """Add the difference of a setting that has another name now."""
-        self.note(Kind.MOVED, where, was, now, _SAME)
+        self.add("moved", where, was, now)
 
-    def dropped(self, where: object, was: object, why: str, todo: str = "") -> None:
-        """Add the difference of something that is not needed."""
-        self.note(Kind.DROPPED, where, was, "", why, todo)
-
-    def decide(self, where: object, was: object, now: str, why: str, todo: str, *, profile: str = "") -> None:
-        """Add a difference that the admin has to look at."""
-        self.note(Kind.DECIDE, where, was, now, why, todo, profile=profile)
-
-    def keep(self, setting: OldSetting, changed: str = "", todo: str = "") -> None:
+    def keep(self, setting: OldSetting, code: str = "moved") -> None:
         """Keep the value of a setting, which may be one that cannot be written down, such as a function.
 
-        ``changed``: in what the same value differs now, with what to do; empty if it means the same.
+        ``code``: that of the difference where it can.
         """
         now = f"c.GPUSlurmSpawner.{setting.name}"
         if _is_literal(setting.value):
             self.settings[setting.name] = setting.value
-            self.note(Kind.CHANGED if changed else Kind.MOVED, setting, setting.value, now, changed or _SAME, todo)
+            self.add(code, setting, setting.value, now)
         else:
-            why = "its value is not text, a number, a list or a table"
-            self.decide(setting, setting.value, "left out", why, f"Set {now} to it.")
+            self.add("not_literal", setting, setting.value, new=now)
 
 
 def _shown(value: object) -> str:

@@ -14,10 +14,10 @@ from pathlib import PurePath
 from jupyterhub.spawner import Spawner
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect
+from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect, InheritedSetting
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
-from jupyterhub_gpuspawner.migrate.result import Kind, Migration
+from jupyterhub_gpuspawner.migrate.result import Migration
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate, as_variable, spelled, swallows_the_script
 from jupyterhub_gpuspawner.profiles.tuples import TYPED
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
@@ -32,23 +32,11 @@ _PRESERVES = re.compile(r"(^|[ /])sudo( -\S*[CDRTUghprtu] \S+| -\S+)*? (-(?!-)[^
 """sudo with its option that passes all variables on."""
 _WRAPPERS = "/etc/jupyterhub/wrappers"
 """Where the wrapper scripts are, unless the admin has them elsewhere."""
-_SUDO_GUIDE = 'the guide "Run the hub under its own account"'
-_LOGIN_NODE_GUIDE = 'the guide "Run the hub on a machine without Slurm"'
-_SUDOERS = f"Run `gpuspawner files /etc/jupyterhub --wrappers --sudoers`; {_SUDO_GUIDE} says what follows."
-_LOGIN_NODE = (
-    "Run `gpuspawner files /etc/jupyterhub --wrappers --sudoers --ssh`, and install what it writes on the login node "
-    f"as {_LOGIN_NODE_GUIDE} describes."
-)
-_START_TIMEOUT = (
-    "it counts from Slurm's allocation on; before, it included the time in the queue, which has no limit now",
-    "Set c.GPUSlurmSpawner.queue_timeout if starts that wait in the queue shall be given up.",
-)
-"""Why a start is not given up as before, and what to do."""
 _SUDO = ("sudo", "-n", "-u", "{username}")
 """What the login node's gate admits."""
 
 
-def plain(markdown: str) -> str:
+def _plain(markdown: str) -> str:
     """Text of a table of the guide, without its Markdown."""
     return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown).replace("`", "")
 
@@ -77,11 +65,11 @@ def convert_settings(migration: Migration, converted: Collection[str] = ()) -> N
     for setting in migration.old.all_settings():
         winner = settings.get(setting.name)
         if setting.section in migration.old.sections and winner is not None and winner.section != setting.section:
-            migration.dropped(setting, setting.value, f"{winner} replaced it, and still does")
+            migration.add("replaced", setting, setting.value, winner=winner)
     if "start_timeout" not in settings:
         of_all = migration.old.section("Spawner").get("start_timeout")
         where = "start_timeout" if of_all is None else "c.Spawner.start_timeout"
-        migration.note(Kind.CHANGED, where, of_all or "(the default)", "as it is", *_START_TIMEOUT)
+        migration.add("start_timeout", where, of_all or "(the default)")
     _convert_template(migration)
     _convert_shell_lines(migration)
     _convert_exec_prefix(migration)
@@ -94,26 +82,23 @@ def _convert(migration: Migration, name: str, setting: OldSetting) -> None:
     elif row is not None and row.effect is not Effect.KEPT:
         _convert_ineffective(migration, name, setting)
     elif name in GPUSlurmSpawner.class_traits(config=True):
-        migration.keep(setting, *(_START_TIMEOUT if name == "start_timeout" else ()))
+        migration.keep(setting, "start_timeout" if name == "start_timeout" else "moved")
         if migration.old.system is System.WRAPSPAWNER and name in Spawner.class_traits(config=True):
-            why = "wrapspawner replaced it by the value of c.Spawner, or by JupyterHub's default"
-            todo = "Remove the line if the servers shall keep the value that they had."
-            migration.note(Kind.CHANGED, setting, setting.value, "has an effect", why, todo)
+            migration.add("takes_effect", setting, setting.value)
     else:
         own = migration.old.sections[0] not in ("SlurmSpawner", "MOSlurmSpawner", "SlurmFormSpawner")
-        why = "it is a setting of the site's own spawner class" if own else "no spawner has it"
-        migration.decide(setting, setting.value, "left out", why, "Look whether anything depends on it.")
+        migration.add("own_setting" if own else "unknown_setting", setting, setting.value)
 
 
 def _convert_request(migration: Migration, name: str, setting: OldSetting) -> None:
     if migration.template.typed and name.removeprefix("req_") in migration.template.constants:
-        migration.dropped(setting, setting.value, "the template fixes the option, so it had no effect")
+        migration.add("fixed_by_template", setting, setting.value)
         return
     value = setting.value
     if name == "req_options" and isinstance(value, str):
         value = _ONE_NODE.sub("", value).strip()
         if value != setting.value:
-            migration.note(Kind.DROPPED, setting, setting.value, value, "one node and one task are the default")
+            migration.add("one_node", setting, setting.value, value)
         existing = {*migration.old.settings(), *(f"req_{name}" for name in migration.template.constants)}
         fields, value = fields_in_options(value, existing)
         migration.requests |= fields
@@ -150,36 +135,25 @@ def _convert_ineffective(migration: Migration, name: str, setting: OldSetting) -
         migration.requests["req_partition"] = setting.value
         migration.moved(setting, setting.value, "slurm.partition")
     elif name == "batch_submit_cmd" and str(setting.value).split()[:1] != ["sbatch"]:
-        migration.decide(
-            setting,
-            setting.value,
-            "left out",
-            "the command is fixed, and what is before it belongs to exec_prefix, which is no shell command",
-            "Set c.GPUSlurmSpawner.exec_prefix, and wrapper_dir if it does not pass on the environment: see "
-            f"{_SUDO_GUIDE}.",
-        )
+        migration.add("submit_command", setting, setting.value)
     else:
-        todo = row.instead if row.instead.startswith("Set ") else ""
-        migration.dropped(setting, setting.value, plain(row.remark), todo)
+        add_ineffective(migration, setting, setting.value, row)
+
+
+def add_ineffective(migration: Migration, where: object, value: object, row: InheritedSetting) -> None:
+    """Add the difference of a setting that has no effect any more, as the guide's table says it."""
+    instead = row.instead if row.instead.startswith("Set ") else ""
+    migration.add("ineffective", where, value, remark=_plain(row.remark), instead=instead)
 
 
 def _convert_template(migration: Migration) -> None:
     template = migration.template
     where = migration.old.settings().get("batch_script", "batch_script")
     if template.unknown:
-        migration.decide(
-            where,
-            ", ".join(f"{{{name}}}" for name in template.unknown),
-            "left out",
-            "batchspawner has no such variable: the site's own spawner class or form gave its value",
-            "Look what it was; most of it can be a field or an option of the profiles.",
-        )
+        migration.add("unknown_variables", where, ", ".join(f"{{{name}}}" for name in template.unknown))
     if not template.typed:
         migration.settings["batch_script"] = _with_variables(template)
-        now = "c.GPUSlurmSpawner.batch_script"
-        why = f"it cannot be expressed by typed fields: {'; '.join(dict.fromkeys(template.reasons))}"
-        todo = 'Read in the guide "Move from batchspawner and wrapspawner" what becomes of a template.'
-        migration.note(Kind.MOVED, where, template.text, now, why, todo)
+        migration.add("template_kept", where, template.text, reasons="; ".join(dict.fromkeys(template.reasons)))
         return
     for variable, value in template.constants.items():
         if variable != "gpu_type" and (variable, value) != ("nnodes", "1"):
@@ -193,11 +167,9 @@ def _convert_template(migration: Migration) -> None:
         migration.settings["log_dir"] = template.log_dir
         migration.moved(where, f"--output in {template.log_dir}", "c.GPUSlurmSpawner.log_dir")
     if template.dropped:
-        why = "the script handles signals and the server's exit status itself"
-        migration.dropped(where, "; ".join(dict.fromkeys(template.dropped)), why)
+        migration.add("shell_options", where, "; ".join(dict.fromkeys(template.dropped)))
     if template.step:
-        why = "the launcher binds the server in the batch step, without another job step"
-        migration.note(Kind.CHANGED, where, template.step, "the batch step", why)
+        migration.add("job_step", where, template.step)
 
 
 def _with_variables(template: BatchTemplate) -> str:
@@ -221,21 +193,14 @@ def _convert_shell_lines(migration: Migration) -> None:
     fault = swallows_the_script(str(values["req_prologue"].value)) if "req_prologue" in values else ""
     if fault:
         for setting in values.values():
-            migration.decide(
-                setting,
-                setting.value,
-                "left out",
-                f"{fault}, so nothing of the script after them would run",
-                "The job's environment is made for it and has nothing of the hub's. If users' startup files shall "
-                "not be read either, set login_shell: false in the profiles' environment.",
-            )
+            migration.add("swallows_the_script", setting, setting.value, fault=fault)
         values = {}
     for name, where in zip(_SHELL, ("before", "after"), strict=True):
         own_setting = values.get(name)
         own = str(own_setting.value).strip("\n") if own_setting is not None else ""
         lines, at = shell_lines(template, name)
         if own_setting is not None and own and template.typed and at is None:
-            migration.dropped(own_setting, own, never_ran(name))
+            migration.add("never_ran", own_setting, own, variable=name.removeprefix("req_"))
             own_setting, own = None, ""
         if lines:
             now = f"c.GPUSlurmSpawner.{name}"
@@ -266,27 +231,14 @@ def between(lines: Sequence[str], at: int | None, own: str) -> str:
     return "\n".join(parts if has_document else filter(None, parts))
 
 
-def never_ran(name: str) -> str:
-    """Why the lines of a setting had no effect."""
-    return f"the template does not have {{{name.removeprefix('req_')}}}, so these lines never ran"
-
-
 def _convert_exec_prefix(migration: Migration) -> None:
     setting = migration.old.settings().get("exec_prefix")
     if migration.old.system is System.SLURMFORMSPAWNER:
         migration.settings |= {"exec_prefix": "sudo -n -u {username}", "wrapper_dir": _WRAPPERS}
-        migration.decide(
-            "c.GPUSlurmSpawner.exec_prefix",
-            "sudo --preserve-env=... -u {username} sbatch, scancel",
-            f"sudo -n -u {{username}}, wrapper_dir = {_WRAPPERS}",
-            "SlurmFormSpawner had these commands in its class; sudo needs to allow fixed scripts only",
-            _SUDOERS,
-        )
+        migration.add("prefix_of_form", "c.GPUSlurmSpawner.exec_prefix", wrappers=_WRAPPERS)
         return
     if setting is None:
-        was, now = "sudo -E -u {username}", "sudo -n -E -u {username}"
-        todo = f"Without -E, and with fixed scripts: see {_SUDO_GUIDE}."
-        migration.note(Kind.CHANGED, "exec_prefix", was, now, "the default never asks for a password", todo)
+        migration.add("prefix_default", "exec_prefix")
         return
     text = str(setting.value)
     migration.settings["exec_prefix"] = text
@@ -299,14 +251,7 @@ def _convert_exec_prefix(migration: Migration) -> None:
         migration.moved(setting, text, "c.GPUSlurmSpawner.exec_prefix")
         return
     migration.settings["wrapper_dir"] = _WRAPPERS
-    migration.decide(
-        setting,
-        text,
-        f"the same, with wrapper_dir = {_WRAPPERS}",
-        "the prefix does not pass on the environment, which has the job's token; the scripts read it from their "
-        "standard input",
-        _LOGIN_NODE if by_ssh else _SUDOERS,
-    )
+    migration.add("prefix_by_ssh" if by_ssh else "prefix_without_environment", setting, text, wrappers=_WRAPPERS)
     if by_ssh:
         _convert_ssh(migration, setting, words)
 
@@ -322,34 +267,14 @@ def _convert_ssh(migration: Migration, setting: OldSetting, words: Sequence[str]
     try:
         login = destination(words)
     except ConfigError as error:
-        migration.decide(setting, setting.value, "the same", error.message.rstrip("."), error.hint)
+        migration.add("ssh_destination", setting, setting.value, fault=error.message.rstrip("."), hint=error.hint)
         return
     command = tuple(words[len(login) :])
     if command and command != _SUDO:
-        migration.decide(
-            setting,
-            " ".join(command),
-            "the same",
-            "the login node's gate admits nothing but sudo -n -u {username}; variables do not pass sudo, and the "
-            "scripts have their own",
-            "Write sudo -n -u {username} after the login node, and set variables such as SLURM_CONF in the scripts.",
-        )
-    of_user = any("{" in word for word in login)
-    if of_user:
-        now = "squeue, scontrol and sinfo on the hub's machine"
-        why = "one question is for the servers of all users, and this ssh signs in as one of them"
-        todo = (
-            f"Set query_prefix to an ssh that signs in as an account of the hub's own (see {_LOGIN_NODE_GUIDE}), or "
-            "install Slurm's commands on the hub's machine."
-        )
+        migration.add("ssh_command", setting, " ".join(command))
+    where = "c.GPUSlurmSpawner.query_prefix"
+    if any("{" in word for word in login):
+        migration.add("query_prefix_of_user", where)
     else:
-        now = migration.settings["query_prefix"] = shlex.join(login)
-        why = (
-            "squeue, scontrol and sinfo run on the login node, as the account that ssh signs in as: one question is "
-            "for the servers of all users"
-        )
-        todo = (
-            "Install the script query beside the others. On a hub's machine with Slurm's commands and configuration, "
-            "remove query_prefix."
-        )
-    migration.decide("c.GPUSlurmSpawner.query_prefix", "squeue, by ssh as exec_prefix says", now, why, todo)
+        migration.settings["query_prefix"] = shlex.join(login)
+        migration.add("query_prefix", where, now=shlex.join(login))

@@ -24,30 +24,6 @@ from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_me
 
 SOMEBODY = ("somebody", "/home/somebody")
 """Name and home of the user for whom scripts are compared."""
-WHY = {
-    "clusters": "every command names the cluster, so that the hub finds the job again",
-    "chdir": "the job starts in the home folder of its user's account",
-    "comment": "the hub finds its jobs again by their comment",
-    "error": "errors are in the same log as the output",
-    "exclusive": "a profile says itself whether it takes whole nodes (slurm.exclusive)",
-    "export": "the environment of sbatch is made for the job, so all of it is passed on, and nothing else of the hub's",
-    "get-user-env": "a login shell runs the script, and Slurm need not start one for each job",
-    "gid": "the job is submitted as its user, and only root may name another",
-    "gres": "GPUs are requested as the profile's typed fields say",
-    "gpus": "GPUs are requested for each node, by --gres",
-    "gpus-per-node": "GPUs are requested by --gres",
-    "gres-flags": "the placement policy requires it",
-    "job-name": "each start has a name of its own, by which its job can be found",
-    "no-requeue": "a server that lost its node has lost its work, and its user decides what comes next",
-    "nodes": "a server runs on one node, and without the option its GPUs could be on several",
-    "ntasks": "a job on one node has one task without it, and with it Slurm may spread the cores over the sockets",
-    "output": "logs have one name, and their folder is c.GPUSlurmSpawner.log_dir",
-    "uid": "the job is submitted as its user, and only root may name another",
-    "workdir": "the option has been called --chdir since Slurm 17.11",
-}
-"""Why the scripts of this package differ in an option, whatever the configuration."""
-_ADDED = frozenset(["chdir", "comment", "export", "job-name", "nodes", "no-requeue", "output", "gres-flags"])
-"""Options that this package adds."""
 
 
 def sbatch_options(script: str) -> dict[str, str]:
@@ -69,17 +45,6 @@ def _normal(name: str, value: str) -> str:
     if name == "gres":
         return re.sub(r"^(gpu|shard)$", r"\1:1", value)
     return value
-
-
-def why_different(name: str, was: Mapping[str, str]) -> str:
-    """Why the script of this package differs from one with these options in the option ``name``."""
-    if name == "gres" and not {"gpus", "gpus-per-node"}.isdisjoint(was):
-        return WHY["gpus"]
-    if name not in was:
-        return WHY[name] if name in _ADDED else f"the value of --{name} was set, but the template did not pass it on"
-    if not was[name] and name not in FLAGS:
-        return "sbatch refuses the option without a value"
-    return WHY.get(name, "")
 
 
 def spelled(name: str, value: str | None) -> str:

@@ -67,6 +67,7 @@ def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path) -> None:
 
     assert (document["version"], document["settings"], document["profiles"]) == (1, SETTINGS, PROFILES)
     assert {
+        "code": "moved",
         "kind": "moved",
         "where": "c.SlurmSpawner.req_gres",
         "was": "gpu:2",

@@ -13,12 +13,14 @@ from wrapspawner import ProfilesSpawner
 
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.migrate import forms, result
 from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.old_hub import System, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import Difference, Kind, settings_text
 from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser, load_site
 from jupyterhub_gpuspawner.site.jobs import jobs_of
+from jupyterhub_gpuspawner.slurm.sbatch_options import OPTIONS
 from tests.check.sites import of_configuration
 from tests.migrate.conftest import Migrated, write_result
 
@@ -505,6 +507,7 @@ def test_the_time_limit_of_a_start_no_longer_includes_the_queue(
 
     assert [row for row in migration.differences if "start_timeout" in row.where] == [
         Difference(
+            "start_timeout",
             Kind.CHANGED,
             where,
             was,
@@ -523,3 +526,13 @@ def test_a_missing_module_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"a_package_of_the_site.*Run the command where the hub's packages are"):
         migrate(old)
+
+
+def test_each_row_of_the_list_is_used() -> None:
+    """Its code is in the code, or is made of a name there."""
+    source = "".join(path.read_text() for path in Path(result.__file__).parent.glob("*.py"))
+    names = {f"moss_form_{name}" for name in forms._NOT_OFFERED} | {f"form_{name}" for name in forms._DROPPED}
+    unused = [code for code in result.rows() if f'"{code}"' not in source and code not in names]
+
+    assert [code for code in unused if not code.startswith("--")] == []
+    assert {code.removeprefix("--") for code in unused} <= OPTIONS | {"workdir"}
