@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from string import Template
 
 from jupyterhub_gpuspawner.demo.account import private_folder, servers_account, works
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
@@ -26,23 +27,15 @@ from jupyterhub_gpuspawner.profiles.files import ProfileFolder, Rights
 
 SLUG = "deep-learning"
 """Its name on the command line and in addresses."""
-_COURSE = """\
-# A course of the demo. The file is read again when you change it.
-name: Deep learning in practice
-instructors: teacher
-roster: student[1-4]
-profile: {profile}
-sessions:
-  - {{date: {today}, from: "{begin}", to: "{end}"}}
-  - {{date: {tomorrow}, from: "9:00", to: "12:00"}}
-message: Today we train a first network. Ask in the chat if your server does not start.
-"""
+COURSE, MONITOR_PROFILE = (
+    Template(Path(__file__).with_name(name).read_text()) for name in ("course.yaml", "monitor.yaml")
+)
 
 
 def course_file(now: datetime, *, with_slurm: bool) -> str:
     """The text of the course's file: a session from the last full hour for three hours, or until midnight."""
     last = now.hour + 3
-    return _COURSE.format(
+    return COURSE.substitute(
         profile="{slug: mig, cpus: 2, memory: 8G}" if with_slurm else "local",
         today=now.date().isoformat(),
         begin=f"{now.hour}:00",
@@ -52,25 +45,13 @@ def course_file(now: datetime, *, with_slurm: bool) -> str:
 
 
 MONITOR = Path(__file__).with_name("monitor.py")
-_MONITOR = """\
-# A web application in the place of JupyterLab, behind the hub's sign-in.
-- display_name: GPU monitor
-  slug: monitor
-  description: "Not JupyterLab but a small web page of its job's GPUs. Profiles can also start VS Code or a dashboard."
-  slurm: {{partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 1G, time: "0:30:00"}}
-  app:
-    name: Web application
-    icon: chart
-    command: {command}
-    socket: "{{socket}}"
-"""
 
 
 def monitor_profile(topology_pattern: str) -> str | None:
     """The profile file of the demo's web application; None without jupyter-server-proxy, which it needs."""
     if shutil.which("jupyter-standaloneproxy", path=str(Path(sys.executable).parent)) is None:
         return None
-    return _MONITOR.format(command=json.dumps([sys.executable, str(MONITOR), topology_pattern]))
+    return MONITOR_PROFILE.substitute(command=json.dumps([sys.executable, str(MONITOR), topology_pattern]))
 
 
 PROFILES = Path(__file__).parent / "profiles"

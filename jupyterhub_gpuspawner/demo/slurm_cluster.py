@@ -171,11 +171,11 @@ class Layout:
         return self.folder / "dev"
 
 
-_LIMITS_MEMORY = (
-    "JobAcctGatherType=jobacct_gather/linux",
-    "JobAcctGatherParams=OverMemoryKill,UsePss",
-    "JobAcctGatherFrequency=task=5",
-)
+CONF = Path(__file__).with_name("slurm.conf")
+"""slurm.conf without its nodes and partitions."""
+_LIMITS_MEMORY = """jobacct_gather/linux
+JobAcctGatherParams=OverMemoryKill,UsePss
+JobAcctGatherFrequency=task=5"""
 
 
 def slurm_conf(cluster: ClusterDescription, layout: Layout) -> str:
@@ -184,38 +184,8 @@ def slurm_conf(cluster: ClusterDescription, layout: Layout) -> str:
     GPUs and cores are allocated as on a real site; what would affect the host (cgroups, accounting) is off.
     Intervals are short, but a job can still be queried for five minutes after its end.
     """
-    folder = layout.folder
-    lines = [
-        f"ClusterName={cluster.name}",
-        f"SlurmctldHost={layout.hostname}(127.0.0.1)",
-        f"SlurmctldPort={layout.controller_port}",
-        "AuthType=auth/munge",
-        f"AuthInfo=socket={layout.munge_socket}",
-        "CredType=cred/munge",
-        f"SlurmUser={layout.user}",
-        f"SlurmdUser={layout.user}",
-        f"StateSaveLocation={folder}/state",
-        f"SlurmdSpoolDir={folder}/spool/%n",
-        f"SlurmctldPidFile={folder}/slurmctld.pid",
-        f"SlurmdPidFile={folder}/slurmd-%n.pid",
-        f"SlurmctldLogFile={layout.logs}/slurmctld.log",
-        f"SlurmdLogFile={layout.logs}/slurmd-%n.log",
-        "SlurmdParameters=config_overrides",
-        "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none",
-        *(_LIMITS_MEMORY if cluster.limits_memory else ("JobAcctGatherType=jobacct_gather/none",)),
-        "MpiDefault=none",
-        "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_Core_Memory",
-        "DefMemPerCPU=1000",
-        "GresTypes=gpu",
-        "SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=5",
-        "PropagateResourceLimits=NONE",
-        "ReturnToService=2",
-        "SlurmdTimeout=30",
-        "KillWait=5",
-        "MinJobAge=300",
-    ]
+    gathering = _LIMITS_MEMORY if cluster.limits_memory else "jobacct_gather/none"
+    lines = [CONF.read_text().format(name=cluster.name, layout=layout, gathering=gathering).rstrip()]
     lines += [_node(node, layout) for node in cluster.nodes]
     for partition in cluster.partitions:
         default = "YES" if partition.default else "NO"
