@@ -316,8 +316,8 @@ def _base(value: Any, slug: str) -> tuple[str | int, ...]:
     return inside
 
 
-Check = Callable[[Context], AsyncIterator[Finding]]
-"""One question that ``gpuspawner check`` asks.
+Check = Callable[[Context], Iterator[Finding] | AsyncIterator[Finding]]
+"""One question that ``gpuspawner check`` asks: a generator, asynchronous where it runs a command or asks a database.
 
 Its findings are in an order that does not change between runs. Raises SlurmUnavailable if Slurm does not answer.
 """

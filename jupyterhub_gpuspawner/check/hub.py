@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from jupyterhub.auth import PAMAuthenticator
@@ -37,7 +37,7 @@ _OF_PROXY = "--ssl-"
 
 
 @names_no_cluster
-async def check_hub_settings(context: Context) -> AsyncIterator[Finding]:
+def check_hub_settings(context: Context) -> Iterator[Finding]:
     """Look at the section of JupyterHub."""
     hub = context.site.config.JupyterHub
     for name in ("hub_connect_ip", "hub_ip", "ip"):
@@ -71,7 +71,7 @@ def _url_for_address(name: str, value: str) -> Finding:
 
 
 @names_no_cluster
-async def check_sign_in(context: Context) -> AsyncIterator[Finding]:
+def check_sign_in(context: Context) -> Iterator[Finding]:
     """Look at who may sign in by accounts of the hub's machine."""
     try:
         app = configuration.application(context.site.config)
@@ -88,8 +88,7 @@ async def check_sign_in(context: Context) -> AsyncIterator[Finding]:
             "c.LocalAuthenticator.allowed_groups.",
         )
     if issubclass(authenticator, PAMAuthenticator):
-        for finding in _groups(context, authenticator):
-            yield finding
+        yield from _groups(context, authenticator)
 
 
 def _groups(context: Context, authenticator: type[PAMAuthenticator]) -> Iterator[Finding]:
@@ -127,10 +126,9 @@ _OF_MACHINE = frozenset(
 
 
 @names_no_cluster
-async def check_servers(context: Context) -> AsyncIterator[Finding]:
+def check_servers(context: Context) -> Iterator[Finding]:
     """Look at the settings of the Slurm servers, and at those of their profiles."""
-    for finding in (*_commands(context), *_limits(context), *_arguments(context), *_variables(context)):
-        yield finding
+    yield from (*_commands(context), *_limits(context), *_arguments(context), *_variables(context))
 
 
 def _commands(context: Context) -> Iterator[Finding]:

@@ -182,7 +182,7 @@ _HARMLESS = frozenset(("SLURM_CONF",))
 
 
 @names_no_cluster
-async def check_environment(context: Context) -> AsyncIterator[Finding]:
+def check_environment(context: Context) -> Iterator[Finding]:
     """Look at the variables that servers are given."""
     spawner = context.spawner
     by_sbatch = not (spawner.wrapper_dir and spawner.exec_prefix.strip())
@@ -213,7 +213,7 @@ _LIKE_A_VARIABLE = re.compile(r"\{\w*\}|\$\{?\w+\}?|^~\w*")
 
 
 @names_no_cluster
-async def check_paths(context: Context) -> AsyncIterator[Finding]:
+def check_paths(context: Context) -> Iterator[Finding]:
     """Look at the settings alone."""
     for name, fields in FIELDS.items():
         value = str(getattr(context.spawner, name))
@@ -232,7 +232,7 @@ TLS = Code("tls-file", "A certificate or key of the hub's is missing, or its key
 
 
 @names_no_cluster
-async def check_secrets(context: Context) -> AsyncIterator[Finding]:
+def check_secrets(context: Context) -> Iterator[Finding]:
     """Look at the files' modes."""
     hub = context.site.config.JupyterHub
     for name in ("ssl_key", "ssl_cert"):
@@ -265,7 +265,7 @@ UNREAD = Code(
 
 
 @names_no_cluster
-async def check_database(context: Context) -> AsyncIterator[Finding]:
+def check_database(context: Context) -> Iterator[Finding]:
     """Look whether this account may read it."""
     path = context.site.file(sqlite_file(str(context.site.config.JupyterHub.get("db_url", DEFAULT))))
     try:
@@ -331,7 +331,7 @@ ENDS_SERVERS = Code("servers-end-with-hub", "A hub that is stopped cancels all j
 
 
 @names_no_cluster
-async def check_hub_stop(context: Context) -> AsyncIterator[Finding]:
+def check_hub_stop(context: Context) -> Iterator[Finding]:
     """Look at JupyterHub's setting, whose default suits servers that are processes of the hub's own machine."""
     if ends := ends_servers(context.site.config):
         yield ENDS_SERVERS.warning(CLEANUP, ends, KEEP_SERVERS)
@@ -348,7 +348,7 @@ LAUNCHER = 20.0
 
 
 @names_no_cluster
-async def check_timeouts(context: Context) -> AsyncIterator[Finding]:
+def check_timeouts(context: Context) -> Iterator[Finding]:
     """Compare the settings with the launcher's time."""
     site, least = context.spawner, OBSERVE_SECONDS + LAUNCHER
     starts = {context.setting("start_timeout"): site.start_timeout}

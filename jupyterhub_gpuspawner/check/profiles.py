@@ -212,7 +212,7 @@ AHEAD = 7
 """Days that are examined of a pattern such as ``ml-hpc-%u``."""
 
 
-async def check_reservations(context: Context) -> AsyncIterator[Finding]:
+def check_reservations(context: Context) -> Iterator[Finding]:
     """Look at the days to come of each profile's reservation."""
     snapshot = context.snapshot
     if snapshot is None or any(record.kind == "reservation" for record in snapshot.unread):
@@ -220,8 +220,8 @@ async def check_reservations(context: Context) -> AsyncIterator[Finding]:
     for profile in context.of_slurm():
         here = context.cluster_of(Case(profile)) == context.cluster
         rule = dated_reservation(profile, context) if here else None
-        for finding in _of_rule(profile, rule, context, snapshot) if rule is not None else ():
-            yield finding
+        if rule is not None:
+            yield from _of_rule(profile, rule, context, snapshot)
 
 
 def _of_rule(profile: Profile, rule: ReservationRule, context: Context, snapshot: ClusterSnapshot) -> Iterator[Finding]:
@@ -288,7 +288,7 @@ SETTINGS = {
 """Settings by the options of sbatch that they stand for."""
 
 
-async def check_extra(context: Context) -> AsyncIterator[Finding]:
+def check_extra(context: Context) -> Iterator[Finding]:
     """Look at the options of each profile's job, and of each value of its options; those of a site once."""
     lines = dict[tuple[str, str], None]()
     for case, resources in context.requests:
@@ -301,8 +301,7 @@ async def check_extra(context: Context) -> AsyncIterator[Finding]:
                 case.profile.slurm.extra or ()
             ):
                 where = context.setting("req_options")
-            for finding in _of_line(where, line, resources, context):
-                yield finding
+            yield from _of_line(where, line, resources, context)
 
 
 def _of_line(where: str, line: str, resources: Resources, context: Context) -> Iterator[Finding]:
@@ -355,11 +354,10 @@ LEAST = 600
 
 
 @names_no_cluster
-async def check_lifetimes(context: Context) -> AsyncIterator[Finding]:
+def check_lifetimes(context: Context) -> Iterator[Finding]:
     """Look at each profile's `allow` and time limits."""
     for profile in context.profiles:
-        for finding in _of_times(profile, context):
-            yield finding
+        yield from _of_times(profile, context)
 
 
 def _of_times(profile: Profile, context: Context) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from itertools import islice, product
@@ -257,20 +257,18 @@ REPAIRED = Code("template-mended", "The hub corrects the admin's own `batch_scri
 SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than the hub lets it wait (`queue_timeout`).")
 
 
-async def check_requests(context: Context) -> AsyncIterator[Finding]:
+def check_requests(context: Context) -> Iterator[Finding]:
     """Make the job of each profile and option on the cluster, for somebody who may use it, and judge it."""
     if not context.has_profiles:  # the site's defaults are the only request
         plain = site_profile(context.spawner.site_settings()).model_copy(update={"slurm": Resources()})
-        for finding in faults_of(plain, context):
-            yield finding
+        yield from faults_of(plain, context)
         return
     for profile in context.of_slurm():
-        for finding in _findings_of(profile, context):
-            yield finding
+        yield from _findings_of(profile, context)
 
 
 @names_no_cluster
-async def check_files(context: Context) -> AsyncIterator[Finding]:
+def check_files(context: Context) -> Iterator[Finding]:
     """Look at the files of profiles, and at the profiles whose servers are no jobs."""
     for error in context.spawner.profile_errors() if context.has_profiles else ():
         if isinstance(error, SlugTaken):
@@ -278,8 +276,8 @@ async def check_files(context: Context) -> AsyncIterator[Finding]:
         else:
             yield FILE.of(error)
     for profile in context.profiles:
-        for finding in _findings_of(profile, context) if profile.kind != "slurm" else ():
-            yield finding
+        if profile.kind != "slurm":
+            yield from _findings_of(profile, context)
 
 
 def _findings_of(profile: Profile, context: Context) -> Iterator[Finding]:

@@ -62,7 +62,7 @@ def checks_of(spawner: object) -> tuple[Check, ...]:
     loaded = load_each(extensions, lambda extension: extension.checks, faults.append)
     brought = [check for _, module in loaded for check in checks_in(module)]
 
-    async def check_extensions(_context: Context) -> AsyncIterator[Finding]:
+    def check_extensions(_context: Context) -> Iterator[Finding]:
         for fault in faults:
             yield EXTENSION.error("c.GPUProfilesSpawner.extensions", str(fault), "")
 
@@ -178,7 +178,8 @@ async def findings(context: Context, checks: Sequence[Check] | None = None) -> t
     for check in checks_of(context.spawner) if checks is None else checks:
         cluster = "" if check in NAME_NO_CLUSTER else context.cluster
         try:
-            async for finding in check(context):
+            found = check(context)
+            async for finding in found if isinstance(found, AsyncIterator) else _each(found):
                 unique[replace(finding, cluster=cluster)] = None
         except (SlurmUnavailable, SlurmOutputError) as error:
             if context.slurm_error is None:
@@ -186,6 +187,11 @@ async def findings(context: Context, checks: Sequence[Check] | None = None) -> t
         except Exception as error:  # noqa: BLE001 - a defect of one check, which must not hide what the others find
             unique[replace(_unfinished(check, error), cluster=cluster)] = None
     return tuple(_without_repetition(unique, context.setting(run_as.PREFIX)))
+
+
+async def _each(findings: Iterator[Finding]) -> AsyncIterator[Finding]:
+    for finding in findings:
+        yield finding
 
 
 def _unfinished(check: Check, error: Exception) -> Finding:

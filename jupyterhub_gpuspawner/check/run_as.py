@@ -51,12 +51,11 @@ def files_command(wrapper_dir: Path) -> str:
 
 
 @names_no_cluster
-async def check_wrappers(context: Context) -> AsyncIterator[Finding]:
+def check_wrappers(context: Context) -> Iterator[Finding]:
     """Look at the files, as far as this account may."""
     names = [*SCRIPTS] if is_of_here(context.spawner.exec_prefix) else []
     names += [QUERY] if is_of_here(context.spawner.query_prefix) else []
-    for finding in of_scripts(context, names):
-        yield finding
+    yield from of_scripts(context, names)
 
 
 def of_scripts(context: Context, names: Sequence[str]) -> Iterator[Finding]:

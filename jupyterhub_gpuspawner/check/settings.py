@@ -81,7 +81,7 @@ LEFT_OUT = Code("setting-left-out", "A setting is one of an extension that the h
 
 
 @names_no_cluster
-async def check_left_out(context: Context) -> AsyncIterator[Finding]:
+def check_left_out(context: Context) -> Iterator[Finding]:
     """Look for settings of extensions that are not in `c.GPUProfilesSpawner.extensions`."""
     config, spawner_class = context.site.config, type(context.spawner)
     used = chosen(getattr(context.spawner, "extensions", None)).names
@@ -172,7 +172,7 @@ ALIKE = 0.75
 
 
 @names_no_cluster
-async def check_names(context: Context) -> AsyncIterator[Finding]:
+def check_names(context: Context) -> Iterator[Finding]:
     """Look at each name in the configuration."""
     config = context.site.config
     try:
@@ -195,8 +195,7 @@ async def check_names(context: Context) -> AsyncIterator[Finding]:
         doubts = (finding for setting in configuration.configured_values(config, cls) for finding in doubtful(setting))
         for finding in (*map(_invalid, configuration.refused(config, cls)), *doubts):
             wrong.setdefault(finding.where, finding)  # a setting of a base class is that of several
-    for finding in wrong.values():
-        yield finding
+    yield from wrong.values()
 
 
 def default_spawner() -> Finding:

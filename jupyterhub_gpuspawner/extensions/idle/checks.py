@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.profiles import lengths_of
@@ -18,17 +18,14 @@ FINE = Code("idle-too-fine", "Times of an idle policy are shorter than the time 
 
 
 @names_no_cluster
-async def check_idle(context: Context) -> AsyncIterator[Finding]:
+def check_idle(context: Context) -> Iterator[Finding]:
     """Look at each profile's `idle`, and at the site's."""
     for profile in context.profiles:
         if (idle := fields.IDLE.of(profile)) is not None:
-            for finding in _of_samples(context.location(profile, "idle"), idle, context):
-                yield finding
-        for finding in _of_running(profile, context):
-            yield finding
+            yield from _of_samples(context.location(profile, "idle"), idle, context)
+        yield from _of_running(profile, context)
     if any(fields.IDLE.of(profile) is None for profile in context.profiles):
-        for finding in _of_samples(context.setting("idle"), None, context):
-            yield finding
+        yield from _of_samples(context.setting("idle"), None, context)
 
 
 def _of_samples(where: str, idle: Idle | None, context: Context) -> Iterator[Finding]:

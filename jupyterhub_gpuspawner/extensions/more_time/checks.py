@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
@@ -24,7 +24,7 @@ CANNOT = Code("extend-fails", "A profile has `extend`, and time limits cannot be
 
 
 @names_no_cluster
-async def check_lengths(context: Context) -> AsyncIterator[Finding]:
+def check_lengths(context: Context) -> Iterator[Finding]:
     """Look at the time limit of each profile that has `extend`."""
     for profile in context.profiles:
         resources, snapshot = context.unchanged(profile), context.snapshot
@@ -42,10 +42,9 @@ async def check_lengths(context: Context) -> AsyncIterator[Finding]:
 
 
 @names_no_cluster
-async def check_script(context: Context) -> AsyncIterator[Finding]:
+def check_script(context: Context) -> Iterator[Finding]:
     """Look at the script that raises time limits, as far as this account may."""
-    for finding in of_scripts(context, [EXTEND] if is_of_here(context.spawner.extend_prefix) else []):
-        yield finding
+    yield from of_scripts(context, [EXTEND] if is_of_here(context.spawner.extend_prefix) else [])
 
 
 async def check_extending(context: Context) -> AsyncIterator[Finding]:
