@@ -27,7 +27,7 @@ report to: there :func:`.site.state.require_set_up` refuses every start.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, MutableSequence
+from collections.abc import MutableSequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -65,7 +65,7 @@ from jupyterhub_gpuspawner.hub.site.state import set_up, state_of
 from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import site_of, site_of_hub, waits_in_queue
+from jupyterhub_gpuspawner.hub.spawners.server import site_of_hub, waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, begin_unfinished
 from jupyterhub_gpuspawner.log_lines import VisibleText
 
@@ -123,17 +123,6 @@ def extensions_of_hub(app: JupyterHub) -> HubExtensions:
     return state.of(HubExtensions)
 
 
-def register_extensions(app: JupyterHub) -> None:
-    """Let extensions prepare the hub, and add their routes before the hub's own: its last answers for all others."""
-
-    def add_routes(_change: object) -> None:
-        extensions = extensions_of_hub(app)
-        app.handlers[:0] = [*routes.static_routes(extensions, app.hub_prefix), *extensions.routes(app.hub_prefix)]
-
-    app.observe(lambda _change: extensions_of_hub(app).configured(app), "session_factory")
-    app.observe(add_routes, "handlers")
-
-
 def register_templates(app: JupyterHub) -> None:
     """Let the hub find our templates and the variables they use, whatever the admin sets afterwards."""
     ours = str(TEMPLATES)
@@ -167,94 +156,64 @@ def _reader(user: Any) -> Any:
     return user
 
 
-def begin_site(app: JupyterHub) -> None:
-    """Have the site's settings ready, or have the hub exit where one cannot be read."""
-    try:
-        site = site_of_hub(app)
-    except (ConfigError, TraitError) as error:
-        refuse(app, error)
-    else:
-        if site is not None:
-            site.hub = app.hub  # which there was not yet when extensions asked for their names
-
-
-def refuse(app: JupyterHub, error: Exception) -> None:
-    """Exit, with the words that JupyterHub uses for any invalid trait."""
-    app.log.critical("Bad config encountered during initialization: %s", error)
-    app.exit(1)
-
-
-def register_check(app: JupyterHub) -> None:
-    """Have the hub exit on an invalid configuration of its spawner.
+def check(app: JupyterHub) -> None:
+    """Have the hub exit on an invalid configuration of its spawner, with the words it uses for any invalid trait.
 
     Settings without effect, an exposed database, user names that are refused, templates of the site's that leave out a
-    part of ours, and jobs that end with the hub are logged as warnings. The check runs when the hub sets up its
-    handlers: all of the configuration is known then, and nothing has been started.
+    part of ours, and jobs that end with the hub are logged as warnings.
     """
-
-    def check(_change: object) -> None:
-        site = site_of(app.tornado_settings)
-        if site is None:
-            return
-        try:
+    try:
+        site = site_of_hub(app)
+        if site is not None:
+            site.hub = app.hub  # which there was not yet when extensions asked for their names
+            begin_slugs(app)  # before the folder of profiles is read
             site.check()
             for cls in extensions_of_hub(app).settings:
                 cls(config=app.config)
             for ignored in site.ignored_settings():
                 app.log.warning("%s", ignored)
-        except (ConfigError, TraitError) as error:
-            refuse(app, error)
-
-    def warn(_change: object) -> None:
-        encoding = foreign_encoding(sys.getfilesystemencoding())
-        lost = lost_parts(app.template_paths, extensions_of_hub(app).templates)
-        texts = (encoding, exposed_database(app.db_url), *refused_names(app.config), *lost)
-        for text in filter(None, texts):
-            app.log.warning("gpuspawner: %s", text)
-        if ends := ends_servers(app.config):
-            app.log.warning("gpuspawner: %s: %s %s", CLEANUP, ends, KEEP_SERVERS)
-
-    app.observe(check, "handlers")
-    app.observe(warn, "handlers")
+    except (ConfigError, TraitError) as error:
+        app.log.critical("Bad config encountered during initialization: %s", error)
+        app.exit(1)
+    encoding = foreign_encoding(sys.getfilesystemencoding())
+    lost = lost_parts(app.template_paths, extensions_of_hub(app).templates)
+    for text in filter(None, (encoding, exposed_database(app.db_url), *refused_names(app.config), *lost)):
+        app.log.warning("gpuspawner: %s", text)
+    if ends := ends_servers(app.config):
+        app.log.warning("gpuspawner: %s: %s %s", CLEANUP, ends, KEEP_SERVERS)
 
 
-def register_spawn_limit(app: JupyterHub) -> None:
-    """Let people in Slurm's queue not keep others from starting: they are no load on the hub."""
-
-    def leave_out(_change: object) -> None:
-        leave_out_of_spawn_limit(app.users, waits_in_queue)
-
-    app.observe(leave_out, "handlers")
-
-
-def register_outage(app: JupyterHub) -> Callable[[JupyterHub], object]:
-    """Watch this hub's database as soon as it is opened; return what begins to retry writes to one that failed."""
-    outage = Outage(app)
-    app.observe(lambda change: outage.watch(change.new.kw["bind"]), "session_factory")
-    return lambda app: every(app, database.OUTAGE_RETRY_SECONDS, outage.retry, "The look at the database")
-
-
-def when_configured(app: JupyterHub, *works: Callable[[JupyterHub], object]) -> None:
-    """Call these, once, when the hub sets up its handlers: its event loop runs, and all configuration is known."""
-    left = list(works)
-
-    def begin(_change: object) -> None:
-        while left:
-            left.pop(0)(app)
-
-    app.observe(begin, "handlers")
+def prepare(app: JupyterHub) -> None:
+    """Prepare a hub when it sets up its handlers: all configuration is known, its loop runs, and nothing is started."""
+    extensions = extensions_of_hub(app)
+    bring_up_to_date(app, extensions.tables)
+    check(app)
+    # before the hub's own, whose last answers for all others
+    app.handlers[:0] = [*routes.static_routes(extensions, app.hub_prefix), *extensions.routes(app.hub_prefix)]
+    # people in Slurm's queue do not keep others from starting: they are no load on the hub
+    leave_out_of_spawn_limit(app.users, waits_in_queue)
+    for work in (*UPKEEP, extensions.begin):
+        work(app)
 
 
 def register() -> None:
     """Set up the hub of this process, once; do nothing if there is none yet, or if its handlers are set up already."""
     app = this_hub()
-    if app is not None and not app.handlers and set_up(app):
-        GPUProfilesSpawner.default_form = staticmethod(render_form)
-        register_handlers(apihandlers.default_handlers, handlers.default_handlers)
-        register_templates(app)
-        # the tables before they are used, and the slugs before the folder is read, which the check does
-        when_configured(app, begin_site, lambda app: bring_up_to_date(app, extensions_of_hub(app).tables), begin_slugs)
-        register_check(app)
-        register_extensions(app)
-        register_spawn_limit(app)
-        when_configured(app, *UPKEEP, lambda app: extensions_of_hub(app).begin(app), register_outage(app))
+    if app is None or app.handlers or not set_up(app):
+        return
+    GPUProfilesSpawner.default_form = staticmethod(render_form)
+    register_handlers(apihandlers.default_handlers, handlers.default_handlers)
+    register_templates(app)
+    outage = Outage(app)
+
+    def opened(change: Any) -> None:
+        outage.watch(change.new.kw["bind"])
+        extensions_of_hub(app).configured(app)
+
+    def configured(_change: object) -> None:
+        app.unobserve(configured, "handlers")
+        prepare(app)
+        every(app, database.OUTAGE_RETRY_SECONDS, outage.retry, "The look at the database")
+
+    app.observe(opened, "session_factory")
+    app.observe(configured, "handlers")

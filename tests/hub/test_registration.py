@@ -17,10 +17,11 @@ from jupyterhub.handlers import default_handlers
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.registration import UPKEEP, begin_site, extensions_of_hub, register_templates
+from jupyterhub_gpuspawner.hub.registration import UPKEEP, extensions_of_hub, register_templates
 from jupyterhub_gpuspawner.hub.site.state import set_up
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.server import site_of_hub
 from tests.fixtures.databases import hub_session
 from tests.fixtures.hubs import StartHub
 
@@ -177,9 +178,9 @@ async def begun(folder: Path, extensions: Sequence[str]) -> set[str]:
     with hub_session() as session:
         config = Config(GPUProfilesSpawner={"courses_dir": str(folder), "extensions": list(extensions)})
         app = JupyterHub(config=config, spawner_class=GPUProfilesSpawner, db_url=f"sqlite:///{folder}/hub.sqlite")
-        app.db, app.eventlog, app.hub = session, EventLogger(), None
+        app.db, app.eventlog = session, EventLogger()
         set_up(app)
-        begin_site(app)
+        site_of_hub(app)
         before = asyncio.all_tasks()
         for begin in UPKEEP:
             begin(app)

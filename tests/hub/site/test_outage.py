@@ -19,7 +19,6 @@ from jupyterhub_gpuspawner.hub import jupyterhub_compat
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
-from jupyterhub_gpuspawner.hub.registration import register_outage
 from jupyterhub_gpuspawner.hub.site import database
 from jupyterhub_gpuspawner.hub.site.database import Outage
 from tests.fixtures.databases import hub_session
@@ -171,8 +170,8 @@ async def test_a_database_in_memory_survives_an_outage() -> None:
 async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(file: Path) -> None:
     """Not the driver's message, which names a file or a host; here another connection has locked the database."""
     app = JupyterHub()
-    register_outage(app)
     app.session_factory = orm.new_session_factory(f"sqlite:///{file}", connect_args={"timeout": 0})
+    Outage(app).watch(app.session_factory.kw["bind"])
     other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     session = app.session_factory()

@@ -252,7 +252,6 @@ import asyncio, gc, json, sys
 from types import SimpleNamespace
 from jupyterhub.app import JupyterHub
 from traitlets.config import Config
-from jupyterhub_gpuspawner.hub.registration import UPKEEP, when_configured
 from jupyterhub_gpuspawner.hub.site import background
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
 from jupyterhub_gpuspawner.hub.site.metrics import ServersWithJobs
@@ -272,8 +271,7 @@ def restored():
 async def hub():
     app = JupyterHub()
     app.db = None
-    when_configured(app, *(work for work in UPKEEP if work is begin_garbage))
-    app.handlers = [()]  # JupyterHub restores its servers next, and listens then
+    begin_garbage(app)  # JupyterHub restores its servers next, and listens then
     servers = [restored() for _ in range(200)]
     listening, app.http_server = asyncio.Event(), object()
     every(app, 0, listening.set, "The test's own look")
