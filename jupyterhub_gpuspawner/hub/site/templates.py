@@ -18,7 +18,6 @@ from jinja2 import (
     PrefixLoader,
     TemplateError,
     TemplateNotFound,
-    TemplateSyntaxError,
     nodes,
 )
 
@@ -77,94 +76,63 @@ def lost_parts(template_paths: Sequence[str], extensions: Sequence[str] = ()) ->
     So for each that has a block, or uses a macro, that the templates it names no longer have. A template that cannot be
     read or parsed here is left out. ``extensions``: their folders, as for :func:`use_our_templates`.
     """
+    stock = [str(STOCK_TEMPLATES)]
     folders = [folder for folder in template_paths if Path(folder).resolve() not in (TEMPLATES, STOCK_TEMPLATES)]
-    for name, parts in LOST.items():
-        path = _first(name, folders)
-        tree = _parsed(path) if path is not None else None
-        if path is None or tree is None:
-            continue
-        if not _extends_ours(tree, name, folders):
-            yield f'{path}: {next(iter(parts.values()))}: it does not extend "templates/{name}"'
-            continue
-        replaced = {block.name for block in tree.find_all(nodes.Block) if not _calls_super(block)}
-        for block, lost in parts.items():
-            if block in replaced:
-                yield f"{path}: {lost}: its block {block} has no {{{{ super() }}}}"
-    yield from _gone_parts(folders, extensions)
+    jupyterhubs = FileSystemLoader([*folders, str(TEMPLATES), *stock])
+    every = Environment(autoescape=True, loader=loader_with_ours(jupyterhubs, stock, extensions))
+    own = Environment(autoescape=True, loader=FileSystemLoader(folders))
+    for name in own.list_templates(["html"]):
+        texts: list[str] = []
+        try:
+            tree = _tree(own, name)
+            parents = _parents(every, tree)
+            texts += _lost(name, tree, parents)
+            texts += _gone_blocks(tree, parents or {})
+            texts += _gone_macros(every, tree, parents or {}, extensions)
+        except TemplateNotFound as error:
+            texts.append(f'it names "{error.name}", which no template of this hub is called')
+        except (OSError, UnicodeError, TemplateError):  # perhaps an extension of Jinja's that the site has configured
+            pass
+        for text in texts:
+            yield f"{_first(name, folders)}: {text}"
 
 
 def _first(name: str, folders: Sequence[str]) -> Path | None:
     return next((path for folder in folders if (path := Path(folder) / name).is_file()), None)
 
 
-def _parsed(path: Path) -> nodes.Template | None:
-    try:
-        return Environment(autoescape=True).parse(path.read_text())
-    except (OSError, UnicodeError, TemplateSyntaxError):  # an extension of Jinja's that the site has configured
-        return None
+def _tree(environment: Environment, name: str) -> nodes.Template:
+    """A template; raises OSError, UnicodeError and TemplateError."""
+    assert environment.loader is not None
+    return environment.parse(environment.loader.get_source(environment, name)[0])
 
 
-def _extends_ours(tree: nodes.Template, name: str, folders: Sequence[str], depth: int = 5) -> bool:
-    """Whether the template extends ours, directly or by others of the site's; True where that cannot be seen."""
-    extends = tree.find(nodes.Extends)
-    if extends is None or depth == 0:
-        return extends is not None
-    parent = extends.template.as_const() if isinstance(extends.template, nodes.Const) else ""
-    if parent in ("", f"templates/{name}"):
-        return True
-    path = _first(parent, folders)
-    next_tree = _parsed(path) if path is not None else None
-    return next_tree is not None and _extends_ours(next_tree, name, folders, depth - 1)
+def _parents(environment: Environment, tree: nodes.Template) -> dict[str, nodes.Template] | None:
+    """The templates that this one extends, by their names; None if one is named by a variable. Raises as `_tree`."""
+    parents: dict[str, nodes.Template] = {}
+    while (extends := tree.find(nodes.Extends)) is not None:
+        if not isinstance(extends.template, nodes.Const):
+            return None
+        name = extends.template.value
+        if name in parents:  # which Jinja refuses when the page is shown
+            break
+        tree = parents[name] = _tree(environment, name)
+    return parents
+
+
+def _lost(name: str, tree: nodes.Template, parents: Mapping[str, nodes.Template] | None) -> Iterator[str]:
+    parts = LOST.get(name, {})
+    if parts and parents is not None and f"templates/{name}" not in parents:
+        yield f'{next(iter(parts.values()))}: it does not extend "templates/{name}"'
+        return
+    replaced = {block.name for block in tree.find_all(nodes.Block) if not _calls_super(block)}
+    for block, lost in parts.items():
+        if block in replaced:
+            yield f"{lost}: its block {block} has no {{{{ super() }}}}"
 
 
 def _calls_super(block: nodes.Block) -> bool:
     return any(isinstance(call.node, nodes.Name) and call.node.name == "super" for call in block.find_all(nodes.Call))
-
-
-def _gone_parts(folders: Sequence[str], extensions: Sequence[str]) -> Iterator[str]:
-    """For each template of the site's its path, and the block or macro that no template has for it."""
-    stock = [str(STOCK_TEMPLATES)]
-    jupyterhubs = FileSystemLoader([*folders, str(TEMPLATES), *stock])
-    every = Environment(autoescape=True, loader=loader_with_ours(jupyterhubs, stock, extensions))
-    own = Environment(autoescape=True, loader=FileSystemLoader(folders))
-    for name in own.list_templates(["html"]):
-        tree = _parsed(Path(_source(own, name)[1]))
-        if tree is None:
-            continue
-        try:
-            parents = _parents(every, tree)
-            texts = [*_gone_blocks(tree, parents), *_gone_macros(every, tree, parents, extensions)]
-        except TemplateNotFound as error:
-            texts = [f'it names "{error.name}", which no template of this hub is called']
-        except (OSError, UnicodeError, TemplateError):  # as in `_parsed`, here of a template that it extends or imports
-            continue
-        for text in texts:
-            yield f"{_source(own, name)[1]}: {text}"
-
-
-def _source(environment: Environment, name: str) -> tuple[str, str]:
-    assert environment.loader is not None
-    text, path, _ = environment.loader.get_source(environment, name)
-    return text, path or name
-
-
-def _with_parents(environment: Environment, name: str) -> dict[str, nodes.Template]:
-    """A template and those that it extends, by their names; raises TemplateError."""
-    tree = environment.parse(_source(environment, name)[0])
-    return {name: tree, **_parents(environment, tree)}
-
-
-def _parents(environment: Environment, tree: nodes.Template) -> dict[str, nodes.Template]:
-    """The templates that this one extends, by their names; none if one is named by a variable. Raises TemplateError."""
-    parents: dict[str, nodes.Template] = {}
-    while (extends := tree.find(nodes.Extends)) is not None:
-        if not isinstance(extends.template, nodes.Const):
-            return {}
-        name = extends.template.value
-        if name in parents:  # which Jinja refuses when the page is shown
-            break
-        tree = parents[name] = environment.parse(_source(environment, name)[0])
-    return parents
 
 
 def _gone_blocks(tree: nodes.Template, parents: Mapping[str, nodes.Template]) -> Iterator[str]:
@@ -179,7 +147,8 @@ def _gone_macros(
 ) -> Iterator[str]:
     """Macros that it imports, or calls as one of a template that it extends."""
     for template, macro in _imported(tree):
-        if macro not in _exported(_with_parents(environment, template).values()):
+        there = _tree(environment, template)
+        if macro not in _exported([there, *(_parents(environment, there) or {}).values()]):
             yield _gone_macro(template, macro, extensions)
     own = {*_exported([tree]), *(name for _, name in _imported(tree))}
     called = {call.node.name for call in tree.find_all(nodes.Call) if isinstance(call.node, nodes.Name)}
