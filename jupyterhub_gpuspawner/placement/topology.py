@@ -47,38 +47,124 @@ FAULTS = (GPU_LOST, ROW_NOT_REMAPPED, ROW_TO_REMAP, PAGE_TO_RETIRE, MIG_ON, MIG_
 """What can be wrong with a GPU, as far as it has words of ours; another fault is in the driver's words."""
 
 
+# How :func:`from_document` reads the fields of a document, which name their limits.
+
+
+def _wrong(where: str, right: str) -> ValueError:
+    return ValueError(f"{where}: must be {right}")
+
+
+def _whole(low: int, high: int, *, none: bool = False) -> Reader:
+    def read(where: str, value: Any) -> Any:
+        if value is None and none:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise _wrong(where, f"a whole number from {low} to {high}{', or null' if none else ''}")
+        return value
+
+    return read
+
+
+def _text(*, none: bool = False) -> Reader:
+    def read(where: str, value: Any) -> Any:
+        if value is None and none:
+            return None
+        if not isinstance(value, str) or len(value) > TEXT_LIMIT or not value.isprintable():
+            raise _wrong(where, f"printable text of at most {TEXT_LIMIT} characters")
+        return value
+
+    return read
+
+
+def _link(where: str, value: Any) -> Any:
+    if not isinstance(value, str) or not is_link(value):
+        raise ValueError(f"{where}: {value!r:.40} is not a link; links are NV1 to NV99, {', '.join(LINKS)}")
+    return value
+
+
+def _flag(where: str, value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise _wrong(where, "true or false")
+    return value
+
+
+def _list(item: Reader, most: int) -> Reader:
+    def read(where: str, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)) or len(value) > most:
+            raise _wrong(where, f"a list of at most {most}")
+        return tuple([item(f"{where}[{n}]", element) for n, element in enumerate(value)])
+
+    return read
+
+
+def _record(kind: Any) -> Reader:
+    fields = {name: each.metadata["read"] for name, each in kind.__dataclass_fields__.items()}
+
+    def read(where: str, value: Any) -> Any:
+        prefix = f"{where}." if where else ""
+        if not isinstance(value, Mapping):
+            raise _wrong(where, "an object")
+        for key in value:
+            if key not in fields:
+                raise ValueError(f"{prefix}{key!s:.40}: no such field; fields are {', '.join(sorted(fields))}")
+        try:
+            return kind(**{key: fields[key](prefix + key, item) for key, item in value.items()})
+        except TypeError as error:
+            raise ValueError(f"{where or 'topology'}: {error}") from error
+
+    return read
+
+
+_DEVICES, _NODES, _MANY = 128, 256, 4096
+"""Limits for devices, NUMA nodes and CPUs: above any machine, but small enough to draw an untrusted document."""
+_CPUS = _list(_whole(0, 65535), _MANY)
+_NUMA = _whole(0, 4095)
+_MAYBE_NUMA = _whole(0, 4095, none=True)
+_MEMORY = _whole(0, 2**40, none=True)
+_GENERATION = _whole(1, 99, none=True)
+_WIDTH = _whole(1, 64, none=True)
+_TEXT = _text()
+_TEXTS = _list(_TEXT, _DEVICES)
+_LINKS = _list(_list(_link, _DEVICES), _DEVICES)
+
+
+def _field(read: Reader, default: object) -> Any:
+    """A field that :func:`from_document` reads like this."""
+    return field(default=default, metadata={"read": read})
+
+
 @dataclass(frozen=True)
 class Gpu:
     """A GPU or a MIG device, as the node's driver describes it."""
 
-    index: int
+    index: int = field(metadata={"read": _whole(0, 1023)})
     """NVML index on this node (PCI order); for a MIG device that of its parent."""
-    uuid: str = ""
+    uuid: str = _field(_TEXT, "")
     """``GPU-…`` or ``MIG-…``; empty where unknown."""
-    pci: str = ""
+    pci: str = _field(_TEXT, "")
     """PCI bus id, lower case, four-digit domain: ``0000:07:00.0``; empty where unknown."""
-    name: str = ""
-    memory_mib: int | None = None
-    numa_node: int | None = None
+    name: str = _field(_TEXT, "")
+    memory_mib: int | None = _field(_MEMORY, None)
+    numa_node: int | None = _field(_MAYBE_NUMA, None)
     """Kernel number of the nearest NUMA node (not the GPU's own memory node)."""
-    cpus: tuple[int, ...] = ()
+    cpus: tuple[int, ...] = _field(_CPUS, ())
     """CPUs near to the GPU (kernel numbers), as far as known; may be clipped by a cpuset."""
-    mig: str | None = None
+    mig: str | None = _field(_text(none=True), None)
     """MIG profile name such as ``1g.10gb``; None for a whole GPU."""
-    minor: int | None = None
+    minor: int | None = _field(_whole(0, 1023, none=True), None)
     """n of ``/dev/nvidia<n>``, which is not the index."""
-    nvlink_generation: int | None = None
-    pcie_generation: int | None = None
+    nvlink_generation: int | None = _field(_GENERATION, None)
+    pcie_generation: int | None = _field(_GENERATION, None)
     """The highest that GPU and slot support; the one in use drops while the GPU is idle."""
-    numa_affinity: tuple[int, ...] = ()
+    numa_affinity: tuple[int, ...] = _field(_list(_NUMA, _NODES), ())
     """All NUMA nodes that the driver calls near; in a virtual machine often all. If it is one, ``numa_node`` is set."""
-    gpu_numa_id: int | None = None
+    gpu_numa_id: int | None = _field(_MAYBE_NUMA, None)
     """NUMA node of the GPU's own memory (Grace Hopper, POWER9); None if there is none."""
-    pcie_width: int | None = None
+    pcie_width: int | None = _field(_WIDTH, None)
     """PCIe lanes in use."""
-    pcie_max_width: int | None = None
+    pcie_max_width: int | None = _field(_WIDTH, None)
     """PCIe lanes that the GPU has."""
-    fault: str = ""
+    fault: str = _field(_TEXT, "")
     """What the node's admin should know of it, in the driver's words or ours, such as ``GPU is lost``; or empty."""
 
 
@@ -86,10 +172,10 @@ class Gpu:
 class NumaNode:
     """A NUMA node; node and CPUs by kernel number (P#)."""
 
-    id: int
-    cpus: tuple[int, ...] = ()
-    memory_mib: int | None = None
-    distances: tuple[int, ...] = ()
+    id: int = field(metadata={"read": _NUMA})
+    cpus: tuple[int, ...] = _field(_CPUS, ())
+    memory_mib: int | None = _field(_MEMORY, None)
+    distances: tuple[int, ...] = _field(_list(_whole(0, 255), _NODES), ())
     """Distances to all nodes, in the order of :attr:`NodeTopology.numa_nodes`; empty if unknown."""
 
 
@@ -101,26 +187,26 @@ class NodeTopology:
     matrix with ``X`` on the diagonal, or empty if nothing is known.
     """
 
-    hostname: str = ""
-    gpus: tuple[Gpu, ...] = ()
-    links: tuple[tuple[str, ...], ...] = ()
-    numa_nodes: tuple[NumaNode, ...] = ()
-    siblings: tuple[tuple[int, ...], ...] = ()
+    hostname: str = _field(_TEXT, "")
+    gpus: tuple[Gpu, ...] = _field(_list(_record(Gpu), _DEVICES), ())
+    links: tuple[tuple[str, ...], ...] = _field(_LINKS, ())
+    numa_nodes: tuple[NumaNode, ...] = _field(_list(_record(NumaNode), _NODES), ())
+    siblings: tuple[tuple[int, ...], ...] = _field(_list(_CPUS, _MANY), ())
     """Groups of CPUs that share a core; empty if unknown (then each CPU counts as a core)."""
-    packages: tuple[tuple[int, ...], ...] = ()
+    packages: tuple[tuple[int, ...], ...] = _field(_list(_CPUS, _NODES), ())
     """CPUs of each package (socket); empty if unknown."""
-    devices: tuple[str, ...] = ()
+    devices: tuple[str, ...] = _field(_TEXTS, ())
     """PCI bus ids of all GPUs that the kernel lists, also of those that a device cgroup hides; empty if unknown."""
-    nics: tuple[str, ...] = ()
-    nic_links: tuple[tuple[str, ...], ...] = ()
+    nics: tuple[str, ...] = _field(_TEXTS, ())
+    nic_links: tuple[tuple[str, ...], ...] = _field(_LINKS, ())
     """``nic_links[n][g]`` is the link word between ``nics[n]`` and ``gpus[g]``; empty if unknown."""
-    nic_numa: tuple[int | None, ...] = ()
-    source: str = ""
+    nic_numa: tuple[int | None, ...] = _field(_list(_MAYBE_NUMA, _DEVICES), ())
+    source: str = _field(_TEXT, "")
     """Sources of the data: ``nvml``, ``nvidia-smi``, ``sysfs``, ``file``, ``network``, joined by ``+``."""
-    simulated: bool = False
-    driver: str = ""
-    problems: tuple[str, ...] = field(default=())
-    notes: tuple[str, ...] = ()
+    simulated: bool = _field(_flag, False)
+    driver: str = _field(_TEXT, "")
+    problems: tuple[str, ...] = _field(_TEXTS, ())
+    notes: tuple[str, ...] = _field(_TEXTS, ())
     """Sentences for the node's admin, about what concerns no job."""
 
     def __post_init__(self) -> None:
@@ -312,7 +398,7 @@ def from_document(document: Mapping[str, Any]) -> NodeTopology:
     version = document.get("version") if isinstance(document, Mapping) else None
     if version != VERSION or isinstance(version, bool):
         raise ValueError(f"version: must be {VERSION}, not {version!r:.40}")
-    topology: NodeTopology = _record(NodeTopology, _NODE)("", {k: v for k, v in document.items() if k != "version"})
+    topology: NodeTopology = _record(NodeTopology)("", {k: v for k, v in document.items() if k != "version"})
     return topology
 
 
@@ -320,117 +406,3 @@ def load(path: str) -> NodeTopology:
     """Read a topology file (JSON); raises OSError or ValueError."""
     with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs start-up time on the node
         return from_document(json.load(file))
-
-
-def _wrong(where: str, right: str) -> ValueError:
-    return ValueError(f"{where}: must be {right}")
-
-
-def _whole(low: int, high: int, *, none: bool = False) -> Reader:
-    def read(where: str, value: Any) -> Any:
-        if value is None and none:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise _wrong(where, f"a whole number from {low} to {high}{', or null' if none else ''}")
-        return value
-
-    return read
-
-
-def _text(*, none: bool = False) -> Reader:
-    def read(where: str, value: Any) -> Any:
-        if value is None and none:
-            return None
-        if not isinstance(value, str) or len(value) > TEXT_LIMIT or not value.isprintable():
-            raise _wrong(where, f"printable text of at most {TEXT_LIMIT} characters")
-        return value
-
-    return read
-
-
-def _link(where: str, value: Any) -> Any:
-    if not isinstance(value, str) or not is_link(value):
-        raise ValueError(f"{where}: {value!r:.40} is not a link; links are NV1 to NV99, {', '.join(LINKS)}")
-    return value
-
-
-def _flag(where: str, value: Any) -> Any:
-    if not isinstance(value, bool):
-        raise _wrong(where, "true or false")
-    return value
-
-
-def _list(item: Reader, most: int) -> Reader:
-    def read(where: str, value: Any) -> Any:
-        if not isinstance(value, (list, tuple)) or len(value) > most:
-            raise _wrong(where, f"a list of at most {most}")
-        return tuple([item(f"{where}[{n}]", element) for n, element in enumerate(value)])
-
-    return read
-
-
-def _record(kind: Any, fields: Mapping[str, Reader]) -> Reader:
-    def read(where: str, value: Any) -> Any:
-        prefix = f"{where}." if where else ""
-        if not isinstance(value, Mapping):
-            raise _wrong(where, "an object")
-        for key in value:
-            if key not in fields:
-                raise ValueError(f"{prefix}{key!s:.40}: no such field; fields are {', '.join(sorted(fields))}")
-        try:
-            return kind(**{key: fields[key](prefix + key, item) for key, item in value.items()})
-        except TypeError as error:
-            raise ValueError(f"{where or 'topology'}: {error}") from error
-
-    return read
-
-
-_DEVICES, _NODES, _MANY = 128, 256, 4096
-"""Limits for devices, NUMA nodes and CPUs: above any machine, but small enough to draw an untrusted document."""
-_CPUS = _list(_whole(0, 65535), _MANY)
-_NUMA = _whole(0, 4095)
-_MAYBE_NUMA = _whole(0, 4095, none=True)
-_MEMORY = _whole(0, 2**40, none=True)
-_GENERATION = _whole(1, 99, none=True)
-_WIDTH = _whole(1, 64, none=True)
-_GPU: dict[str, Reader] = {
-    "index": _whole(0, 1023),
-    "uuid": _text(),
-    "pci": _text(),
-    "name": _text(),
-    "memory_mib": _MEMORY,
-    "numa_node": _MAYBE_NUMA,
-    "cpus": _CPUS,
-    "mig": _text(none=True),
-    "minor": _whole(0, 1023, none=True),
-    "nvlink_generation": _GENERATION,
-    "pcie_generation": _GENERATION,
-    "numa_affinity": _list(_NUMA, _NODES),
-    "gpu_numa_id": _MAYBE_NUMA,
-    "pcie_width": _WIDTH,
-    "pcie_max_width": _WIDTH,
-    "fault": _text(),
-}
-_NUMA_NODE: dict[str, Reader] = {
-    "id": _NUMA,
-    "cpus": _CPUS,
-    "memory_mib": _MEMORY,
-    "distances": _list(_whole(0, 255), _NODES),
-}
-_NODE: dict[str, Reader] = {
-    "hostname": _text(),
-    "gpus": _list(_record(Gpu, _GPU), _DEVICES),
-    "links": _list(_list(_link, _DEVICES), _DEVICES),
-    "numa_nodes": _list(_record(NumaNode, _NUMA_NODE), _NODES),
-    "siblings": _list(_CPUS, _MANY),
-    "packages": _list(_CPUS, _NODES),
-    "devices": _list(_text(), _DEVICES),
-    "nics": _list(_text(), _DEVICES),
-    "nic_links": _list(_list(_link, _DEVICES), _DEVICES),
-    "nic_numa": _list(_MAYBE_NUMA, _DEVICES),
-    "source": _text(),
-    "simulated": _flag,
-    "driver": _text(),
-    "problems": _list(_text(), _DEVICES),
-    "notes": _list(_text(), _DEVICES),
-}
