@@ -168,7 +168,7 @@ class _Field:
 
     def _rank(self, bound: tuple[int, ...], members: Sequence[int], *, nodes_first: bool) -> tuple[int, ...]:
         at = 2 if nodes_first else 0
-        return (*bound[:at], slowest_of_best(self.weight, members), *bound[at + 1 :])
+        return (*bound[:at], best_ring(self.weight, members, members[0], any_order=True).slowest, *bound[at + 1 :])
 
     def _grown(self, count: int, *, nodes_first: bool) -> Iterator[tuple[int, ...]]:
         """Sets of ``count``: from each GPU, the one with the fastest links to those that are taken, again and again."""
@@ -266,8 +266,6 @@ class Ring:
 
     slowest: int
     """Weight of its slowest link; 0 for a single member."""
-    total: int
-    """Sum of its links."""
     order: tuple[int, ...]
 
 
@@ -279,36 +277,26 @@ def slowest_at_most(weight: Matrix, members: Sequence[int]) -> int:
     return min([sorted([weight[a][b] for b in members if b != a])[-needed] for a in members])
 
 
-def slowest_of_best(weight: Matrix, members: Sequence[int]) -> int:
-    """The slowest link of the best ring through ``members``."""
-    return _ring(weight, members, members[0], first_found=True).slowest
+def best_ring(weight: Matrix, members: Sequence[int], first: int, *, any_order: bool = False) -> Ring:
+    """The ring through ``members``, from ``first``, with the best slowest link and, of those, the greatest sum.
 
-
-def best_ring(weight: Matrix, members: Sequence[int], first: int) -> Ring:
-    """The ring through ``members``, from ``first``, with the best slowest link and, of those, the greatest sum."""
-    return _ring(weight, members, first, first_found=False)
-
-
-def _ring(weight: Matrix, members: Sequence[int], first: int, *, first_found: bool) -> Ring:
+    ``any_order``: its sum does not matter, so that one is found sooner.
+    """
     if len(members) < 3:
-        link = weight[members[0]][members[-1]]
-        return Ring(link, link, (first, *[a for a in members if a != first]))
+        return Ring(weight[members[0]][members[-1]], (first, *[a for a in members if a != first]))
     bound = slowest_at_most(weight, members)
     for level in sorted({weight[a][b] for a in members for b in members if a < b}, reverse=True):
-        if level <= bound:
-            ring = _Search(weight, members, level, first_found=first_found).ring(first)
-            if ring is not None:
-                return ring
-    return Ring(0, 0, tuple(members))  # not reached: on the lowest level any order is a ring
+        order = _Search(weight, members, level, any_order=any_order).order_from(first) if level <= bound else ()
+        if order:
+            return Ring(level, order)
+    return Ring(0, tuple(members))  # not reached: on the lowest level any order is a ring
 
 
 class _Search:
     """Rings through ``members`` without a link slower than ``level``, fast links first."""
 
-    def __init__(self, weight: Matrix, members: Sequence[int], level: int, *, first_found: bool) -> None:
-        self.weight = weight
-        self.first_found = first_found
-        self.size = len(members)
+    def __init__(self, weight: Matrix, members: Sequence[int], level: int, *, any_order: bool) -> None:
+        self.weight, self.size, self.any_order = weight, len(members), any_order
         self.steps = {
             a: sorted([b for b in members if b != a and weight[a][b] >= level], key=lambda b, a=a: (-weight[a][b], b))  # type: ignore[misc]
             for a in members
@@ -317,16 +305,12 @@ class _Search:
         self.total = -1
         self.order: tuple[int, ...] = ()
 
-    def ring(self, first: int) -> Ring | None:
-        """The one with the greatest sum of links; None if none was found."""
-        if min([len(links) for links in self.steps.values()]) < 2 or (self.size > EXACT and not self._is_joined(first)):
-            return None
-        self.fast = {a: [self.weight[a][b] for b in links[:2]] for a, links in self.steps.items()}
-        self._walk([first], 0, sum([sum(two) for a, two in self.fast.items() if a != first]))
-        if not self.order:
-            return None
-        links = [self.weight[self.order[n - 1]][self.order[n]] for n in range(self.size)]
-        return Ring(min(links), self.total, self.order)
+    def order_from(self, first: int) -> tuple[int, ...]:
+        """The one with the greatest sum of links; empty if none was found."""
+        if min([len(links) for links in self.steps.values()]) > 1 and (self.size <= EXACT or self._is_joined(first)):
+            self.fast = {a: [self.weight[a][b] for b in links[:2]] for a, links in self.steps.items()}
+            self._walk([first], 0, sum([sum(two) for a, two in self.fast.items() if a != first]))
+        return self.order
 
     def _is_joined(self, first: int) -> bool:
         """Whether all members can be reached from the first."""
@@ -343,8 +327,7 @@ class _Search:
         if len(path) == self.size:
             if first in self.steps[end] and total + row[first] > self.total:
                 self.total, self.order = total + row[first], tuple(path)
-                if self.first_found:
-                    self.left = 0
+                self.left = 0 if self.any_order else self.left
             return
         for step in self.steps[end]:
             if step in path:

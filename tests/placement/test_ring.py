@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from jupyterhub_gpuspawner.placement.choice import best_ring, opened, slowest_of_best
+from jupyterhub_gpuspawner.placement.choice import best_ring, opened
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, gbps
 
 
@@ -41,7 +41,7 @@ def test_ring_through_all(edges: str, members: str, answer: bool) -> None:
     """A triangle has a ring; two that share a corner do not; Petersen's graph has one only without a vertex."""
     inside = [int(member) for member in members]
     assert (best_ring(graph(edges), inside, inside[0]).slowest == 2) is answer
-    assert slowest_of_best(graph(edges), inside) == 1 + answer
+    assert best_ring(graph(edges), inside, inside[0], any_order=True).slowest == 1 + answer
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -63,11 +63,8 @@ def test_best_ring(seed: int) -> None:
 
     assert order[0] == first
     assert sorted(order) == list(range(size))
-    assert (
-        (best.slowest, best.total)
-        == worth(order)
-        == max(worth([first, *rest]) for rest in itertools.permutations(others))
-    )
+    assert worth(order) == max(worth([first, *rest]) for rest in itertools.permutations(others))
+    assert best.slowest == worth(order)[0]
 
 
 @pytest.mark.parametrize("seed", range(10))
