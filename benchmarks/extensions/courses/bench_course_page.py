@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
-from jupyterhub_gpuspawner.extensions.courses.page import CourseRoom
+from jupyterhub_gpuspawner.extensions.courses.page import CourseRoom, Snapshot
 from jupyterhub_gpuspawner.extensions.courses.participants import participants_of
 from jupyterhub_gpuspawner.extensions.courses.view import CourseView, course_view
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
@@ -106,14 +106,14 @@ def test_changes(benchmark: Any) -> None:
     """The tiles that have changed as HTML, and the event that tells every viewer."""
     before, after = view(20), view(30)
 
-    def set_up() -> tuple[tuple[Page, str], dict[str, Any]]:
+    def set_up() -> tuple[tuple[Page, Snapshot], dict[str, Any]]:
         page = Page([before, replace(after, title="later")])
-        version = asyncio.run(page.recent()).version
+        first = asyncio.run(page.recent())
         page.expire()
-        return (page, version), {}
+        return (page, first), {}
 
-    def change(page: Page, version: str) -> str:
-        return asyncio.run(page.recent()).event_since(version)
+    def change(page: Page, first: Snapshot) -> str:
+        return asyncio.run(page.recent()).event_since(first)
 
     size = len(benchmark.pedantic(change, setup=set_up, rounds=10).encode())
     print(f"\n10 of {PEOPLE} changed: {size:,} bytes of JSON")

@@ -14,9 +14,9 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from ssl import SSLContext
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from jupyterhub import orm
@@ -59,15 +59,6 @@ from jupyterhub_gpuspawner.words import duration
 # Does work for many people one after the other, at a rate that neither hub nor slurmctld feels.
 
 
-class Queue(NamedTuple):
-    """Work that waits for its turn behind other work of the same queue, and of no other."""
-
-    course: str
-    """The course's slug."""
-    kind: State
-    """STARTING or STOPPING."""
-
-
 class Pace:
     """Queues with one piece of work for each person of a course; a new one takes the place of one that has not begun.
 
@@ -78,16 +69,21 @@ class Pace:
         """``every``: seconds between two pieces of a queue; ``concurrency``: how many of a kind may be under way."""
         self._every = every
         self._free = {kind: asyncio.Semaphore(concurrency) for kind in (State.STARTING, State.STOPPING)}
-        self._turns: dict[Queue, asyncio.Lock] = {}
+        self._turns: dict[tuple[str, State], asyncio.Lock] = {}
         # by course and person: somebody may be in several courses, and no course decides for another
         self._queued: dict[tuple[str, str], tuple[State, asyncio.Task[None]]] = {}
         self._busy: dict[tuple[str, str], tuple[State, asyncio.Task[None]]] = {}
 
-    def put(self, queue: Queue, person: str, work: Callable[[], Awaitable[None]], *, every: float = 0.0) -> None:
-        """Do ``work`` when its turn comes; ``every`` asks for a longer pause than usual after it."""
-        self.drop(queue.course, person)
-        task = in_background(self._do(queue, person, work, max(every, self._every)))
-        self._queued[queue.course, person] = (queue.kind, task)
+    def put(
+        self, course: str, kind: State, person: str, work: Callable[[], Awaitable[None]], *, every: float = 0.0
+    ) -> None:
+        """Do ``work`` of this kind, STARTING or STOPPING, when its turn comes.
+
+        ``every`` asks for a longer pause than usual after it.
+        """
+        self.drop(course, person)
+        task = in_background(self._do(course, kind, person, work, max(every, self._every)))
+        self._queued[course, person] = (kind, task)
 
     def drop(self, course: str, person: str) -> bool:
         """Forget what is queued for this person and has not begun; return whether there was anything."""
@@ -101,14 +97,16 @@ class Pace:
         work = self._queued.get((course, person)) or self._busy.get((course, person))
         return work[0] if work is not None else None
 
-    async def _do(self, queue: Queue, person: str, work: Callable[[], Awaitable[None]], pause: float) -> None:
-        key = (queue.course, person)
+    async def _do(
+        self, course: str, kind: State, person: str, work: Callable[[], Awaitable[None]], pause: float
+    ) -> None:
+        key = (course, person)
         if key in self._busy:
             await asyncio.wait({self._busy[key][1]})
-        turn = self._turns.setdefault(queue, asyncio.Lock())
+        turn = self._turns.setdefault((course, kind), asyncio.Lock())
         await turn.acquire()
         try:
-            await self._free[queue.kind].acquire()
+            await self._free[kind].acquire()
         except asyncio.CancelledError:
             turn.release()
             raise
@@ -120,7 +118,7 @@ class Pace:
             get_logger().exception("Work for %s in a course failed", person)
         finally:
             del self._busy[key]
-            self._free[queue.kind].release()
+            self._free[kind].release()
 
 
 # The hub's own account for courses: a JupyterHub service that may start and stop the servers of courses' people.
@@ -520,14 +518,13 @@ class CourseActions:
     def put_start(self, course: HubCourse, server: ServerKey, *, every: float = 0.0) -> None:
         """Start a participant's server when its turn comes."""
         name = session_name(course)
-        queue = Queue(course.slug, State.STARTING)
-        self.pace.put(queue, server.user, lambda: self._start(course, name, server), every=every)
+        work = partial(self._start, course, name, server)
+        self.pace.put(course.slug, State.STARTING, server.user, work, every=every)
 
     def put_stop(self, course: HubCourse, spawner: Any, record: Callable[[Server], Ending | None]) -> None:
         """Stop a server when its turn comes; its card shows ``record``. None: it is not to be stopped any more."""
-        self.pace.put(
-            Queue(course.slug, State.STOPPING), spawner.user.name, lambda: self._stop(course, spawner, record)
-        )
+        work = partial(self._stop, course, spawner, record)
+        self.pace.put(course.slug, State.STOPPING, spawner.user.name, work)
 
     async def _start(self, course: HubCourse, session: str, key: ServerKey) -> None:
         """Start a server and record what came of it. Raises SQLAlchemyError; then nothing has been started."""

@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any
@@ -103,27 +103,19 @@ class Snapshot:
     """HTML of what stands above the tiles."""
     tiles: Mapping[str, str]
     """HTML of each tile, by user, in order."""
-    version: str
-    before: str = ""
-    """The version before this one."""
-    changes: str = ""
-    """An event with what has changed since then, as JSON."""
 
     @cached_property
-    def full(self) -> str:
-        """An event with everything, as JSON."""
-        return _event(self.version, self.head, self.tiles, self.tiles)
+    def version(self) -> str:
+        """A checksum of everything but the time left: the page's script counts it down."""
+        versions = [self.view.version, *((tile.user, tile.version) for tile in self.view.tiles)]
+        return f"{zlib.crc32(repr(versions).encode()):08x}"
 
-    def event_since(self, version: str) -> str:
-        """The event for a page that shows ``version``; empty where that is this one."""
-        if version == self.version:
-            return ""
-        return self.changes if self.changes and version == self.before else self.full
-
-
-def _event(version: str, head: str, tiles: Mapping[str, str], changed: Iterable[str]) -> str:
-    parts = {user: tiles[user] for user in changed}
-    return json.dumps({"version": version, "head": head, "order": list(tiles), "tiles": parts})
+    def event_since(self, last: Snapshot | None) -> str:
+        """An event with what has changed since ``last``, or with everything, as JSON."""
+        before = {tile.user: tile.version for tile in last.view.tiles} if last is not None else {}
+        changed = [tile.user for tile in self.view.tiles if before.get(tile.user) != tile.version]
+        tiles = {user: self.tiles[user] for user in changed}
+        return json.dumps({"version": self.version, "head": self.head, "order": list(self.tiles), "tiles": tiles})
 
 
 SETTING = "gpuspawner_course_rooms"
@@ -158,8 +150,6 @@ class CourseRoom:
         self._seats_at = float("-inf")
         self._made_at = float("-inf")
         self._task: asyncio.Task[Snapshot] | None = None
-        self._making = asyncio.Lock()
-        self._last: Snapshot | None = None
         self._html: dict[Tile, str] = {}
 
     async def recent(self, max_age: float = INTERVAL) -> Snapshot:
@@ -175,35 +165,20 @@ class CourseRoom:
 
     async def events(self, version: str, *, interval: float = INTERVAL) -> AsyncGenerator[str, None]:
         """An event for each change since ``version``, and an empty text after each look that found none; for ever."""
+        last = None
         while True:
             now = await self.recent(interval)
-            yield now.event_since(version)
-            version = now.version
+            yield now.event_since(last) if now.version != version else ""
+            version, last = now.version, now
             await asyncio.sleep(interval)
 
     async def _make(self) -> Snapshot:
-        async with self._making:  # the one before may have expired before it was done
-            view = await self.view()
-            self._last = await asyncio.to_thread(self._rendered, view, self._last)
-            return self._last
+        return await asyncio.to_thread(self._rendered, await self.view())
 
-    def _rendered(self, view: CourseView, last: Snapshot | None) -> Snapshot:
-        """The time left is in the HTML of the page, but no event tells it: the page's script counts it down.
-
-        It is called in a thread.
-        """
-        self._html = {tile: self._html.get(tile) or self.rendered_tile(tile) for tile in view.tiles}
-        tiles = {tile.user: html for tile, html in self._html.items()}
-        versions = {tile.user: tile.version for tile in view.tiles}
-        version = f"{zlib.crc32(repr([view.version, *versions.items()]).encode()):08x}"
-        if last is not None and last.version == version:
-            return replace(last, view=view, tiles=tiles)
-        head = self.rendered_head(view)
-        if last is None:
-            return Snapshot(view, head, tiles, version)
-        before = {tile.user: tile.version for tile in last.view.tiles}
-        changed = [user for user in versions if before.get(user) != versions[user]]
-        return Snapshot(view, head, tiles, version, last.version, _event(version, head, tiles, changed))
+    def _rendered(self, view: CourseView) -> Snapshot:
+        before = self._html  # another page may be made at the same time
+        self._html = html = {tile: before.get(tile) or self.rendered_tile(tile) for tile in view.tiles}
+        return Snapshot(view, self.rendered_head(view), {tile.user: text for tile, text in html.items()})
 
     def participants(self) -> tuple[Participant, ...]:
         """Everybody on the course, as the hub knows them now."""

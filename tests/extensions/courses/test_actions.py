@@ -29,7 +29,6 @@ from jupyterhub_gpuspawner.extensions.courses.actions import (
     CourseActions,
     Outcome,
     Pace,
-    Queue,
     Result,
     ServiceAccount,
     shown_until,
@@ -577,7 +576,7 @@ async def test_a_server_that_is_visited_before_its_turn_is_not_stopped(app: Any)
     assert (account.requests, stages) == ([("stop", "ada/")], {"ada": Stage.UNVISITED, "bob": Stage.STARTED})
 
 
-START_QUEUE, STOP_QUEUE = Queue("deep", State.STARTING), Queue("deep", State.STOPPING)
+START_QUEUE, STOP_QUEUE = ("deep", State.STARTING), ("deep", State.STOPPING)
 
 
 class Log:
@@ -605,7 +604,7 @@ async def test_no_more_are_under_way_than_is_allowed() -> None:
     """The others wait until one has ended."""
     log, pace = Log(), Pace(0.0, 2)
     for name in ("ada", "bob", "eve"):
-        pace.put(START_QUEUE, name, lambda name=name: log.work(name))  # type: ignore[misc]
+        pace.put(*START_QUEUE, name, lambda name=name: log.work(name))  # type: ignore[misc]
     while len(log.begun) < 2:
         await asyncio.sleep(0)
     for _ in range(20):
@@ -626,10 +625,10 @@ async def test_work_that_has_not_begun_is_replaced_or_dropped() -> None:
     async def fails() -> None:
         raise RuntimeError
 
-    pace.put(START_QUEUE, "ada", fails)
-    pace.put(START_QUEUE, "bob", lambda: log.work("start bob"))
-    pace.put(STOP_QUEUE, "bob", lambda: log.work("stop bob"))
-    pace.put(START_QUEUE, "eve", lambda: log.work("start eve"))
+    pace.put(*START_QUEUE, "ada", fails)
+    pace.put(*START_QUEUE, "bob", lambda: log.work("start bob"))
+    pace.put(*STOP_QUEUE, "bob", lambda: log.work("stop bob"))
+    pace.put(*START_QUEUE, "eve", lambda: log.work("start eve"))
     assert (pace.drop("deep", "eve"), pace.drop("deep", "eve"), pace.kind("deep", "eve")) == (True, False, None)
 
     await until(pace, "ada", "bob")
@@ -640,10 +639,10 @@ async def test_work_that_has_not_begun_is_replaced_or_dropped() -> None:
 async def test_two_pieces_for_one_person_are_not_done_at_once() -> None:
     """A stop that is asked for while a start is under way comes after it."""
     log, pace = Log(), Pace(0.001, 5)
-    pace.put(START_QUEUE, "ada", lambda: log.work("start"))
+    pace.put(*START_QUEUE, "ada", lambda: log.work("start"))
     while not log.begun:
         await asyncio.sleep(0)
-    pace.put(STOP_QUEUE, "ada", lambda: log.work("stop"))
+    pace.put(*STOP_QUEUE, "ada", lambda: log.work("stop"))
     for _ in range(20):
         await asyncio.sleep(0.001)
     assert log.begun == ["start"]
@@ -658,7 +657,7 @@ async def test_a_course_drops_nothing_that_another_course_wants_for_the_same_per
     """Somebody may be in both; each course sees its own work alone."""
     log, pace = Log(), Pace(60.0, 1)
     for person in ("ada", "zoe"):
-        pace.put(START_QUEUE, person, lambda person=person: log.work(f"start {person}"))  # type: ignore[misc]
+        pace.put(*START_QUEUE, person, lambda person=person: log.work(f"start {person}"))  # type: ignore[misc]
 
     kinds = [pace.kind(course, "zoe") for course in ("deep", "maths")]
     dropped = [pace.drop(course, "zoe") for course in ("maths", "deep")]
@@ -671,9 +670,9 @@ async def test_neither_a_stop_nor_another_course_waits_for_the_starts_of_a_cours
     log, pace = Log(), Pace(60.0, 2)
     log.gate.set()
     for person in ("ada", "bob", "eve"):
-        pace.put(START_QUEUE, person, lambda person=person: log.work(f"start {person}"))  # type: ignore[misc]
-    pace.put(STOP_QUEUE, "zoe", lambda: log.work("stop zoe"))
-    pace.put(Queue("maths", State.STARTING), "kim", lambda: log.work("start kim"))
+        pace.put(*START_QUEUE, person, lambda person=person: log.work(f"start {person}"))  # type: ignore[misc]
+    pace.put(*STOP_QUEUE, "zoe", lambda: log.work("stop zoe"))
+    pace.put("maths", State.STARTING, "kim", lambda: log.work("start kim"))
 
     await until(pace, "ada", "zoe")
     await until(pace, "kim", course="maths")
