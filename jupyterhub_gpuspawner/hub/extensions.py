@@ -164,7 +164,14 @@ class WithServer:
         return None
 
     def expects(self, estimate: Estimate, partition: str, *, now: float) -> None:
-        """Its job is pending, and is expected to start then: told each time that Slurm's answer is read."""
+        """Its job is pending, and is expected to start then: told each time that Slurm's answer is read.
+
+        Also what was said of it before it was submitted: then it has no id.
+        """
+
+    def promises(self) -> tuple[Any, ...]:
+        """What was said of its start so far, for its session's events; each is a dataclass."""
+        return ()
 
     def change(self) -> str:
         """Why its job is expected to start at another time than before, in a sentence; empty where nothing is told."""
@@ -235,6 +242,10 @@ class ServerExtensions:
     def expects(self, estimate: Estimate, partition: str, *, now: float) -> None:
         """Tell each when the pending job is expected to start."""
         list(self._each("expects", lambda kept: kept.expects(estimate, partition, now=now)))
+
+    def promises(self) -> tuple[Any, ...]:
+        """What was said of the job's start so far."""
+        return tuple(promise for given in self._each("promises", lambda kept: kept.promises()) for promise in given)
 
     def change(self) -> str:
         """Why the pending job is expected to start at another time than before."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
-from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Promise, PromiseMoment, Ready, Submitted, Usage
-from jupyterhub_gpuspawner.slurm.estimate import expected, starts_now
+from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Ready, Submitted, Usage
 
 NOON = 1772452800.0
 """2026-03-02 12:00 UTC."""
@@ -24,10 +23,6 @@ SUBMITTED = Submitted(
     memory_mib=8192,
     seconds=3600,
 )
-PROMISES = (
-    Promise(NOON, PromiseMoment.CLICK, starts_now(), "gpu"),
-    Promise(NOON + 1, PromiseMoment.QUEUED, expected(NOON + 61, now=NOON + 1), "gpu"),
-)
 PLACED = Placed(
     **COMMON,
     at=NOON + 41,
@@ -42,7 +37,6 @@ PLACED = Placed(
     aligned=True,
     weakest_link="PIX",
     reasons=("Priority", "Resources"),
-    promises=PROMISES,
 )
 READY = Ready(**COMMON, at=NOON + 45, profile="two-k80", queue_seconds=30.0, start_seconds=10.0, ready_seconds=4.0)
 USAGE = Usage(
@@ -64,6 +58,5 @@ ENDED = Ended(
     served=True,
     cause=Cause(Kind.TIME_LIMIT),
     reasons=("Priority", "Resources"),
-    promises=PROMISES,
 )
 LIFE: tuple[Event, ...] = (SUBMITTED, PLACED, READY, USAGE, ENDED)

@@ -44,11 +44,18 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.extensions.records.keeper import LEARN_SECONDS, FromRecords
-from jupyterhub_gpuspawner.extensions.records.promises import Outcome, accuracy, learned, outcomes
+from jupyterhub_gpuspawner.extensions.records.promises import (
+    Outcome,
+    Promise,
+    PromiseMoment,
+    Wait,
+    accuracy,
+    learned,
+    outcomes,
+)
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
-from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
 from jupyterhub_gpuspawner.hub.site.state import HubState
-from jupyterhub_gpuspawner.hub.start.attempt import Wait, expected_start, planned_start
+from jupyterhub_gpuspawner.hub.start.attempt import expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation

@@ -2,6 +2,13 @@
 
 from jupyterhub_gpuspawner.extensions.records.keeper import GPUSessions, begin_sessions, estimate
 from jupyterhub_gpuspawner.extensions.records.marks import marks_of
+from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
 from jupyterhub_gpuspawner.hub.extensions import HubExtension
 
-HUB = HubExtension(settings=(GPUSessions,), begin=(begin_sessions,), estimate=estimate, marks_of=marks_of)
+HUB = HubExtension(
+    settings=(GPUSessions,),
+    begin=(begin_sessions,),
+    estimate=estimate,
+    marks_of=marks_of,
+    with_server=ServerPromises,
+)

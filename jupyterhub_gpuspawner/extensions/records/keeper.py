@@ -30,17 +30,17 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.records.failures import IN_A_ROW, FailingNode, failing_nodes
 from jupyterhub_gpuspawner.extensions.records.metrics import observe_promises
-from jupyterhub_gpuspawner.extensions.records.promises import Learned, Outcome, learned, outcomes
+from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
+from jupyterhub_gpuspawner.extensions.records.promises import Learned, Outcome, Promise, learned, outcomes
 from jupyterhub_gpuspawner.extensions.records.record import on_clusters
 from jupyterhub_gpuspawner.extensions.records.store import PATIENCE, SessionStore, StoreError
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
-from jupyterhub_gpuspawner.hub.job.session import Event, Promise, Stream, session_in
+from jupyterhub_gpuspawner.hub.job.session import Event, Stream, session_in
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
 from jupyterhub_gpuspawner.hub.site.state import HubState, state_of
-from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
-from jupyterhub_gpuspawner.hub.spawners.server import site_of
+from jupyterhub_gpuspawner.hub.spawners.server import kept_with, site_of, waits_in_queue
 from jupyterhub_gpuspawner.slurm.estimate import Span
 
 # The admin's settings for session records: ``c.GPUSessions``.
@@ -218,8 +218,9 @@ def estimate(hub: HubState, wait: PlannedWait) -> Span | None:
 
 def promised_to_waiting(users: Iterable[Any]) -> list[tuple[str, tuple[Promise, ...]]]:
     """Cluster of each start whose job is pending now, and what was said of it; reads no row of the database."""
-    starters = (job_spawner(spawner) for user in users for spawner in list(user.spawners.values()))
-    return [(ours.cluster, ours.life.promises) for ours in starters if ours is not None and ours.attempt.in_queue]
+    waiting = (spawner for user in users for spawner in list(user.spawners.values()) if waits_in_queue(spawner))
+    kept = (kept_with(spawner, ServerPromises) for spawner in waiting)
+    return [(promises.spawner.cluster, promises.promises()) for promises in kept if promises is not None]
 
 
 def stored_sessions(app: JupyterHub) -> frozenset[str]:

@@ -4,13 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pydantic import TypeAdapter
+
 from jupyterhub_gpuspawner.extensions.records.waits import PastWait, PastWaits, past_waits
-from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
-from jupyterhub_gpuspawner.slurm.estimate import Kind
+from jupyterhub_gpuspawner.slurm.estimate import MINUTE, Estimate, Kind
+
+
+class PromiseMoment(str, Enum):
+    """When a start was promised."""
+
+    CLICK = "click"
+    """When the server was asked for, by what the form says."""
+    QUEUED = "queued"
+    """When its job began to wait."""
+    HALF = "half"
+    """When half of the wait that was left had passed."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the hub said of a start at one moment."""
+
+    at: float
+    """Seconds since the epoch."""
+    moment: PromiseMoment
+    estimate: Estimate
+    partition: str = ""
+
+
+PROMISES = TypeAdapter(tuple[Promise, ...])
+
+
+@dataclass
+class Wait:
+    """What is promised of the start of one job, for as long as it is pending."""
+
+    _half_at: float | None = None
+    """When half of the wait will have passed that was left when a promise was kept last; None before the first."""
+
+    def follow(self, estimate: Estimate, partition: str, *, now: float) -> Promise | None:
+        """What is said now, where it is a promise to keep."""
+        if estimate.likely is None or estimate.likely <= now:
+            return None
+        if self._half_at is not None and now < self._half_at:
+            return None
+        moment = PromiseMoment.QUEUED if self._half_at is None else PromiseMoment.HALF
+        self._half_at = now + max(estimate.likely - now, MINUTE) / 2
+        return Promise(now, moment, estimate, partition)
 
 
 class Outcome(NamedTuple):

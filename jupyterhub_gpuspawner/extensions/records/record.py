@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from jupyterhub_gpuspawner.extensions.records.promises import Outcome, outcomes
+from jupyterhub_gpuspawner.extensions.records.promises import Outcome, Promise, outcomes
 from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Kind
-from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Promise, Submitted, Usage
+from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Submitted, Usage
 
 ASKED = ("partition", "nodes", "gpus", "gpu_type", "shards", "cpus", "memory_mib", "seconds")
 """What a submission asks for; a record has it with ``asked_`` before the name, beside what was granted."""

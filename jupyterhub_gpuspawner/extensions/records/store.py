@@ -15,12 +15,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.records.promises import PROMISES
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord, applied, lost
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
-from jupyterhub_gpuspawner.hub.job.session import Event, Promise
+from jupyterhub_gpuspawner.hub.job.session import Event
 
 PATIENCE = 20.0
 """Seconds to wait for another process that writes."""
@@ -54,7 +53,6 @@ _WRITE = (
     f"INSERT OR REPLACE INTO sessions ({', '.join(_COLUMNS)}) "  # noqa: S608 - names of this module
     f"VALUES ({', '.join('?' for _ in _COLUMNS)})"
 )
-_PROMISES = TypeAdapter(tuple[Promise, ...])
 _READ = f"SELECT {', '.join(_COLUMNS)} FROM sessions"  # noqa: S608
 
 
@@ -221,7 +219,7 @@ def _row(record: SessionRecord) -> list[Any]:
     cause = record.cause
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     values["reasons"] = ",".join(record.reasons)
-    values["promises"] = _PROMISES.dump_json(record.promises).decode()
+    values["promises"] = PROMISES.dump_json(record.promises).decode()
     values["cause"] = cause.kind.value if cause is not None else None
     return [*values.values(), cause.fault if cause is not None else ""]
 
@@ -230,7 +228,7 @@ def _record(row: tuple[Any, ...]) -> SessionRecord:
     values = dict(zip(_COLUMNS, row, strict=True))
     fault = values.pop("fault")
     values["reasons"] = tuple(filter(None, values["reasons"].split(",")))
-    values["promises"] = _PROMISES.validate_json(values["promises"])
+    values["promises"] = PROMISES.validate_json(values["promises"])
     values["cause"] = Cause(Kind(values["cause"]), fault) if values["cause"] else None
     values["aligned"] = None if values["aligned"] is None else bool(values["aligned"])
     values["simulated"] = bool(values["simulated"])

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,7 +22,6 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Stage, end_of_job
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.slurm.estimate import Estimate
 from jupyterhub_gpuspawner.slurm.gpu_model import device_name
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import count_cpus, expand_nodelist
@@ -34,28 +32,6 @@ if TYPE_CHECKING:
 
 NAMESPACE = "https://jupyterhub-gpuspawner.readthedocs.io/events"
 """What the ids of the schemas begin with. The address is an identifier; nothing is fetched from it."""
-
-
-class PromiseMoment(str, Enum):
-    """When a start was promised."""
-
-    CLICK = "click"
-    """When the server was asked for, by what the form says."""
-    QUEUED = "queued"
-    """When its job began to wait."""
-    HALF = "half"
-    """When half of the wait that was left had passed."""
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What the hub said of a start at one moment."""
-
-    at: float
-    """Seconds since the epoch."""
-    moment: PromiseMoment
-    estimate: Estimate
-    partition: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +117,8 @@ class Placed(Event):
     simulated: bool = False
     reasons: tuple[str, ...] = ()
     """Slurm's reasons why the job was pending, in the order in which they were met."""
-    promises: tuple[Promise, ...] = ()
-    """What was said of its start, in the order in which it was."""
+    promises: tuple[Any, ...] = ()
+    """What an extension knows that was said of its start, in the order in which it was."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +172,7 @@ class Ended(Event):
     """As in :class:`Placed`; also those of a job that never started."""
     node: str = ""
     """The server's node by Slurm; empty where the job had none."""
-    promises: tuple[Promise, ...] = ()
+    promises: tuple[Any, ...] = ()
     """Likewise."""
     subject: str = ""
     """The profile's module or conda environment that the fault is about; empty for other faults, and for a path."""
@@ -268,8 +244,6 @@ def emitter(log: EventLogger) -> Take:
 
 _MODEL_LENGTH = 60
 """Characters of a GPU's model that are kept: a node's report may say anything."""
-PROMISES_AT_MOST = 20
-"""What is kept of what was said of one start: half of a wait of a month is less than a minute by then."""
 
 
 @dataclass(frozen=True)
@@ -290,8 +264,6 @@ class Session:
     """When the course's session ends; None where there is none."""
     placed: bool = False
     served: bool = False
-    promises: tuple[Promise, ...] = ()
-    """What was said of its start."""
 
     def to_json(self) -> dict[str, Any]:
         """For the spawner's state."""
@@ -353,20 +325,13 @@ class Life:
             **fields,
         )
 
-    @property
-    def promises(self) -> tuple[Promise, ...]:
-        """What was said of the job's start so far."""
-        return self.session.promises if self.session is not None else ()
-
-    def promised(self, promise: Promise) -> None:
-        """This was said of the job's start. After a restart of the hub it begins to wait only once."""
-        if self.session is None or len(self.session.promises) >= PROMISES_AT_MOST:
-            return
-        if promise.moment in {earlier.moment for earlier in self.session.promises}:
-            promise = replace(promise, moment=PromiseMoment.HALF)
-        self.session = replace(self.session, promises=(*self.session.promises, promise))
-
-    def placed(self, placement: PlacementDocument, allocated_at: float | None, reasons: Iterable[str] = ()) -> None:
+    def placed(
+        self,
+        placement: PlacementDocument,
+        allocated_at: float | None,
+        reasons: Iterable[str] = (),
+        promises: tuple[Any, ...] = (),
+    ) -> None:
         """The hub knows where the server runs; ``allocated_at`` and the ``reasons`` for its wait as Slurm reports."""
         session = self.session
         if session is None or session.placed:
@@ -391,7 +356,7 @@ class Life:
             weakest_link=placement.weakest_link,
             simulated=placement.simulated,
             reasons=tuple(reasons),
-            promises=session.promises,
+            promises=promises,
         )
 
     def ready(self, reached: Mapping[Stage, float]) -> None:
@@ -419,7 +384,12 @@ class Life:
             self.stream.publish(kind(**self._common(self.session), **fields))
 
     def ended(
-        self, cause: Cause | None = None, job: Job | None = None, subject: str = "", reasons: Iterable[str] = ()
+        self,
+        cause: Cause | None = None,
+        job: Job | None = None,
+        subject: str = "",
+        reasons: Iterable[str] = (),
+        promises: tuple[Any, ...] = (),
     ) -> None:
         """The session is over.
 
@@ -443,7 +413,7 @@ class Life:
                 cause=cause or end_of_job(over.end if over is not None else None),
                 reasons=tuple(reasons),
                 node=_node_of(job),
-                promises=session.promises,
+                promises=promises,
                 subject=subject,
             )
         )

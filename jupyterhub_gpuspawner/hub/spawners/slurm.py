@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, recorded_subject
-from jupyterhub_gpuspawner.hub.job.session import Life, Promise, PromiseMoment, Stream
+from jupyterhub_gpuspawner.hub.job.session import Life, Stream
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics
@@ -256,7 +256,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             raise database_away()
         if self.attempt.is_kept:
             await self.ask_right_again()
-        await self._keep_promise()
+        await self._note_expectation()
         job = self.batch_job(account)  # it is made of rows, which are read anew after another task's rollback
         self.attempt.submissions, self.attempt.submitted_on = (job.identity,), self.cluster
         if self.attempt.is_kept and session is not None and not await written(session, self.row.store, TO_START):
@@ -334,12 +334,12 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self.attempt.unanswered = error
         self.watch.notify()
 
-    async def _keep_promise(self) -> None:
-        """Keep what the form says of the start; asks Slurm nothing."""
+    async def _note_expectation(self) -> None:
+        """Note what the form says of the start; asks Slurm nothing."""
         answer = await self.server_extensions.availability(self.request) if self.request is not None else None
         if answer is not None and answer.estimate != UNKNOWN:
             self.attempt.at_click = answer.estimate
-            self.life.promised(Promise(time.time(), PromiseMoment.CLICK, answer.estimate, answer.partition))
+            self.server_extensions.expects(answer.estimate, answer.partition, now=time.time())
 
     async def _read_deadline(self, job_id: str, attempt: Attempt) -> None:
         """Have Slurm work out what the job's deadline means: it may be given as ``now+2hours``, or with a time zone."""
@@ -570,7 +570,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         Spawner.clear_state(self)
         last = self.ended.last
         subject = recorded_subject(last, self.request) if last is not None else ""
-        self.life.ended(self.ended.cause, self.watch.status, subject, self.attempt.reasons)
+        promises = self.server_extensions.promises()
+        self.life.ended(self.ended.cause, self.watch.status, subject, self.attempt.reasons, promises)
         self.attempt = Attempt()
         for part in (self.watch, self.report, self.server_extensions):
             part.forget()

@@ -20,9 +20,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.cause import Stage
-from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
 from jupyterhub_gpuspawner.slurm.estimate import (
-    MINUTE,
     UNKNOWN,
     Estimate,
     Kind,
@@ -196,24 +194,6 @@ def expected_start(job: Job, position: QueuePosition | None, *, now: float, wait
 
 
 @dataclass
-class Wait:
-    """What is promised of the start of one job, for as long as it is pending."""
-
-    _half_at: float | None = None
-    """When half of the wait will have passed that was left when a promise was kept last; None before the first."""
-
-    def follow(self, estimate: Estimate, partition: str, *, now: float) -> Promise | None:
-        """What is said now, where it is a promise to keep."""
-        if estimate.likely is None or estimate.likely <= now:
-            return None
-        if self._half_at is not None and now < self._half_at:
-            return None
-        moment = PromiseMoment.QUEUED if self._half_at is None else PromiseMoment.HALF
-        self._half_at = now + max(estimate.likely - now, MINUTE) / 2
-        return Promise(now, moment, estimate, partition)
-
-
-@dataclass
 class Attempt:
     """One attempt; without arguments, that of a server that is not being started."""
 
@@ -250,8 +230,6 @@ class Attempt:
     """The jobs that an sbatch without an answer may have made, also that of an attempt before a restart of the hub."""
     submitted_on: str = ""
     """The name of the cluster of these jobs; empty in a hub that names none."""
-    wait: Wait = field(default_factory=Wait, compare=False)
-    """What was said of its start; a restarted hub begins anew."""
     at_click: Estimate = field(default=UNKNOWN, compare=False)
     """When it was expected to start when it was asked for; a restarted hub has forgotten it."""
 

@@ -120,9 +120,6 @@ class Readiness:
         partition = position.partition if position is not None else status.partition
         estimate = expected_start(status, position, now=now, waits=self.waits)
         self.extensions.expects(estimate, partition, now=now)
-        promise = self.attempt.wait.follow(estimate, partition, now=now)
-        if promise is not None:
-            self.life.promised(promise)
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
@@ -192,7 +189,8 @@ class Readiness:
         placement = confirmed(claimed, detail)
         report.place(placement, detail.allocations)
         self.attempt.job_started(detail.starts_at)
-        self.life.placed(placement, self.attempt.reached.get(Stage.ALLOCATED), self.attempt.reasons)
+        allocated_at = self.attempt.reached.get(Stage.ALLOCATED)
+        self.life.placed(placement, allocated_at, self.attempt.reasons, self.extensions.promises())
 
     def _watched_detail(self) -> Job | None:
         """The job as the watcher knows it, if by that it runs on the node that the report names."""

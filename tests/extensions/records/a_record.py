@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
-from tests.standins.session_events import NOON, PROMISES
+from tests.extensions.records.events import PROMISES
+from tests.standins.session_events import NOON
 
 RECORD = SessionRecord(
     session="0a1b-7",

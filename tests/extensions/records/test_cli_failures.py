@@ -31,7 +31,8 @@ from jupyterhub_gpuspawner.hub.job.session import Ended
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from tests.cli.runner import cli_runner
-from tests.standins.session_events import LIFE, PLACED, READY, SUBMITTED
+from tests.extensions.records.events import LIFE, PLACED
+from tests.standins.session_events import READY, SUBMITTED
 
 GUIDE = Path(__file__).parents[3] / "docs/howto/when-a-server-does-not-start.md"
 NOW = time.time()

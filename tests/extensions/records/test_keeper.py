@@ -32,18 +32,20 @@ from jupyterhub_gpuspawner.extensions.records.keeper import (
     records_file,
     stored_sessions,
 )
-from jupyterhub_gpuspawner.extensions.records.promises import Learned
+from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
+from jupyterhub_gpuspawner.extensions.records.promises import Learned, Promise, PromiseMoment
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.records.waits import ENOUGH, PastWait, past_waits
-from jupyterhub_gpuspawner.hub.extensions import PlannedWait
+from jupyterhub_gpuspawner.hub.extensions import PlannedWait, ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
-from jupyterhub_gpuspawner.hub.job.session import Placed, Promise, PromiseMoment
+from jupyterhub_gpuspawner.hub.job.session import Placed
 from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.slurm.estimate import Span, expected
+from tests.extensions.records.events import ENDED, LIFE, PLACED, PROMISES
 from tests.fixtures.databases import hub_session
 from tests.standins.hub_spawner import HubSpawner
-from tests.standins.session_events import ENDED, LIFE, NOON, PLACED, PROMISES, READY, SUBMITTED
+from tests.standins.session_events import NOON, READY, SUBMITTED
 
 
 class App:
@@ -154,8 +156,9 @@ def test_only_starts_that_wait_teach_before_they_are_over() -> None:
     ada = SimpleNamespace(name="ada")
     waiting, running = HubSpawner(ada, attempt=Attempt(stage=Stage.QUEUED)), HubSpawner(ada)
     for spawner in (waiting, running):
-        spawner.life.begin("1", username="ada", servername="", begun_at=1.0)
-        spawner.life.promised(PROMISES[0])
+        spawner.server_extensions = ServerExtensions([("records", ServerPromises(spawner))])
+        spawner.server_extensions.expects(PROMISES[0].estimate, PROMISES[0].partition, now=PROMISES[0].at)
+        spawner.watch.job_id = "7"
     users = [SimpleNamespace(spawners={"": waiting, "second": running}), SimpleNamespace(spawners={})]
 
     assert promised_to_waiting(users) == [("", PROMISES[:1])]
@@ -241,7 +244,7 @@ from jupyterhub_gpuspawner.hub.job.session import Stream
 from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.hub.spawners.server import HubSite
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from tests.standins.session_events import LIFE
+from tests.extensions.records.events import LIFE
 from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 
 async def hub():

@@ -7,7 +7,8 @@ from dataclasses import replace
 from prometheus_client import REGISTRY
 
 from jupyterhub_gpuspawner.extensions.records.metrics import observe_promises
-from tests.standins.session_events import NOON, PLACED
+from tests.extensions.records.events import PLACED
+from tests.standins.session_events import NOON
 
 
 def test_expected_starts_are_counted_when_their_job_has_started() -> None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from jupyterhub_gpuspawner.extensions.records.promises import Accuracy, Learned, Outcome, accuracy, learned, outcomes
+from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
+from jupyterhub_gpuspawner.extensions.records.promises import (
+    Accuracy,
+    Learned,
+    Outcome,
+    Promise,
+    PromiseMoment,
+    Wait,
+    accuracy,
+    learned,
+    outcomes,
+)
 from jupyterhub_gpuspawner.extensions.records.waits import PastWait, PastWaits
-from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
-from jupyterhub_gpuspawner.slurm.estimate import Estimate, Kind, expected, not_before, starts_now
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Estimate, Kind, expected, not_before, starts_now
+from tests.standins.hub_spawner import HubSpawner
 
 NOON = 1772452800.0
 NOW = Promise(NOON, PromiseMoment.CLICK, starts_now(), "gpu")
@@ -67,3 +80,38 @@ def test_past_waits_are_learned_by_partition_and_by_who_said_it() -> None:
         {"gpu": PastWaits((PastWait(3600, 90),))},
         {"gpu": PastWaits((PastWait(3600, 1770),)), "few": PastWaits((PastWait(3540, 30),))},
     )
+
+
+def test_a_promise_is_kept_at_the_start_and_at_each_half_of_the_rest() -> None:
+    """Until less than a minute is left; nothing is kept of what is not known, or overdue."""
+    wait, promises = Wait(), list[Promise]()
+    for now in range(int(NOON), int(NOON) + 4000, 10):
+        for estimate in (UNKNOWN, expected(NOON + 3600, now=now)):
+            promise = wait.follow(estimate, "gpu", now=now)
+            promises += [promise] if promise is not None else []
+
+    assert [(promise.moment, promise.at - NOON) for promise in promises[:4]] == [
+        (PromiseMoment.QUEUED, 0),
+        (PromiseMoment.HALF, 1800),
+        (PromiseMoment.HALF, 2700),
+        (PromiseMoment.HALF, 3150),
+    ]
+    assert len(promises) < 12
+
+
+def test_a_job_begins_to_wait_once() -> None:
+    """A restarted hub says it again, some time into the wait; what is kept of one start is bounded."""
+    spawner = HubSpawner(SimpleNamespace(name="ada"))
+    promises = ServerPromises(spawner)
+    estimates = [expected(NOON + 10**8, now=NOON)] * 30
+    promises.expects(estimates[0], "gpu", now=NOON)
+    spawner.watch.job_id = "42"
+    for number, estimate in enumerate(estimates, 1):
+        restarted = ServerPromises(spawner)
+        restarted.load(json.loads(json.dumps({**promises.to_state()})))
+        restarted.expects(estimate, "gpu", now=NOON + number)
+        promises = restarted
+
+    assert [promise.moment.value for promise in promises.promises()] == ["click", "queued", *["half"] * 18]
+    promises.forget()
+    assert (promises.promises(), promises.to_state()) == ((), {})

@@ -20,7 +20,8 @@ from jupyterhub_gpuspawner.hub.job.cause import (
 from jupyterhub_gpuspawner.hub.job.session import stages
 from jupyterhub_gpuspawner.slurm.job import ENDS, End
 from tests.extensions.records.a_record import RECORD
-from tests.standins.session_events import COMMON, ENDED, LIFE, NOON, PLACED, PROMISES, READY, SUBMITTED, USAGE
+from tests.extensions.records.events import ENDED, LIFE, PLACED, PROMISES
+from tests.standins.session_events import COMMON, NOON, READY, SUBMITTED, USAGE
 
 
 def test_a_session_from_its_submission_to_its_end() -> None:

@@ -14,7 +14,8 @@ from jupyterhub_gpuspawner.extensions.records.store import STEPS, SessionStore, 
 from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN
 from jupyterhub_gpuspawner.hub.job.session import Submitted
 from tests.extensions.records.a_record import RECORD
-from tests.standins.session_events import ENDED, LIFE, NOON, PROMISES, SUBMITTED
+from tests.extensions.records.events import ENDED, LIFE, PROMISES
+from tests.standins.session_events import NOON, SUBMITTED
 
 
 @pytest.fixture

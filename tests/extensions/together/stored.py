@@ -44,6 +44,8 @@ from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, Messages
 from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
+from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
+from jupyterhub_gpuspawner.extensions.records.promises import Promise, PromiseMoment
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.several_nodes.reports import OtherNodes
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
@@ -52,7 +54,7 @@ from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all s
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Promise, PromiseMoment, Ready, Submitted, Usage
+from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Ready, Submitted, Usage
 from jupyterhub_gpuspawner.hub.job.session import Session as ServerSession
 from jupyterhub_gpuspawner.hub.site.tables import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
@@ -163,7 +165,6 @@ SESSION = ServerSession(
     session_ends_at=NOW + 7200,
     placed=True,
     served=True,
-    promises=PROMISES,
 )
 ENDING = Ending(
     Cause(Kind.START_FAILED, "module"),
@@ -224,7 +225,8 @@ IDENTITY = JobIdentity("ada", 1001, "jupyterhub-gpuspawner/jupyter/ada/lab#0a1b2
 def spawner() -> GPUProfilesSpawner:
     """The spawner of a hub that offers nothing now."""
     server = GPUProfilesSpawner(config=CONFIG)
-    server.server_extensions = ServerExtensions([("several_nodes", OtherNodes(server)), ("usage", ServerUsage(server))])
+    kept = {"several_nodes": OtherNodes, "usage": ServerUsage, "records": ServerPromises}
+    server.server_extensions = ServerExtensions([(name, kind(server)) for name, kind in kept.items()])
     return server
 
 
@@ -260,6 +262,8 @@ def running() -> GPUProfilesSpawner:
     nodes.placements["g2"], nodes.topologies["g2"] = OTHER, DOCUMENT
     server.report.place(PLACEMENT)
     server.life.session = SESSION
+    for promise in PROMISES:
+        server.server_extensions.expects(promise.estimate, promise.partition, now=promise.at)
     usage.used_at = NOW + 60
     return server
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
-from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Life, Promise, Ready, Stream, Usage, session_in
+from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Life, Ready, Stream, Usage, session_in
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -18,7 +17,7 @@ from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.standins.resources import resolved
-from tests.standins.session_events import ENDED, NOON, PLACED, PROMISES, READY, SUBMITTED, USAGE
+from tests.standins.session_events import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
 
 REQUEST = JobRequest(
     profile=Profile(display_name="Two K80", slug="two-k80"),
@@ -50,6 +49,7 @@ REACHED = {Stage.SUBMITTED: NOON, Stage.QUEUED: NOON + 1, Stage.ALLOCATED: NOON 
 TIMED_OUT = Job("42", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, ends_at=NOON + 645)
 
 REASONS = ("Priority", "Resources")
+PROMISES = ("half an hour",)
 
 
 class Server:
@@ -73,18 +73,14 @@ class Server:
     def begin(self, session: str = "0a1b-7") -> None:
         self.life.begin(session, username="ada", servername="second", begun_at=self.now, request=REQUEST)
 
-    def promised(self, promise: Promise) -> None:
-        self.life.promised(promise)
-
     def steps(self) -> list[tuple[float, Any]]:
         return [
             (0, self.begin),
             (1, lambda: self.life.submitted("42", REQUEST)),
-            *((2, partial(self.promised, promise)) for promise in PROMISES),
-            (41, lambda: self.life.placed(PLACEMENT, NOON + 31, REASONS)),
+            (41, lambda: self.life.placed(PLACEMENT, NOON + 31, REASONS, PROMISES)),
             (45, lambda: self.life.ready(REACHED)),
             (345, lambda: self.life.tell(Usage, **FIGURES)),
-            (650, lambda: self.life.ended(Cause(Kind.TIME_LIMIT), TIMED_OUT, reasons=REASONS)),
+            (650, lambda: self.life.ended(Cause(Kind.TIME_LIMIT), TIMED_OUT, reasons=REASONS, promises=PROMISES)),
         ]
 
 
@@ -100,21 +96,8 @@ def test_a_life_is_told_once(restarted: bool) -> None:
         if at in (41, 45, 650):
             step()
 
-    assert server.events == [SUBMITTED, PLACED, READY, USAGE, ENDED]
-
-
-def test_a_job_begins_to_wait_once() -> None:
-    """A restarted hub says it again, some time into the wait; what is kept of one start is bounded."""
-    server = Server()
-    server.begin()
-    for promise in (*PROMISES, PROMISES[1], *[PROMISES[1]] * 30):
-        server.life.promised(promise)
-    server.life.ended()
-
-    (ended,) = server.events
-    assert isinstance(ended, Ended)
-    moments = [promise.moment.value for promise in ended.promises]
-    assert moments == ["click", "queued", *["half"] * 18]
+    told = (replace(PLACED, promises=PROMISES), replace(ENDED, promises=PROMISES))
+    assert server.events == [SUBMITTED, told[0], READY, USAGE, told[1]]
 
 
 def test_a_later_life_is_another_session() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -169,8 +168,8 @@ class ObservedLife(Life):
         super().__init__()
         self.is_placed = asyncio.Event()
 
-    def placed(self, placement: PlacementDocument, allocated_at: float | None, reasons: Iterable[str] = ()) -> None:
-        super().placed(placement, allocated_at, reasons)
+    def placed(self, *placed: Any) -> None:
+        super().placed(*placed)
         self.is_placed.set()
 
 

@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.job.session import Promise, PromiseMoment
-from jupyterhub_gpuspawner.hub.start.attempt import Wait, expected_start
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, Span, expected
+from jupyterhub_gpuspawner.hub.start.attempt import expected_start
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, Span
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from tests.snapshots import NOW
 
 JOB = Job("9", Phase.QUEUED, "PENDING", "Priority", partition="gpu", starts_at=NOW + 3600)
-
-
-def test_a_promise_is_kept_at_the_start_and_at_each_half_of_the_rest() -> None:
-    """Until less than a minute is left; nothing is kept of what is not known, or overdue."""
-    wait, promises = Wait(), list[Promise]()
-    for now in range(int(NOW), int(NOW) + 4000, 10):
-        for estimate in (UNKNOWN, expected(NOW + 3600, now=now)):
-            promise = wait.follow(estimate, "gpu", now=now)
-            promises += [promise] if promise is not None else []
-
-    assert [(promise.moment, promise.at - NOW) for promise in promises[:4]] == [
-        (PromiseMoment.QUEUED, 0),
-        (PromiseMoment.HALF, 1800),
-        (PromiseMoment.HALF, 2700),
-        (PromiseMoment.HALF, 3150),
-    ]
-    assert len(promises) < 12
 
 
 def test_the_range_is_that_of_waits_in_the_partition_of_the_job() -> None:

@@ -1,0 +1,61 @@
+"""What the hub has said of the start of one server, kept with it until its session is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from jupyterhub_gpuspawner.extensions.records.promises import PROMISES, Promise, PromiseMoment, Wait
+from jupyterhub_gpuspawner.hub.extensions import WithServer
+from jupyterhub_gpuspawner.slurm.estimate import Estimate
+
+AT_MOST = 20
+"""What is kept of what was said of one start: half of a wait of a month is less than a minute by then."""
+
+
+class ServerPromises(WithServer):
+    """The promises of one start."""
+
+    def __init__(self, spawner: Any) -> None:
+        super().__init__(spawner)
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is said of a start."""
+        self._said: tuple[Promise, ...] = ()
+        self._wait = Wait()
+
+    def expects(self, estimate: Estimate, partition: str, *, now: float) -> None:
+        """Keep what is said now, where it is a promise. After a restart of the hub a job begins to wait only once."""
+        if not self.spawner.job_id:
+            self.forget()
+            self._said = (Promise(now, PromiseMoment.CLICK, estimate, partition),)
+            return
+        promise = self._wait.follow(estimate, partition, now=now)
+        if promise is None or len(self._said) >= AT_MOST:
+            return
+        if promise.moment in {earlier.moment for earlier in self._said}:
+            promise = replace(promise, moment=PromiseMoment.HALF)
+        self._said += (promise,)
+
+    def promises(self) -> tuple[Promise, ...]:
+        """What was said so far."""
+        return self._said
+
+    def to_state(self) -> Mapping[str, Any]:
+        """The same, once there is a job."""
+        kept = self._said if self.spawner.job_id else ()
+        return {"promises": PROMISES.dump_python(kept, mode="json")} if kept else {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on with these, which 0.1.0 stored with the session."""
+        self.forget()
+        session = state.get("session")
+        part = state if "promises" in state or not isinstance(session, Mapping) else session
+        with suppress(ValidationError):
+            self._said = PROMISES.validate_json(json.dumps(part.get("promises")), strict=True)
