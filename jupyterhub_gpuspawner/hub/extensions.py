@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler
@@ -41,6 +42,7 @@ from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -189,15 +191,27 @@ class WithServer:
         return placement
 
 
+Failed = Callable[[str, str, BaseException], object]
+"""Is told of an extension that has raised: its name, what was called, and the error."""
+
+
+@contextmanager
+def guarded(failed: Failed, name: str, what: str) -> Iterator[None]:
+    """Let no Exception of an extension's out of the block: the hub and the notebook go on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - an extension's fault
+        failed(name, what, error)
+
+
 class ServerExtensions:
     """What extensions keep with one server. One that raises is told to ``failed``, and the server goes on."""
 
     def __init__(
         self,
         kept: Sequence[tuple[str, WithServer]] = (),
-        failed: Callable[[str, str, BaseException], object] = lambda _name, _what, _error: None,
+        failed: Failed = lambda _name, _what, _error: None,
     ) -> None:
-        """``failed`` is called with the extension's name, the method and the error."""
         self._kept, self._failed = tuple(kept), failed
 
     def get(self, kind: type[T]) -> T | None:
@@ -210,11 +224,11 @@ class ServerExtensions:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Have each go on with the stored state."""
-        list(self._each("load", lambda kept: kept.load(state)))
+        self._each("load", lambda kept: kept.load(state))
 
     def forget(self) -> None:
         """The server has ended."""
-        list(self._each("forget", lambda kept: kept.forget()))
+        self._each("forget", lambda kept: kept.forget())
 
     async def refresh(self, patience: float) -> None:
         """Bring all of them up to date; takes ``patience`` seconds at most."""
@@ -241,7 +255,7 @@ class ServerExtensions:
 
     def expects(self, estimate: Estimate, partition: str, *, now: float) -> None:
         """Tell each when the pending job is expected to start."""
-        list(self._each("expects", lambda kept: kept.expects(estimate, partition, now=now)))
+        self._each("expects", lambda kept: kept.expects(estimate, partition, now=now))
 
     def promises(self) -> tuple[Any, ...]:
         """What was said of the job's start so far."""
@@ -258,31 +272,26 @@ class ServerExtensions:
     def placed(self, placement: PlacementDocument, allocations: Sequence[NodeAllocation]) -> PlacementDocument:
         """The placement with what each knows of it."""
         for name, kept in self._kept:
-            try:
+            with guarded(self._failed, name, "placed"):
                 placement = kept.placed(placement, allocations)
-            except Exception as error:  # noqa: BLE001 - an extension's fault: the placement is shown
-                self._failed(name, "placed", error)
         return placement
 
     async def _await_each(self, what: str, call: Callable[[WithServer], Awaitable[T]]) -> list[T]:
-        async def answer(name: str, kept: WithServer) -> list[T]:
-            try:
-                return [await call(kept)]
-            except Exception as error:  # noqa: BLE001 - an extension's fault: the page is shown, and the server goes on
-                self._failed(name, what, error)
-                return []
+        answers: list[T] = []
 
-        answers = await asyncio.gather(*(answer(name, kept) for name, kept in self._kept))
-        return [given for one in answers for given in one]
+        async def ask(name: str, kept: WithServer) -> None:
+            with guarded(self._failed, name, what):
+                answers.append(await call(kept))
 
-    def _each(self, what: str, call: Callable[[WithServer], T]) -> Iterator[T]:
+        await asyncio.gather(*(ask(name, kept) for name, kept in self._kept))
+        return answers
+
+    def _each(self, what: str, call: Callable[[WithServer], T]) -> list[T]:
+        answers: list[T] = []
         for name, kept in self._kept:
-            try:
-                given = call(kept)
-            except Exception as error:  # noqa: BLE001 - an extension's fault: the server goes on
-                self._failed(name, what, error)
-            else:
-                yield given
+            with guarded(self._failed, name, what):
+                answers.append(call(kept))
+        return answers
 
 
 def _stored(kept: WithServer) -> dict[str, Any]:
@@ -316,19 +325,23 @@ class Notice:
     """The title of what it is about, such as a course; empty where it is of the hub's administrators."""
 
 
+async def _nothing(_spawner: Any) -> None:
+    """Nothing is read."""
+
+
 @dataclass(frozen=True)
 class ProfilesOf:
-    """Profiles that users are offered beside the hub's own."""
+    """Profiles that users are offered beside the hub's own; these are none."""
 
-    offered: Callable[[Any], Iterable[Offered]]
+    offered: Callable[[Any], Iterable[Offered]] = lambda _spawner: ()
     """Those of the user of a spawner now, as last read."""
-    refresh: Callable[[Any], Awaitable[object]]
+    refresh: Callable[[Any], Awaitable[object]] = _nothing
     """Read anew what those of this spawner's user come from, if that was long ago."""
-    errors: Callable[[Any], Iterable[ConfigError]]
+    errors: Callable[[Any], Iterable[ConfigError]] = lambda _spawner: ()
     """Why some are not offered, for administrators; the spawner is anybody's."""
-    refusal: Callable[[Any, str], str]
+    refusal: Callable[[Any, str], str] = lambda _spawner, _slug: ""
     """Why the user of a spawner is not offered the profile with this slug, and what they can do; else empty."""
-    occasion: Callable[[Mapping[str, Any], str], Occasion | None]
+    occasion: Callable[[Mapping[str, Any], str], Occasion | None] = lambda _settings, _slug: None
     """For what the profile with this slug is offered, in the hub with these tornado settings; None for any other."""
     lead_scope: str = ""
     """The scope, filtered by an occasion's group, of those who lead it: staff for the servers of its profile."""
@@ -395,7 +408,7 @@ class HubExtension:
 
     It may raise SQLAlchemyError: nothing is told while the database is away.
     """
-    profiles_of: ProfilesOf | None = None
+    profiles_of: ProfilesOf = ProfilesOf()
     """Profiles that it offers to some users."""
     forecast: Callable[[Any, Sequence[Profile], bool], Awaitable[Forecast]] | None = None
     """When the user of a spawner would get jobs of these profiles; Slurm may be asked, for a second or two, with True,
@@ -463,19 +476,39 @@ class HubExtensions:
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts)
 
-    def each(self, what: str, call: Callable[[HubExtension], T | None]) -> Iterator[T]:
-        """What the call gives for each extension, without None; one that raises is named in the log, and left out.
+    def each(
+        self, what: str, of: Callable[[HubExtension], Callable[P, T | None] | None], *args: P.args, **kwargs: P.kwargs
+    ) -> Iterator[T]:
+        """What the hooks give that ``of`` finds, without None; one that raises is named in the log, and left out.
 
-        ``what`` is the name of the field that is called, for the log.
+        ``what`` is the name of the hook, for the log.
         """
+        for name, hook in self._having(of):
+            given = None
+            with guarded(self.failed, name, what):
+                given = hook(*args, **kwargs)
+            if given is not None:
+                yield given
+
+    def all_of(
+        self,
+        what: str,
+        of: Callable[[HubExtension], Callable[P, Iterable[T]] | None],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> list[T]:
+        """All that these hooks give, in the order of the extensions; nothing of one that raises, see :meth:`each`."""
+        found: list[T] = []
+        for name, hook in self._having(of):
+            with guarded(self.failed, name, what):
+                found += list(hook(*args, **kwargs))
+        return found
+
+    def _having(self, of: Callable[[HubExtension], T | None]) -> Iterator[tuple[str, T]]:
+        """The names of the extensions that have this, and what they have."""
         for part in self.parts:
-            try:
-                given = call(part.adds)
-            except Exception as error:  # noqa: BLE001 - an extension's fault: the hub and the notebook go on
-                self.failed(part.extension.name, what, error)
-            else:
-                if given is not None:
-                    yield given
+            if (has := of(part.adds)) is not None:
+                yield part.extension.name, has
 
     def failed(self, name: str, what: str, error: BaseException) -> None:
         """Name an extension whose hook has raised in the log; its traceback is there once."""
@@ -519,10 +552,8 @@ class HubExtensions:
     def _call(self, of: Callable[[HubExtension], Iterable[Callable[[JupyterHub], object]]], app: JupyterHub) -> None:
         for part in self.parts:
             for call in of(part.adds):
-                try:
+                with guarded(self.failed, part.extension.name, call.__name__):
                     call(app)
-                except Exception as error:  # noqa: BLE001 - as in `each`
-                    self.failed(part.extension.name, call.__name__, error)
 
     def routes(self, prefix: str) -> list[tuple[Any, ...]]:
         """All routes below ``prefix``; a page that raises an error names its extension in the log."""
@@ -534,50 +565,44 @@ class HubExtensions:
 
     def links(self, parsed_scopes: Mapping[str, object], user: Any) -> list[Link]:
         """The entries of the navigation bar for whoever has these scopes."""
-        seen = self.each("links", lambda adds: [link for link in adds.links if link.may_see(parsed_scopes, user)])
-        return [link for links in seen for link in links]
+        seen: list[Link] = []
+        for part in self.parts:
+            with guarded(self.failed, part.extension.name, "links"):
+                seen += [link for link in part.adds.links if link.may_see(parsed_scopes, user)]
+        return seen
 
     def notices(self, user: Any, spawner: Any = None) -> list[Notice]:
         """What is told to a user now, the newest first; nothing to a service."""
         if not isinstance(user, User):
             return []
-        told = self.each(
-            "notices", lambda adds: list(adds.notices(user, spawner)) if adds.notices is not None else None
-        )
-        return sorted((notice for notices in told for notice in notices), key=lambda notice: -notice.at)
+        told = self.all_of("notices", lambda adds: adds.notices, user, spawner)
+        return sorted(told, key=lambda notice: -notice.at)
 
     async def refresh_profiles(self, spawner: Any) -> None:
         """Have each read anew what it offers the spawner's user."""
         for part in self.parts:
-            if part.adds.profiles_of is not None:
-                try:
-                    await part.adds.profiles_of.refresh(spawner)
-                except Exception as error:  # noqa: BLE001 - as in `each`
-                    self.failed(part.extension.name, "profiles_of", error)
+            with guarded(self.failed, part.extension.name, "profiles_of"):
+                await part.adds.profiles_of.refresh(spawner)
 
     def waits(self, cluster: str, *, queued: bool) -> Waits:
         """What they know of waits on a cluster, of pending jobs or before a job is submitted; the first that does."""
 
         def span(partition: str, planned: float) -> Span | None:
             wait = PlannedWait(cluster, partition, planned, queued)
-            spans = self.each("estimate", lambda adds: adds.estimate(self.state, wait) if adds.estimate else None)
-            return next(spans, None)
+            return next(self.each("estimate", lambda adds: adds.estimate, self.state, wait), None)
 
         return span
 
     async def forecast(self, spawner: Any, profiles: Sequence[Profile], *, asks: bool = True) -> Forecast:
         """When the user of this spawner would get jobs of these profiles, as the first that knows says."""
-        for part in self.parts:
-            if part.adds.forecast is not None:
-                try:
-                    return await part.adds.forecast(spawner, profiles, asks)
-                except Exception as error:  # noqa: BLE001 - as in `each`
-                    self.failed(part.extension.name, "forecast", error)
+        for name, forecast in self._having(lambda adds: adds.forecast):
+            with guarded(self.failed, name, "forecast"):
+                return await forecast(spawner, profiles, asks)
         return Forecast()
 
     def prepare(self, snapshot: ClusterSnapshot) -> None:
         """Have each prepare for a new view of a cluster; runs in a thread."""
-        list(self.each("prepare", lambda adds: adds.prepare(snapshot) if adds.prepare is not None else None))
+        list(self.each("prepare", lambda adds: adds.prepare, snapshot))
 
     async def below_wait(self, handler: BaseHandler, spawner: Any) -> list[Markup]:
         """The sections on the page of a server that is being started."""
@@ -585,7 +610,7 @@ class HubExtensions:
 
     def marks_of(self, cluster: str) -> list[NodeMarks]:
         """What they know of nodes of a cluster."""
-        return list(self.each("marks_of", lambda adds: adds.marks_of(self.state, cluster) if adds.marks_of else None))
+        return list(self.each("marks_of", lambda adds: adds.marks_of, self.state, cluster))
 
     async def below_map(self, handler: BaseHandler, connection: Cluster, name: str) -> list[Markup]:
         """The sections below the map of a cluster; raises SQLAlchemyError."""
@@ -595,34 +620,27 @@ class HubExtensions:
         self, what: str, of: Callable[[HubExtension], Callable[..., Awaitable[Markup]] | None], *arguments: Any
     ) -> list[Markup]:
         sections = []
-        for part in self.parts:
-            section = of(part.adds)
-            if section is not None:
-                try:
-                    sections.append(await section(*arguments))
-                except SQLAlchemyError:
-                    raise
-                except Exception as error:  # noqa: BLE001 - as in `each`
-                    self.failed(part.extension.name, what, error)
+        for name, section in self._having(of):
+            try:
+                sections.append(await section(*arguments))
+            except SQLAlchemyError:
+                raise
+            except Exception as error:  # noqa: BLE001 - as in `guarded`
+                self.failed(name, what, error)
         return sections
 
     def with_server(self, spawner: Any) -> ServerExtensions:
         """What they keep with the server of this spawner, which nothing is known of yet."""
         kept = []
-        for part in self.parts:
-            if part.adds.with_server is not None:
-                try:
-                    kept.append((part.extension.name, part.adds.with_server(spawner)))
-                except Exception as error:  # noqa: BLE001 - as in `each`
-                    self.failed(part.extension.name, "with_server", error)
+        for name, with_server in self._having(lambda adds: adds.with_server):
+            with guarded(self.failed, name, "with_server"):
+                kept.append((name, with_server(spawner)))
         return ServerExtensions(kept, self.failed)
 
     def parts_of(self, spawner: Any, server: Any) -> tuple[ServerPart, ...]:
         """What they show of a server, in the order of their names."""
-        given = self.each(
-            "parts_of", lambda adds: tuple(adds.parts_of(spawner, server)) if adds.parts_of is not None else None
-        )
-        return tuple(sorted((part for parts in given for part in parts), key=lambda part: part.name))
+        given = self.all_of("parts_of", lambda adds: adds.parts_of, spawner, server)
+        return tuple(sorted(given, key=lambda part: part.name))
 
     @property
     def templates(self) -> list[str]:

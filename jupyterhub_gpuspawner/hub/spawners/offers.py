@@ -89,43 +89,33 @@ class ProfileSource:
 
 def offered_beside(spawner: Any) -> tuple[Offered, ...]:
     """What extensions offer a spawner's user now."""
-    offered = extensions_for(spawner).each(
-        "profiles_of", lambda adds: tuple(adds.profiles_of.offered(spawner)) if adds.profiles_of is not None else None
-    )
-    return tuple(offer for offers in offered for offer in offers)
+    return tuple(extensions_for(spawner).all_of("profiles_of", lambda adds: adds.profiles_of.offered, spawner))
 
 
 def errors_beside(spawner: Any) -> tuple[ConfigError, ...]:
     """Why extensions do not offer what they should; ``spawner`` is anybody's."""
-    errors = extensions_for(spawner).each(
-        "profiles_of", lambda adds: tuple(adds.profiles_of.errors(spawner)) if adds.profiles_of is not None else None
-    )
-    return tuple(error for of_one in errors for error in of_one)
+    return tuple(extensions_for(spawner).all_of("profiles_of", lambda adds: adds.profiles_of.errors, spawner))
 
 
 def refuse_what_is_for_others(spawner: Any, slug: object, offered: Sequence[Offered]) -> None:
     """Raise RequestError where ``slug`` is a profile that an extension offers to others, with how to get it."""
     if not isinstance(slug, str) or any(offer.profile.slug == slug for offer in offered):
         return
-    refusals = extensions_for(spawner).each(
-        "profiles_of", lambda adds: adds.profiles_of.refusal(spawner, slug) if adds.profiles_of is not None else None
-    )
+    refusals = extensions_for(spawner).each("profiles_of", lambda adds: adds.profiles_of.refusal, spawner, slug)
     if refusal := next(filter(None, refusals), ""):
         raise RequestError(refusal, field="profile")
 
 
 def occasion_of(settings: Mapping[str, Any], slug: str) -> Occasion | None:
     """For what the profile of a server is offered in the hub with these tornado settings; None for a hub's own."""
-    occasions = extensions_of(settings).each(
-        "profiles_of", lambda adds: adds.profiles_of.occasion(settings, slug) if adds.profiles_of is not None else None
-    )
+    occasions = extensions_of(settings).each("profiles_of", lambda adds: adds.profiles_of.occasion, settings, slug)
     return next(occasions, None)
 
 
 def lead_scopes(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The scopes, filtered by an occasion's group, of those who lead it, such as a course's instructors."""
     adds = (part.adds.profiles_of for part in extensions_of(settings))
-    return tuple(offers.lead_scope for offers in adds if offers is not None and offers.lead_scope)
+    return tuple(offers.lead_scope for offers in adds if offers.lead_scope)
 
 
 # Applies the user options of one start: JupyterHub's ``apply_user_options``; and who may choose them.
@@ -134,7 +124,7 @@ def lead_scopes(settings: Mapping[str, Any]) -> tuple[str, ...]:
 def refusal_of_choice(settings: Mapping[str, Any]) -> str:
     """Why somebody does not choose what is started for another user, in the hub with these tornado settings."""
     adds = (part.adds.profiles_of for part in extensions_of(settings))
-    started = [offers.started_for_others for offers in adds if offers is not None and offers.started_for_others]
+    started = [offers.started_for_others for offers in adds if offers.started_for_others]
     if not started:
         return "To choose a profile or options for somebody else, you need the scope admin:servers."
     return (
