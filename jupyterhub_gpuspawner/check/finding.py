@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, moment_
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.tuples import slug_of
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
+from jupyterhub_gpuspawner.site.jobs import cluster_named
 from jupyterhub_gpuspawner.site.people import People
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -189,7 +190,7 @@ class Context:
 
     def cluster_of(self, case: Case) -> str:
         """The cluster that a request names, or else the first; it need not exist."""
-        return case.profile.cluster_with(case.options) or str(self.spawner.first_cluster)
+        return cluster_named(case.profile, case.options) or str(self.spawner.first_cluster)
 
     def cases(self, profile: Profile) -> Iterator[Case]:
         """The requests that users can make with a profile on this cluster: see :func:`cases_of`."""

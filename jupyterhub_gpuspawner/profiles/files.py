@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.profiles.folder import (
 from jupyterhub_gpuspawner.profiles.option import UnlistedChoice
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, SlugTaken
-from jupyterhub_gpuspawner.profiles.resolve import options_schema, permitted, resolve
+from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.profiles.schema import Frozen, Guarded
 from jupyterhub_gpuspawner.profiles.sections import refuse_left_out
@@ -147,24 +147,12 @@ class FileContent:
     """Number of YAML values."""
 
 
-def read_profiles(path: Path, rights: Rights = NOTHING) -> tuple[Profile, ...]:
+def file_content(files: Files, name: str, rights: Rights) -> FileContent:
     """The profiles of one file: a profile, a list of them, or ``profiles:`` with a list.
 
     Raises ConfigError with file, line and field, and none of the file's values: ``course.yaml:12: slurm.memory: …``.
     ``rights`` lists what the admin allows in such files beyond plain requests.
     """
-    try:
-        with opened(path.parent) as folder:
-            state = reread(folder, path.name, None, partial(_file_content, name=path.name, rights=rights))
-    except OSError as error:
-        raise ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(path.name)) from None
-    if state.fault is not None:
-        raise state.fault
-    return state.content.profiles if state.content is not None else ()
-
-
-def _file_content(files: Files, name: str, rights: Rights) -> FileContent:
-    """Raises ConfigError."""
     shown = shown_name(name)
     if name.encode("utf-8", "replace") != os.fsencode(name):  # pages and the hub's database take UTF-8 alone
         raise ConfigError("the name of the file is not UTF-8", where=shown)
@@ -179,7 +167,6 @@ def _try(profile: Profile) -> None:
     """Evaluate the profile once as a form would; lets every error through except a refusal."""
     now = datetime.now().astimezone()
     permitted(profile, "", (), now)
-    options_schema(profile)
     open_one = profile.model_copy(update={"allow": Allow()})
     with suppress(RequestError):  # such as a table of reservations without today's
         resolve((open_one,), {"profile": profile.slug}, username="", groups=(), server_name="", now=now)
@@ -272,7 +259,7 @@ class ProfileFolder:
         new = sorted((status.st_ctime_ns, name) for name, status in statuses.items() if name not in before)
         names += [name for _, name in new[: max(0, FILES_LIMIT - len(names))]]
         self._files = {
-            name: reread(folder, name, before.get(name), partial(_file_content, name=name, rights=self.rights))
+            name: reread(folder, name, before.get(name), partial(file_content, name=name, rights=self.rights))
             for name in names
         }
         return self._files.keys() != before.keys() or any(self._files[name] is not before[name] for name in names)

@@ -274,15 +274,6 @@ class ProfileOption(Frozen):
         """The free text, if it is enabled."""
         return self.unlisted_choice if self.unlisted_choice and self.unlisted_choice.enabled else None
 
-    def is_typed(self, value: str | float) -> bool:
-        """Whether this is a text that somebody has typed, and none of the listed choices."""
-        return self.range is None and str(value) not in self.choices
-
-    @property
-    def sets_environment(self) -> bool:
-        """Whether its text decides what runs in the server: a container, a virtual environment, a variable."""
-        return self.unlisted_choice is not None and self.unlisted_choice.sets.startswith("environment.")
-
     def setting_of(self, slurm: Resources) -> int | float | None:
         """The profile's own value of the field that a range sets, in the range's unit; None if it has none."""
         if self.range is None:

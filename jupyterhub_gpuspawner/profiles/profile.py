@@ -177,18 +177,6 @@ class Profile(Frozen):
             raise BadValue("GPUs and shards cannot be requested together, and the unchanged profile requests both")
         return self
 
-    def cluster_with(self, options: Mapping[str, Any]) -> str:
-        """The cluster that the profile or one of these values of its options names; empty for the hub's first.
-
-        Raises RequestError for a value that an option does not have.
-        """
-        name = self.slurm.cluster
-        for key, option in self.profile_options.items():
-            value = options.get(key, option.initial(self.slurm))
-            if value is not None:
-                name = option.choose(value)[1].slurm.cluster or name
-        return name or ""
-
 
 class SlugTaken(ConfigError):
     """A profile of a file has the slug of another profile, and is left out."""

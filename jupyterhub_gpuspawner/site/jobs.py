@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from jupyterhub_gpuspawner.batch.job import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.extension import load_each
 from jupyterhub_gpuspawner.hub.extensions import chosen, report
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from jupyterhub_gpuspawner.slurm.job import Account
@@ -33,12 +35,25 @@ def choice_on(site: Site, choice: Mapping[str, object], cluster: str) -> tuple[M
         for key in option.choices
     )
     for options in (choice, *others):
-        name = profile.cluster_with(options) or spawner.first_cluster
+        name = cluster_named(profile, options) or spawner.first_cluster
         if name == (cluster or name):
             return options, name
     raise RequestError(
         f"Profile {profile.slug!r} starts no server on {cluster} with this choice.", field="slurm.cluster"
     )
+
+
+def cluster_named(profile: Profile, options: Mapping[str, Any]) -> str:
+    """The cluster that a profile or one of these values of its options names; empty for the hub's first.
+
+    Raises ValueError for a value that an option does not have.
+    """
+    name = profile.slurm.cluster
+    for key, option in profile.profile_options.items():
+        value = options.get(key, option.initial(profile.slurm))
+        if value is not None:
+            name = option.choose(value)[1].slurm.cluster or name
+    return name or ""
 
 
 async def jobs_of(

@@ -16,13 +16,13 @@ from jupyterhub_gpuspawner.profiles.files import (
     NOTHING,
     TRAITS,
     Rights,
-    read_profiles,
 )
 from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules, Resources
 from jupyterhub_gpuspawner.profiles.schema import Frozen
+from tests.standins.profile_files import read_profiles
 
 FIELDS: dict[str, tuple[str, str]] = {
     "kind: local": ("kind", "local"),

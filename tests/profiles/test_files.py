@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, read_profiles
+from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder
 from tests.standins.hostile_profiles import BOMB
+from tests.standins.profile_files import read_profiles
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parents[1] / "data" / "profiles"

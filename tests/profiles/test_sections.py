@@ -11,11 +11,12 @@ import pytest
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions
 from jupyterhub_gpuspawner.profiles import document, sections
-from jupyterhub_gpuspawner.profiles.files import Rights, read_profiles
+from jupyterhub_gpuspawner.profiles.files import Rights
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.schema import BadValue, Duration, Frozen, Guarded
 from jupyterhub_gpuspawner.profiles.sections import ProfileField, profile_class
+from tests.standins.profile_files import read_profiles
 
 
 class Nap(Frozen):

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hypothesis import strategies as st
+
 SECRET = "s3cr3t-of-the-hub-0123456789abcdef"
 SECRETS = {
     "text": f"{SECRET}\n",
@@ -160,3 +162,19 @@ ENTRIES: dict[str, Callable[[Path, Path], None]] = {
     "a name that is no text": _no_text_in_its_name,
 }
 """Entries that are not readable files: ``ENTRIES[name](folder / "odd.yaml", secret)`` creates one."""
+
+whole_profiles = st.builds(
+    lambda start, end, low, high, step, default, regex: (
+        f"display_name: P\nallow: {{from: '{start}', until: '{end}'}}\nprofile_options:\n"
+        f"  r: {{range: {{min: {low}, max: {high}, step: {step}, default: {default}, sets: slurm.cpus}}}}\n"
+        f"  t: {{unlisted_choice: {{validation_regex: '{regex}', sets: slurm.account}}}}\n"
+    ),
+    st.dates().map(str) | st.datetimes(timezones=st.timezones() | st.none()).map(str),
+    st.dates().map(str) | st.datetimes(timezones=st.timezones() | st.none()).map(str),
+    st.integers(1, 5) | st.floats(),
+    st.integers(1, 10**6) | st.floats(),
+    st.sampled_from([1, 0.5, 1e-300, 3, "~"]) | st.floats(),
+    st.sampled_from(["~", 1, 2]) | st.floats(),
+    st.sampled_from(["[a-z]+", "(a+)+b", "(?=a)", "x{1000}", r"\d*", "é"]),
+)
+"""Documents of one profile with dates, numbers and expressions of all kinds."""

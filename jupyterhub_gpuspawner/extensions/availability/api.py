@@ -32,13 +32,14 @@ from jupyterhub_gpuspawner.extensions.availability.forecast import (
     silence_of,
     site_of,
 )
+from jupyterhub_gpuspawner.extensions.availability.options_schema import options_schema
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.extensions import Hardware, extensions_for
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, options_schema, queue_limit
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.client import SlurmClient

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.extensions.courses.course import ChosenProfile, Cours
 from jupyterhub_gpuspawner.extensions.courses.fields import COURSES
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered, Times
-from jupyterhub_gpuspawner.profiles.option import put_over
+from jupyterhub_gpuspawner.profiles.option import ProfileOption, put_over
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, moment_of, resolve, with_defaults
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources
@@ -184,7 +184,7 @@ def _narrowed(
         value = chosen.options.get(name, option.initial(base.slurm))
         if value is None:
             continue
-        if name in chosen.options and option.is_typed(value) and option.sets_environment:
+        if name in chosen.options and _types_environment(option, value):
             rule = f"must be one of {', '.join(option.choices)}" if option.choices else "cannot be set"
             message = f"{rule}: a course file may not type what runs in its participants' servers"
             raise refusal(message, "options", name)
@@ -202,6 +202,12 @@ def _narrowed(
         if fault:
             raise refusal(fault, name)
     return override.model_copy(update={"slurm": override.slurm.model_copy(update=wanted)})
+
+
+def _types_environment(option: ProfileOption, value: str | float) -> bool:
+    """Whether this is a text, and none of the listed choices, that decides what runs in the server."""
+    text = option.unlisted_choice
+    return text is not None and text.sets.startswith("environment.") and str(value) not in option.choices
 
 
 def _with_defaults(resources: Resources, defaults: Defaults | None) -> Resources:

@@ -12,8 +12,8 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.idle.fields import IDLE, Idle, IdleAction, IdleRule, idle_rule
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profiles.files import read_profiles
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from tests.standins.profile_files import read_profiles
 
 HOUR = 3600
 

@@ -9,8 +9,8 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.more_time.fields import EXTEND, Extend
-from jupyterhub_gpuspawner.profiles.files import read_profiles
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from tests.standins.profile_files import read_profiles
 
 
 def test_a_profile_says_how_often_and_by_how_much() -> None:

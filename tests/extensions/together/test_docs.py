@@ -33,12 +33,13 @@ from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.report.server_report import parse_placement
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.document import read_document
-from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights, read_profiles
+from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.sections import profile_class
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import PHASES
 from tests.docs.follow import PROXY, blocks, commands, section
+from tests.standins.profile_files import read_profiles
 
 ROOT = Path(__file__).parents[3]
 GENERATED = {FOLDER / name: text for name, text in rendered().items()}

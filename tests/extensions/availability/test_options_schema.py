@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.extensions.availability.options_schema import CONTROL, DRAFT, options_schema
+from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import CONTROL, DRAFT, options_schema, resolve
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from tests.standins.hostile_profiles import whole_profiles
 
 COURSE = parse_profiles(
     [
@@ -187,3 +191,12 @@ def test_profile_without_options_takes_its_name_alone() -> None:
     assert Draft202012Validator(schema).is_valid({"profile": "plain"})
     assert not Draft202012Validator(schema).is_valid({"profile": "plain", "gpus": 1})
     assert not Draft202012Validator(schema).is_valid({})
+
+
+@settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(whole_profiles)
+def test_any_profile_that_is_offered_has_a_schema(tmp_path: Path, text: str) -> None:
+    """Whatever its author wrote."""
+    (tmp_path / "p.yaml").write_text(text)
+    for profile in ProfileFolder(tmp_path, EVERYTHING).read().profiles:
+        Draft202012Validator.check_schema(options_schema(profile))
