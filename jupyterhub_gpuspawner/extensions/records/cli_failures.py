@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.extensions.records.failures import (
     failing_nodes,
     failures_of,
     never_started,
+    slurm_commands,
 )
 from jupyterhub_gpuspawner.extensions.records.last_server import BEFORE_SECONDS, LastServer, last_server
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord, on_clusters
@@ -73,10 +74,9 @@ def why(*, user: str, server: str | None, as_json: bool, database: Path | None, 
 def _commands(config: Path) -> Mapping[str, str]:
     """How a command of Slurm's is typed for each cluster; empty in a hub that names none, or cannot be read."""
     try:
-        commands: Mapping[str, str] = load_site(config).spawner("somebody").slurm_commands()
+        return slurm_commands(load_site(config).spawner("somebody"))
     except GPUSpawnerError:  # `gpuspawner check` says why
         return {}
-    return commands
 
 
 def _on(clusters: Collection[str], cluster: str) -> str:

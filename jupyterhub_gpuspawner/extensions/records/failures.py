@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Any
 
 from jupyterhub_gpuspawner.extensions.records.explanation import Explanation, explanation
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
-from jupyterhub_gpuspawner.slurm.commands import COMMAND
+from jupyterhub_gpuspawner.slurm.commands import COMMAND, fixed_prefix
+from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 
 IN_A_ROW = 3
 """Starts that must have failed in a row on a node, until one of them succeeds, for the node to be at fault."""
@@ -209,3 +211,21 @@ def outcome_at(record: SessionRecord) -> float:
 def people_of(records: Iterable[SessionRecord]) -> tuple[str, ...]:
     """Whose sessions these are, by name."""
     return tuple(sorted({record.username for record in records}))
+
+
+def slurm_commands(site: Any) -> dict[str, str]:
+    """How an administrator types a command of Slurm's for each cluster on the hub's machine, as :data:`COMMAND`.
+
+    ``site`` is any spawner of the hub. Empty in a hub that names no clusters; raises ConfigError.
+    """
+    return {name: _as_typed(site.effective(name)) for name in site.clusters}
+
+
+def _as_typed(settings: Any) -> str:
+    prefix = fixed_prefix(settings.query_prefix, where="query_prefix")
+    command = f"{COMMAND} -M {settings.req_cluster}" if settings.req_cluster else COMMAND
+    if is_remote(prefix):
+        return f"{shlex.join(destination(prefix))} {command}"
+    folder = f"{shlex.quote(settings.slurm_bin_dir.rstrip('/'))}/" if settings.slurm_bin_dir else ""
+    conf = f"SLURM_CONF={shlex.quote(settings.slurm_conf)} " if settings.slurm_conf else ""
+    return f"{conf}{folder}{command}"

@@ -28,7 +28,7 @@ from traitlets.config import Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.extensions.records.failures import IN_A_ROW, FailingNode, failing_nodes
+from jupyterhub_gpuspawner.extensions.records.failures import IN_A_ROW, FailingNode, failing_nodes, slurm_commands
 from jupyterhub_gpuspawner.extensions.records.metrics import observe_promises
 from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
 from jupyterhub_gpuspawner.extensions.records.promises import Learned, Outcome, Promise, learned, outcomes
@@ -255,7 +255,7 @@ def begin_sessions(app: JupyterHub) -> None:
     every(app, LEARN_SECONDS, learn, "Learning from past waits")
 
     async def find_failing_nodes() -> None:
-        await recorder.find_failing_nodes(site.slurm_commands(), first=first)
+        await recorder.find_failing_nodes(slurm_commands(site), first=first)
 
     every(app, FAILING_NODES_SECONDS, find_failing_nodes, "The search for nodes on which starts fail")
     every(app, 0, partial(complete_left, app, recorder, now), "The completion of sessions that were left open")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -25,9 +24,8 @@ from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.accounts import account_of
-from jupyterhub_gpuspawner.slurm.commands import COMMAND, check_commands, command_prefix, fixed_prefix
+from jupyterhub_gpuspawner.slurm.commands import check_commands, command_prefix
 from jupyterhub_gpuspawner.slurm.job import Account
-from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.units import parse_wait
 
 if TYPE_CHECKING:
@@ -149,13 +147,6 @@ class ServerJob(ExtensionSettings, SlurmSettings):
         """The connection to each cluster by its name; to the only one by an empty name."""
         return {name: self.connection(self.effective(name)) for name in self.clusters or [""]}
 
-    def slurm_commands(self) -> dict[str, str]:
-        """How an administrator types a command of Slurm's for each cluster on the hub's machine, as :data:`COMMAND`.
-
-        Empty in a hub that names no clusters; raises ConfigError.
-        """
-        return {name: _as_typed(self.effective(name)) for name in self.clusters}
-
     def use_cluster(self, name: str) -> None:
         """Be on this cluster until the server has ended; raises ConfigError."""
         self.own(self.cluster_settings(name), where=f"{self.configured_as('clusters')}: {name}")
@@ -229,13 +220,3 @@ class ServerJob(ExtensionSettings, SlurmSettings):
         settings = self.job_settings()
         request = self.request or build.plain_request(settings, username=self.user.name, server_name=self.name)
         return build.batch_job(settings, request, account, start_id=self.attempt.start_id)
-
-
-def _as_typed(settings: Effective) -> str:
-    prefix = fixed_prefix(settings.query_prefix, where="query_prefix")
-    command = f"{COMMAND} -M {settings.req_cluster}" if settings.req_cluster else COMMAND
-    if is_remote(prefix):
-        return f"{shlex.join(destination(prefix))} {command}"
-    folder = f"{shlex.quote(settings.slurm_bin_dir.rstrip('/'))}/" if settings.slurm_bin_dir else ""
-    conf = f"SLURM_CONF={shlex.quote(settings.slurm_conf)} " if settings.slurm_conf else ""
-    return f"{conf}{folder}{command}"

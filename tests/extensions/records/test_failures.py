@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.extensions.records.failures import failing_nodes, failures_of, never_started
+from jupyterhub_gpuspawner.extensions.records.failures import failing_nodes, failures_of, never_started, slurm_commands
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
+from tests.hub.spawners.test_clusters import CEDAR, CLUSTERS, spawner_of
 from tests.standins.session_events import NOON
 
 
@@ -174,3 +175,17 @@ def test_a_node_is_drained_by_a_command() -> None:
         "scontrol update NodeName=g1 State=RESUME",
         'slurm: {extra: ["--exclude=g1"]}',
     )
+
+
+def test_a_command_is_typed_for_the_cluster_that_it_is_about() -> None:
+    """By its login node without the hub's own account there, by its name in slurmdbd, or by its slurm.conf."""
+    clusters = {**CLUSTERS, "oak": {"req_cluster": "oak"}, "ash": {"slurm_bin_dir": "/opt/ash/bin"}}
+    clusters["cedar"] = {**CEDAR, "query_prefix": "ssh -p 2222 cedar sudo -n -u slurm"}
+
+    assert slurm_commands(spawner_of(clusters)) == {
+        "juniper": "SLURM_CONF=/etc/juniper/slurm.conf {}",
+        "cedar": "ssh -p 2222 cedar {}",
+        "oak": "{} -M oak",
+        "ash": "/opt/ash/bin/{}",
+    }
+    assert slurm_commands(spawner_of()) == {}

@@ -63,20 +63,6 @@ def request(spawner: GPUProfilesSpawner, **options: object) -> JobRequest:
     )
 
 
-def test_a_command_is_typed_for_the_cluster_that_it_is_about() -> None:
-    """By its login node without the hub's own account there, by its name in slurmdbd, or by its slurm.conf."""
-    clusters = {**CLUSTERS, "oak": {"req_cluster": "oak"}, "ash": {"slurm_bin_dir": "/opt/ash/bin"}}
-    clusters["cedar"] = {**CEDAR, "query_prefix": "ssh -p 2222 cedar sudo -n -u slurm"}
-
-    assert spawner_of(clusters).slurm_commands() == {
-        "juniper": "SLURM_CONF=/etc/juniper/slurm.conf {}",
-        "cedar": "ssh -p 2222 cedar {}",
-        "oak": "{} -M oak",
-        "ash": "/opt/ash/bin/{}",
-    }
-    assert spawner_of().slurm_commands() == {}
-
-
 def settings(spawner: GPUProfilesSpawner) -> dict[str, Any]:
     """What a spawner is set to, as far as it differs between the clusters."""
     return {name: getattr(spawner, name) for name in SETTINGS}

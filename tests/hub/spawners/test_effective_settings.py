@@ -73,7 +73,7 @@ async def test_nothing_is_set_on_a_spawner_for_what_is_shown_or_tried() -> None:
     assert (tried.requests["req_partition"], tried.exec_prefix) == ("k80", CLUSTERS["cedar"]["exec_prefix"])
     assert (tried.req_prologue, tried.log_dir) == ("module load cuda", "/logs")
     assert {name: job.partition for name, job in spawner.defaults().items()} == {"juniper": "a100", "cedar": "k80"}
-    assert [*spawner.connections()] == [*spawner.slurm_commands()] == ["juniper", "cedar"]
+    assert [*spawner.connections()] == ["juniper", "cedar"]
     assert spawner.effective("cedar", {"environment": {"OF": "profile"}}).environment == {"OF": "profile", "BY": "site"}
     with pytest.raises(ConfigError, match="memory_policy"):
         spawner.settings_of(request(spawner, traits={"memory_policy": "most"}))
