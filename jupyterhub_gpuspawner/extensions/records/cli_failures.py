@@ -67,7 +67,7 @@ def why(*, user: str, server: str | None, as_json: bool, database: Path | None, 
     if as_json:
         click.echo(json.dumps(_document(last), indent=2))
         return
-    on = _on(commands, last.record.cluster if last.record is not None else "")
+    on = _on(commands, last.record.cluster)
     click.echo("\n".join(map(printable, _lines(last, time.time(), on))))
 
 
@@ -100,20 +100,19 @@ def _endings(config: Path, user: str) -> Mapping[str, Ending]:
 
 
 def _document(last: LastServer) -> dict[str, Any]:
-    ending, cause, explained = last.ending, last.cause, last.explanation
-    facts = {name: getattr(last.record, name, value) for name, value in _WITHOUT_RECORD.items()}
+    record, ending, explained = last.record, last.ending, last.explanation
     return {
         "version": JSON_VERSION,
-        "user": last.user,
-        "server": last.server,
+        "user": record.username,
+        "server": record.servername,
         "state": last.state,
-        "job_id": last.job_id,
-        **({"cluster": last.record.cluster} if last.record is not None and last.record.cluster else {}),
-        **facts,
-        "begun_at": utc(facts["begun_at"]),
-        "ready_at": utc(facts["ready_at"]),
-        "ended_at": utc(last.ended_at),
-        "cause": cause.to_json() if cause is not None else None,
+        "job_id": record.job_id,
+        **({"cluster": record.cluster} if record.cluster else {}),
+        **{name: getattr(record, name) for name in _OF_RECORD},
+        "begun_at": utc(record.begun_at) if record.session else None,
+        "ready_at": utc(record.ready_at),
+        "ended_at": utc(record.ended_at),
+        "cause": record.cause.to_json() if record.cause is not None else None,
         "sentence": explained.sentence,
         "fix": explained.fix,
         "log": ending.log if ending is not None else "",
@@ -123,19 +122,7 @@ def _document(last: LastServer) -> dict[str, Any]:
     }
 
 
-_WITHOUT_RECORD: Mapping[str, Any] = {
-    "begun_at": None,
-    "profile": "",
-    "course": "",
-    "node": "",
-    "gpus": None,
-    "gpu_model": "",
-    "queue_seconds": None,
-    "reasons": (),
-    "ready_at": None,
-    "ended_at": None,
-}
-"""What the document has of a session's record, with the values where there is none."""
+_OF_RECORD = ("begun_at", "profile", "course", "node", "gpus", "gpu_model", "queue_seconds", "reasons")
 _STATES = {
     "running": "is running",
     "starting": "is starting",
@@ -147,18 +134,18 @@ _STATES = {
 def _lines(last: LastServer, now: float, on: str) -> Iterator[str]:
     """What became of a server; ``on`` names its cluster where there are several."""
     record, ending, shown = last.record, last.ending, last.explanation
-    name = f"{last.user} (server {last.server})" if last.server else last.user
-    job = f", job {last.job_id}" if last.job_id else ""
-    profile = f", profile {record.profile}" if record is not None and record.profile else ""
+    name = f"{record.username} (server {record.servername})" if record.servername else record.username
+    job = f", job {record.job_id}" if record.job_id else ""
+    profile = f", profile {record.profile}" if record.profile else ""
     yield f"{name}: the last server {_STATES[last.state]}{profile}{job}{on}"
-    if record is not None:
+    if record.session:
         yield _line("asked for", f"{parse_time(record.begun_at):%Y-%m-%d %H:%M}, {duration(now - record.begun_at)} ago")
         yield _line("waited", _waited(record, now))
         if record.node:
             gpus = f", {record.gpus} x {device_model(record.gpu_model)}" if record.gpus else ""
             yield _line("ran on", f"{record.node}{on}{gpus}{_for(record, now)}")
     if shown.sentence:
-        at = f"{parse_time(last.ended_at):%H:%M}: " if last.ended_at is not None else ""
+        at = f"{parse_time(record.ended_at):%H:%M}: " if record.ended_at is not None else ""
         yield _line("ended", f"{at}{shown.sentence}")
     if shown.fix:
         yield _line("to do", shown.fix)

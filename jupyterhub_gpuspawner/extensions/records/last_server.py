@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from jupyterhub_gpuspawner.extensions.records.explanation import Explanation, explanation
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
-from jupyterhub_gpuspawner.hub.job.cause import Cause
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.times import parse_time
@@ -21,12 +20,10 @@ BEFORE_SECONDS = 7 * 86400.0
 
 @dataclass(frozen=True)
 class LastServer:
-    """The last server of a person: of its two parts there is at least one."""
+    """The last server of a person."""
 
-    user: str
-    server: str
-    record: SessionRecord | None
-    """None where the start failed before it had a record."""
+    record: SessionRecord
+    """Of a start that failed before it had one, what is known of it by its end; then it names no session."""
     ending: Ending | None
     """As the hub keeps it until the next start; None where that has begun, or the hub's database cannot be read."""
     starts: int = 0
@@ -40,33 +37,17 @@ class LastServer:
     def state(self) -> str:
         """``running``, ``starting``, ``failed`` (it did not start) or ``ended``."""
         record = self.record
-        if record is None:
-            return "failed"
         if record.ended_at is not None:
-            return "failed" if record.start_failed else "ended"
+            return "failed" if record.start_failed or not record.session else "ended"
         return "running" if record.ready_at is not None else "starting"
-
-    @property
-    def cause(self) -> Cause | None:
-        """Why it ended; None while it has not."""
-        return self.record.cause if self.record is not None else self.ending.cause if self.ending is not None else None
-
-    @property
-    def ended_at(self) -> float | None:
-        """When, in seconds since the epoch."""
-        return self.record.ended_at if self.record is not None else self.ending.at if self.ending is not None else None
-
-    @property
-    def job_id(self) -> str:
-        """Slurm's job id; empty where there was none."""
-        return self.record.job_id if self.record is not None else self.ending.job_id if self.ending is not None else ""
 
     @property
     def explanation(self) -> Explanation:
         """Why it did not start or ended, and what to do; both may be empty."""
-        ending, fix = self.ending, ""
+        record, cause, ending, fix = self.record, self.record.cause, self.ending, ""
         if self.state == "failed":
-            explained = self._explained_start
+            facts = {"subject": record.subject, "node": record.node, "profile": record.profile, "job": record.job_id}
+            explained = explanation(cause.fault if cause is not None else "", **facts, slurm=self.slurm)
             if ending is None:
                 return explained
             fix = explained.fix
@@ -74,23 +55,16 @@ class LastServer:
             return Explanation(self._in_words(ending), fix)
         if self.state == "starting":
             squeue = self.slurm.replace(COMMAND, "squeue")
-            return Explanation("", f"`{squeue} --start -j {self.job_id}`" if self.job_id else "")
-        return Explanation(f"{self.cause.kind.value.capitalize()}." if self.cause is not None else "", "")
-
-    @property
-    def _explained_start(self) -> Explanation:
-        fault, record = self.cause.fault if self.cause is not None else "", self.record
-        if record is None:
-            return explanation(fault, job=self.job_id)
-        facts = {"subject": record.subject, "node": record.node, "profile": record.profile}
-        return explanation(fault, **facts, job=record.job_id, slurm=self.slurm)
+            return Explanation("", f"`{squeue} --start -j {record.job_id}`" if record.job_id else "")
+        return Explanation(f"{cause.kind.value.capitalize()}." if cause is not None else "", "")
 
     def _in_words(self, ending: Ending) -> str:
         """What its user reads of its end, with what an admin should know."""
-        shown = words_of(ending, title=f"The server {self.server}" if self.server else "The server")
+        record = self.record
+        shown = words_of(ending, title=f"The server {record.servername}" if record.servername else "The server")
         at = f"{parse_time(ending.at):%H:%M}" if ending.at is not None else "an unknown time"
         # what a job has reported says more than how it ended
-        hint = shown.hint if self.cause is None or self.cause.fault not in FAULTS else ""
+        hint = shown.hint if record.cause is None or record.cause.fault not in FAULTS else ""
         return " ".join(filter(None, (shown.sentence.replace("{time}", at), hint)))
 
 
@@ -118,16 +92,16 @@ def last_server(
     ]
     last = max(unrecorded, default=None)
     if last is not None and (record is None or last[0] > (record.ended_at or now)):
-        return LastServer(user, last[1], None, endings[last[1]])
+        at, name = last
+        ending = endings[name]
+        return LastServer(SessionRecord("", user, name, ending.job_id, ended_at=at, cause=ending.cause), ending)
     if record is None:
         return None
-    ending = endings.get(record.servername)
+    own = endings.get(record.servername)
     others = [other for other in records[:-1] if other.begun_at >= now - BEFORE_SECONDS]
     return LastServer(
-        user,
-        record.servername,
         record,
-        ending if ending is not None and ending.job_id == record.job_id else None,
+        own if own is not None and own.job_id == record.job_id else None,
         len(others),
         sum(other.start_failed for other in others),
         commands.get(record.cluster, COMMAND),
