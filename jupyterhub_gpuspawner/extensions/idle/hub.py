@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.extensions.idle import words
 from jupyterhub_gpuspawner.extensions.idle.pages import KeepHandler, KeepPage
 from jupyterhub_gpuspawner.extensions.idle.part import parts_of
 from jupyterhub_gpuspawner.extensions.idle.times import TABLE
@@ -16,5 +15,4 @@ HUB = HubExtension(
     api=tuple(server_routes("/api/gpuspawner/servers", KeepHandler, end="/keep")),
     pages=tuple(server_routes("/gpuspawner/keep", KeepPage)),
     parts_of=parts_of,
-    page_tools={"idle": words},
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from jupyterhub_gpuspawner.hub.words import uses
 from jupyterhub_gpuspawner.words import duration, memory_used, nearest
 
-KEEP_IDLE = "Keep"
 NOT_USED = "The GPUs of this server have not been used since {time}."
 NOT_USED_CORES = "This server has not been used since {time}."
 STOPS_AT = "It will be stopped at {time} unless they are used before then."

@@ -137,8 +137,8 @@ class SessionStore:
     def take(self, event: Event) -> None:
         """Apply an event to the record of its session; raises StoreError."""
         with _faults(f"A session could not be recorded in {self.path}"), self._transaction():
-            row = self._db.execute(f"{_READ} WHERE session = ?", (event.session,)).fetchone()
-            record = applied(None if row is None else _record(row), event)
+            before = [*self._records("WHERE session = ?", event.session), None]
+            record = applied(before[0], event)
             if record is not None:
                 self._db.execute(_WRITE, _row(record))
 
@@ -180,10 +180,8 @@ class SessionStore:
         conditions: dict[str, Any] = {} if since is None else {"begun_at >= ?": since}
         equal = {"course": course, "profile": profile, "username": username}
         conditions |= {f"{column} = ?": value for column, value in equal.items() if value}
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        query = f"{_READ}{where} ORDER BY begun_at, session"
-        with _faults(f"{self.path} cannot be read"), closing(self._db.execute(query, [*conditions.values()])) as rows:
-            yield from map(_record, rows)
+        where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+        return self._records(f"{where}ORDER BY begun_at, session", *conditions.values())
 
     def failed_starts(self, since: float) -> int:
         """How many starts have failed since this time; raises StoreError."""
@@ -193,17 +191,17 @@ class SessionStore:
 
     def promised(self, at_most: int) -> list[SessionRecord]:
         """The latest records with promises of which something has come, oldest first; raises StoreError."""
-        query = (
-            f"{_READ} WHERE promises != '[]' AND (allocated_at IS NOT NULL OR ended_at IS NOT NULL) "
-            "ORDER BY begun_at DESC LIMIT ?"
-        )
-        with _faults(f"{self.path} cannot be read"):
-            return list(map(_record, self._db.execute(query, (at_most,))))[::-1]
+        which = "WHERE promises != '[]' AND (allocated_at IS NOT NULL OR ended_at IS NOT NULL)"
+        return list(self._records(f"{which} ORDER BY begun_at DESC LIMIT ?", at_most))[::-1]
 
     def open_sessions(self) -> list[SessionRecord]:
         """The records without an end; raises StoreError."""
-        with _faults(f"{self.path} cannot be read"):
-            return list(map(_record, self._db.execute(f"{_READ} WHERE ended_at IS NULL")))
+        return list(self._records("WHERE ended_at IS NULL"))
+
+    def _records(self, which: str, *values: Any) -> Iterator[SessionRecord]:
+        """The records that the rest of a query names."""
+        with _faults(f"{self.path} cannot be read"), closing(self._db.execute(f"{_READ} {which}", values)) as rows:
+            yield from map(_record, rows)
 
 
 @contextmanager
