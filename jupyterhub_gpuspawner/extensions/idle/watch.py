@@ -113,7 +113,9 @@ class IdleWatch:
             self._keeps = self._times.keeps()
             self._stored = {(row.user, row.server, row.job_id): row for row in self._times.to_take_up()}
         if self._stored:
-            jobs = set(self._jobs())  # others ended while the hub was down
+            servers = (server_of(spawner, with_start=False) for spawner in self._with_jobs())
+            jobs = {(server.user, server.name, server.job_id) for server in servers}
+            # others ended while the hub was down
             left = [key for key, row in self._stored.items() if key not in jobs or row.seen <= now - RESTORED_SECONDS]
             self._over.extend(self._stored.pop(key) for key in left)
         rules = rules_of(self._app.tornado_settings)
@@ -134,7 +136,9 @@ class IdleWatch:
             looked.add(key)
             if idle.verdict.state is State.DUE and idle.rule.action is IdleAction.STOP:
                 due.append((key, spawner))
-        self._over.extend(_of_those_gone(self._servers, looked | self._being_stopped(), now))
+        # one that is being stopped may run on: what is known of it stays until its stop has succeeded
+        stopping = {(spawner.user.name, spawner.name) for spawner in self._with_jobs() if spawner.pending == "stop"}
+        self._over.extend(_of_those_gone(self._servers, looked | stopping, now))
         self._write(rows)
         for key, spawner in due:
             if key not in self._stopping:
@@ -150,29 +154,16 @@ class IdleWatch:
         for key, row in zip(rows, written):  # noqa: B905 - those that are over follow
             self._servers[key] = replace(self._servers[key], row=row)
 
-    def _jobs(self) -> Iterator[tuple[str, str, str]]:
-        """The user, the server's name and the job's id of each server with a job."""
-        for user in self._app.users.values():
-            for spawner in list(user.spawners.values()):
-                if has_job(spawner):
-                    yield user.name, spawner.name, server_of(spawner, with_start=False).job_id
+    def _with_jobs(self) -> Iterator[Any]:
+        """The spawners of all servers with a job."""
+        return (spawner for user in self._app.users.values() for spawner in user.spawners.values() if has_job(spawner))
 
     def _running(self) -> Iterator[tuple[Any, Server]]:
-        for user in self._app.users.values():
-            for spawner in list(user.spawners.values()):
-                if has_job(spawner) and spawner.ready and not spawner.pending:
-                    server = server_of(spawner, with_start=False)
-                    if server.placement is not None:
-                        yield spawner, server
-
-    def _being_stopped(self) -> set[tuple[str, str]]:
-        """Servers that may run on: what is known of them stays until their stop has succeeded."""
-        return {
-            (user.name, spawner.name)
-            for user in self._app.users.values()
-            for spawner in list(user.spawners.values())
-            if has_job(spawner) and spawner.pending == "stop"
-        }
+        for spawner in list(self._with_jobs()):
+            if spawner.ready and not spawner.pending:
+                server = server_of(spawner, with_start=False)
+                if server.placement is not None:
+                    yield spawner, server
 
     def _first(self, server: Server) -> IdleServer:
         """A server that is looked at for the first time; with what is known of it from before the hub's restart."""
