@@ -11,7 +11,7 @@ from math import inf
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.questions import QosLimits, accounting_names, licenses
 from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
-from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of, length_of, partitions_of
+from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.profiles.profile import Profile, slurm_values
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
@@ -380,7 +380,7 @@ def lengths_of(resources: Resources, snapshot: ClusterSnapshot) -> dict[str, flo
     """How long a job would run in each existing partition that it may go to, in seconds."""
     partitions = snapshot.partition_by_name
     return {
-        name: length_of(resources, partitions[name])
-        for name in partitions_of(resources, snapshot)
+        name: partitions[name].length_of(resources.time)
+        for name in snapshot.partitions_of(resources.partition)
         if name in partitions
     }

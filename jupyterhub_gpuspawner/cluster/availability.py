@@ -20,10 +20,8 @@ from jupyterhub_gpuspawner.cluster.limits import (
     fault_in,
     fault_of,
     in_allowed_group,
-    length_of,
     may_be_refused_account,
     need_of,
-    partitions_of,
     preempts_none,
     requested_cpus,
 )
@@ -91,7 +89,7 @@ def availability(
     asker = _Asker(now, user, person or user, groups, waits)
     by_partition = [
         replace(_in_partition(resources, snapshot, name, asker), partition=name)
-        for name in partitions_of(resources, snapshot)
+        for name in snapshot.partitions_of(resources.partition)
     ]
     best = _dated(min(by_partition, key=_rank), snapshot)
     age = now - snapshot.taken_at
@@ -185,7 +183,7 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
     if nodes.count_capable(need) < resources.node_count:  # nodes that Slurm hides may have it: else it had been a fault
         return _unknown(HIDDEN)
     competition = capacity.competition(name, resources.reservation_name, need)
-    length = length_of(resources, partition)
+    length = partition.length_of(resources.time)
     fit = _Fit(
         need,
         resources.node_count,

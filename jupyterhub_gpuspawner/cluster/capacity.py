@@ -12,7 +12,6 @@ from jupyterhub_gpuspawner.cluster.change import QueueView
 from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet, ReservedPeriod, satisfies
 from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
 from jupyterhub_gpuspawner.slurm.gpu_model import GpuModel, gpu_model
-from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
     ClusterSnapshot,
@@ -20,7 +19,6 @@ from jupyterhub_gpuspawner.slurm.snapshot import (
     Partition,
     Reservation,
     Table,
-    waits_for_resources,
 )
 from jupyterhub_gpuspawner.units import Gres
 
@@ -263,15 +261,10 @@ def _compete(kinds: frozenset[str], need: Need) -> bool:
 # Slurm may start a job with lower priority first if that delays no other (backfill), so a position is no promise.
 
 
-def in_queue(job: ClusterJob) -> bool:
-    """Whether the job starts as soon as its resources are free: it is neither held nor waiting for anything else."""
-    return job.phase is Phase.QUEUED and waits_for_resources(job.priority, job.reason)
-
-
 def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | None:
     """The job's best position in the queues of its partitions; None for a job that is in no queue."""
     job = snapshot.job_by_id.get(job_id)
-    if job is None or not in_queue(job):
+    if job is None or not job.in_queue:
         return None
     positions = []
     for partition in job.partitions:

@@ -108,20 +108,6 @@ def _most_memory(partition: Partition, config: SlurmConfig) -> tuple[int | None,
     return of_partition if any(of_partition) else (config.max_memory_per_node_mib, config.max_memory_per_cpu_mib)
 
 
-def length_of(resources: Resources, partition: Partition) -> float:
-    """The job's time limit in seconds; infinite without one."""
-    if resources.time is None:
-        return next((limit for limit in (partition.default_time, partition.max_time) if limit is not None), inf)
-    return resources.time if isinstance(resources.time, int) else inf
-
-
-def partitions_of(resources: Resources, snapshot: ClusterSnapshot) -> list[str]:
-    """Names of the partitions that the job would be submitted to: those requested, else the default one."""
-    if resources.partition:
-        return resources.partition.split(",")
-    return [partition.name for partition in snapshot.partitions if partition.default]
-
-
 class Preempted(str, Enum):
     """What happens to a job that is preempted."""
 
@@ -137,7 +123,7 @@ def preempted(resources: Resources, snapshot: ClusterSnapshot) -> Preempted | No
     """
     below = [
         snapshot.partition_by_name[name]
-        for name in partitions_of(resources, snapshot)
+        for name in snapshot.partitions_of(resources.partition)
         if name in snapshot.partition_by_name and _is_preempted(resources, snapshot.partition_by_name[name], snapshot)
     ]
     if any(partition.preemptable for partition in below):
@@ -171,7 +157,7 @@ def cpus_per_core_of(resources: Resources | None, snapshot: ClusterSnapshot | No
     if uses_one_thread(resources):
         return 1
     capacity = capacity_of(snapshot)
-    numbers = {capacity.nodes(name).cpus_per_core for name in partitions_of(resources, snapshot)}
+    numbers = {capacity.nodes(name).cpus_per_core for name in snapshot.partitions_of(resources.partition)}
     return numbers.pop() if len(numbers) == 1 else 0
 
 
@@ -207,7 +193,7 @@ def fault_of(
     Slurm refuses the whole list if a partition does not exist, and with EnforcePartLimits=ALL if the job is not within
     the limits of one that is open. ``now`` in seconds since the epoch; for ``groups`` see :func:`in_allowed_group`.
     """
-    names = partitions_of(resources, snapshot)
+    names = snapshot.partitions_of(resources.partition)
     if not names:
         return Fault("partition", "no partition requested, and the cluster has no default one", FaultKind.NEEDED)
     missing = [name for name in names if name not in snapshot.partition_by_name]
@@ -317,7 +303,7 @@ def _names(listed: Collection[str], label: str | None) -> bool:
 def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partition) -> Iterator[Fault]:
     if resources.qos:  # it may lift the partition's limits
         return
-    length, longest = length_of(resources, partition), partition.max_time
+    length, longest = partition.length_of(resources.time), partition.max_time
     if longest is not None and length == inf:
         yield Fault("time", f"a time limit is needed: at most {duration(longest)}", FaultKind.NEEDED)
     elif longest is not None and length > longest:
@@ -343,7 +329,7 @@ def _of_reserved_time(
     if own is None or own.end is None or own.is_repeated or "FLEX" in own.flags:
         return
     left = own.end - max(now, own.start or now)
-    length = length_of(resources, partition)
+    length = partition.length_of(resources.time)
     if length == inf:
         yield Fault(
             "time", f"a time limit is needed: reservation {own.name} has {duration(left)} left", FaultKind.NEEDED

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
+from math import inf
 from operator import eq
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
@@ -260,6 +261,12 @@ class Partition:
     parameters: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """All as Slurm prints them, by its names."""
 
+    def length_of(self, requested: float | str | None) -> float:
+        """Seconds of a job's time limit; infinite without one. ``requested`` is a number, or text for no limit."""
+        if requested is None:
+            return next((limit for limit in (self.default_time, self.max_time) if limit is not None), inf)
+        return inf if isinstance(requested, str) else requested
+
 
 PERIODS = {"HOURLY": 3600, "DAILY": 86400, "WEEKLY": 7 * 86400, "WEEKDAY": 86400, "WEEKEND": 86400}
 """Flags of reservations that are repeated, with the seconds after which they are (scontrol(1))."""
@@ -337,6 +344,11 @@ class ClusterJob(NamedTuple):
     """Chosen by its owner."""
     tag: str = ""
     """Its comment, which its owner may change; see :attr:`Job.tag`."""
+
+    @property
+    def in_queue(self) -> bool:
+        """It starts as soon as its resources are free: it is neither held nor waiting for anything else."""
+        return self.phase is Phase.QUEUED and waits_for_resources(self.priority, self.reason)
 
     @property
     def partition(self) -> str:
@@ -460,6 +472,12 @@ class ClusterSnapshot:
     @cached_property
     def partition_by_name(self) -> Mapping[str, Partition]:
         return {partition.name: partition for partition in self.partitions}
+
+    def partitions_of(self, requested: str | None) -> list[str]:
+        """Names of the partitions that a job would be submitted to: those requested, else the default one."""
+        if requested:
+            return requested.split(",")
+        return [partition.name for partition in self.partitions if partition.default]
 
     @cached_property
     def reservation_by_name(self) -> Mapping[str, Reservation]:

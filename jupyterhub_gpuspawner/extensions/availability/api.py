@@ -21,7 +21,6 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.cluster.availability import within
-from jupyterhub_gpuspawner.cluster.limits import partitions_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.extensions.availability.forecast import (
     Silence,
@@ -192,7 +191,7 @@ def tried_partitions(resources: Resources, best: str, snapshot: ClusterSnapshot 
     """
     if snapshot is None or not snapshot.config.enforces_limits_of_all:
         return best
-    return ",".join((best, *(name for name in partitions_of(resources, snapshot) if name != best)))
+    return ",".join((best, *(name for name in snapshot.partitions_of(resources.partition) if name != best)))
 
 
 _TRIALS: WeakKeyDictionary[Cluster, Trials] = WeakKeyDictionary()

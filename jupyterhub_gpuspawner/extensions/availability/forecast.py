@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jupyterhub_gpuspawner.cluster.availability import availability, no_longer_now, within
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, partitions_of, preempted
+from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, preempted
 from jupyterhub_gpuspawner.extensions.availability import words
 from jupyterhub_gpuspawner.hub.extensions import Forecast, Hardware, extensions_for
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
@@ -181,7 +181,7 @@ def hardware_of(resources: Resources, snapshot: ClusterSnapshot) -> Hardware:
     """What is known of the nodes on which a job with these resources may run."""
     capacity, interrupted, types = capacity_of(snapshot), preempted(resources, snapshot), set[str]()
     if resources.gpus and not resources.gpu_type:
-        types = {kind for name in partitions_of(resources, snapshot) for kind in capacity.nodes(name).types}
+        types = {kind for name in snapshot.partitions_of(resources.partition) for kind in capacity.nodes(name).types}
     return Hardware(
         gpu_type=types.pop() if len(types) == 1 else "",
         types_beside=capacity.types_beside,

@@ -14,7 +14,6 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.capacity import in_queue
 from jupyterhub_gpuspawner.slurm.reason import node_reason
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, rank
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, NodeAllocation
@@ -509,4 +508,4 @@ def _map_partition(
 
 def first_in_line(jobs: Iterable[ClusterJob], at_most: int) -> list[ClusterJob]:
     """The pending jobs that are considered first; those that are held or wait for something else come last."""
-    return heapq.nsmallest(at_most, jobs, key=lambda job: (not in_queue(job), *rank(job.priority, job.job_id)))
+    return heapq.nsmallest(at_most, jobs, key=lambda job: (not job.in_queue, *rank(job.priority, job.job_id)))

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from itertools import chain, repeat
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, fault_of, length_of, partitions_of
+from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate, People, people
 from jupyterhub_gpuspawner.extensions.courses.course_profile import (
@@ -361,7 +361,11 @@ def plan_of(
     if own is not None and _outside(own, start=start, end=end):
         return _with(plan, [_reported_outside(own, session, on)])
     problems = list(_of_reservation(name, own, resources.account, names, start=start, end=end, on=on))
-    offered = [partition for partition in partitions_of(resources, snapshot) if partition in snapshot.partition_by_name]
+    offered = [
+        partition
+        for partition in snapshot.partitions_of(resources.partition)
+        if partition in snapshot.partition_by_name
+    ]
     if not offered:
         requested = resources.partition or "no partition, and the cluster has no default one"
         problems.append(Problem("partition", f"The profile requests {requested}, which does not exist{on}."))
@@ -378,7 +382,7 @@ def plan_of(
             "With cloud in PrivateData of slurm.conf it does."
         )
         return _with(plan, [*problems, Problem("unknown", text)])
-    length = max(length_of(resources, snapshot.partition_by_name[partition]) for partition in offered)
+    length = max(snapshot.partition_by_name[partition].length_of(resources.time) for partition in offered)
     lowered = resources.time is not None  # for whoever starts later, as course_profile does
     problems += _of_time(None if lowered else own, length, start=start, opens=opens, end=end, of=f"{of}{on}")
     begins = own.start if own is not None and own.start is not None else opens
@@ -530,11 +534,11 @@ def _not_counted(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot]) ->
 
 def _unavailable(plan: SessionPlan, resources: Resources, snapshot: ClusterSnapshot) -> Iterator[tuple[str, str]]:
     """The nodes on which nothing can start then with a request, with the reason."""
-    for name in partitions_of(resources, snapshot):
+    for name in snapshot.partitions_of(resources.partition):
         partition = snapshot.partition_by_name.get(name)
         if partition is None:
             continue
-        until = plan.at + length_of(resources, partition)
+        until = plan.at + partition.length_of(resources.time)
         constraint = resources.constraint or ""
         nodes = capacity_of(snapshot).nodes(name, constraint=constraint, reservation=resources.reservation_name)
         for node in nodes.all:

@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.check.submit import (
     probe_job,
 )
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.limits import need_of, partitions_of
+from jupyterhub_gpuspawner.cluster.limits import need_of
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, ranks_of_people
 from jupyterhub_gpuspawner.extensions.courses.checks import NO_GPU, NO_MATERIALS, NO_NBGITPULLER, UNWRITABLE
@@ -160,7 +160,7 @@ def nodes_of(resources: Resources, snapshot: ClusterSnapshot) -> list[str]:
     """The nodes on which servers with this request can run."""
     names = dict[str, None]()
     where = {"constraint": resources.constraint or "", "reservation": resources.reservation_name}
-    for name in partitions_of(resources, snapshot):
+    for name in snapshot.partitions_of(resources.partition):
         partition = snapshot.partition_by_name.get(name)
         if partition is not None:
             need = need_of(resources, partition, snapshot)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need
-from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of, uses_one_thread
+from jupyterhub_gpuspawner.cluster.limits import fault_in, need_of, uses_one_thread
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -90,7 +90,7 @@ def smaller_values(
     where = {"constraint": resources.constraint or "", "reservation": resources.reservation_name}
     kinds = {
         kind
-        for name in partitions_of(resources, snapshot)
+        for name in snapshot.partitions_of(resources.partition)
         for kind in capacity_of(snapshot).nodes(name, **where).usable_kinds
     }
     step = _GIB if requested[MEMORY] > _GIB else 1
@@ -208,11 +208,11 @@ def _fill(
             continue
         capacity, jobs = capacity_of(snapshot), snapshot.job_table
         best = dict[str, tuple[int, Need]]()
-        for name in partitions_of(resources, snapshot):
+        for name in snapshot.partitions_of(resources.partition):
             partition = snapshot.partition_by_name.get(name)
             if partition is None or fault_in(resources, snapshot, name, now=at) is not None:
                 continue
-            need, length = need_of(resources, partition, snapshot), length_of(resources, partition)
+            need, length = need_of(resources, partition, snapshot), partition.length_of(resources.time)
             nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=resources.reservation_name)
             for node in nodes.usable:
                 freed = Freed()
