@@ -56,6 +56,8 @@ class Extension:
     """By the name of a command that is no extension's: what is called with it, and returns it with more options."""
     checks: str = ""
     """A module; each of its functions whose name begins with ``check_`` is a check of ``gpuspawner check``."""
+    judge: str = ""
+    """The :data:`~.check.finding.Judge` of ``gpuspawner check``: why a request can never run on a cluster."""
     documents: Mapping[str, str] = field(default_factory=dict)
     """Documents in JSON that its commands print, by their titles: dataclasses with a field ``version``."""
     requests: str = ""

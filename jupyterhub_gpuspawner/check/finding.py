@@ -99,6 +99,22 @@ class Code:
         return self.error(error.where, error.fault, error.hint)
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Why a request can never run on a cluster."""
+
+    field: str
+    """The field of a profile's ``slurm`` block."""
+    clause: str
+    """For a participant; without leading capital and final full stop."""
+    code: Code
+    fix: str
+
+
+Judge = Callable[[Resources, ClusterSnapshot, float], Verdict | None]
+"""Why a request can never run on the cluster of this snapshot, from this moment on; None where it may."""
+
+
 # What every check is given: the configuration, the profiles with all requests that they allow, and Slurm's answer.
 
 Values = Mapping[str, str | int | float]
@@ -180,6 +196,8 @@ class Context:
     """None if Slurm did not answer, or not so that it can be read; then :attr:`slurm_error` says why."""
     slurm_error: SlurmUnavailable | SlurmOutputError | None = None
     options: Options = DEFAULTS
+    judges: tuple[Judge, ...] = ()
+    """Those of the hub's extensions."""
     others: Mapping[str, ClusterSnapshot | None] = field(default_factory=dict)
     """The snapshots of the hub's other clusters, as far as they were asked."""
 
@@ -200,6 +218,10 @@ class Context:
         """The cluster where a request would run, which may be another one than this; None where it is not known."""
         name = self.cluster_of(case)
         return self.snapshot if name == self.cluster else self.others.get(name)
+
+    def verdict(self, resources: Resources, snapshot: ClusterSnapshot, now: float) -> Verdict | None:
+        """Why a request can never run on the cluster of the snapshot, as the first judge that knows says."""
+        return next((found for judge in self.judges if (found := judge(resources, snapshot, now)) is not None), None)
 
     @cached_property
     def requests(self) -> tuple[tuple[Case, Resources], ...]:

@@ -10,15 +10,12 @@ from math import inf
 
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.questions import QosLimits, accounting_names, licenses
-from jupyterhub_gpuspawner.check.requests import BY_FAULT, RESERVATION_MISSING, dated_reservation, is_over
-from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of
+from jupyterhub_gpuspawner.check.requests import dated_reservation, is_over
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.profiles.profile import Profile, slurm_values
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources, options_in_line
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
-from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
-from jupyterhub_gpuspawner.slurm.job import job_owner, own_account
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import counted, day, duration, some
 
@@ -133,12 +130,10 @@ async def check_licenses(context: Context) -> AsyncIterator[Finding]:
             yield NO_LICENSE.error(where, text, "Request no more than that.")
 
 
-# Whether the users and groups of ``allow`` exist, and whether Slurm admits them where their jobs would go.
+# Whether the users and groups of ``allow`` exist.
 
 NO_GROUP = Code("group-missing", "`allow` names a group that JupyterHub does not have, so it admits nobody.")
 NO_USER = Code("user-missing", "`allow` names a user who is neither an account of this machine nor one of JupyterHub.")
-AT_MOST = 500
-"""People of one profile for whom Slurm's restrictions are examined."""
 
 
 @names_no_cluster
@@ -158,14 +153,6 @@ async def check_allowed(context: Context) -> AsyncIterator[Finding]:
                 )
 
 
-async def check_admitted(context: Context) -> AsyncIterator[Finding]:
-    """Look whether Slurm admits those whom each profile's `allow` names, unless the profile is over."""
-    for profile in context.of_slurm():
-        if not is_over(profile, context):
-            async for finding in _of_slurm(profile, context):
-                yield finding
-
-
 def _of_groups(profile: Profile, context: Context) -> Iterator[Finding]:
     people = context.people
     groups = f"Its groups are {some(sorted(people.groups))}." if people.groups else "It has none."
@@ -182,31 +169,12 @@ def _of_groups(profile: Profile, context: Context) -> Iterator[Finding]:
         yield NO_GROUP.warning(context.location(profile, "allow", "groups"), text, fix)
 
 
-async def _of_slurm(profile: Profile, context: Context) -> AsyncIterator[Finding]:
-    """Those who may use the profile, but not its partition or reservation."""
-    resources, snapshot, now = context.unchanged(profile), context.snapshot, context.now.timestamp()
-    if resources is None or snapshot is None or fault_of(resources, snapshot, now=now) is not None:  # for everybody
-        return
-    prefix = context.spawner.exec_prefix
-    audience = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))[:AT_MOST]
-    if not prefix.strip():  # all jobs belong to one account
-        audience = [own_account() or ""]
-    shut_out: dict[Fault, list[str]] = {}
-    for name in filter(None, audience):
-        owner = job_owner(prefix, name)
-        groups = await allowed_groups(snapshot, owner)
-        fault = fault_of(resources, snapshot, now=now, user=owner, groups=groups)
-        if fault is not None:
-            shut_out.setdefault(fault, []).append(name)
-    for fault, names in shut_out.items():
-        code, fix = BY_FAULT[fault.field, fault.kind]
-        report = code.error if len(names) == len(audience) else code.warning
-        text = f"{fault.clause}: profile {profile.slug} cannot be used by {some(names)}."
-        yield report(context.location_of(Case(profile), fault.field), text, fix)
-
-
 # Reservations whose name changes with the day: whether they exist on the days to come.
 
+RESERVATION_MISSING = Code(
+    "reservation-missing",
+    "A reservation does not exist. Of a profile with a table of days, a warning for each day to come.",
+)
 OTHER_DAY = Code("reservation-other-day", "A reservation is not on the day for which a profile names it.")
 AHEAD = 7
 """Days that are examined of a pattern such as ``ml-hpc-%u``."""

@@ -16,128 +16,24 @@ from jupyterhub_gpuspawner.check.finding import (
     Finding,
     Severity,
     Values,
+    Verdict,
     cases_of,
     names_no_cluster,
     values_of,
 )
-from jupyterhub_gpuspawner.cluster.availability import availability
-from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.profiles.option import Range
 from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Profile, SlugTaken, doubts_of
-from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, with_defaults
+from jupyterhub_gpuspawner.profiles.resolve import permitted, with_defaults
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY
-from jupyterhub_gpuspawner.units import parse_wait
-from jupyterhub_gpuspawner.words import day, duration
+from jupyterhub_gpuspawner.words import day
 
 VARIANTS = 200
 """Combinations of other options that are tried for one case, at most."""
 
-# The codes of what the form finds wrong with a request, each with what would be right.
-
-_GONE, _CLOSED, _OTHERS = FaultKind.MISSING, FaultKind.CLOSED, FaultKind.FORBIDDEN
-_NEEDED, _AMOUNT, _TOGETHER = FaultKind.NEEDED, FaultKind.AMOUNT, FaultKind.TOGETHER
-
-NO_PARTITION = Code("partition-missing", "A partition does not exist. Slurm refuses every job that names it.")
-RESERVATION_MISSING = Code(
-    "reservation-missing",
-    "A reservation does not exist. Of a profile with a table of days, a warning for each day to come.",
-)
-NOT_TOGETHER = Code("resources-not-together", "Nodes have each requested resource, but none has all of them together.")
 REFUSED = Code("request-refused", "A value of an option makes a request that the hub refuses.")
-
-BY_FAULT: dict[tuple[str, FaultKind], tuple[Code, str]] = {
-    ("partition", _GONE): (NO_PARTITION, "Name a partition that exists."),
-    ("partition", _NEEDED): (
-        Code("partition-needed", "No partition is requested, and the cluster has no default one."),
-        "Set slurm.partition, or c.GPUSlurmSpawner.req_partition for all profiles.",
-    ),
-    ("partition", _CLOSED): (
-        Code("partition-closed", "A partition is down, drained or inactive, or has no nodes."),
-        "Open it (scontrol update partition=NAME state=UP), or name another one.",
-    ),
-    ("partition", _OTHERS): (
-        Code("partition-forbidden", "A partition admits members of some Unix groups alone (AllowGroups)."),
-        "Put the users into one of these groups, or name another partition.",
-    ),
-    ("reservation", _GONE): (RESERVATION_MISSING, "Create the reservation, or take it out of the profile."),
-    ("reservation", _CLOSED): (
-        Code("reservation-over", "A reservation has ended."),
-        "Name the current reservation, or take it out of the profile.",
-    ),
-    ("reservation", _OTHERS): (
-        Code("reservation-forbidden", "A reservation does not admit users who may use the profile."),
-        "Add the users to the reservation, or restrict the profile to those that it admits.",
-    ),
-    ("reservation", _NEEDED): (
-        Code("reservation-needed", "A partition accepts only jobs with a reservation (ReqResv)."),
-        "Set slurm.reservation.",
-    ),
-    ("account", _OTHERS): (
-        Code("account-not-allowed", "A partition does not allow the account (AllowAccounts, DenyAccounts)."),
-        "Name an account that the partition allows.",
-    ),
-    ("qos", _OTHERS): (
-        Code("qos-not-allowed", "A partition does not allow the QOS (AllowQos, DenyQos)."),
-        "Name a QOS that the partition allows.",
-    ),
-    ("constraint", _GONE): (
-        Code("feature-missing", "No node of the partition has the requested features."),
-        "Name features that its nodes have; `sinfo -N -o '%N %f'` lists them.",
-    ),
-    ("gpu_type", _GONE): (
-        Code("gpu-type-missing", "No node of the partition has GPUs of the requested type."),
-        "Name a type that its nodes have; `sinfo -N -o '%N %G'` lists them.",
-    ),
-    ("gpus", _GONE): (
-        Code("gpus-missing", "GPUs are requested, and no node of the partition has any."),
-        "Name a partition with GPUs, or request none.",
-    ),
-    ("shards", _GONE): (
-        Code("shards-missing", "GPU shards are requested, and no node of the partition has any."),
-        "Name a partition with shards, or request GPUs.",
-    ),
-    ("time", _NEEDED): (
-        Code("time-needed", "The job has no time limit, and the partition or the reservation needs one."),
-        "Set slurm.time.",
-    ),
-    ("time", _AMOUNT): (
-        Code("time-too-long", "More time is requested than the partition allows, or than is left of the reservation."),
-        "Request no more than that.",
-    ),
-    ("memory", _AMOUNT): (
-        Code("memory-too-much", "More memory is requested than a node has, or than the partition allows."),
-        "Request no more than that.",
-    ),
-    ("cpus", _AMOUNT): (
-        Code("cpus-too-many", "More CPUs are requested than a node has, or than the partition allows."),
-        "Request no more than that.",
-    ),
-    ("gpus", _AMOUNT): (
-        Code("gpus-too-many", "More GPUs are requested than a node has."),
-        "Request no more than that.",
-    ),
-    ("shards", _AMOUNT): (
-        Code("shards-too-many", "More GPU shards are requested than a node has."),
-        "Request no more than that.",
-    ),
-    ("nodes", _AMOUNT): (
-        Code("nodes-out-of-range", "More nodes are requested than can run the job, or fewer than the partition needs."),
-        "Request a number of nodes that the partition allows.",
-    ),
-    ("exclusive", _AMOUNT): (
-        Code("whole-node-too-large", "A whole node is requested, and has more CPUs than the partition allows on one."),
-        "Request a part of a node, or name another partition.",
-    ),
-    ("shards", _TOGETHER): (NOT_TOGETHER, "Request GPUs, or a part of a node."),
-    **{
-        (field, _TOGETHER): (NOT_TOGETHER, "Lower one of the numbers, or name a partition with larger nodes.")
-        for field in ("cpus", "memory", "gpus")
-    },
-}
-"""By field of a profile's ``slurm`` block and kind of fault."""
 
 
 # Whether each request that a profile allows could ever run, by the judgement that the form shows to users.
@@ -149,23 +45,22 @@ def faults_of(profile: Profile, context: Context) -> Iterator[Finding]:
     A value of an option is at fault only if no combination with those other options would run that decide which nodes
     are considered. What is wrong with the unchanged profile is not repeated for each of its options.
     """
-    unchanged: Fault | RequestError | None = None
+    unchanged: Verdict | RequestError | None = None
     for case in context.cases(profile):
         fault = _fault_of(case, context)
         if fault is None or (case.option and _same(fault, unchanged)):
             continue
         unchanged = fault if not case.option else unchanged
-        if isinstance(fault, Fault):
-            code, fix = BY_FAULT[fault.field, fault.kind]
+        if isinstance(fault, Verdict):
             where = context.location_of(case, fault.field)
-            yield code.error(where, f"{fault.clause}.", _up_to(case, context) or fix)
+            yield fault.code.error(where, f"{fault.clause}.", _up_to(case, context) or fault.fix)
         elif case.option and fault.field != "slurm.cluster":  # no option: no job at all, a finding of its own
             yield REFUSED.error(context.location(profile, *case.path), fault.message, fault.hint)
 
 
-def _fault_of(case: Case, context: Context) -> Fault | RequestError | None:
+def _fault_of(case: Case, context: Context) -> Verdict | RequestError | None:
     """Why a case could never run; None if it, or with other options a variant of it, would run."""
-    first: Fault | RequestError | None = None
+    first: Verdict | RequestError | None = None
     for options in _variants(case):
         fault = _fault_with(replace(case, options=options), context)
         if fault is None:
@@ -186,7 +81,7 @@ def _variants(case: Case) -> Iterator[Values]:
         yield {**dict(zip(others, values, strict=True)), **case.options}
 
 
-def _fault_with(case: Case, context: Context) -> Fault | RequestError | None:
+def _fault_with(case: Case, context: Context) -> Verdict | RequestError | None:
     """Why a job with these options could never run; None if it could, and where that is not known."""
     try:
         resources = context.request(case).resources
@@ -199,7 +94,7 @@ def _fault_with(case: Case, context: Context) -> Fault | RequestError | None:
     waived = rule is not None and resources.reservation_name not in snapshot.reservation_by_name
     if waived:  # each of its days is a question of its own
         resources = resources.model_copy(update={"reservation": None})
-    fault = fault_of(resources, snapshot, now=context.first_moment(case.profile).timestamp())
+    fault = context.verdict(resources, snapshot, context.first_moment(case.profile).timestamp())
     return None if waived and fault is not None and fault.field == "reservation" else fault
 
 
@@ -212,9 +107,9 @@ def dated_reservation(profile: Profile, context: Context) -> ReservationRule | N
     return rule if rule is not None and (rule.dates or "%" in f"{rule.pattern}{rule.default}") else None
 
 
-def _same(fault: Fault | RequestError, other: Fault | RequestError | None) -> bool:
-    if isinstance(fault, Fault) and isinstance(other, Fault):
-        return (fault.field, fault.kind, fault.clause) == (other.field, other.kind, other.clause)
+def _same(fault: Verdict | RequestError, other: Verdict | RequestError | None) -> bool:
+    if isinstance(fault, Verdict) and isinstance(other, Verdict):
+        return fault == other
     return str(fault) == str(other)
 
 
@@ -254,7 +149,6 @@ PROFILE = Code("profile", "A profile results in a job that can be submitted, and
 NO_JOB = Code("profile-no-job", "No job can be made from a profile, or with a value of one of its options.")
 DOUBT = Code("value-doubtful", "A value is valid and almost surely a mistake.")
 REPAIRED = Code("template-mended", "The hub corrects the admin's own `batch_script` for each job.")
-SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than the hub lets it wait (`queue_timeout`).")
 
 
 def check_requests(context: Context) -> Iterator[Finding]:
@@ -295,7 +189,6 @@ def _of_profile(profile: Profile, context: Context) -> Iterator[Finding]:
     yield from _of_scripts(profile, context)
     if profile.kind == "slurm":
         yield from faults_of(profile, context)
-        yield from _of_wait(profile, context)
 
 
 def is_over(profile: Profile, context: Context) -> bool:
@@ -343,22 +236,3 @@ def _of_scripts(profile: Profile, context: Context) -> Iterator[Finding]:
             return
         for note in notes:
             yield REPAIRED.warning(context.setting("batch_script"), note, "Correct the template.")
-
-
-def _of_wait(profile: Profile, context: Context) -> Iterator[Finding]:
-    """Whether the hub would give a start up before Slurm is expected to start its job."""
-    resources, site = context.unchanged(profile), context.spawner
-    limit = queue_limit(profile.queue_timeout, parse_wait(site.queue_timeout))
-    if context.snapshot is None or resources is None or limit is None:
-        return
-    now = context.now.timestamp()
-    expected = availability(resources, context.snapshot, now=now).estimate.likely
-    if expected is None or expected - now <= limit:
-        return
-    own = profile.queue_timeout is not None
-    yield SHORT_WAIT.warning(
-        context.location(profile, "queue_timeout") if own else context.setting("queue_timeout"),
-        f"a server of profile {profile.slug} would now wait about {duration(expected - now)}, and the hub gives up "
-        f"after {duration(limit)}.",
-        "Allow a longer wait.",
-    )

@@ -39,7 +39,7 @@ from jupyterhub_gpuspawner.check.finding import (
     checks_in,
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.extension import load_each
+from jupyterhub_gpuspawner.extension import Extensions, load_each
 from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -55,9 +55,13 @@ CHECKS = tuple(check for module in MODULES for check in checks_in(module))
 EXTENSION = Code("extension", "An extension cannot be used, so the hub leaves it out.")
 
 
+def _extensions_of(spawner: object) -> Extensions:
+    return chosen(getattr(spawner, "extensions", None))
+
+
 def checks_of(spawner: object) -> tuple[Check, ...]:
     """All checks for a hub with this spawner: ours, and those of its extensions."""
-    extensions = chosen(getattr(spawner, "extensions", None))
+    extensions = _extensions_of(spawner)
     faults = list(extensions.faults)
     loaded = load_each(extensions, lambda extension: extension.checks, faults.append)
     brought = [check for _, module in loaded for check in checks_in(module)]
@@ -142,6 +146,7 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
         snapshot=snapshot,
         slurm_error=slurm_error,
         options=options,
+        judges=tuple(judge for _, judge in load_each(_extensions_of(spawner), lambda adds: adds.judge, lambda _: None)),
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import inspect
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,8 +10,6 @@ from pathlib import Path
 from jupyterhub_gpuspawner.check import requests
 from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity
 from jupyterhub_gpuspawner.check.run import findings
-from jupyterhub_gpuspawner.cluster import limits
-from jupyterhub_gpuspawner.cluster.limits import FaultKind
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from tests.check.sites import HEAD, RecordedClient, context, findings_in
@@ -74,16 +70,3 @@ def test_a_defect_of_one_check_is_one_finding(tmp_path: Path) -> None:
     assert failed.text.startswith(f"TypeError in {__name__} (line ")
     assert failed.text.endswith("): what is this")
     assert (before, profile.code) == (FINDING, "profile")
-
-
-def test_every_fault_of_a_request_has_a_finding() -> None:
-    """A fault without one would end the check of all profiles that come after it."""
-    calls = [node for node in ast.walk(ast.parse(inspect.getsource(limits))) if isinstance(node, ast.Call)]
-    faults = set()
-    for call in calls:
-        if isinstance(call.func, ast.Name) and call.func.id == "Fault" and isinstance(call.args[0], ast.Constant):
-            kind = call.args[2].attr if len(call.args) > 2 and isinstance(call.args[2], ast.Attribute) else "AMOUNT"
-            faults.add((call.args[0].value, FaultKind[kind]))
-
-    assert len(faults) > 15
-    assert faults - requests.BY_FAULT.keys() == set()

@@ -9,5 +9,6 @@ EXTENSION = Extension(
     about="Says of each profile whether it is free now, and when it would start, and tells who waits their place.",
     hub=".hub:HUB",
     checks=".checks",
+    judge=".faults:judge",
     documents={"Profiles document": ".api:ProfilesDocument", "Trial document": ".api:TrialDocument"},
 )

@@ -1,22 +1,97 @@
-"""What Slurm itself says of each profile for one user: ``sbatch --test-only``, run as that user. Submits nothing."""
+"""Whether Slurm admits those who may use a profile, whether their jobs would start in time, and what Slurm itself says.
+
+The last is asked with ``--user``: ``sbatch --test-only``, run as that user. Nothing is submitted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from jupyterhub_gpuspawner.batch.job import JobSettings, batch_job, plain_request
-from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
+from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
+from jupyterhub_gpuspawner.check.requests import is_over
 from jupyterhub_gpuspawner.check.run_as import PREFIX
+from jupyterhub_gpuspawner.cluster.availability import availability
+from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.extensions.availability.api import in_the_forms_words, of_start
+from jupyterhub_gpuspawner.extensions.availability.faults import verdict_of
 from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.dry_run import dry_run
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted
-from jupyterhub_gpuspawner.slurm.accounts import refuse_root
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit
+from jupyterhub_gpuspawner.slurm.accounts import allowed_groups, refuse_root
 from jupyterhub_gpuspawner.slurm.estimate import Chance
-from jupyterhub_gpuspawner.words import moment
+from jupyterhub_gpuspawner.slurm.job import job_owner, own_account
+from jupyterhub_gpuspawner.units import parse_wait
+from jupyterhub_gpuspawner.words import duration, moment, some
+
+AT_MOST = 500
+"""People of one profile for whom Slurm's restrictions are examined."""
+
+
+async def check_admitted(context: Context) -> AsyncIterator[Finding]:
+    """Look whether Slurm admits those whom each profile's `allow` names, unless the profile is over."""
+    for profile in context.of_slurm():
+        if not is_over(profile, context):
+            async for finding in _shut_out(profile, context):
+                yield finding
+
+
+async def _shut_out(profile: Profile, context: Context) -> AsyncIterator[Finding]:
+    """Those who may use the profile, but not its partition or reservation."""
+    resources, snapshot, now = context.unchanged(profile), context.snapshot, context.now.timestamp()
+    if resources is None or snapshot is None or fault_of(resources, snapshot, now=now) is not None:  # for everybody
+        return
+    prefix = context.spawner.exec_prefix
+    audience = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))[:AT_MOST]
+    if not prefix.strip():  # all jobs belong to one account
+        audience = [own_account() or ""]
+    shut_out: dict[Fault, list[str]] = {}
+    for name in filter(None, audience):
+        owner = job_owner(prefix, name)
+        groups = await allowed_groups(snapshot, owner)
+        fault = fault_of(resources, snapshot, now=now, user=owner, groups=groups)
+        if fault is not None:
+            shut_out.setdefault(fault, []).append(name)
+    for fault, names in shut_out.items():
+        verdict = verdict_of(fault)
+        report = verdict.code.error if len(names) == len(audience) else verdict.code.warning
+        text = f"{fault.clause}: profile {profile.slug} cannot be used by {some(names)}."
+        yield report(context.location_of(Case(profile), fault.field), text, verdict.fix)
+
+
+SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than the hub lets it wait (`queue_timeout`).")
+
+
+async def check_waits(context: Context) -> AsyncIterator[Finding]:
+    """Whether the hub would give a start up before Slurm is expected to start its job."""
+    for profile in context.of_slurm():
+        for finding in _of_wait(profile, context) if not is_over(profile, context) else ():
+            yield finding
+
+
+def _of_wait(profile: Profile, context: Context) -> Iterator[Finding]:
+    resources, site = context.unchanged(profile), context.spawner
+    limit = queue_limit(profile.queue_timeout, parse_wait(site.queue_timeout))
+    if context.snapshot is None or resources is None or limit is None:
+        return
+    now = context.now.timestamp()
+    expected = availability(resources, context.snapshot, now=now).estimate.likely
+    if expected is None or expected - now <= limit:
+        return
+    own = profile.queue_timeout is not None
+    yield SHORT_WAIT.warning(
+        context.location(profile, "queue_timeout") if own else context.setting("queue_timeout"),
+        f"a server of profile {profile.slug} would now wait about {duration(expected - now)}, and the hub gives up "
+        f"after {duration(limit)}.",
+        "Allow a longer wait.",
+    )
+
+
+# What Slurm itself says of each profile for one user.
 
 TRIAL = Code("trial", "Slurm would start the job of this user.")
 REFUSED = Code("trial-refused", "Slurm would refuse the job of this user, or never start it.")
