@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.capacity import queue_position
 from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.job.watch import verdict
@@ -305,8 +304,8 @@ async def test_snapshot_sees_jobs_that_wait_and_their_place(client: SlurmClient,
     snapshot = await client.snapshot()
     held = snapshot.job_by_id[holds]
     assert (held.nodes, held.cpus, held.gpus, held.ends_at) == (("g1",), 2, (Gres("gpu", "k80", 4),), running.ends_at)
-    positions = [queue_position(snapshot, job_id) for job_id in (first, second)]
-    assert [(position.position, position.of) for position in positions if position] == [(1, 2), (2, 2)]
+    assert [at for at, _people in snapshot.queue_positions["gpu"].values()] == [1, 2]
+    assert list(snapshot.queue_positions["gpu"]) == [first, second]
     assert snapshot.job_by_id[second].tag == f"{jobs.tag}a|b"
 
 

@@ -6,11 +6,8 @@ import pytest
 
 from jupyterhub_gpuspawner.check.profiles import licenses_of
 from jupyterhub_gpuspawner.check.submit import small
-from jupyterhub_gpuspawner.cluster.availability import availability
-from jupyterhub_gpuspawner.cluster.limits import uses_one_thread
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, OPTIONS, options_in, options_of
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition
 
 
 @pytest.mark.parametrize(
@@ -42,46 +39,12 @@ def test_flags_are_options() -> None:
     assert set() == FLAGS - OPTIONS
 
 
-SNAPSHOT = ClusterSnapshot(
-    nodes=[NodeState("g1", states=frozenset({"IDLE"}), cpus=8, memory_mib=1000)],
-    partitions=(Partition("gpu", default=True, nodes=("g1",)),),
-)
-
-
-@pytest.mark.parametrize(
-    ("line", "chance"),
-    [
-        ("-J name", "now"),
-        ('--wckey="a -b"', "now"),
-        ("--mail-us=ada", "now"),
-        ("--hint nomultithread", "now"),
-        ("--hint=memory_bound", "unknown"),
-        ("--lic=matlab", "unknown"),
-        ("--qos=high", "unknown"),
-        ("--no-such-option", "unknown"),
-        ("--wckey=a'b", "unknown"),
-    ],
-)
-def test_the_form_says_now_where_every_further_option_decides_neither_nodes_nor_turn(line: str, chance: str) -> None:
-    """However it is written."""
-    resources = Resources(cpus=1, memory=1, extra=(line,))
-
-    assert availability(resources, SNAPSHOT, now=0).chance == chance
-
-
 @pytest.mark.parametrize("line", ["--licenses=matlab:2,idl", "-L matlab:2;idl", "--lic matlab:2;idl", "-Lmatlab:2,idl"])
 def test_licences_are_found_however_they_are_written(line: str) -> None:
     """The last option counts, as for sbatch."""
     options = Resources(extra=("-L other", line)).extra_options
 
     assert licenses_of(options) == {"matlab": 2, "idl": 1}
-
-
-@pytest.mark.parametrize("line", ["--hint nomultithread", "--hin=nomultithread", "--threads-per-core 1"])
-def test_one_thread_of_each_core_is_known_however_it_is_written(line: str) -> None:
-    """The form then counts cores."""
-    assert uses_one_thread(Resources(extra=("--hint=multithread", line)))
-    assert not uses_one_thread(Resources(extra=(line, "--hint=multithread")))
 
 
 def test_the_job_of_a_check_keeps_what_says_where_it_may_run() -> None:

@@ -20,7 +20,6 @@ from tornado import web
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.batch.job import batch_job
-from jupyterhub_gpuspawner.cluster.availability import within
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.extensions.availability.forecast import (
     Silence,
@@ -31,6 +30,7 @@ from jupyterhub_gpuspawner.extensions.availability.forecast import (
     silence_of,
     site_of,
 )
+from jupyterhub_gpuspawner.extensions.availability.model.availability import within
 from jupyterhub_gpuspawner.extensions.availability.options_schema import options_schema
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.extensions import Hardware, extensions_for

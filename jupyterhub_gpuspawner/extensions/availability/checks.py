@@ -11,12 +11,12 @@ from jupyterhub_gpuspawner.batch.job import JobSettings, batch_job, plain_reques
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
 from jupyterhub_gpuspawner.check.requests import is_over
 from jupyterhub_gpuspawner.check.run_as import PREFIX
-from jupyterhub_gpuspawner.cluster.availability import availability
-from jupyterhub_gpuspawner.cluster.limits import Fault, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.extensions.availability.api import in_the_forms_words, of_start
 from jupyterhub_gpuspawner.extensions.availability.faults import verdict_of
 from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
+from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
+from jupyterhub_gpuspawner.extensions.availability.model.limits import Fault, fault_of
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.dry_run import dry_run

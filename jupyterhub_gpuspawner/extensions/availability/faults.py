@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyterhub_gpuspawner.check.finding import Code, Verdict
 from jupyterhub_gpuspawner.check.profiles import RESERVATION_MISSING
-from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
+from jupyterhub_gpuspawner.extensions.availability.model.limits import Fault, FaultKind, fault_of
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jupyterhub_gpuspawner.cluster.availability import availability, no_longer_now, within
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, preempted
 from jupyterhub_gpuspawner.extensions.availability import words
+from jupyterhub_gpuspawner.extensions.availability.model.availability import availability, no_longer_now, within
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
+from jupyterhub_gpuspawner.extensions.availability.model.limits import cpus_per_core_of, preempted
 from jupyterhub_gpuspawner.hub.extensions import Forecast, Hardware, extensions_for
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

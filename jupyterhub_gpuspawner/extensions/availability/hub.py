@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.cluster.capacity import warm
 from jupyterhub_gpuspawner.extensions.availability import api, words
 from jupyterhub_gpuspawner.extensions.availability.forecast import forecast_for
 from jupyterhub_gpuspawner.extensions.availability.instead import InsteadPage, below_wait
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import warm
 from jupyterhub_gpuspawner.extensions.availability.queue import InQueue
 from jupyterhub_gpuspawner.hub.extensions import HubExtension
 from jupyterhub_gpuspawner.hub.web.handlers import server_routes

@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.availability import availability
-from jupyterhub_gpuspawner.cluster.capacity import queue_position, queue_view
-from jupyterhub_gpuspawner.cluster.change import QueueView, cause_of_change, is_changed
 from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
+from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import queue_position, queue_view
+from jupyterhub_gpuspawner.extensions.availability.model.change import QueueView, cause_of_change, is_changed
 from jupyterhub_gpuspawner.hub.extensions import WithServer
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.accounts import allowed_groups

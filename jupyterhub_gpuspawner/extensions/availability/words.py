@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from jupyterhub_gpuspawner.cluster.limits import Preempted
+from jupyterhub_gpuspawner.extensions.availability.model.limits import Preempted
 from jupyterhub_gpuspawner.hub.choose import words as of_form
 from jupyterhub_gpuspawner.hub.times import silence
 

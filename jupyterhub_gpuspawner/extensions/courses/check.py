@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import chain, repeat
 
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.limits import cpus_per_core_of, fault_of
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
+from jupyterhub_gpuspawner.extensions.availability.model.limits import cpus_per_core_of, fault_of
 from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate, People, people
 from jupyterhub_gpuspawner.extensions.courses.course_profile import (
     MARGIN,

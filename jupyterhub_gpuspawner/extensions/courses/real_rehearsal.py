@@ -25,9 +25,9 @@ from jupyterhub_gpuspawner.check.submit import (
     listening_hub,
     probe_job,
 )
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.limits import need_of
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
+from jupyterhub_gpuspawner.extensions.availability.model.limits import need_of
 from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, ranks_of_people
 from jupyterhub_gpuspawner.extensions.courses.checks import NO_GPU, NO_MATERIALS, NO_NBGITPULLER, UNWRITABLE
 from jupyterhub_gpuspawner.extensions.courses.course import Materials

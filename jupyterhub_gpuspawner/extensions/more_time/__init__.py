@@ -7,6 +7,7 @@ from jupyterhub_gpuspawner.extension import Extension
 EXTENSION = Extension(
     name="more_time",
     about="Lets people and staff extend a running server, within the bounds of the cluster.",
+    needs=("availability",),
     profile_fields=".fields:FIELDS",
     hub=".hub:HUB",
     spawner_settings=".settings:MoreTimeSettings",

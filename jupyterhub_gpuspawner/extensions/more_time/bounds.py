@@ -13,9 +13,9 @@ from enum import Enum
 from math import inf
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.availability import STALE
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.fit import ANY, Need
+from jupyterhub_gpuspawner.extensions.availability.model.availability import STALE
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
+from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Need
 from jupyterhub_gpuspawner.hub.words import uses
 from jupyterhub_gpuspawner.slurm.estimate import utc
 from jupyterhub_gpuspawner.slurm.job import Job, Phase

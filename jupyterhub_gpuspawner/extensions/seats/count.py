@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need
-from jupyterhub_gpuspawner.cluster.limits import fault_in, need_of, uses_one_thread
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
+from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Freed, Need
+from jupyterhub_gpuspawner.extensions.availability.model.limits import fault_in, need_of, uses_one_thread
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 
-from jupyterhub_gpuspawner.cluster import limits
-from jupyterhub_gpuspawner.cluster.limits import FaultKind
 from jupyterhub_gpuspawner.extensions.availability.faults import BY_FAULT
+from jupyterhub_gpuspawner.extensions.availability.model import limits
+from jupyterhub_gpuspawner.extensions.availability.model.limits import FaultKind
 
 
 def test_every_fault_of_a_request_has_a_finding() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.cluster.availability import availability
+from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
 from jupyterhub_gpuspawner.extensions.seats.ask import Answer, what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request
 from jupyterhub_gpuspawner.slurm.commands import Installation

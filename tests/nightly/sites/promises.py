@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
 from jupyterhub_gpuspawner.extensions.seats.ask import read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request
 from jupyterhub_gpuspawner.profiles.resources import Resources

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.availability import HIDDEN
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     SimulatedNode,
     SimulatedPartition,
     whole_gpus,
 )
+from jupyterhub_gpuspawner.extensions.availability.model.availability import HIDDEN
 from tests.fixtures.hubs import COMMAND, offer, start_hub
 from tests.fixtures.slurm import ChangedSlurm
 from tests.hub.servers import environment, in_the_end, job_id, start, state, why_it_ended

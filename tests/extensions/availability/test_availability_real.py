@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.cluster.availability import availability
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,
@@ -20,6 +19,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SlurmFailed,
 )
 from jupyterhub_gpuspawner.errors import SubmitRejected
+from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.estimate import Chance

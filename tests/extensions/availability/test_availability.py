@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cluster.availability import STALE, availability, within
+from jupyterhub_gpuspawner.extensions.availability.model.availability import STALE, availability, within
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Kind, Span, expected, not_before
 from jupyterhub_gpuspawner.slurm.job import Phase

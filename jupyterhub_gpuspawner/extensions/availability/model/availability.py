@@ -13,9 +13,14 @@ from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.capacity import Competition, capacity_of, model_of_type, usual_limit
-from jupyterhub_gpuspawner.cluster.fit import ANY, Freed, Need, NodeFit, NodeSet
-from jupyterhub_gpuspawner.cluster.limits import (
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import (
+    Competition,
+    capacity_of,
+    model_of_type,
+    usual_limit,
+)
+from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Freed, Need, NodeFit, NodeSet
+from jupyterhub_gpuspawner.extensions.availability.model.limits import (
     Fault,
     fault_in,
     fault_of,

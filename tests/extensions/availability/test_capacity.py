@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of, queue_position
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of, queue_position
 from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.limits import Fault, FaultKind, fault_of
+from jupyterhub_gpuspawner.extensions.availability.model.limits import Fault, FaultKind, fault_of
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from tests.snapshots import NOW, cluster, node
 from tests.standins.resources import resolved

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cluster.fit import satisfies
+from jupyterhub_gpuspawner.extensions.availability.model.fit import satisfies
 
 HAS = frozenset({"k80", "ib", "gpu:big"})
 

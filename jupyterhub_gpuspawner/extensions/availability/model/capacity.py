@@ -8,8 +8,15 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.change import QueueView
-from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet, ReservedPeriod, satisfies
+from jupyterhub_gpuspawner.extensions.availability.model.change import QueueView
+from jupyterhub_gpuspawner.extensions.availability.model.fit import (
+    ANY,
+    Need,
+    NodeFit,
+    NodeSet,
+    ReservedPeriod,
+    satisfies,
+)
 from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
 from jupyterhub_gpuspawner.slurm.gpu_model import GpuModel, gpu_model
 from jupyterhub_gpuspawner.slurm.snapshot import (

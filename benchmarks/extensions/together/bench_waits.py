@@ -1,7 +1,7 @@
 """How well expected starts are kept: a real Slurm, four patterns of use, and what the hub would say of each start.
 
-    python -m benchmarks.extensions.records.bench_waits [--starts 200] [--write] [--record FILE]
-    python -m benchmarks.extensions.records.bench_waits --replay FILE ...
+    python -m benchmarks.extensions.together.bench_waits [--starts 200] [--write] [--record FILE]
+    python -m benchmarks.extensions.together.bench_waits --replay FILE ...
 
 One private Slurm has a partition of its own for each pattern, with 16 simulated GPUs. Its clock is the real one, whose
 minutes are counted as :data:`FASTER` minutes: a time limit of one minute stands for one of twenty, and its scheduler is
@@ -32,8 +32,6 @@ from typing import TextIO
 
 from pydantic import TypeAdapter
 
-from jupyterhub_gpuspawner.cluster.availability import availability
-from jupyterhub_gpuspawner.cluster.capacity import queue_position
 from jupyterhub_gpuspawner.demo.slurm_cluster import (
     ClusterDescription,
     PrivateSlurm,
@@ -42,6 +40,8 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import queue_position
 from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.extensions.records.keeper import LEARN_SECONDS, FromRecords
 from jupyterhub_gpuspawner.extensions.records.promises import (
@@ -451,7 +451,7 @@ def report(hub: Hub, starts: int, load: Sequence[float]) -> str:
         [
             "# How well expected starts are kept",
             "",
-            "This page is written by `benchmarks/extensions/records/bench_waits.py --write`, which says how it is "
+            "This page is written by `benchmarks/extensions/together/bench_waits.py --write`, which says how it is "
             f"measured: {starts} starts in each pattern, on a real Slurm whose minutes count as {FASTER:.0f}. "
             f"The machine has {os.cpu_count()} CPUs; its load was {loads}.",
             "",

@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.capacity import queue_view
-from jupyterhub_gpuspawner.cluster.change import Change, ChangeCause, QueueView, cause_of_change, is_changed
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import queue_view
+from jupyterhub_gpuspawner.extensions.availability.model.change import (
+    Change,
+    ChangeCause,
+    QueueView,
+    cause_of_change,
+    is_changed,
+)
 from jupyterhub_gpuspawner.slurm.estimate import Estimate, Kind
 from tests.snapshots import NOW, cluster, node, running, waiting
 

@@ -3,7 +3,7 @@
 With eight choices of GPUs in each profile at most 100 ms: of the 240 as many as a page shows have a start of their own,
 and each range is learned from the latest waits of its partition.
 
-    python -m pytest benchmarks/bench_choose.py
+    python -m pytest benchmarks/extensions/availability/bench_choose.py
 
 The cluster is read from text as Slurm prints it, so reading and indexing, which a thread does, are measured, too. The
 bars are processor time and the fastest of their rounds, since other work on the machine only adds. The profiles are of
@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.extensions.availability.forecast import ClusterNow
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
 from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ProfileStatus
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile

@@ -12,8 +12,8 @@ from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.fit import ANY, Need, NodeFit, NodeSet
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
+from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation, SlurmConfig

@@ -1,1 +1,0 @@
-"""Snapshots of the cluster, and when a job would fit into it."""
