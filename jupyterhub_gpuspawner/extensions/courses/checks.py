@@ -16,10 +16,9 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.extensions.courses.check import of_hub, plan_of, plans
 from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.fields import COURSES
-from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import Rehearsal, rehearsal_with
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
-from jupyterhub_gpuspawner.extensions.courses.site import SETTING, course_site, hub_limits
+from jupyterhub_gpuspawner.extensions.courses.site import SETTING, course_site, courses_of, hub_limits
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.words import people
 
@@ -120,9 +119,8 @@ async def check_courses(context: Context) -> AsyncIterator[Finding]:
     """Check each course that has a session from now on, on the clusters that its profiles are on."""
     if not context.has_profiles or not context.spawner.courses_dir or context.cluster != context.spawner.first_cluster:
         return
-    folder = await asyncio.to_thread(CourseFolder(context.spawner.courses_dir).read)
-    files = sorted(folder.files, key=lambda file: file.slug)
-    slugs = sorted(file.slug for file in files)
+    folder = await asyncio.to_thread(courses_of, context.site)
+    slugs = [file.slug for file in folder.files]
     if folder.fault is not None:
         fix = "Create the folder, or correct the setting or the names in it."
         yield FOLDER.error(SETTING, folder.fault.message, fix)
@@ -132,9 +130,9 @@ async def check_courses(context: Context) -> AsyncIterator[Finding]:
             yield UNKNOWN.warning(
                 context.location(profile, "courses"), text, f"Courses are: {', '.join(slugs) or 'none'}."
             )
-    for fault in (file.fault for file in files if file.fault is not None):
+    for fault in (file.fault for file in folder.files if file.fault is not None):
         yield FILE.of(fault)
-    valid = [file for file in files if file.fault is None]
+    valid = [file for file in folder.files if file.fault is None]
     every = {**context.others, context.cluster: context.snapshot}
     snapshots = {name: snapshot for name, snapshot in every.items() if snapshot is not None}
     if not valid or not snapshots:

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.extensions.courses.course_profile import participants
 from jupyterhub_gpuspawner.extensions.courses.real_rehearsal import Causes, probed, real_rehearsal
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport, check_document
-from jupyterhub_gpuspawner.extensions.courses.site import Checked, address_of, check_courses, named_course
+from jupyterhub_gpuspawner.extensions.courses.site import Checked, address_of, check_courses, courses_of
 from jupyterhub_gpuspawner.extensions.courses.site import rehearse as rehearsed
 from jupyterhub_gpuspawner.site.configuration import Site, load_site
 from jupyterhub_gpuspawner.words import people
@@ -56,10 +56,7 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
         raise click.UsageError("--session needs the name of a course.")
     checked = asyncio.run(check_courses(load_site(config), name or "", session, past=past))
     if as_json:
-        faults = [None if file.fault is None else str(file.fault) for file in checked]
-        documents = [
-            asdict(check_document(file.slug, file.reports, fault)) for file, fault in zip(checked, faults, strict=True)
-        ]
+        documents = [asdict(check_document(file.slug, file.reports, file.fault)) for file in checked]
         click.echo(
             json.dumps({"version": JSON_VERSION, "courses": documents} if name is None else documents[0], indent=2)
         )
@@ -119,10 +116,9 @@ def rehearse(
 
     async def ask() -> bool:
         all_start = True
-        rehearsal = await rehearsed(load_site(config), name, session, only=only, every=every)
-        begin, together = rehearsal.session.start.timestamp(), rehearsal.together
-        async for answer in rehearsal.answers:
-            late = answer.starts_at is None or answer.starts_at > max(begin, time.time()) + _SOON
+        planned, answers, together = await rehearsed(load_site(config), name, session, only=only, every=every)
+        async for answer in answers:
+            late = answer.starts_at is None or answer.starts_at > max(planned.start.timestamp(), time.time()) + _SOON
             all_start = all_start and not late
             click.echo(_answered(answer, late=late))
         if together is None:
@@ -179,10 +175,9 @@ def calendar(*, name: str, config: Path) -> None:
     An event keeps its identity when its times change, so that importing the file again moves it.
     """
     site = load_site(config)
-    text = calendar_of(
-        name, named_course(site, name), hub=site.spawner("nobody").hub_name, now=datetime.now(timezone.utc)
-    )
-    click.echo(text, nl=False)
+    _, course = courses_of(site).named(name)
+    hub, now = site.spawner("nobody").hub_name, datetime.now(timezone.utc)
+    click.echo(calendar_of(name, course, hub=hub, now=now), nl=False)
 
 
 @course.command()
@@ -196,7 +191,8 @@ def link(*, name: str, hub: str, config: Path) -> None:
     run cannot be seen from here.
     """
     site = load_site(config)
-    click.echo(participants_link(name, named_course(site, name), f"{hub_base(hub)}/hub/" if hub else address_of(site)))
+    _, course = courses_of(site).named(name)
+    click.echo(participants_link(name, course, f"{hub_base(hub)}/hub/" if hub else address_of(site)))
 
 
 def _lines(checked: Checked, *, named: bool) -> Iterator[str]:

@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.extensions.availability.model.limits import need_of
 from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, ranks_of_people
 from jupyterhub_gpuspawner.extensions.courses.checks import NO_GPU, NO_MATERIALS, NO_NBGITPULLER, UNWRITABLE
 from jupyterhub_gpuspawner.extensions.courses.course import Materials
-from jupyterhub_gpuspawner.extensions.courses.site import planned_session
+from jupyterhub_gpuspawner.extensions.courses.site import courses_of, planned_session
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -118,7 +118,8 @@ async def real_rehearsal(
     For each participant, or those in ``only``, a job with the profile that they would get; with ``nodes`` one on each
     node of each profile, as the first of them.
     """
-    course, inputs, plan = await planned_session(site, name, session)
+    courses = await asyncio.to_thread(courses_of, site)
+    course, inputs, plan = await planned_session(site, courses, name, session)
     if not plan.requests:
         why = next((remark.text for remark in plan.remarks if not remark.hint), "")
         raise ConfigError(f"course {name} cannot be rehearsed. {why}".strip())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount
 
@@ -118,9 +119,9 @@ class CheckDocument:
     version: int = VERSION
 
 
-def check_document(course: str, reports: Sequence[SessionReport], fault: str | None = None) -> CheckDocument:
+def check_document(course: str, reports: Sequence[SessionReport], fault: ConfigError | None = None) -> CheckDocument:
     """The document of one course."""
-    return CheckDocument(course, fault, tuple(map(_document, reports)))
+    return CheckDocument(course, str(fault) if fault is not None else None, tuple(map(_document, reports)))
 
 
 def _document(report: SessionReport) -> SessionDocument:

@@ -27,7 +27,13 @@ from jupyterhub_gpuspawner.extensions.courses.check import (
     plans_beside,
 )
 from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate
-from jupyterhub_gpuspawner.extensions.courses.course_profile import PREFIX, course_profile, opens_at, profiles_of
+from jupyterhub_gpuspawner.extensions.courses.course_profile import (
+    PREFIX,
+    course_profile,
+    next_session,
+    opens_at,
+    profiles_of,
+)
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer, Rehearsal, rehearsal_with
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
@@ -45,14 +51,32 @@ SETTING = "c.GPUProfilesSpawner.courses_dir"
 
 
 @dataclass(frozen=True)
-class Rehearsed:
-    """Slurm's answers for the participants of one session."""
+class SiteCourses:
+    """The courses of a site's folder, each with the people whom instructors have added on the hub's pages."""
 
-    session: CourseDate
-    answers: AsyncIterator[PersonsAnswer]
-    """One after the other, as Slurm gives them."""
-    together: SessionReport | None
-    """Whether all fit at the same time, of which an answer for one knows nothing; None if only some were asked for."""
+    files: tuple[CourseFile, ...]
+    """By slug; also those with a fault."""
+    fault: ConfigError | None
+    """What is wrong with the folder, such as a file with a wrong name."""
+
+    def named(self, name: str) -> tuple[CourseFile, Course]:
+        """A course and its file; raises ConfigError, also for a fault in the file."""
+        file = next((file for file in self.files if file.slug == name), None)
+        if file is None:
+            slugs = ", ".join(file.slug for file in self.files) or "none"
+            raise self.fault or ConfigError(f"there is no course {name!r}.", hint=f"Courses are: {slugs}.")
+        if file.fault is not None:
+            raise file.fault
+        assert file.course is not None
+        return file, file.course
+
+
+def courses_of(site: Site) -> SiteCourses:
+    """Read them, which blocks; raises ConfigError in a hub without courses."""
+    folder = CourseFolder(courses_dir_of(spawner_of(site))).read()
+    added = added_people_of(site)
+    files = (with_added(file, added.get(file.slug, ())) for file in folder.files)
+    return SiteCourses(tuple(sorted(files, key=lambda file: file.slug)), folder.fault)
 
 
 @dataclass(frozen=True)
@@ -77,48 +101,27 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     Slurm is asked as each participant of a course's first session, and as one of those of each later session. Raises
     ConfigError, also for a named course without such a session, and SlurmUnavailable.
     """
-    every_file, of_folder = await _all_courses(site)
-    files = [await _whole_course(site, name)] if name else every_file
+    courses = await asyncio.to_thread(courses_of, site)
+    if courses.fault is not None and not courses.files:
+        raise courses.fault
+    files = [courses.named(name)[0]] if name else courses.files
     inputs = await course_site(site, [file for file in files if file.fault is None])
     since = None if past else datetime.now().astimezone()
     planned = {file.slug: plans(file, inputs, only=session, since=since) for file in files}
     if name and not planned[name]:
         raise no_session(files[0], session or "from now on")
     every_plan = [plan for of_course in planned.values() for plan in of_course]
-    rehearsal = await _rehearsal(site, every_plan, every_file, inputs)
+    rehearsal = await _rehearsal(site, every_plan, courses, inputs)
     checked = [Checked(file.slug, await rehearsal.reports(planned[file.slug]), file.fault) for file in files]
-    return checked if name or of_folder is None else [*checked, Checked("", (), of_folder)]
-
-
-async def _all_courses(site: Site) -> tuple[list[CourseFile], ConfigError | None]:
-    """The files of all courses with the people whom instructors have added, and what is wrong with the folder.
-
-    That may be a file with a wrong name. Raises it, a ConfigError, if there is no course.
-    """
-    folder = await asyncio.to_thread(CourseFolder(courses_dir_of(spawner_of(site))).read)
-    files = sorted(folder.files, key=lambda file: file.slug)
-    if folder.fault is not None and not files:
-        raise folder.fault
-    return await _with_added(site, files), folder.fault
+    return checked if name or courses.fault is None else [*checked, Checked("", (), courses.fault)]
 
 
 async def _rehearsal(
-    site: Site, planned: Sequence[SessionPlan], every_file: Sequence[CourseFile], inputs: CourseInputs
+    site: Site, planned: Sequence[SessionPlan], courses: SiteCourses, inputs: CourseInputs
 ) -> Rehearsal:
     """What asks about these sessions, beside those of any course that are held at the same time."""
-    others = plans_beside(planned, every_file, inputs)
+    others = plans_beside(planned, courses.files, inputs)
     return await rehearsal_with(spawner_of(site), inputs.snapshots_of([*planned, *others]), others=others)
-
-
-async def _whole_course(site: Site, name: str) -> CourseFile:
-    """The file of a course with the people whom instructors have added; raises ConfigError."""
-    return (await _with_added(site, [course_file(courses_dir_of(spawner_of(site)), name)]))[0]
-
-
-async def _with_added(site: Site, files: Sequence[CourseFile]) -> list[CourseFile]:
-    """The files with the people whom instructors have added on the hub's pages."""
-    added = await asyncio.to_thread(added_people_of, site)
-    return [with_added(file, added.get(file.slug, ())) for file in files]
 
 
 def added_people_of(site: Site) -> Mapping[str, tuple[str, ...]]:
@@ -131,31 +134,36 @@ def added_people_of(site: Site) -> Mapping[str, tuple[str, ...]]:
         return {}
 
 
-async def rehearse(site: Site, name: str, session: str, *, only: Sequence[str], every: float) -> Rehearsed:
+async def rehearse(
+    site: Site, name: str, session: str, *, only: Sequence[str], every: float
+) -> tuple[CourseDate, AsyncIterator[PersonsAnswer], SessionReport | None]:
     """Ask Slurm for each participant, as that user, when their server would start (``sbatch --test-only``).
 
     Each is asked for as of the moment from which servers of the session may be started, or now if that is later. A
     question each ``every`` seconds, since each makes slurmctld evaluate the cluster. ``session`` empty: the next one.
-    Raises ConfigError, SlurmUnavailable.
+    Returns the session, the answers as Slurm gives them, and whether all fit at the same time, of which an answer for
+    one knows nothing: None if only some were asked for. Raises ConfigError, SlurmUnavailable.
     """
-    _, inputs, plan = await planned_session(site, name, session)
-    every_file, _ = await _all_courses(site)
-    rehearsal = await _rehearsal(site, [plan], every_file, inputs)
+    courses = await asyncio.to_thread(courses_of, site)
+    _, inputs, plan = await planned_session(site, courses, name, session)
+    rehearsal = await _rehearsal(site, [plan], courses, inputs)
     together = None if only else await rehearsal.report(plan, as_users=())
-    return Rehearsed(plan.session, rehearsal.answers(plan, only or plan.people, every=every), together)
+    return plan.session, rehearsal.answers(plan, only or plan.people, every=every), together
 
 
-async def planned_session(site: Site, name: str, session: str) -> tuple[Course, CourseInputs, SessionPlan]:
+async def planned_session(
+    site: Site, courses: SiteCourses, name: str, session: str
+) -> tuple[Course, CourseInputs, SessionPlan]:
     """A course with what it is checked against, and its session of this name, or without one the next.
 
     Raises ConfigError and SlurmUnavailable.
     """
-    file = await _whole_course(site, name)
+    file, course = courses.named(name)
     inputs = await course_site(site, [file])
     plan = next(iter(plans(file, inputs, only=session, since=datetime.now().astimezone())), None)
-    if plan is None or file.course is None:
+    if plan is None:
         raise no_session(file, session or "from now on")
-    return file.course, inputs, plan
+    return course, inputs, plan
 
 
 async def course_site(
@@ -235,26 +243,6 @@ def spawner_of(site: Site) -> GPUProfilesSpawner:
     return spawner
 
 
-def course_file(folder: str, name: str) -> CourseFile:
-    """The file of a course, without a fault; raises ConfigError."""
-    reading = CourseFolder(folder).read()
-    files = {file.slug: file for file in reading.files}
-    if name not in files:
-        slugs = ", ".join(files) or "none"
-        raise reading.fault or ConfigError(f"there is no course {name!r}.", hint=f"Courses are: {slugs}.")
-    fault = files[name].fault
-    if fault is not None:
-        raise fault
-    return files[name]
-
-
-def named_course(site: Site, name: str) -> Course:
-    """A course of the hub's folder; raises ConfigError, also for a fault in its file."""
-    course = course_file(courses_dir_of(spawner_of(site)), name).course
-    assert course is not None
-    return course
-
-
 def address_of(site: Site) -> str:
     """The hub's address, or its path where the configuration has none that participants use."""
     hub = site.config.JupyterHub
@@ -314,13 +302,12 @@ def requests_of(
     if not isinstance(offering, GPUProfilesSpawner) or not courses_dir_of(offering) or not slug.startswith(PREFIX):
         return
     spawner, now = spawner_of(site), datetime.now().astimezone()
-    file = course_file(courses_dir_of(spawner), str(choice["profile"]).removeprefix(PREFIX))
-    assert file.course is not None
-    session = next((date for date in file.course.dates if now < date.end), None)
+    file, course = courses_of(site).named(slug.removeprefix(PREFIX))
+    session = next_session(course, now)
     if session is None:
         raise no_session(file, "from now on")
-    moment, defaults = max(now, opens_at(file.course, session)), spawner.defaults()
-    profiles = profiles_of(file.course, session)
+    moment, defaults = max(now, opens_at(course, session)), spawner.defaults()
+    profiles = profiles_of(course, session)
     for rank in range(len(profiles)):
         offered = course_profile(file, spawner.offered(), moment, defaults=defaults, session=session, rank=rank)
         request = resolve(

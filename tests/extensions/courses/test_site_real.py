@@ -42,7 +42,7 @@ async def test_the_rehearsal_counts_seats_after_those_of_a_course_that_is_served
     for name, value in slurm_cluster.environment.items():
         monkeypatch.setenv(name, value)
 
-    together = (await rehearse(load_site(config), "deep", "", only=(), every=0)).together
+    _, _, together = await rehearse(load_site(config), "deep", "", only=(), every=0)
 
     assert together is not None
     assert (together.wanted, together.fit, [hint.text for hint in together.hints]) == (
