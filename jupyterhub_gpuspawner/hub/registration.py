@@ -11,9 +11,9 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
 * brings the tables of this package in the hub's database up to date (:mod:`.site.tables`);
 * sets the objects of the started hub aside from garbage collections (:mod:`.site.background`);
-* starts the search for jobs without a server (:mod:`.upkeep`) and for servers that the hub does not
+* starts the search for jobs without a server (:mod:`.lost_jobs`) and for servers that the hub does not
   watch;
-* goes on with starts that Slurm had not taken when the hub ended (:mod:`.kept`);
+* goes on with starts that Slurm had not taken when the hub ended (:mod:`.unfinished`);
 * adds what extensions bring (:mod:`.extensions`), which are known once all of the configuration is read;
 * writes the events of servers to the hub's event log (:mod:`.job.session`).
 
@@ -47,7 +47,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     stock_template_paths,
     this_hub,
 )
-from jupyterhub_gpuspawner.hub.kept import begin_kept_starts
+from jupyterhub_gpuspawner.hub.lost_jobs import begin_reconciliation, begin_slugs, begin_unfinished
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site import database
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
@@ -66,7 +66,7 @@ from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import site_of_hub, waits_in_queue
-from jupyterhub_gpuspawner.hub.upkeep import begin_reconciliation, begin_slugs, begin_unfinished
+from jupyterhub_gpuspawner.hub.unfinished import begin_kept_starts
 from jupyterhub_gpuspawner.log_lines import VisibleText
 
 

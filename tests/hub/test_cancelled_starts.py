@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
+from jupyterhub_gpuspawner.hub.lost_jobs import state_job_ids
 from tests.fixtures.hubs import COMMAND, offer
 from tests.hub.commands import OddSite, slow
 from tests.hub.servers import alive, start, stored

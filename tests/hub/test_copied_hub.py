@@ -23,8 +23,8 @@ from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
 from jupyterhub_gpuspawner.hub.site import slurm_settings
 slurm_settings.RECONCILE_INTERVAL = 0.5
-from jupyterhub_gpuspawner.hub import upkeep
-upkeep.CONFIRMED_AFTER = 1.0
+from jupyterhub_gpuspawner.hub import lost_jobs
+lost_jobs.CONFIRMED_AFTER = 1.0
 """
 
 

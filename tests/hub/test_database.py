@@ -16,7 +16,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
+from jupyterhub_gpuspawner.hub.lost_jobs import state_job_ids
 from tests.fixtures.hubs import COMMAND, StartHub
 from tests.fixtures.postgres import PrivatePostgres
 from tests.hub.commands import commands

@@ -21,8 +21,8 @@ CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
-from jupyterhub_gpuspawner.hub import upkeep
-upkeep.CONFIRMED_AFTER = 1.0
+from jupyterhub_gpuspawner.hub import lost_jobs
+lost_jobs.CONFIRMED_AFTER = 1.0
 c.GPUSlurmSpawner.slurm_bin_dir = BIN
 """
 ODD: dict[str, str] = {

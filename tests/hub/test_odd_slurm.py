@@ -14,7 +14,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
-from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
+from jupyterhub_gpuspawner.hub.lost_jobs import state_job_ids
 from tests.fixtures.hubs import COMMAND, LIGHT, StartHub, stop_servers, wait_for_queries
 from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands

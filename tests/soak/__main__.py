@@ -27,7 +27,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
-from jupyterhub_gpuspawner.hub.upkeep import state_job_ids
+from jupyterhub_gpuspawner.hub.lost_jobs import state_job_ids
 from tests.fixtures import postgres
 from tests.fixtures.hubs import COMMAND, STAND_IN, new_hub
 from tests.soak.faults import UNHEARD, Fault, World

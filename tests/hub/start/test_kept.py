@@ -14,12 +14,12 @@ from tornado.httpclient import HTTPRequest, HTTPResponse
 from tornado.httputil import HTTPHeaders
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.hub import kept
+from jupyterhub_gpuspawner.hub import unfinished
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.kept import KeptStarts, servers_with_kept_starts
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.attempt import KeptStart, Moment
+from jupyterhub_gpuspawner.hub.unfinished import KeptStarts, servers_with_kept_starts
 from jupyterhub_gpuspawner.slurm.job import JobIdentity
 from tests.fixtures.databases import hub_session
 
@@ -128,7 +128,7 @@ async def test_a_start_that_is_refused_before_it_begins_is_given_up(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """JupyterHub has answered that it begins; then its user options are refused, since the profile is gone."""
-    monkeypatch.setattr(kept, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(unfinished, "POLL_SECONDS", 0.0)
     spawner = Restored(session.query(orm.User).one(), KEPT)
 
     class Refusing(Hub):

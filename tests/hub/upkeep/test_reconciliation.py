@@ -14,8 +14,8 @@ from sqlalchemy.exc import OperationalError
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.lost_jobs import Orphan, Reconciliation, servers_on_removed, state_job_ids
 from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart
-from jupyterhub_gpuspawner.hub.upkeep import Orphan, Reconciliation, servers_on_removed, state_job_ids
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
 from tests.fixtures.databases import hub_session
 from tests.fixtures.hubs import StartHub, offer, scrape, wait_for_queries
@@ -153,7 +153,7 @@ def reconciliation(site: Site) -> Reconciliation:
 @pytest.fixture(autouse=True)
 def no_pause_between_checks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the seconds between the checks."""
-    monkeypatch.setattr("jupyterhub_gpuspawner.hub.upkeep.CONFIRMED_AFTER", 0.0)
+    monkeypatch.setattr("jupyterhub_gpuspawner.hub.lost_jobs.CONFIRMED_AFTER", 0.0)
 
 
 JOB = Job("12", Phase.RUNNING, user="ann", tag=TAG)
@@ -282,8 +282,8 @@ CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
 from jupyterhub_gpuspawner.hub.site import slurm_settings
 slurm_settings.RECONCILE_INTERVAL = 0.2
-from jupyterhub_gpuspawner.hub import upkeep
-upkeep.CONFIRMED_AFTER = 1.0
+from jupyterhub_gpuspawner.hub import lost_jobs
+lost_jobs.CONFIRMED_AFTER = 1.0
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
 """

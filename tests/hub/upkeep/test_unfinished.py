@@ -11,12 +11,12 @@ from typing import Any
 from sqlalchemy.orm import Session
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.hub.lost_jobs import Unfinished, begin_slugs, read_slugs
 from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import HubSite, site_of, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import SharedFolder
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.upkeep import Unfinished, begin_slugs, read_slugs
 from jupyterhub_gpuspawner.site.people import stored_slugs
 from tests.fixtures.databases import hub_session, new_database
 
