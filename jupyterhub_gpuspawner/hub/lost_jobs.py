@@ -24,29 +24,22 @@ from typing import Any
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
-from jupyterhub.spawner import Spawner
-from jupyterhub.user import User
-from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
+from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.failed_start import start_error
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
-    is_polled,
     last_start,
-    log_name,
     set_last_start,
-    stop_single_user,
 )
 from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
-from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
-from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, transaction
+from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
+from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Effective
-from jupyterhub_gpuspawner.hub.site.tables import TABLES
-from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, server_of, site_of, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, site_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.slurm.job import (
@@ -302,122 +295,3 @@ def begin_reconciliation(app: JupyterHub) -> None:
 
     every(app, 0, begin, "The search for clusters that may have jobs without a server")
     every(app, DAY_SECONDS, StartRecords(app.db).forget_old, "The deletion of old records of starts")
-
-
-# Finish the starts and stops of servers that JupyterHub shows as ready and does not poll.
-#
-# JupyterHub writes to its database at several steps of a start and of a stop. A database error in a step that it does
-# not guard leaves a server that is ready according to its row, but has no route or no job, until somebody stops it.
-# Such servers are looked for in memory every few seconds: one that runs gets its route and is polled, any other is
-# stopped.
-
-UNWATCHED_SECONDS = 10.0
-"""Seconds between two checks. A server is acted on when two have found it: a step of the hub's own takes less."""
-
-
-def unwatched(spawner: Spawner) -> bool:
-    """Whether the hub shows this server as ready, but would not notice its end."""
-    return bool(spawner.server is not None and spawner.pending is None and not is_polled(spawner))
-
-
-class Unfinished:
-    """Finishes starts and stops that JupyterHub has left unfinished."""
-
-    def __init__(self, app: JupyterHub) -> None:
-        self._app = app
-        self._failures = Failures(app.db)
-        self._seen: set[tuple[str, str]] = set()
-
-    async def run_once(self) -> None:
-        """Finish the servers that this check and the one before it have found."""
-        unwatched_servers = {
-            (user.name, name): (user, spawner)
-            for user in self._app.users.values()
-            for name, spawner in list(user.spawners.items())
-            if isinstance(spawner, GPUSlurmSpawner) and unwatched(spawner)
-        }
-        repeated, self._seen = self._seen & unwatched_servers.keys(), set(unwatched_servers)
-        for key in sorted(repeated):
-            user, spawner = unwatched_servers[key]
-            with self._failures.of(f"Finishing the start or stop of {log_name(spawner)}"):
-                await self._finish(user, spawner)
-
-    async def _finish(self, user: User, spawner: Spawner) -> None:
-        start = last_start(spawner)
-        status = await spawner.poll()
-        if not unwatched(spawner):  # somebody stops it, or it was stopped meanwhile
-            return
-        if status is None and server_of(spawner, with_start=False).reachable:
-            get_logger().warning("The server of %s runs and was not watched: taking it up", log_name(spawner))
-            await self._app.proxy.add_user(user, spawner.name)
-            set_last_start(spawner, None)
-            spawner.add_poll_callback(self._stop, user, spawner.name)
-            spawner.start_polling()
-            return
-        get_logger().warning("The server of %s was left half started or half stopped: stopping it", log_name(spawner))
-        lost = Ending(start_failed("database"), at=time.time(), stage=Stage.READY)
-        spawner.ended.keep(spawner.ended.last or lost)
-        if start is not None and start.done() and not start.cancelled():
-            start.exception()
-        await self._stop(user, spawner.name)
-
-    async def _stop(self, user: User, name: str) -> None:
-        spawner = user.spawners.get(name)
-        if spawner is not None:
-            await stop_single_user(self._app.proxy, user, spawner)
-
-
-def begin_unfinished(app: JupyterHub) -> None:
-    """Look every few seconds for starts and stops that JupyterHub has left unfinished, and finish them."""
-    if site_of(app.tornado_settings) is not None:
-        every(app, UNWATCHED_SECONDS, Unfinished(app).run_once, "The check for servers that are not polled")
-
-
-# Which file each profile's slug belongs to, in a table of our own in the hub's database.
-#
-# A slug belongs to the file that used it first. Times of files do not tell which that was: an editor replaces a file,
-# so that the older profile looks like the newer one. So the hub writes down what it has found, and a hub that is
-# restarted goes on from there.
-
-SLUGS_SECONDS = 30.0
-"""Seconds between two looks at whether slugs have changed."""
-_TABLE = Table(
-    "gpuspawner_slugs",
-    TABLES,
-    Column("slug", String(63), primary_key=True),
-    Column("file", Unicode(255), nullable=False),
-)
-
-
-def read_slugs(session: Session) -> dict[str, str]:
-    """The file of each slug, from a database that has the table; raises SQLAlchemyError."""
-    return {row.slug: row.file for row in session.execute(select(_TABLE))}
-
-
-def keep_slugs(session: Session, owners: Mapping[str, str]) -> None:
-    """Write the file of each slug in the place of all that was written; raises SQLAlchemyError."""
-    with transaction(session):
-        session.execute(delete(_TABLE))
-        if owners:
-            session.execute(insert(_TABLE), [{"slug": slug, "file": file} for slug, file in owners.items()])
-
-
-def begin_slugs(app: JupyterHub) -> None:
-    """Tell the folder of profiles which file had which slug, before it is read, and write down what changes."""
-    profiles = with_profiles(site_of(app.tornado_settings))
-    folder = profiles.source.folder if profiles is not None else None
-    if folder is None:
-        return
-    written = dict[str, str]()
-    with Failures(app.db).of("Reading the slugs of profiles"):
-        written = read_slugs(app.db)
-        folder.remember(written)
-
-    def write() -> None:
-        nonlocal written
-        owners = folder.owners()
-        if owners != written:
-            keep_slugs(app.db, owners)
-            written = owners
-
-    every(app, SLUGS_SECONDS, write, "Writing down the slugs of profiles")

@@ -47,7 +47,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     stock_template_paths,
     this_hub,
 )
-from jupyterhub_gpuspawner.hub.lost_jobs import begin_reconciliation, begin_slugs, begin_unfinished
+from jupyterhub_gpuspawner.hub.lost_jobs import begin_reconciliation
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site import database
 from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
@@ -65,8 +65,9 @@ from jupyterhub_gpuspawner.hub.site.state import set_up, state_of
 from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.spawners.server import site_of_hub, waits_in_queue
-from jupyterhub_gpuspawner.hub.unfinished import begin_kept_starts
+from jupyterhub_gpuspawner.hub.spawners.server import site_of_hub, waits_in_queue, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import begin_slugs
+from jupyterhub_gpuspawner.hub.unfinished import begin_kept_starts, begin_unfinished
 from jupyterhub_gpuspawner.log_lines import VisibleText
 
 
@@ -166,7 +167,9 @@ def check(app: JupyterHub) -> None:
         site = site_of_hub(app)
         if site is not None:
             site.hub = app.hub  # which there was not yet when extensions asked for their names
-            begin_slugs(app)  # before the folder of profiles is read
+            profiles = with_profiles(site)
+            if profiles is not None and profiles.source.folder is not None:
+                begin_slugs(app, profiles.source.folder)  # before it is read
             site.check()
             for cls in extensions_of_hub(app).settings:
                 cls(config=app.config)

@@ -1,4 +1,4 @@
-"""Goes on with the starts that Slurm had not taken when the hub ended.
+"""Goes on with starts that Slurm had not taken when the hub ended; finishes those that JupyterHub has left half done.
 
 While Slurm does not answer, the hub keeps a start (:mod:`.start.submission`), and tells people that they can close the
 page. What a hub that is restarted has to know of it is in the server's state. JupyterHub cleans the server up, which
@@ -7,6 +7,10 @@ as for a click, and JupyterHub makes what it made for the first start, such as t
 
 The new start cancels a job that the last sbatch may have made, before it submits its own
 (:func:`.submission.without_jobs`).
+
+JupyterHub writes to its database at several steps of a start and of a stop. A database error in a step that it does
+not guard leaves a server that is ready according to its row, but has no route or no job, until somebody stops it. Such
+servers are looked for in memory every few seconds: one that runs gets its route and is polled, any other is stopped.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from urllib.parse import quote
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
+from jupyterhub.spawner import Spawner
+from jupyterhub.user import User
 from jupyterhub.utils import make_ssl_context
 from sqlalchemy import Text, type_coerce
 from sqlalchemy.orm import Session
@@ -28,8 +34,15 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, log_name
-from jupyterhub_gpuspawner.hub.site.background import every
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
+    START_SERVERS,
+    is_polled,
+    last_start,
+    log_name,
+    set_last_start,
+    stop_single_user,
+)
+from jupyterhub_gpuspawner.hub.site.background import Failures, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, site_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -152,3 +165,65 @@ def begin_kept_starts(app: JupyterHub) -> None:
     """Go on with starts that Slurm had not taken when the hub ended, once the hub has started."""
     if site_of(app.tornado_settings) is not None:
         every(app, 0, KeptStarts(app).go_on, "Going on with starts that were kept")
+
+
+UNWATCHED_SECONDS = 10.0
+"""Seconds between two checks. A server is acted on when two have found it: a step of the hub's own takes less."""
+
+
+def unwatched(spawner: Spawner) -> bool:
+    """Whether the hub shows this server as ready, but would not notice its end."""
+    return bool(spawner.server is not None and spawner.pending is None and not is_polled(spawner))
+
+
+class Unfinished:
+    """Finishes starts and stops that JupyterHub has left unfinished."""
+
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+        self._failures = Failures(app.db)
+        self._seen: set[tuple[str, str]] = set()
+
+    async def run_once(self) -> None:
+        """Finish the servers that this check and the one before it have found."""
+        unwatched_servers = {
+            (user.name, name): (user, spawner)
+            for user in self._app.users.values()
+            for name, spawner in list(user.spawners.items())
+            if isinstance(spawner, GPUSlurmSpawner) and unwatched(spawner)
+        }
+        repeated, self._seen = self._seen & unwatched_servers.keys(), set(unwatched_servers)
+        for key in sorted(repeated):
+            user, spawner = unwatched_servers[key]
+            with self._failures.of(f"Finishing the start or stop of {log_name(spawner)}"):
+                await self._finish(user, spawner)
+
+    async def _finish(self, user: User, spawner: Spawner) -> None:
+        start = last_start(spawner)
+        status = await spawner.poll()
+        if not unwatched(spawner):  # somebody stops it, or it was stopped meanwhile
+            return
+        if status is None and server_of(spawner, with_start=False).reachable:
+            get_logger().warning("The server of %s runs and was not watched: taking it up", log_name(spawner))
+            await self._app.proxy.add_user(user, spawner.name)
+            set_last_start(spawner, None)
+            spawner.add_poll_callback(self._stop, user, spawner.name)
+            spawner.start_polling()
+            return
+        get_logger().warning("The server of %s was left half started or half stopped: stopping it", log_name(spawner))
+        lost = Ending(start_failed("database"), at=time.time(), stage=Stage.READY)
+        spawner.ended.keep(spawner.ended.last or lost)
+        if start is not None and start.done() and not start.cancelled():
+            start.exception()
+        await self._stop(user, spawner.name)
+
+    async def _stop(self, user: User, name: str) -> None:
+        spawner = user.spawners.get(name)
+        if spawner is not None:
+            await stop_single_user(self._app.proxy, user, spawner)
+
+
+def begin_unfinished(app: JupyterHub) -> None:
+    """Look every few seconds for starts and stops that JupyterHub has left unfinished, and finish them."""
+    if site_of(app.tornado_settings) is not None:
+        every(app, UNWATCHED_SECONDS, Unfinished(app).run_once, "The check for servers that are not polled")

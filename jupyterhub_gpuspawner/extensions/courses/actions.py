@@ -133,7 +133,7 @@ UNSEEN = 404
 """JupyterHub's answer where the rights do not cover a user."""
 RETRY_SECONDS = 6.0
 """Seconds until such a request is repeated once: a login with ``manage_groups`` has just taken the user out of the
-course's group, and :mod:`.upkeep` puts them back within five seconds."""
+course's group, and :mod:`.ahead` puts them back within five seconds."""
 READY = 201
 """JupyterHub's answer where the server is ready; 202 where it is still starting."""
 BUSY = 429

@@ -13,9 +13,15 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
+from jupyterhub.app import JupyterHub
+from sqlalchemy import Column, String, Table, Unicode, delete, insert, select
+from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.background import Failures, every
+from jupyterhub_gpuspawner.hub.site.database import transaction
+from jupyterhub_gpuspawner.hub.site.tables import TABLES
 from jupyterhub_gpuspawner.profiles.files import NOTHING, FolderContent, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken
 
@@ -156,3 +162,46 @@ class ProfileFolders(dict[tuple[str, Rights], SharedFolder]):
     def __missing__(self, folder: tuple[str, Rights]) -> SharedFolder:
         self[folder] = shared = SharedFolder(*folder)
         return shared
+
+
+# Which file had each slug is kept in the hub's database: a slug belongs to the file that used it first. Times of files
+# do not tell which that was: an editor replaces a file, so that the older profile looks like the newer one.
+
+SLUGS_SECONDS = 30.0
+"""Seconds between two looks at whether slugs have changed."""
+_TABLE = Table(
+    "gpuspawner_slugs",
+    TABLES,
+    Column("slug", String(63), primary_key=True),
+    Column("file", Unicode(255), nullable=False),
+)
+
+
+def read_slugs(session: Session) -> dict[str, str]:
+    """The file of each slug, from a database that has the table; raises SQLAlchemyError."""
+    return {row.slug: row.file for row in session.execute(select(_TABLE))}
+
+
+def keep_slugs(session: Session, owners: Mapping[str, str]) -> None:
+    """Write the file of each slug in the place of all that was written; raises SQLAlchemyError."""
+    with transaction(session):
+        session.execute(delete(_TABLE))
+        if owners:
+            session.execute(insert(_TABLE), [{"slug": slug, "file": file} for slug, file in owners.items()])
+
+
+def begin_slugs(app: JupyterHub, folder: SharedFolder) -> None:
+    """Tell the folder of profiles which file had which slug, before it is read, and write down what changes."""
+    written = dict[str, str]()
+    with Failures(app.db).of("Reading the slugs of profiles"):
+        written = read_slugs(app.db)
+        folder.remember(written)
+
+    def write() -> None:
+        nonlocal written
+        owners = folder.owners()
+        if owners != written:
+            keep_slugs(app.db, owners)
+            written = owners
+
+    every(app, SLUGS_SECONDS, write, "Writing down the slugs of profiles")

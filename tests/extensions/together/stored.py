@@ -56,9 +56,9 @@ from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Ready, Submitted, Usage
 from jupyterhub_gpuspawner.hub.job.session import Session as ServerSession
-from jupyterhub_gpuspawner.hub.lost_jobs import keep_slugs
 from jupyterhub_gpuspawner.hub.site.tables import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import keep_slugs
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, KeptStart, Moment
 from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document

@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Message, Messages
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.lost_jobs import read_slugs
 from jupyterhub_gpuspawner.hub.site.tables import STEPS, TABLES, upgrade
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import read_slugs
 from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
 from tests.extensions.fleet.nodes import DAY
 from tests.fixtures.extensions import ALL

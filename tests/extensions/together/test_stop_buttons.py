@@ -41,8 +41,8 @@ from jupyterhub_gpuspawner.hub.site import connection
 connection.COMMANDS_AT_A_TIME = 40
 from jupyterhub_gpuspawner.hub.spawners import stopping
 stopping.PENDING_PATIENCE_SECONDS = 1.0
-from jupyterhub_gpuspawner.hub import lost_jobs
-lost_jobs.UNWATCHED_SECONDS = 3600.0  # what a click leaves unfinished stays so
+from jupyterhub_gpuspawner.hub import unfinished
+unfinished.UNWATCHED_SECONDS = 3600.0  # what a click leaves unfinished stays so
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
 make_home = c.Spawner.pre_spawn_hook

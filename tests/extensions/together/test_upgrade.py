@@ -28,9 +28,9 @@ from jupyterhub_gpuspawner.extensions.messages.store import Messages
 from jupyterhub_gpuspawner.extensions.records.record import applied
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.usage.use import parse_usage
-from jupyterhub_gpuspawner.hub.lost_jobs import read_slugs
 from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.hub.site.tables import upgrade
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import read_slugs
 from jupyterhub_gpuspawner.hub.start.recorded import StartRecords
 from jupyterhub_gpuspawner.placement.topology import load
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights

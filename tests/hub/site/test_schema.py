@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.lost_jobs import keep_slugs, read_slugs
 from jupyterhub_gpuspawner.hub.site.tables import STEPS, bring_up_to_date, upgrade
+from jupyterhub_gpuspawner.hub.spawners.shared_folder import keep_slugs, read_slugs
 from tests.fixtures.databases import disposed
 from tests.fixtures.extensions import ALL
 from tests.fixtures.postgres import PrivatePostgres
