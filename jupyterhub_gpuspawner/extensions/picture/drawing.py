@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from pathlib import Path
 
 from jupyterhub_gpuspawner.extensions.picture import node as structure
 from jupyterhub_gpuspawner.extensions.picture.node import NumaGroup, Switch, devices_of, numa_groups, switches
@@ -25,31 +26,7 @@ from jupyterhub_gpuspawner.words import counted, memory
 
 # The shapes of a picture, their colours, and the enclosing SVG element.
 
-_LIGHT = (
-    "--back:#fff;--ink:#1f2328;--soft:#57606a;--line:#7d8793;--panel:#f3f5f8;--box:#fff;--core:#cfd6df;"
-    "--own:#0b57d0;--own-box:#e1ecff;--nv:#4d7c0f;--nic:#8a4b00"
-)
-_DARK = (
-    "--back:#14181d;--ink:#e6edf3;--soft:#a9b3be;--line:#7d8793;--panel:#1f252c;--box:#14181d;--core:#46505c;"
-    "--own:#8ab8ff;--own-box:#17305c;--nv:#a3d65c;--nic:#f0b16a"
-)
-STYLE = f"""
-&{{{_LIGHT};font:12px system-ui,sans-serif;max-width:100%;height:auto}}
-@media(prefers-color-scheme:dark){{&{{{_DARK}}}}}
-[data-bs-theme=light] &{{{_LIGHT}}}
-[data-bs-theme=dark] &{{{_DARK}}}
-& text{{fill:var(--ink)}}& .soft{{fill:var(--soft);font-size:11px}}& .head{{font-size:15px;font-weight:600}}
-& .name{{font-weight:600}}& .mid{{text-anchor:middle}}& .end{{text-anchor:end}}
-& .mine{{fill:var(--own);font-weight:600}}& .back{{fill:var(--back)}}
-& .package{{fill:none;stroke:var(--line);stroke-dasharray:2 4}}& .node{{fill:var(--panel);stroke:var(--line)}}
-& .gpu{{fill:var(--box);stroke:var(--line);stroke-width:1.2}}
-& .gpu.own{{fill:var(--own-box);stroke:var(--own);stroke-width:3}}& .nic{{fill:var(--box);stroke:var(--nic)}}
-& .card{{fill:var(--panel);stroke:var(--line);stroke-dasharray:5 3}}
-& .core{{fill:var(--core)}}& .core.own{{fill:var(--own)}}& .dot{{fill:var(--box)}}
-& .pcie{{fill:none;stroke:var(--line);stroke-width:1.2}}
-& .nv{{fill:none;stroke:var(--nv);opacity:.8}}& .nv.own{{stroke:var(--own);opacity:1}}
-& .pill{{fill:var(--back);stroke:var(--line)}}& .halo{{paint-order:stroke;stroke:var(--back);stroke-width:4px}}
-""".replace("&", ".gpuspawner-node").strip()
+STYLE = Path(__file__).with_name("drawing.css").read_text("utf-8").strip()
 
 
 class Canvas:

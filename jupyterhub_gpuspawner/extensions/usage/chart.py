@@ -7,21 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from jupyterhub_gpuspawner.hub.web.svg import element
 
 WIDTH, HEIGHT = 240, 60
 HOUR = 3600.0
 _TOP, _LEFT = 4, 38
-_LIGHT = "--ink:#57606a;--line:#c3cad3;--bar:#0b57d0;--most:#1f2328"
-_DARK = "--ink:#a9b3be;--line:#46505c;--bar:#8ab8ff;--most:#e6edf3"
-STYLE = f"""
-&{{{_LIGHT};font:11px system-ui,sans-serif;max-width:100%;height:auto}}
-@media(prefers-color-scheme:dark){{&{{{_DARK}}}}}
-[data-bs-theme=light] &{{{_LIGHT}}}[data-bs-theme=dark] &{{{_DARK}}}
-& text{{fill:var(--ink)}}& .line{{stroke:var(--line);fill:none}}& .bar{{fill:var(--bar)}}
-& .most{{stroke:var(--most);stroke-width:1.5}}& .unknown{{stroke:var(--ink);stroke-width:1.5;fill:none}}
-""".replace("&", ".gpuspawner-usage").strip()
+STYLE = Path(__file__).with_name("chart.css").read_text("utf-8").strip()
 
 
 @dataclass(frozen=True)
