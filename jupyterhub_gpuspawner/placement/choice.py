@@ -43,18 +43,8 @@ STEPS = 500
 """Links that are tried for each slowest link, at most, in a ring of more members."""
 
 
-def opened(topology: NodeTopology, ring: Sequence[int]) -> tuple[int, ...]:
-    """The GPUs of ``ring`` (positions), turned so that its slowest link is the one from the last to the first.
-
-    In a ring over several nodes that link is not used: the last GPU of a node sends to the first one of the next node,
-    by the network. If several links are equally slow, the ring is turned as little as possible.
-    """
-    speeds = [_gbps(topology, ring[n - 1], ring[n]) for n in range(len(ring))]
-    start = speeds.index(min(speeds)) if len(ring) > 2 else 0
-    return (*ring[start:], *ring[:start])
-
-
-def _gbps(topology: NodeTopology, a: int, b: int) -> float:
+def link_gbps(topology: NodeTopology, a: int, b: int) -> float:
+    """Bandwidth between two GPUs in GB/s, one way."""
     one, two = topology.gpus[a], topology.gpus[b]
     nvlink = [n for n in (one.nvlink_generation, two.nvlink_generation) if n is not None]
     pcie = [n for n in (one.pcie_generation, two.pcie_generation) if n is not None]
@@ -129,7 +119,7 @@ class _Field:
         self.nvlink = [[0] * size for _ in positions]
         for i, a in enumerate(positions):
             for j, b in enumerate(positions[:i]):
-                weight = round(100 * _gbps(topology, a, b))
+                weight = round(100 * link_gbps(topology, a, b))
                 self.weight[i][j] = self.weight[j][i] = weight
                 if topology.link(a, b).startswith("NV"):
                     self.nvlink[i][j] = self.nvlink[j][i] = weight

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from jupyterhub_gpuspawner.placement.choice import best_ring, opened
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, gbps
+from jupyterhub_gpuspawner.placement.choice import best_ring
+from jupyterhub_gpuspawner.placement.topology import gbps
 
 
 def graph(edges: str) -> list[list[int]]:
@@ -79,35 +79,6 @@ def test_long_ring(seed: int) -> None:
         weight[a][b] = weight[b][a] = 25
     order = best_ring(weight, range(size), around[0]).order
     assert list(order) in (around, [around[0], *around[:0:-1]])
-
-
-# --- the order of a node's GPUs in a ring over several nodes --------------------------------------
-
-
-PAIRS = (
-    ("X", "NV2", "SYS", "SYS"),
-    ("NV2", "X", "PIX", "SYS"),
-    ("SYS", "PIX", "X", "NV2"),
-    ("SYS", "SYS", "NV2", "X"),
-)
-
-
-@pytest.mark.parametrize(
-    ("links", "ring", "order"),
-    [
-        (PAIRS, (0, 1, 2, 3), (0, 1, 2, 3)),
-        (PAIRS, (1, 2, 3, 0), (0, 1, 2, 3)),
-        (PAIRS, (2, 1, 0, 3), (3, 2, 1, 0)),
-        (PAIRS, (3, 1), (3, 1)),
-        (PAIRS, (2,), (2,)),
-        ((), (0, 1, 2, 3), (0, 1, 2, 3)),
-    ],
-)
-def test_the_ring_is_opened_at_its_slowest_link(
-    links: tuple[tuple[str, ...], ...], ring: tuple[int, ...], order: tuple[int, ...]
-) -> None:
-    """Since the network is used there; a ring of equal links stays as it is."""
-    assert opened(NodeTopology(gpus=tuple(Gpu(index) for index in range(4)), links=links), ring) == order
 
 
 # --- the table of bandwidths ----------------------------------------------------------------------

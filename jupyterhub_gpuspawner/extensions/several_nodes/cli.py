@@ -16,11 +16,9 @@ from jupyterhub_gpuspawner.extensions.several_nodes.node.step import run as star
 
 def _option(word: Word) -> click.Option:
     if not word.metavar:
-        return click.Option([*word.names, word.field], is_flag=True, help=word.help)
+        return click.Option(word.names, is_flag=True, help=word.help)
     kind = click.STRING if word.least is None else click.IntRange(min=word.least)
-    return click.Option(
-        [*word.names, word.field], type=kind, metavar=word.metavar, multiple=word.repeated, help=word.help
-    )
+    return click.Option(word.names, type=kind, metavar=word.metavar, multiple=word.repeated, help=word.help)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from jupyterhub_gpuspawner.extensions.usage import chart, words
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse
-from jupyterhub_gpuspawner.extensions.usage.use import Use, mean_use, usage_of
+from jupyterhub_gpuspawner.extensions.usage.use import Use, mean_of, mean_use, usage_of
 from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, gpus_of
 from jupyterhub_gpuspawner.hub.times import parse_time
@@ -87,14 +87,8 @@ def in_a_line(usage: Sequence[Use]) -> str:
 def _usage_gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
     history = [(use, gpu_use) for use in usage for gpu_use in use.summary.gpus if _same(gpu_use, gpu)]
     name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
-    measured = [use for _, use in history if use.utilization_mean is not None]
-    number = sum(value.utilization_samples for value in measured)
-    mean = (
-        sum((value.utilization_mean or 0.0) * value.utilization_samples for value in measured) / number
-        if number
-        else None
-    )
-    most = max((value.utilization_max or 0.0 for value in measured), default=None)
+    mean = mean_of(use for _, use in history)
+    most = max((use.utilization_max or 0.0 for _, use in history if use.utilization_mean is not None), default=None)
     spans = [
         chart.Span(now - use.since, now - use.at, gpu_summary.utilization_mean, gpu_summary.utilization_max)
         for use, gpu_summary in history

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.extensions.usage import words
 from jupyterhub_gpuspawner.extensions.usage.api import UsageHandler, UsageReportHandler
 from jupyterhub_gpuspawner.extensions.usage.card import parts_of
 from jupyterhub_gpuspawner.extensions.usage.metric import begin_metric
@@ -15,5 +14,4 @@ HUB = HubExtension(
     api=((r"/api/gpuspawner/usage", UsageReportHandler), *server_routes("/api/gpuspawner/usage", UsageHandler)),
     with_server=ServerUsage,
     parts_of=parts_of,
-    page_tools={"usage": words},
 )

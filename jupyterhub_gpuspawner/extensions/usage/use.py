@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, USAGE_VERSION, UsageSummary
+from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, USAGE_VERSION, GpuUse, UsageSummary
 from jupyterhub_gpuspawner.hub.extensions import WithServer
 from jupyterhub_gpuspawner.hub.job.session import Usage
 from jupyterhub_gpuspawner.hub.report.server_report import ReportError, read_document
@@ -35,10 +35,15 @@ LATE = 60.0
 
 def mean_use(usage: Iterable[Use]) -> float | None:
     """The mean use of a server's GPUs in these summaries, in per cent; None where that is not known."""
-    measured = [gpu for use in usage for gpu in use.summary.gpus if gpu.utilization_mean is not None]
-    samples = sum(gpu.utilization_samples for gpu in measured)
-    total = sum((gpu.utilization_mean or 0.0) * gpu.utilization_samples for gpu in measured)
-    return round(total / samples, 1) if samples else None
+    mean = mean_of([gpu for use in usage for gpu in use.summary.gpus])
+    return None if mean is None else round(mean, 1)
+
+
+def mean_of(gpus: Iterable[GpuUse]) -> float | None:
+    """The mean of all samples of these GPUs, in per cent; None where none is known."""
+    measured = [(gpu.utilization_mean, gpu.utilization_samples) for gpu in gpus if gpu.utilization_mean is not None]
+    samples = sum(number for _, number in measured)
+    return sum(mean * number for mean, number in measured) / samples if samples else None
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,11 @@
-"""What is said of a server's use; ``{time}`` stays in a sentence, as in :mod:`~jupyterhub_gpuspawner.hub.words`."""
+"""What is said of a server's use."""
 
 from __future__ import annotations
 
 from jupyterhub_gpuspawner.words import memory_used, nearest
 
-AS_OF = "Measured {time}."
-USE_SIMULATED = "Simulated, like the GPUs."
 UNKNOWN = "use unknown"
 USE_UNKNOWN = "use unknown for the whole time"
-USE_EXPLAINED = (
-    "The share of the time in which a program ran on the GPU, and its memory. It is measured every half minute "
-    "and sent every five minutes. You, your instructors and the administrators can see it."
-)
-TABLE = "The chart in words"
-HEAD = ("Until", "Mean", "Highest", "Memory")
 CHART = "{gpu}, the last hour"
 CPUS_IN_USE = "In use: {amount}"
 MEMORY_IN_USE = "memory: {amount}"

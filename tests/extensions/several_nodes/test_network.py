@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.extensions.several_nodes.node.network import NearestNic, has_no_nic, nearest_nic, weakest
+from jupyterhub_gpuspawner.extensions.several_nodes.node.network import (
+    NearestNic,
+    has_no_nic,
+    nearest_nic,
+    opened,
+    weakest,
+)
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 TWO_GPUS = (Gpu(0, numa_node=0), Gpu(1, numa_node=None))
@@ -55,3 +61,32 @@ def test_the_weakest_link(links: tuple[str | None, ...], slowest: str | None) ->
 def test_no_card_and_no_knowledge_differ(topology: NodeTopology, none: bool) -> None:
     """A node has none only if the kernel was asked."""
     assert has_no_nic(topology) is none
+
+
+# --- the order of a node's GPUs in a ring over several nodes --------------------------------------
+
+
+PAIRS = (
+    ("X", "NV2", "SYS", "SYS"),
+    ("NV2", "X", "PIX", "SYS"),
+    ("SYS", "PIX", "X", "NV2"),
+    ("SYS", "SYS", "NV2", "X"),
+)
+
+
+@pytest.mark.parametrize(
+    ("links", "ring", "order"),
+    [
+        (PAIRS, (0, 1, 2, 3), (0, 1, 2, 3)),
+        (PAIRS, (1, 2, 3, 0), (0, 1, 2, 3)),
+        (PAIRS, (2, 1, 0, 3), (3, 2, 1, 0)),
+        (PAIRS, (3, 1), (3, 1)),
+        (PAIRS, (2,), (2,)),
+        ((), (0, 1, 2, 3), (0, 1, 2, 3)),
+    ],
+)
+def test_the_ring_is_opened_at_its_slowest_link(
+    links: tuple[tuple[str, ...], ...], ring: tuple[int, ...], order: tuple[int, ...]
+) -> None:
+    """Since the network is used there; a ring of equal links stays as it is."""
+    assert opened(NodeTopology(gpus=tuple(Gpu(index) for index in range(4)), links=links), ring) == order

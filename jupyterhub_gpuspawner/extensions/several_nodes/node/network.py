@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.placement.choice import link_gbps
 from jupyterhub_gpuspawner.placement.topology import NETWORK, gbps
 
 if TYPE_CHECKING:
@@ -48,6 +49,17 @@ def _link(topology: NodeTopology, nic: int, gpu: int) -> str:
 def has_no_nic(topology: NodeTopology) -> bool:
     """Whether the kernel was asked and knows no network card that GPUs could use directly."""
     return not topology.nics and NETWORK in topology.source.split("+")
+
+
+def opened(topology: NodeTopology, ring: Sequence[int]) -> tuple[int, ...]:
+    """The GPUs of ``ring`` (positions), turned so that its slowest link is the one from the last to the first.
+
+    In a ring over several nodes that link is not used: the last GPU of a node sends to the first one of the next node,
+    by the network. If several links are equally slow, the ring is turned as little as possible.
+    """
+    speeds = [link_gbps(topology, ring[n - 1], ring[n]) for n in range(len(ring))]
+    start = speeds.index(min(speeds)) if len(ring) > 2 else 0
+    return (*ring[start:], *ring[:start])
 
 
 def weakest(links: Iterable[str | None]) -> str | None:

@@ -20,13 +20,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.extensions.several_nodes.node import variables
+from jupyterhub_gpuspawner.extensions.several_nodes.node.network import opened
 from jupyterhub_gpuspawner.extensions.several_nodes.node.srun import SPEC, loads
 from jupyterhub_gpuspawner.extensions.several_nodes.node.step import Message
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.grant import Slurm, number, positions_of, slurm_indices, visible_names
 from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Placing
 from jupyterhub_gpuspawner.placement import choice
-from jupyterhub_gpuspawner.placement.choice import choose_cpus, cores_of, opened
+from jupyterhub_gpuspawner.placement.choice import choose_cpus, cores_of
 from jupyterhub_gpuspawner.wire.documents import recover_plan
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ class Word:
     """One option: a flag if it has no metavariable."""
 
     names: tuple[str, ...]
-    field: str
+    """The last one is that of a field of :class:`Options`, too."""
     help: str
     metavar: str = ""
     repeated: bool = False
@@ -46,36 +46,33 @@ class Word:
 
 
 WORDS = (
-    Word(("-N", "--nodes"), "nodes", "Number of the job's nodes to use, the first ones.  [default: all]", "N", least=1),
-    Word(("--per-gpu",), "per_gpu", "Start one rank for each GPU. The default, if the job has GPUs."),
-    Word(("--per-node",), "per_node", "Start one rank on each node. The default for torchrun, and without GPUs."),
-    Word(("-n", "--ntasks"), "ntasks", "Start this many ranks, divided evenly over the nodes.", "N", least=1),
-    Word(("--all-gpus",), "all_gpus", "Show each rank all GPUs of its node, for programs that pick one by LOCAL_RANK."),
-    Word(("--gpu-bind",), "gpu_bind", "Passed to srun. Slurm then decides which GPUs a rank has.", "TYPE"),
-    Word(("--cpu-bind",), "cpu_bind", "Passed to srun. Slurm then decides which CPUs a rank has.", "TYPE"),
-    Word(("--mem-bind",), "mem_bind", "Passed to srun. Slurm then decides on the memory policy.", "TYPE"),
+    Word(("-N", "--nodes"), "Number of the job's nodes to use, the first ones.  [default: all]", "N", least=1),
+    Word(("--per-gpu",), "Start one rank for each GPU. The default, if the job has GPUs."),
+    Word(("--per-node",), "Start one rank on each node. The default for torchrun, and without GPUs."),
+    Word(("-n", "--ntasks"), "Start this many ranks, divided evenly over the nodes.", "N", least=1),
+    Word(("--all-gpus",), "Show each rank all GPUs of its node, for programs that pick one by LOCAL_RANK."),
+    Word(("--gpu-bind",), "Passed to srun. Slurm then decides which GPUs a rank has.", "TYPE"),
+    Word(("--cpu-bind",), "Passed to srun. Slurm then decides which CPUs a rank has.", "TYPE"),
+    Word(("--mem-bind",), "Passed to srun. Slurm then decides on the memory policy.", "TYPE"),
     Word(
         ("--srun",),
-        "srun",
         "Another option for srun, such as --srun=--mpi=pmix. May be repeated.",
         "OPTION",
         repeated=True,
     ),
     Word(
         ("--logs",),
-        "logs",
         "Write each rank's output to rank-R.NODE.log in this folder instead of the screen.",
         "FOLDER",
     ),
     Word(
         ("--node-timeout",),
-        "node_timeout",
         f"End the run if a node has not answered for this long; 0: never.  [default: {NODE_TIMEOUT}]",
         "SECONDS",
         least=0,
     ),
-    Word(("--no-label",), "no_label", "Do not begin each line of output with the number of its rank."),
-    Word(("-v", "--verbose"), "verbose", "Print each rank's binding, and the command of srun, on standard error."),
+    Word(("--no-label",), "Do not begin each line of output with the number of its rank."),
+    Word(("-v", "--verbose"), "Print each rank's binding, and the command of srun, on standard error."),
 )
 """All options; one definition for both commands."""
 
@@ -137,7 +134,7 @@ def parse(arguments: Sequence[str]) -> Options:
         kind = str if word.least is None else partial(_whole, least=word.least)
         how: dict[str, Any] = {"metavar": word.metavar, "type": kind} if word.metavar else {"action": "store_true"}
         how |= {"action": "append", "default": []} if word.repeated else {}
-        parser.add_argument(*word.names, dest=word.field, help=word.help, **how)
+        parser.add_argument(*word.names, help=word.help, **how)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     values = vars(parser.parse_args(list(arguments)))
     command = values.pop("command")
