@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, WRAPSPAWNER
+from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, WRAPSPAWNER
 
 from .wording import code, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jupyterhub_gpuspawner.hub.spawners.inherited_settings import InheritedSetting
+    from jupyterhub_gpuspawner.check.inherited_settings import InheritedSetting
 
 
 def page() -> str:

@@ -18,6 +18,7 @@ from traitlets.config.loader import LazyConfigValue
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
+from jupyterhub_gpuspawner.check.inherited_settings import ignored_by
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
@@ -55,7 +56,7 @@ _HIDDEN = (
 async def check_settings(context: Context) -> AsyncIterator[Finding]:
     """Look at the settings alone."""
     config = context.site.config
-    for setting in context.spawner.ignored_settings():
+    for setting in ignored_by(context.spawner):
         yield IGNORED.warning(setting.where, setting.text)
     for text in refused_names(config):
         yield REFUSED.error("users", text)
@@ -186,7 +187,7 @@ def check_names(context: Context) -> Iterator[Finding]:
         return
     if "spawner_class" not in config.JupyterHub:
         yield default_spawner()
-    reported = {setting.where for setting in context.spawner.ignored_settings()}
+    reported = {setting.where for setting in ignored_by(context.spawner)}
     for finding in _unknown(config, (*used, *app.classes)):
         if finding.where not in reported:
             yield finding

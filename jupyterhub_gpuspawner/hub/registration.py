@@ -173,8 +173,6 @@ def check(app: JupyterHub) -> None:
             site.check()
             for cls in extensions_of_hub(app).settings:
                 cls(config=app.config)
-            for ignored in site.ignored_settings():
-                app.log.warning("%s", ignored)
     except (ConfigError, TraitError) as error:
         app.log.critical("Bad config encountered during initialization: %s", error)
         app.exit(1)

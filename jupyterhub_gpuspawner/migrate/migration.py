@@ -9,8 +9,8 @@ from typing import Any
 
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.spawners.inherited_settings import Effect, is_old_launcher
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.migrate.forms import convert_form, convert_moss, form_template
 from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub

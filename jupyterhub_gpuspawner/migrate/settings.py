@@ -13,8 +13,8 @@ from pathlib import PurePath
 
 from jupyterhub.spawner import Spawner
 
+from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, Effect, InheritedSetting
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect, InheritedSetting
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Migration

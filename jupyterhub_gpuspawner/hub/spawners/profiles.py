@@ -26,7 +26,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, refuse_unknown
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners import delegate
-from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.spawners.offers import (
     ProfileSource,
     apply_user_options,
@@ -336,14 +335,6 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             else:
                 self._delegate(profile.kind, profile.spawner_class, profile.traits, where=where)
         source.check_folder(self.configured_as("profiles_dir"))
-
-    def ignored_settings(self) -> tuple[IgnoredSetting, ...]:
-        """Return the settings of this hub and of its profiles that have no effect; raises ConfigError."""
-        try:
-            profiles = self.offered()
-        except ConfigError:  # none yet: a folder may be filled later
-            profiles = self.source.configured_profiles()
-        return ignored_settings(self.config, type(self), batch_script=self.batch_script, profiles=profiles)
 
     # --- the spawner contract -------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from jupyterhub_gpuspawner.hub.job.failed_start import spawn_failure
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Effective, SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
-from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -190,10 +189,6 @@ class ServerJob(ExtensionSettings, SlurmSettings):
                     check(settings)
         # reads all that jobs may carry: takes a second, once, and that now, not in the hub's loop during a start
         launcher_archive(self.carried())
-
-    def ignored_settings(self) -> tuple[IgnoredSetting, ...]:
-        """Settings of this hub that have no effect, for the admin."""
-        return ignored_settings(self.config, type(self), batch_script=self.batch_script)
 
     async def account(self, settings: build.JobSettings | None = None, connection: Cluster | None = None) -> Account:
         """Home and shell of the job's user, by default the server's; raises ConfigError if there is no such account."""

@@ -1,7 +1,7 @@
 """What batchspawner's and wrapspawner's settings do here, and which settings of a hub have no effect.
 
 Our spawners are subclasses of theirs, so traitlets accepts all of their settings silently. Those that have no effect
-are logged when the hub starts, and listed by ``gpuspawner check``. They stand in ``inherited_settings.yaml``, from
+are listed by ``gpuspawner check``, and logged when the hub starts. They stand in ``inherited_settings.yaml``, from
 which the reference has its tables.
 """
 
@@ -19,6 +19,9 @@ from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
 
 
@@ -86,6 +89,17 @@ class IgnoredSetting:
 
     def __str__(self) -> str:
         return f"{self.where} {self.text}"
+
+
+def ignored_by(spawner: GPUSlurmSpawner) -> tuple[IgnoredSetting, ...]:
+    """Settings of this spawner's hub, and of its profiles, that have no effect; raises ConfigError."""
+    profiles: tuple[Profile, ...] = ()
+    if isinstance(spawner, GPUProfilesSpawner):
+        try:
+            profiles = spawner.offered()
+        except ConfigError:  # none yet: a folder may be filled later
+            profiles = spawner.source.configured_profiles()
+    return ignored_settings(spawner.config, type(spawner), batch_script=spawner.batch_script, profiles=profiles)
 
 
 def ignored_settings(

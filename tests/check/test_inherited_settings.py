@@ -16,14 +16,19 @@ from traitlets.config import Config
 from wrapspawner import ProfilesSpawner, WrapSpawner
 
 from docs.reference_pages import batchspawner as reference
+from jupyterhub_gpuspawner.check.inherited_settings import (
+    BATCHSPAWNER,
+    WRAPSPAWNER,
+    Effect,
+    ignored_by,
+    ignored_settings,
+)
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, WRAPSPAWNER, Effect, ignored_settings
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
-from tests.fixtures.hubs import StartHub
 
 SLURM_CLASSES = (
     batchspawner.BatchSpawnerBase,
@@ -97,14 +102,14 @@ async def test_a_setting_does_what_the_table_says(setting: Any) -> None:
     values: dict[str, Any] = {setting.name: VALUES.get(setting.name, "word")}
     template = f"#!/bin/bash\n# {{{setting.name.removeprefix('req_')}}}\n{{cmd}}\n"
     changes = await effect_of(**values) != await effect_of()
-    named = [ignored_setting.where for ignored_setting in spawner_of(**values).ignored_settings()]
+    named = [ignored_setting.where for ignored_setting in ignored_by(spawner_of(**values))]
 
     has_effect = setting.effect is Effect.KEPT
     assert (changes, named) == (has_effect, [] if has_effect else [f"c.SlurmSpawner.{setting.name}"])
     if setting.effect is Effect.TEMPLATE:
         assert "word" in spawner_of(template, **values).batch_job(SOMEBODY).script
-        assert spawner_of(template, **values).ignored_settings() == ()
-        (unused,) = spawner_of("#!/bin/bash\n{cmd}\n", **values).ignored_settings()
+        assert ignored_by(spawner_of(template, **values)) == ()
+        (unused,) = ignored_by(spawner_of("#!/bin/bash\n{cmd}\n", **values))
         assert "batch_script does not name {" in unused.text
 
 
@@ -222,7 +227,7 @@ def test_a_folder_of_profiles_that_is_empty_yet_keeps_no_hub_from_starting(tmp_p
     config = Config({"GPUProfilesSpawner": {"profiles_dir": str(tmp_path)}, "SlurmSpawner": {"req_queue": "x"}})
     spawner = Site(config, GPUProfilesSpawner).spawner("ada")
 
-    assert list(map(str, spawner.ignored_settings())) == [f"c.SlurmSpawner.req_queue {QUEUE}"]
+    assert list(map(str, ignored_by(spawner))) == [f"c.SlurmSpawner.req_queue {QUEUE}"]
 
 
 SITE = """
@@ -245,17 +250,3 @@ def test_check_warns_of_settings_without_effect(tmp_path: Path) -> None:
     assert checked.exit_code == 3
     assert warned == ["warn  c.ProfilesSpawner.child_config", "warn  c.SlurmSpawner.req_queue", "warn  profile gpu"]
     assert f"warn  c.SlurmSpawner.req_queue: {QUEUE} [setting-ignored]\n" in checked.stdout
-
-
-@pytest.mark.slurm
-@pytest.mark.hub
-def test_the_hub_names_each_once_when_it_starts(start_light_hub: StartHub) -> None:
-    """And not again when a server starts."""
-    lines = 'c.SlurmSpawner.req_queue = "gpu"\nc.BatchSpawnerBase.startup_poll_interval = 2.0'
-    hub = start_light_hub(lines)
-    hub.spawn("ann", {"profile": "light"})
-    log = hub.log.read_text()
-
-    assert log.count(f"c.SlurmSpawner.req_queue {QUEUE}") == 1
-    assert log.count("c.BatchSpawnerBase.startup_poll_interval has no effect. ") == 1
-    hub.end("ann")
