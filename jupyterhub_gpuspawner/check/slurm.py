@@ -194,7 +194,7 @@ async def check_config(context: Context) -> AsyncIterator[Finding]:
 
 def of_config(config: SlurmConfig) -> Iterator[Finding]:
     """What of slurm.conf lets others read a server's token, or a server's processes outlive its job."""
-    if config.accounting and "job_env" in config.accounting_stores:
+    if config.accounting and "job_env" in config.parameters.get("AccountingStoreFlags", "").lower().split(","):
         yield STORED.warning(
             "AccountingStoreFlags",
             "slurmdbd stores the environment of every job (job_env), with the token of each server in it: whoever can "
@@ -209,7 +209,9 @@ def of_config(config: SlurmConfig) -> Iterator[Finding]:
             "the node's cores.",
             "Set SelectType=select/cons_tres in slurm.conf; else remove Cores= from gres.conf.",
         )
-    if config.tracks_process_groups:  # jupyter_client starts each kernel in a session of its own
+    if (
+        config.parameters.get("ProctrackType") == "proctrack/pgid"
+    ):  # jupyter_client starts each kernel in a session of its own
         yield LEFT.warning(
             "ProctrackType",
             "proctrack/pgid ends only the processes of a job's process group. Each kernel of a server has its own, so "

@@ -36,6 +36,7 @@ from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Account, Job, Phase, own_account
 from jupyterhub_gpuspawner.slurm.reason import meaning
+from jupyterhub_gpuspawner.slurm.scontrol import parameter_seconds
 from jupyterhub_gpuspawner.wire.documents import LOG_MARK, LaunchPlan, printable
 from jupyterhub_gpuspawner.words import duration
 
@@ -528,7 +529,8 @@ async def _watch(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJ
             followed.first, followed.last = followed.first or job, job
             if job.is_prepared and job.starts_at is not None:
                 followed.prolog = time.time() - job.starts_at
-                followed.batch_start = followed.batch_start or (await client.config()).batch_start_timeout
+                parameters = (await client.config()).parameters
+                followed.batch_start = followed.batch_start or parameter_seconds(parameters, "BatchStartTimeout")
         running = job is not None and job.phase is not Phase.QUEUED and not job.is_prepared
         if running and limit == PATIENCE:
             began, limit = time.monotonic(), RUNS

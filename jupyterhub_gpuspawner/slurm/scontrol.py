@@ -295,12 +295,9 @@ def parse_config(text: str) -> SlurmConfig:
         slurm_uid=int(account["uid"]) if account is not None else None,
         accounting=storage not in ("", "accounting_storage/none"),
         accounting_enforced=frozenset(words(values.get("AccountingStorageEnforce"))) - {"none"},
-        accounting_stores=frozenset(words(values.get("AccountingStoreFlags", "").lower())),
-        tracks_process_groups=values.get("ProctrackType") == "proctrack/pgid",
         cluster_name=present(values.get("ClusterName")),
         answered_at=_answered_at(text),
-        resume_timeout=_resume_timeout(values),
-        batch_start_timeout=_seconds(values, "BatchStartTimeout"),
+        resume_timeout=parameter_seconds(values, "ResumeTimeout") if present(values.get("ResumeProgram")) else None,
         default_memory_per_cpu_mib=memory("DefMemPerCPU", values.get("DefMemPerCPU")),
         default_memory_per_node_mib=memory("DefMemPerNode", values.get("DefMemPerNode")),
         max_memory_per_cpu_mib=memory("MaxMemPerCPU", values.get("MaxMemPerCPU")),
@@ -327,11 +324,8 @@ def _answered_at(text: str) -> float | None:
     return float(match[1]) if match is not None else None
 
 
-def _resume_timeout(values: Mapping[str, str]) -> int | None:
-    return _seconds(values, "ResumeTimeout") if present(values.get("ResumeProgram")) else None
-
-
-def _seconds(values: Mapping[str, str], key: str) -> int | None:
+def parameter_seconds(values: Mapping[str, str], key: str) -> int | None:
+    """The seconds of a parameter such as ``60 sec``; None where it is not reported."""
     seconds = re.match(r"[0-9]+", values.get(key, ""))
     return int(seconds[0]) if seconds is not None else None
 

@@ -368,17 +368,11 @@ class SlurmConfig:
     """slurmdbd is in use (AccountingStorageType), so there may be operators and administrators."""
     accounting_enforced: frozenset[str] = frozenset()
     """AccountingStorageEnforce: ``associations``, ``limits``, ``qos``, ...; empty without accounting."""
-    accounting_stores: frozenset[str] = frozenset()
-    """AccountingStoreFlags: what slurmdbd keeps of each job, such as ``job_env`` (its environment)."""
-    tracks_process_groups: bool = False
-    """A step's processes are those of its process group (ProctrackType=proctrack/pgid)."""
     cluster_name: str = ""
     answered_at: float | None = None
     """slurmctld's own time when it answered, in seconds since the epoch; None where it is not in seconds."""
     resume_timeout: int | None = None
     """ResumeTimeout: seconds that a node which is powered off may take until it is ready; None without power saving."""
-    batch_start_timeout: int | None = None
-    """BatchStartTimeout: seconds after which Slurm may take a job whose script has not begun as lost, with its node."""
     default_memory_per_cpu_mib: int | None = None
     """DefMemPerCPU, for jobs that request no memory; None where it is not set."""
     default_memory_per_node_mib: int | None = None

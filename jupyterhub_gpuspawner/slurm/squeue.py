@@ -78,53 +78,15 @@ def is_job_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 10
 
 
-JOBS = Question(
-    (
-        "JobID",
-        "State",
-        "Reason",
-        "StartTime",
-        "EndTime",
-        "BatchHost",
-        "NodeList",
-        "Partition",
-        "UserName",
-        "exit_code",
-        "UserID",
-    ),
-    ("Comment", "Name"),
-)
+_OF_JOBS = "JobID State Reason StartTime EndTime BatchHost NodeList Partition UserName exit_code UserID"
+JOBS = Question(tuple(_OF_JOBS.split()), ("Comment", "Name"))
 """About the hub's own jobs."""
-CLUSTER = Question(
-    (
-        "JobID",
-        "ArrayTaskID",
-        "State",
-        "Reason",
-        "UserName",
-        "Partition",
-        "PriorityLong",
-        "NodeList",
-        "NumNodes",
-        "NumCPUs",
-        "NumTasks",
-        "tres-alloc",
-        "SubmitTime",
-        "StartTime",
-        "EndTime",
-        "TimeLimit",
-    ),
-    (
-        "tres-per-job",
-        "tres-per-node",
-        "tres-per-socket",
-        "tres-per-task",
-        "Reservation",
-        "Account",
-        "Name",
-        "Comment",
-    ),
-)
+_OF_CLUSTER = """
+JobID ArrayTaskID State Reason UserName Partition PriorityLong NodeList NumNodes NumCPUs NumTasks tres-alloc
+SubmitTime StartTime EndTime TimeLimit
+"""
+_BY_OWNERS = "tres-per-job tres-per-node tres-per-socket tres-per-task Reservation Account Name Comment"
+CLUSTER = Question(tuple(_OF_CLUSTER.split()), tuple(_BY_OWNERS.split()))
 """About every job that is pending or holds nodes."""
 
 

@@ -148,9 +148,9 @@ def written(name: str, mode: int) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("config", "codes"),
     [
-        (SlurmConfig(accounting=True, accounting_stores=frozenset({"job_env", "x"})), ["job-environment-stored"]),
-        (SlurmConfig(accounting=True, accounting_stores=frozenset({"job_script"})), []),
-        (SlurmConfig(accounting=False, accounting_stores=frozenset({"job_env"})), []),
+        (SlurmConfig(accounting=True, parameters={"AccountingStoreFlags": "Job_Env,x"}), ["job-environment-stored"]),
+        (SlurmConfig(accounting=True, parameters={"AccountingStoreFlags": "job_script"}), []),
+        (SlurmConfig(accounting=False, parameters={"AccountingStoreFlags": "job_env"}), []),
         (parse_config("PrivateData = none\nProctrackType           = proctrack/pgid\n"), ["processes-left"]),
         (parse_config("PrivateData = none\nProctrackType           = proctrack/linuxproc\n"), []),
         (parse_config("PrivateData = none\nProctrackType           = proctrack/cgroup\n"), []),

@@ -468,19 +468,6 @@ def test_what_a_job_gets_whole(values: dict[str, str], unit: str) -> None:
     )
 
 
-def test_what_accounting_keeps_of_each_job() -> None:
-    """AccountingStoreFlags, in any case; nothing where it is not set."""
-    stores = [
-        parse_config(config_text(AccountingStoreFlags=flags)).accounting_stores
-        for flags in ("(null)", "Job_Env,job_comment")
-    ]
-    assert [parse_config(config_text()).accounting_stores, *stores] == [
-        frozenset(),
-        frozenset(),
-        {"job_env", "job_comment"},
-    ]
-
-
 def test_the_defaults_of_jobs_with_gpus() -> None:
     """JobDefaults gives memory in MiB and CPUs for each GPU."""
     config = parse_config(config_text(JobDefaults="DefCpuPerGPU=4,DefMemPerGPU=16000"))
