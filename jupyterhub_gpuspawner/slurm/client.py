@@ -27,10 +27,10 @@ from jupyterhub_gpuspawner.slurm.commands import (
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations, parse_config, parse_job
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
 from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
-from jupyterhub_gpuspawner.slurm.text import ignored
+from jupyterhub_gpuspawner.slurm.text import Unread, ignored
 from jupyterhub_gpuspawner.units import NodeAllocation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")

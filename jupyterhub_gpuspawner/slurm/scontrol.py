@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Literal
@@ -11,19 +11,21 @@ from typing import Any, Literal
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig, Table, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig, Table
 from jupyterhub_gpuspawner.slurm.text import (
     Notice,
-    default_per_gpu,
+    Unread,
     epoch,
     fields,
     gres,
     ignored,
     memory,
-    nodes,
+    number,
+    parameters,
     present,
     read,
     readable,
+    values,
     words,
 )
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_cpulist, parse_walltime
@@ -96,30 +98,26 @@ def _parts(text: str, first: str) -> Iterator[str]:
         begin = end
 
 
-def _number(record: Mapping[str, str], key: str) -> int:
-    text = record.get(key, "")
-    if text.isdecimal():  # of most, in answers about thousands of nodes
-        return int(text)
-    value = present(text)
-    return read(int, key, value) if value else 0
-
-
 def _node(record: Mapping[str, str]) -> NodeState:
     if not (record.get("State") and record.get("CPUTot")):
         name = record["NodeName"]
         raise SlurmOutputError(
             f"scontrol did not report State and CPUTot of node {name}.", raw=repr(record), field="State"
         )
-    cpus, sockets, cores = (_number(record, key) for key in ("CPUTot", "Sockets", "CoresPerSocket"))
+
+    def size(key: str) -> int:
+        return number(key, record.get(key, ""))
+
+    cpus, sockets, cores = map(size, ("CPUTot", "Sockets", "CoresPerSocket"))
     features, possible = words(record.get("ActiveFeatures")), words(record.get("AvailableFeatures"))
     return NodeState(
         name=record["NodeName"],
         address=present(record.get("NodeAddr")),
         states=_states(record["State"]),
-        cpus=_number(record, "CPUEfctv") or cpus,
-        cpus_allocated=_number(record, "CPUAlloc"),
-        memory_mib=max(0, _number(record, "RealMemory") - _number(record, "MemSpecLimit")),
-        memory_allocated_mib=_number(record, "AllocMem"),
+        cpus=size("CPUEfctv") or cpus,
+        cpus_allocated=size("CPUAlloc"),
+        memory_mib=max(0, size("RealMemory") - size("MemSpecLimit")),
+        memory_allocated_mib=size("AllocMem"),
         gres=gres("Gres", record.get("Gres", "")),
         gres_used=gres("GresUsed", record.get("GresUsed", "")),
         features=features,
@@ -159,59 +157,6 @@ def _states(text: str) -> frozenset[str]:
     return frozenset(states - {""})
 
 
-def _yes(_key: str, text: str) -> bool:
-    return text == "YES"
-
-
-def _count(key: str, text: str) -> int | None:
-    value = present(text)
-    return None if not value or value == "UNLIMITED" else read(int, key, value)
-
-
-def _walltime(key: str, text: str) -> int | None:
-    value = present(text)
-    return read(parse_walltime, key, value) if value else None
-
-
-def _jobs_per_cpu(key: str, text: str) -> int:
-    """``FORCE:4`` and ``YES:4``: each CPU is given to four jobs (slurm.conf(5))."""
-    name, _, number = present(text).partition(":")
-    return read(int, key, number or "4") if name in ("FORCE", "YES") else 1
-
-
-def _allowed(_key: str, text: str) -> tuple[str, ...]:
-    return words(text, everyone="ALL")
-
-
-_PARTITION: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
-    "state": ("State", lambda _, text: present(text)),
-    "default": ("Default", _yes),
-    "hidden": ("Hidden", _yes),
-    "nodes": ("Nodes", nodes),
-    "max_time": ("MaxTime", _walltime),
-    "default_time": ("DefaultTime", _walltime),
-    "min_nodes": ("MinNodes", lambda key, text: _count(key, text) or 0),
-    "max_nodes": ("MaxNodes", _count),
-    "max_cpus_per_node": ("MaxCPUsPerNode", _count),
-    "max_memory_per_node_mib": ("MaxMemPerNode", memory),
-    "max_memory_per_cpu_mib": ("MaxMemPerCPU", memory),
-    "default_memory_per_cpu_mib": ("DefMemPerCPU", memory),
-    "default_memory_per_node_mib": ("DefMemPerNode", memory),
-    "allow_groups": ("AllowGroups", _allowed),
-    "allow_accounts": ("AllowAccounts", _allowed),
-    "deny_accounts": ("DenyAccounts", lambda _, text: words(text)),
-    "allow_qos": ("AllowQos", _allowed),
-    "deny_qos": ("DenyQos", lambda _, text: words(text)),
-    "needs_reservation": ("ReqResv", _yes),
-    "jobs_per_cpu": ("OverSubscribe", _jobs_per_cpu),
-    "shares_cpus": ("OverSubscribe", lambda _, text: text.startswith("FORCE")),
-    "priority_tier": ("PriorityTier", lambda key, text: read(int, key, present(text) or "1")),
-    "preemptable": ("PreemptMode", lambda _, text: not {"CANCEL", "REQUEUE"}.isdisjoint(words(text))),
-    "suspendable": ("PreemptMode", lambda _, text: "SUSPEND" in words(text)),
-    "default_cpus_per_gpu": ("JobDefaults", lambda _, text: default_per_gpu(text, "DefCpuPerGPU")),
-    "default_memory_per_gpu_mib": ("JobDefaults", lambda _, text: default_per_gpu(text, "DefMemPerGPU")),
-}
-"""For each field of :class:`Partition` the parameter that it is read from, and how."""
 _NO_MATTER = """
     AllocNodes DisableRootJobs GraceTime LLN NodeSets OverTimeLimit PowerDownOnIdle PriorityJobFactor QoS
     ResumeTimeout SuspendTime SuspendTimeout Topology TotalCPUs TotalNodes TRES TRESBillingWeights Alternate
@@ -222,17 +167,17 @@ _NOT_NOW = frozenset({"Exclusive", "ExclusiveTopo", "MaxCPUsPerSocket", "RootOnl
 _NOTHING = frozenset({"", "NO", "NONE", "UNLIMITED", "USER", "NODE", "0"})
 """Values with which these change nothing, or that another field says."""
 PARTITION_PARAMETERS = frozenset(
-    ("PartitionName", "ExclusiveUser", *(key for key, _ in _PARTITION.values()), *_NO_MATTER.split(), *_NOT_NOW)
+    ("PartitionName", "ExclusiveUser", *(key for _, key, _ in parameters(Partition)), *_NO_MATTER.split(), *_NOT_NOW)
 )
 """What ``scontrol show partition`` prints of a partition in Slurm 22.05 to 26.05."""
 
 
 def _partition(record: Mapping[str, str]) -> Partition:
-    values: dict[str, Any] = {}
+    understood: dict[str, Any] = {}
     unread = dict[str, None]()
-    for field, (key, reader) in _PARTITION.items():
+    for field, key, reader in parameters(Partition):
         try:
-            values[field] = reader(key, record.get(key, ""))
+            understood[field] = reader(key, record.get(key, ""))
         except SlurmOutputError:
             unread[key] = None
     exclusive = record.get("Exclusive")
@@ -245,7 +190,7 @@ def _partition(record: Mapping[str, str]) -> Partition:
             sorted(key for key in _NOT_NOW & record.keys() if present(record[key]).upper() not in _NOTHING)
         ),
         parameters=record,
-        **values,
+        **understood,
     )
 
 
@@ -255,17 +200,9 @@ _CORES = re.compile(r"\bNodeName=\S+ CoreIDs=(\S+)")
 def _reservation(record: Mapping[str, str], text: str) -> Reservation:
     return Reservation(
         name=record["ReservationName"],
-        start=epoch(record.get("StartTime"), "StartTime"),
-        end=epoch(record.get("EndTime"), "EndTime"),
-        nodes=nodes("Nodes", record.get("Nodes", "")),
         partial="CoreIDs" in record,
-        core_count=_number(record, "CoreCnt"),
         cores=tuple(len(read(parse_cpulist, "CoreIDs", cores)) for cores in _CORES.findall(text)),
-        licenses=present(record.get("Licenses")),
-        flags=frozenset(words(record.get("Flags"))),
-        users=words(record.get("Users")),
-        accounts=words(record.get("Accounts")),
-        groups=words(record.get("Groups")),
+        **values(Reservation, record),
     )
 
 
@@ -273,55 +210,26 @@ def _reservation(record: Mapping[str, str], text: str) -> Reservation:
 
 _LINE = re.compile(r"^(?P<key>[A-Za-z][\w/]*) *= ?(?P<value>.*)$", re.ASCII | re.MULTILINE)
 _AS_OF = re.compile(r"Configuration data as of ([0-9]+)\s*$", re.MULTILINE)
-_ACCOUNT = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]+)\)")
 
 
 def parse_config(text: str) -> SlurmConfig:
     """Parse ``scontrol show config``; raises SlurmOutputError if PrivateData is missing."""
-    values = {match["key"]: match["value"].strip() for match in _LINE.finditer(text)}
-    if "PrivateData" not in values:
+    record = {match["key"]: match["value"].strip() for match in _LINE.finditer(text)}
+    if "PrivateData" not in record:
         raise SlurmOutputError("scontrol show config did not report PrivateData.", raw=text, field="PrivateData")
-    private = {word.strip().lower() for word in words(values["PrivateData"])} - {"none"}
+    private = {word.strip().lower() for word in words(record["PrivateData"])} - {"none"}
     # mcs(5): jobs of another security label are hidden likewise
-    if "privatedata" in words(values.get("MCSParameters")) and present(values.get("MCSPlugin")) not in ("", "mcs/none"):
+    if "privatedata" in words(record.get("MCSParameters")) and present(record.get("MCSPlugin")) not in ("", "mcs/none"):
         private.add("jobs")
-    account = _ACCOUNT.fullmatch(values.get("SlurmUser", ""))
-    storage = present(values.get("AccountingStorageType"))
-    selected = values.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
+    answered_at = _AS_OF.match(text)  # its first line, in seconds since the epoch with SLURM_TIME_FORMAT=%s
     return SlurmConfig(
-        version=values.get("SLURM_VERSION", ""),
-        parameters=values,
         private_data=frozenset(private),
-        slurm_uid=int(account["uid"]) if account is not None else None,
-        accounting=storage not in ("", "accounting_storage/none"),
-        accounting_enforced=frozenset(words(values.get("AccountingStorageEnforce"))) - {"none"},
-        cluster_name=present(values.get("ClusterName")),
-        answered_at=_answered_at(text),
-        resume_timeout=parameter_seconds(values, "ResumeTimeout") if present(values.get("ResumeProgram")) else None,
-        default_memory_per_cpu_mib=memory("DefMemPerCPU", values.get("DefMemPerCPU")),
-        default_memory_per_node_mib=memory("DefMemPerNode", values.get("DefMemPerNode")),
-        max_memory_per_cpu_mib=memory("MaxMemPerCPU", values.get("MaxMemPerCPU")),
-        max_memory_per_node_mib=memory("MaxMemPerNode", values.get("MaxMemPerNode")),
-        default_memory_per_gpu_mib=default_per_gpu(values.get("JobDefaults"), "DefMemPerGPU"),
-        default_cpus_per_gpu=default_per_gpu(values.get("JobDefaults"), "DefCpuPerGPU"),
-        cpu_unit=_cpu_unit(values.get("SelectType", ""), selected),
-        shards_of_several_gpus="MULTIPLE_SHARING_GRES_PJ" in selected,
-        preemption=_PREEMPTION.get(values.get("PreemptType", ""), ""),
-        enforces_limits_of_all=values.get("EnforcePartLimits") == "ALL",
-        memory_is_allocated="MEMORY" in selected,
+        answered_at=float(answered_at[1]) if answered_at is not None else None,
+        resume_timeout=parameter_seconds(record, "ResumeTimeout") if present(record.get("ResumeProgram")) else None,
+        cpu_unit=_cpu_unit(record.get("SelectType", ""), record.get("SelectTypeParameters", "CR_CORE").upper()),
+        parameters=record,
+        **values(SlurmConfig, record),
     )
-
-
-_PREEMPTION: Mapping[str, Literal["partition", "qos"]] = {
-    "preempt/partition_prio": "partition",
-    "preempt/qos": "qos",
-}
-
-
-def _answered_at(text: str) -> float | None:
-    """The time in the first line, which is in seconds since the epoch with SLURM_TIME_FORMAT=%s."""
-    match = _AS_OF.match(text)
-    return float(match[1]) if match is not None else None
 
 
 def parameter_seconds(values: Mapping[str, str], key: str) -> int | None:

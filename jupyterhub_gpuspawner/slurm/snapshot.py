@@ -5,6 +5,7 @@ Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,10 @@ from math import inf
 from operator import eq
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
+from jupyterhub_gpuspawner.slurm import text
 from jupyterhub_gpuspawner.slurm.job import Phase, parse_tag
 from jupyterhub_gpuspawner.slurm.reason import meaning
+from jupyterhub_gpuspawner.slurm.text import Unread, parameter
 from jupyterhub_gpuspawner.units import Gres
 
 # Many values of one class as columns, for the nodes and jobs of a large cluster.
@@ -205,54 +208,62 @@ def _several(table: Table[T]) -> Callable[[Sequence[int]], tuple[T, ...]]:
     return lambda positions: tuple(table[at] for at in positions)
 
 
+def _jobs_per_cpu(key: str, value: str) -> int:
+    """``FORCE:4`` and ``YES:4``: each CPU is given to four jobs (slurm.conf(5))."""
+    name, _, number = value.partition(":")
+    return text.read(int, key, number or "4") if name in ("FORCE", "YES") else 1
+
+
 @dataclass(frozen=True)
 class Partition:
     """One partition. Lists of who may use it are empty where Slurm prints ALL."""
 
     name: str
-    state: str = "UP"
+    state: str = parameter("State", text.plain, "UP")
     """``UP``, ``DOWN``, ``DRAIN`` or ``INACTIVE``."""
-    default: bool = False
-    hidden: bool = False
-    nodes: tuple[str, ...] = ()
-    max_time: int | None = None
+    default: bool = parameter("Default", text.yes)
+    hidden: bool = parameter("Hidden", text.yes)
+    nodes: tuple[str, ...] = parameter("Nodes", text.nodes)
+    max_time: int | None = parameter("MaxTime", text.walltime)
     """Seconds; None for UNLIMITED."""
-    default_time: int | None = None
+    default_time: int | None = parameter("DefaultTime", text.walltime)
     """Seconds; None where Slurm uses :attr:`max_time`."""
-    min_nodes: int = 0
-    max_nodes: int | None = None
-    max_cpus_per_node: int | None = None
-    max_memory_per_node_mib: int | None = None
-    max_memory_per_cpu_mib: int | None = None
+    min_nodes: int = parameter("MinNodes", text.number)
+    max_nodes: int | None = parameter("MaxNodes", text.count)
+    max_cpus_per_node: int | None = parameter("MaxCPUsPerNode", text.count)
+    max_memory_per_node_mib: int | None = parameter("MaxMemPerNode", text.memory)
+    max_memory_per_cpu_mib: int | None = parameter("MaxMemPerCPU", text.memory)
     """MaxMemPerCPU; a job that requests more memory is given more CPUs accordingly."""
-    default_memory_per_cpu_mib: int | None = None
+    default_memory_per_cpu_mib: int | None = parameter("DefMemPerCPU", text.memory)
     """DefMemPerCPU of the partition; None where the cluster's applies."""
-    default_memory_per_node_mib: int | None = None
+    default_memory_per_node_mib: int | None = parameter("DefMemPerNode", text.memory)
     """DefMemPerNode likewise."""
-    allow_groups: tuple[str, ...] = ()
-    allow_accounts: tuple[str, ...] = ()
-    deny_accounts: tuple[str, ...] = ()
-    allow_qos: tuple[str, ...] = ()
-    deny_qos: tuple[str, ...] = ()
-    needs_reservation: bool = False
+    allow_groups: tuple[str, ...] = parameter("AllowGroups", text.allowed)
+    allow_accounts: tuple[str, ...] = parameter("AllowAccounts", text.allowed)
+    deny_accounts: tuple[str, ...] = parameter("DenyAccounts", text.listed)
+    allow_qos: tuple[str, ...] = parameter("AllowQos", text.allowed)
+    deny_qos: tuple[str, ...] = parameter("DenyQos", text.listed)
+    needs_reservation: bool = parameter("ReqResv", text.yes)
     """ReqResv: only jobs with a reservation."""
     exclusive: bool = False
     """OverSubscribe=EXCLUSIVE: every job gets whole nodes."""
-    jobs_per_cpu: int = 1
+    jobs_per_cpu: int = parameter("OverSubscribe", _jobs_per_cpu)
     """OverSubscribe=YES or FORCE: how many jobs Slurm places on each CPU."""
-    shares_cpus: bool = False
+    shares_cpus: bool = parameter("OverSubscribe", lambda _, value: value.startswith("FORCE"))
     """OverSubscribe=FORCE: it does so with every job; else only with those that ask for it (``--oversubscribe``)."""
     one_user: bool = False
     """ExclusiveUser, in newer versions Exclusive=USER: jobs of one user alone are on a node."""
-    priority_tier: int = 1
+    priority_tier: int = parameter("PriorityTier", lambda key, value: text.read(int, key, text.present(value) or "1"))
     """PriorityTier: with preemption by partition, its jobs preempt those of partitions with a lower one."""
-    preemptable: bool = False
+    preemptable: bool = parameter(
+        "PreemptMode", lambda _, value: not {"CANCEL", "REQUEUE"}.isdisjoint(text.words(value))
+    )
     """Its jobs give back all that they hold when they are preempted (PreemptMode is CANCEL or REQUEUE)."""
-    suspendable: bool = False
+    suspendable: bool = parameter("PreemptMode", lambda _, value: "SUSPEND" in text.words(value))
     """Its jobs are suspended when they are preempted, and resumed later (PreemptMode is SUSPEND)."""
-    default_cpus_per_gpu: int | None = None
+    default_cpus_per_gpu: int | None = parameter("JobDefaults", text.per_gpu("DefCpuPerGPU"))
     """DefCpuPerGPU of the partition; None where the cluster's applies."""
-    default_memory_per_gpu_mib: int | None = None
+    default_memory_per_gpu_mib: int | None = parameter("JobDefaults", text.per_gpu("DefMemPerGPU"))
     """DefMemPerGPU likewise."""
     unread: tuple[str, ...] = ()
     """Slurm's names of fields that were not understood and have their defaults here."""
@@ -277,22 +288,22 @@ class Reservation:
     """One reservation; times are seconds since the epoch."""
 
     name: str
-    start: float | None = None
-    end: float | None = None
-    nodes: tuple[str, ...] = ()
+    start: float | None = parameter("StartTime", text.moment)
+    end: float | None = parameter("EndTime", text.moment)
+    nodes: tuple[str, ...] = parameter("Nodes", text.nodes)
     partial: bool = False
     """It is of some of its nodes' cores (CoreCnt), not of whole nodes."""
-    core_count: int = 0
+    core_count: int = parameter("CoreCnt", text.number)
     """The sum of these cores."""
     cores: tuple[int, ...] = ()
     """How many of each node; empty where Slurm reports their sum alone, as it does in the first seconds."""
-    licenses: str = ""
+    licenses: str = parameter("Licenses", text.plain)
     """Those that it holds, as Slurm prints them: ``matlab:2,idl:1``."""
-    flags: frozenset[str] = frozenset()
-    users: tuple[str, ...] = ()
+    flags: frozenset[str] = parameter("Flags", text.flags)
+    users: tuple[str, ...] = parameter("Users", text.listed)
     """Who may use it; a name with ``-`` in front may not. Empty: see :attr:`accounts` and :attr:`groups`."""
-    accounts: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = parameter("Accounts", text.listed)
+    groups: tuple[str, ...] = parameter("Groups", text.listed)
 
     @property
     def is_repeated(self) -> bool:
@@ -356,48 +367,68 @@ class ClusterJob(NamedTuple):
         return self.partitions[0] if self.partitions else ""
 
 
+def _uid(_key: str, value: str) -> int | None:
+    """That of ``slurm(64030)``."""
+    account = re.fullmatch(r".*\(([0-9]+)\)", value)
+    return int(account[1]) if account is not None else None
+
+
+def _allocates_memory(_key: str, value: str) -> bool:
+    return "MEMORY" in (value or "CR_CORE_MEMORY").upper()
+
+
+_NO_ACCOUNTING = ("", "accounting_storage/none")
+_PREEMPTION = {"preempt/partition_prio": "partition", "preempt/qos": "qos"}
+
+
 @dataclass(frozen=True)
 class SlurmConfig:
     """Parts of slurm.conf, as slurmctld uses them."""
 
     private_data: frozenset[str] = frozenset()
     """PrivateData: what users cannot see of each other, such as ``jobs``."""
-    slurm_uid: int | None = None
+    slurm_uid: int | None = parameter("SlurmUser", _uid)
     """The uid of SlurmUser, who has all rights; None where it is not reported."""
-    accounting: bool = False
+    accounting: bool = parameter(
+        "AccountingStorageType", lambda key, value: text.plain(key, value) not in _NO_ACCOUNTING
+    )
     """slurmdbd is in use (AccountingStorageType), so there may be operators and administrators."""
-    accounting_enforced: frozenset[str] = frozenset()
+    accounting_enforced: frozenset[str] = parameter(
+        "AccountingStorageEnforce", lambda key, value: text.flags(key, value) - {"none"}
+    )
     """AccountingStorageEnforce: ``associations``, ``limits``, ``qos``, ...; empty without accounting."""
-    cluster_name: str = ""
+    cluster_name: str = parameter("ClusterName", text.plain)
     answered_at: float | None = None
     """slurmctld's own time when it answered, in seconds since the epoch; None where it is not in seconds."""
     resume_timeout: int | None = None
     """ResumeTimeout: seconds that a node which is powered off may take until it is ready; None without power saving."""
-    default_memory_per_cpu_mib: int | None = None
+    default_memory_per_cpu_mib: int | None = parameter("DefMemPerCPU", text.memory)
     """DefMemPerCPU, for jobs that request no memory; None where it is not set."""
-    default_memory_per_node_mib: int | None = None
+    default_memory_per_node_mib: int | None = parameter("DefMemPerNode", text.memory)
     """DefMemPerNode, the same per node."""
-    max_memory_per_cpu_mib: int | None = None
+    max_memory_per_cpu_mib: int | None = parameter("MaxMemPerCPU", text.memory)
     """MaxMemPerCPU; None where it is not set."""
-    max_memory_per_node_mib: int | None = None
+    max_memory_per_node_mib: int | None = parameter("MaxMemPerNode", text.memory)
     """MaxMemPerNode likewise."""
-    default_memory_per_gpu_mib: int | None = None
+    default_memory_per_gpu_mib: int | None = parameter("JobDefaults", text.per_gpu("DefMemPerGPU"))
     """DefMemPerGPU (JobDefaults), for jobs that request GPUs."""
-    default_cpus_per_gpu: int | None = None
+    default_cpus_per_gpu: int | None = parameter("JobDefaults", text.per_gpu("DefCpuPerGPU"))
     """DefCpuPerGPU (JobDefaults), for jobs that request GPUs and no CPUs."""
     cpu_unit: Literal["cpu", "core", "socket", "node"] = "core"
     """What a job gets whole (SelectType, SelectTypeParameters)."""
-    shards_of_several_gpus: bool = False
+    shards_of_several_gpus: bool = parameter(
+        "SelectTypeParameters", lambda _, value: "MULTIPLE_SHARING_GRES_PJ" in value.upper()
+    )
     """A job may get shards of several GPUs of a node (SelectTypeParameters, MULTIPLE_SHARING_GRES_PJ)."""
-    preemption: Literal["", "partition", "qos"] = ""
+    preemption: Literal["", "partition", "qos"] = parameter("PreemptType", lambda _, value: _PREEMPTION.get(value, ""))
     """By what jobs preempt others (PreemptType): their partition's PriorityTier, or their QOS; empty: they do not."""
-    enforces_limits_of_all: bool = False
+    enforces_limits_of_all: bool = parameter("EnforcePartLimits", lambda _, value: value == "ALL")
     """EnforcePartLimits=ALL: sbatch refuses a job that is not within the limits of every partition that it lists."""
-    memory_is_allocated: bool | None = None
+    memory_is_allocated: bool | None = parameter("SelectTypeParameters", _allocates_memory, None)
     """Slurm allocates memory (SelectTypeParameters); without a default, a job that requests none gets all of a node's.
 
     None: not known."""
-    version: str = ""
+    version: str = parameter("SLURM_VERSION", text.plain)
     """Of slurmctld, such as ``22.05.8``; empty where it is not reported."""
     parameters: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """All as Slurm prints them, by its names."""
@@ -406,20 +437,6 @@ class SlurmConfig:
     def hides_jobs(self) -> bool:
         """Whether users cannot see the jobs of others."""
         return "jobs" in self.private_data or "all" in self.private_data
-
-
-@dataclass(frozen=True)
-class Unread:
-    """A field or record in Slurm's answer that was not understood. Contains no text that a user chose."""
-
-    kind: str
-    """``job``, ``node``, ``partition`` or ``reservation``."""
-    name: str
-    """Name of the node, partition or reservation, or the job's id; empty if that was not understood either."""
-    field: str
-    """Slurm's name of the field; empty for the whole record."""
-    partial: bool = False
-    """The record is in the snapshot all the same, without this field."""
 
 
 @dataclass(frozen=True)

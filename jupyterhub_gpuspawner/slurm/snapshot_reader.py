@@ -17,8 +17,9 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
     parse_partitions,
     parse_reservations,
 )
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, SlurmConfig, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, STATES, parse_jobs
+from jupyterhub_gpuspawner.slurm.text import Unread
 
 # Addresses of compute nodes as Slurm knows them, each kept for five minutes, or for seconds if the node may be
 # powered down: a cloud node gets a new one each time it boots.

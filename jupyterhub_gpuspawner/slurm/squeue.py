@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Table, Unread
-from jupyterhub_gpuspawner.slurm.text import Notice, epoch, gres, ignored, nodes, present, read, readable, words
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Table
+from jupyterhub_gpuspawner.slurm.text import Notice, Unread, epoch, gres, ignored, nodes, present, read, readable, words
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, expand_nodelist, parse_memory, parse_walltime
 
 T = TypeVar("T")

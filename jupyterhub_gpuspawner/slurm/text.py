@@ -6,18 +6,34 @@ Written against the recorded answers of Slurm 22.05, 24.11 and 26.05.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field
+from dataclasses import fields as fields_of
 from datetime import datetime
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.snapshot import Unread
-from jupyterhub_gpuspawner.units import Gres, expand_nodelist, parse_gres, parse_memory
+from jupyterhub_gpuspawner.units import Gres, expand_nodelist, parse_gres, parse_memory, parse_walltime
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A field or record in Slurm's answer that was not understood. Contains no text that a user chose."""
+
+    kind: str
+    """``job``, ``node``, ``partition`` or ``reservation``."""
+    name: str
+    """Name of the node, partition or reservation, or the job's id; empty if that was not understood either."""
+    field: str
+    """Slurm's name of the field; empty for the whole record."""
+    partial: bool = False
+    """The record is in the snapshot all the same, without this field."""
+
 
 Notice = Callable[[Unread], None]
-
-
+Reader = Callable[[str, str], Any]
+"""Makes a value of the name of a parameter and its text; raises SlurmOutputError."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -58,15 +74,6 @@ def epoch(text: str | None, key: str = "") -> float | None:
         return datetime.fromisoformat(value).timestamp()
     except (ValueError, OverflowError) as error:
         raise SlurmOutputError(f"Slurm gave {value[:80]!r} for a time.", raw=value, field=key) from error
-
-
-def default_per_gpu(text: str | None, name: str) -> int | None:
-    """A value of JobDefaults, such as ``DefCpuPerGPU=4,DefMemPerGPU=16000`` (in MiB); None where it is not set."""
-    for word in present(text).split(","):
-        key, _, value = word.partition("=")
-        if key == name:
-            return read(int, "JobDefaults", value)
-    return None
 
 
 def read(reader: Callable[[str], T], key: str, text: str) -> T:
@@ -130,3 +137,82 @@ def words(text: str | None, *, everyone: str = "") -> tuple[str, ...]:
     """The items of a comma-separated list; empty if it is absent or equals ``everyone``."""
     value = present(text)
     return () if not value or value == everyone else tuple(item for item in value.split(",") if item)
+
+
+# What ``scontrol show`` prints of a partition, a reservation or slurm.conf: each field of its dataclass names the
+# parameter that it is read from, and how.
+
+
+def parameter(name: str, reader: Reader, default: Any = MISSING) -> Any:
+    """A field that is read from Slurm's parameter of this name; by default, it is as if Slurm printed none."""
+    metadata = {"parameter": name, "reader": reader}
+    return field(default=reader(name, "") if default is MISSING else default, metadata=metadata)
+
+
+@lru_cache(maxsize=8)
+def parameters(kind: type) -> tuple[tuple[str, str, Reader], ...]:
+    """The fields of a dataclass that are parameters, each with Slurm's name of it and its reader."""
+    declared = [(of.name, of.metadata) for of in fields_of(kind) if of.metadata]
+    return tuple((name, metadata["parameter"], metadata["reader"]) for name, metadata in declared)
+
+
+def values(kind: type, record: Mapping[str, str]) -> dict[str, Any]:
+    """The values of these fields in a record; raises SlurmOutputError."""
+    return {name: reader(key, record.get(key, "")) for name, key, reader in parameters(kind)}
+
+
+def plain(_key: str, text: str) -> str:
+    """The text itself; see :func:`present`."""
+    return present(text)
+
+
+def listed(_key: str, text: str) -> tuple[str, ...]:
+    """The items of a comma-separated list."""
+    return words(text)
+
+
+def allowed(_key: str, text: str) -> tuple[str, ...]:
+    """The same; empty also for ALL."""
+    return words(text, everyone="ALL")
+
+
+def flags(_key: str, text: str) -> frozenset[str]:
+    """The same as a set."""
+    return frozenset(words(text))
+
+
+def yes(_key: str, text: str) -> bool:
+    """Whether it is YES."""
+    return text == "YES"
+
+
+def count(key: str, text: str) -> int | None:
+    """A number; None for none, or UNLIMITED."""
+    value = present(text)
+    return None if not value or value == "UNLIMITED" else read(int, key, value)
+
+
+def number(key: str, text: str) -> int:
+    """A number; 0 for none, or UNLIMITED."""
+    return int(text) if text.isdecimal() else count(key, text) or 0  # the first in most of thousands of records
+
+
+def walltime(key: str, text: str) -> int | None:
+    """Seconds; None for none, or UNLIMITED."""
+    value = present(text)
+    return read(parse_walltime, key, value) if value else None
+
+
+def moment(key: str, text: str) -> float | None:
+    """Seconds since the epoch; see :func:`epoch`."""
+    return epoch(text, key)
+
+
+def per_gpu(name: str) -> Reader:
+    """The reader of JobDefaults, such as ``DefCpuPerGPU=4,DefMemPerGPU=16000`` (in MiB), for one of them."""
+
+    def read_it(key: str, text: str) -> int | None:
+        found = dict(word.partition("=")[::2] for word in present(text).split(",")).get(name)
+        return None if found is None else read(int, key, found)
+
+    return read_it

@@ -23,8 +23,9 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
     parse_partitions,
     parse_reservations,
 )
-from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import parse_squeue
+from jupyterhub_gpuspawner.slurm.text import Unread
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, JOBS, Question, WillRun, parse_jobs, parse_squeue, parse_trial
+from jupyterhub_gpuspawner.slurm.text import Unread
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import MARK, VERSIONS, Recorded, all_recorded, recorded, with_array_tasks, with_owner
 

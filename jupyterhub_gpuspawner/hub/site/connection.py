@@ -19,7 +19,8 @@ from jupyterhub_gpuspawner.slurm import watcher
 from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, Installation
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.text import Unread
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 
 # The cluster as all pages of a hub see it: Slurm is asked on demand, once for all who ask at the same time.

@@ -20,8 +20,8 @@ from jupyterhub_gpuspawner.slurm.snapshot import (
     Partition,
     Reservation,
     SlurmConfig,
-    Unread,
 )
+from jupyterhub_gpuspawner.slurm.text import Unread
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting

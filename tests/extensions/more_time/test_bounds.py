@@ -18,7 +18,8 @@ from jupyterhub_gpuspawner.extensions.more_time.extending import NotExtended, Se
 from jupyterhub_gpuspawner.extensions.more_time.fields import Extend
 from jupyterhub_gpuspawner.slurm.commands import Answer
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
+from jupyterhub_gpuspawner.slurm.text import Unread
 from tests.snapshots import NOW, cluster, node, running, waiting
 
 HOUR = 3600

@@ -13,7 +13,8 @@ from prometheus_client import REGISTRY
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.connection import FIRST_PAUSE, LATE, Cluster, ClusterView, UnreadRecords
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Unread
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.text import Unread
 
 
 @dataclass

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import cancellation, submission
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
-from jupyterhub_gpuspawner.slurm.snapshot import Unread
+from jupyterhub_gpuspawner.slurm.text import Unread
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.fixtures.hubs import COMMAND, StartHub, scrape
 from tests.hub.start.test_submission import Slurm, settle, submission_task
