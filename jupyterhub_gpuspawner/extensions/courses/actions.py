@@ -282,11 +282,6 @@ class Outcome:
     """For the instructor; it may contain the user's name and must be escaped."""
 
 
-def user_options(course: HubCourse) -> dict[str, Any]:
-    """The user options with which a participant's server of this course is started."""
-    return {"profile": slug_of(course.slug)}
-
-
 def session_name(course: HubCourse) -> str:
     """The session to which a start of now belongs: the one under way, or else the next."""
     session = course.session_at() or course.next_session()
@@ -538,7 +533,7 @@ class CourseActions:
         start = CourseStart(user, Stage.ASKED, (before.tries if before is not None else 0) + 1, time.time())
         self.starts.keep(course.slug, session, start)
         for _ in range(BUSY_TRIES):
-            answer = await self._account.start(key, user_options(course))
+            answer = await self._account.start(key, {"profile": slug_of(course.slug)})
             if answer.status != BUSY or answer.retry_after is None:
                 break
             await asyncio.sleep(answer.retry_after)

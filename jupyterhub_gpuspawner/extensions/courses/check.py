@@ -355,12 +355,14 @@ def plan_of(
     ``of`` such as `` of profile k80`` where a session has several.
     """
     resources, plan = request.resources, SessionPlan(session, tuple(names))
-    start, end, name = session.start.timestamp(), session.end.timestamp(), request.resources.reservation_name
+    name = resources.reservation_name
     own = snapshot.reservation_by_name.get(name)
-    own = reservation_at(own, start) if own is not None else None
-    if own is not None and _outside(own, start=start, end=end):
-        return _with(plan, [_reported_outside(own, session, on)])
-    problems = list(_of_reservation(name, own, resources.account, names, start=start, end=end, on=on))
+    own = held = reservation_at(own, session.start.timestamp()) if own is not None else None
+    if own is not None and not own.flags.isdisjoint(_SOME_DAYS):
+        held = replace(own, start=None, end=None)
+    if held is not None and (outside := _outside(held, session, on)):
+        return _with(plan, [outside])
+    problems = list(_of_reservation(resources, held, names, session, on))
     offered = [
         partition
         for partition in snapshot.partitions_of(resources.partition)
@@ -384,7 +386,7 @@ def plan_of(
         return _with(plan, [*problems, Problem("unknown", text)])
     length = max(snapshot.partition_by_name[partition].length_of(resources.time) for partition in offered)
     lowered = resources.time is not None  # for whoever starts later, as course_profile does
-    problems += _of_time(None if lowered else own, length, start=start, opens=opens, end=end, of=f"{of}{on}")
+    problems += _of_time(None if lowered else held, length, session, opens, f"{of}{on}")
     begins = own.start if own is not None and own.start is not None else opens
     own_jobs = _own_jobs(snapshot, names, name, offered)
     return SessionPlan(
@@ -595,36 +597,28 @@ _SOME_DAYS = frozenset({"WEEKDAY", "WEEKEND"})
 """Flags of a reservation that is repeated on some days, of which its record names one (scontrol(1))."""
 
 
-def _outside(own: Reservation, *, start: float, end: float) -> bool:
-    if own.flags & _SOME_DAYS:
-        return False
-    return (own.end is not None and own.end <= start) or (own.start is not None and own.start >= end)
-
-
-def _reported_outside(own: Reservation, session: CourseDate, on: str) -> Problem:
+def _outside(own: Reservation, session: CourseDate, on: str) -> Problem | None:
+    before = own.end is not None and own.end <= session.start.timestamp()
+    if not before and (own.start is None or own.start < session.end.timestamp()):
+        return None
     begin, end = (_clock(moment, session) if moment is not None else "always" for moment in (own.start, own.end))
     return Problem("reservation", f"Reservation {own.name}{on} is from {begin} to {end}: the session is outside it.")
 
 
 def _of_reservation(
-    name: str,
-    own: Reservation | None,
-    account: str | None,
-    people: Sequence[str],
-    *,
-    start: float,
-    end: float,
-    on: str,
+    resources: Resources, own: Reservation | None, people: Sequence[str], session: CourseDate, on: str
 ) -> Iterator[Problem]:
+    name, account = resources.reservation_name, resources.account
+    start, end = session.start.timestamp(), session.end.timestamp()
     if not name:
         return
     if own is None:
         yield Problem("reservation", f"There is no reservation {name}{on}.")
         return
-    if own.start is not None and own.start > start and not own.flags & _SOME_DAYS:
+    if own.start is not None and own.start > start:
         late = duration(own.start - start)
         yield Problem("reservation", f"Reservation {name}{on} starts {late} after the session begins.")
-    if own.end is not None and own.end < end and not own.flags & _SOME_DAYS:
+    if own.end is not None and own.end < end:
         yield Problem("reservation", f"Reservation {name}{on} ends {duration(end - own.end)} before the session does.")
     if "PURGE_COMP" in {flag.partition("=")[0] for flag in own.flags}:
         yield Problem(
@@ -652,20 +646,18 @@ def _not_admitted(own: Reservation, people: Sequence[str]) -> list[str]:
     return [name for name in people if name not in admitted or name in denied]
 
 
-def _of_time(
-    own: Reservation | None, length: float, *, start: float, opens: float, end: float, of: str
-) -> Iterator[Problem]:
+def _of_time(own: Reservation | None, length: float, session: CourseDate, opens: float, of: str) -> Iterator[Problem]:
     """A job starts only if its time limit ends within the reservation (slurm.conf(5); the flag FLEX lifts that)."""
-    session = end - start
+    start, end = session.start.timestamp(), session.end.timestamp()
     if length < end - max(start, opens) - 2 * MARGIN:
         yield Problem(
             "time",
-            f"Servers{of} end after {duration(length)}, before the session does, which takes {duration(session)}.",
+            f"Servers{of} end after {duration(length)}, before the session does, which takes {duration(end - start)}.",
         )
     elif opens + length < end - 2 * MARGIN:
         early = duration(end - opens - length)
         yield Problem("time", f"Servers{of} that are started ahead end {early} before the session does.")
-    if own is None or own.end is None or "FLEX" in own.flags or own.flags & _SOME_DAYS:
+    if own is None or own.end is None or "FLEX" in own.flags:
         return
     if own.end - length < end:
         margin = own.end - length - start

@@ -225,7 +225,9 @@ def _fault(name: str, value: int | str, bound: int | str | None, base: Profile) 
         return f"profile {base.slug} leaves this to Slurm, so a course cannot set it"
     if _size(name, value) <= _size(name, bound):
         return ""
-    shown = memory(int(bound)) if name == "memory" else _walltime(bound) if name == "time" else str(bound)
+    shown = str(bound)
+    if isinstance(bound, int) and name in ("memory", "time"):
+        shown = memory(bound) if name == "memory" else format_walltime(bound)
     return f"must be at most {shown}, as profile {base.slug} allows"
 
 
@@ -234,10 +236,6 @@ def _size(name: str, value: int | str) -> float:
     if isinstance(value, str) or (name == "memory" and value == 0):
         return inf
     return value
-
-
-def _walltime(bound: int | str) -> str:
-    return format_walltime(bound) if isinstance(bound, int) else bound
 
 
 def _in_session(
@@ -264,10 +262,7 @@ def _allow(course: Course, allow: Allow, opens: datetime | None) -> Allow:
     """The admin's rule, and in addition the times of the course; ``opens``: not before."""
     over = course.dates[-1].end
     until = over if allow.until is None or moment_of(allow.until, time.max) > over else allow.until
-    from_ = _later(opens, allow) if opens is not None else allow.from_
+    from_ = allow.from_
+    if opens is not None:
+        from_ = max(opens, moment_of(from_)) if from_ is not None else opens
     return allow.model_copy(update={"from_": from_, "until": until})
-
-
-def _later(opens: datetime | None, allow: Allow) -> datetime | None:
-    """The later of the session's opening and the profile's first moment."""
-    return max(opens, moment_of(allow.from_)) if opens is not None and allow.from_ is not None else opens

@@ -74,18 +74,19 @@ class CourseChecks:
         self._wanted: set[str] = set()
         self._failed: set[str] = set()
 
-    def latest(self, course: HubCourse) -> SessionCheck | None:
-        """The last check of the course's next session; None where there was none."""
+    def status(self, course: HubCourse) -> tuple[str, SessionCheck | None]:
+        """How the count of the next session's seats stands, and the last check of it; None where there was none.
+
+        The former is ``counted``, ``never``, ``failed`` (nothing came of the latest attempt) or ``now``; empty where
+        there is nothing to count.
+        """
         check, session = self._checks.get(course.slug), course.next_session()
-        return check if check is not None and check.report.session == session else None
-
-    def is_wanted(self, course: HubCourse) -> bool:
-        """Whether somebody waits for a check."""
-        return course.slug in self._wanted
-
-    def has_failed(self, course: HubCourse) -> bool:
-        """Whether nothing came of the latest attempt to check the course's next session."""
-        return course.slug in self._failed
+        last = check if check is not None and check.report.session == session else None
+        if not course.people or (session is None and course.slug not in self._wanted):
+            return "", last
+        if course.slug in self._wanted:
+            return "now", last
+        return "failed" if course.slug in self._failed else "counted" if last is not None else "never", last
 
     def want(self, course: HubCourse) -> None:
         """Check the course's next session as soon as possible."""
@@ -128,9 +129,9 @@ class CourseChecks:
         self._checks[course.slug] = SessionCheck(course, report, began)
 
 
-def course_checks(settings: Mapping[str, Any]) -> CourseChecks | None:
-    """The checks of the hub with these tornado settings; None in a hub without courses."""
-    checks: CourseChecks | None = settings.get(CHECKS)
+def course_checks(settings: Mapping[str, Any]) -> CourseChecks:
+    """The checks in a hub that has a :func:`course_book`."""
+    checks: CourseChecks = settings[CHECKS]
     return checks
 
 

@@ -14,7 +14,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.courses.book import SETTING, course_book
 from jupyterhub_gpuspawner.extensions.courses.check import rank_of_next
-from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.course_profile import (
     PREFIX,
     course_profile,
@@ -50,7 +50,7 @@ async def refresh_courses(spawner: Any) -> None:
         try:
             await courses.refresh()
             own = [course for course in _courses(spawner) if spawner.user.name in course.people]
-            if any(_has_several_profiles(course.file.course) for course in own):
+            if any(len(date.profiles) > 1 for course in own for date in course.file.course.dates):
                 views = [connection.cluster for connection in spawner.connections().values()]
                 await asyncio.gather(*(view.recent(FOR_SEATS) for view in views))
         except SQLAlchemyError as error:
@@ -155,10 +155,6 @@ def _course_profiles(
             return ConfigError(f"the course cannot be offered ({type(error).__name__})", where=file.where(()))
 
     return {file.slug: profile_of(file) for file in files}
-
-
-def _has_several_profiles(course: Course | None) -> bool:
-    return course is not None and any(len(date.profiles) > 1 for date in course.dates)
 
 
 def _next_seat(spawner: Any, session: CourseDate, offers: Sequence[Offered], people: Sequence[str]) -> Offered:

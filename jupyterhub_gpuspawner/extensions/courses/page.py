@@ -229,8 +229,7 @@ class CourseRoom:
             raise LookupError(self._slug)
         seats = await self._free_seats(course)
         room, recent, now = self._of(course), self._latest_actions(), time.time()
-        checks = course_checks(self._settings)
-        check = checks.latest(course) if checks is not None else None
+        counting, check = course_checks(self._settings).status(course)
         return await asyncio.to_thread(
             course_view,
             course,
@@ -238,9 +237,8 @@ class CourseRoom:
             now=now,
             seats=seats,
             recent=recent,
+            counting=counting,
             check=check,
-            check_wanted=checks is not None and checks.is_wanted(course),
-            check_failed=checks is not None and checks.has_failed(course),
         )
 
     async def _free_seats(self, course: HubCourse) -> tuple[FreeSeats, ...] | None:
@@ -492,9 +490,7 @@ class CourseCheckPage(_OfCourses):
     async def post(self, slug: str) -> None:
         """Ask for it and go back to the page (303), which shows the answer when it is there."""
         course = await self.taught(slug)
-        checks = course_checks(self.settings)
-        if checks is not None:
-            checks.want(course)
+        course_checks(self.settings).want(course)
         self.room(course).expire()
         self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
 

@@ -256,8 +256,7 @@ class CourseView:
     seats: SeatsLeft | None
     """None without people, and where the course's file has never been good."""
     counting: str
-    """How the count of the next session's seats stands: ``counted``, ``never``, ``failed`` or ``now``; empty where
-    there is nothing to count."""
+    """How the count of the next session's seats stands: see :meth:`.CourseChecks.status`."""
     report: SessionReport | None
     """What the last check of the next session found."""
     counted_at: float | None
@@ -287,20 +286,17 @@ def course_view(
     now: float,
     seats: Sequence[FreeSeats] | None = None,
     recent: Sequence[Line] = (),
+    counting: str = "",
     check: SessionCheck | None = None,
-    check_wanted: bool = False,
-    check_failed: bool = False,
 ) -> CourseView:
     """The page of a course; ``seats`` is None where the cluster or the profile is not known.
 
-    ``check`` is the last one of the next session; ``check_wanted``: one is under way; ``check_failed``: nothing came of
-    the latest attempt.
+    ``counting`` and ``check`` are of :meth:`.CourseChecks.status`.
     """
     moment, file = datetime.fromtimestamp(now, timezone.utc), course.file
-    under_way, following = course.session_at(moment), course.next_session(moment)
-    session = under_way or following
+    under_way = course.session_at(moment)
+    session = under_way or course.next_session(moment)
     ahead = file.course.start_ahead if file.course is not None else None
-    counting = "now" if check_wanted else "" if following is None else "failed" if check_failed else "counted"
     faults = (*((str(file.fault),) if file.fault is not None else ()), *course.faults)
     return CourseView(
         slug=course.slug,
@@ -311,7 +307,7 @@ def course_view(
         states={state.value: number for state, number in totals(room).items()},
         begun=under_way is not None or any(person.state is not State.ABSENT for person in room),
         seats=_seats(room, seats) if room and file.course is not None else None,
-        counting="" if not course.people else "never" if counting == "counted" and check is None else counting,
+        counting=counting,
         report=check.report if check is not None else None,
         counted_at=check.at if check is not None else None,
         faults=tuple(dict.fromkeys(faults)),

@@ -301,7 +301,7 @@ def above(view: CourseView) -> dict[str, str]:
 
 def test_what_stands_above_the_tiles() -> None:
     """The session, how many are in each state, and how many more fit: those who wait take seats, too."""
-    view = viewed(a_course(), seats=[FreeSeats("k80", 2)], recent=[Line("Sent.", NOW)])
+    view = viewed(a_course(), seats=[FreeSeats("k80", 2)], counting="never", recent=[Line("Sent.", NOW)])
     assert above(view) == {
         "session": f"Session now, until {moment(ENDS)}",
         "totals": "1 running, 1 waiting, 1 did not start, 1 without a server",
@@ -592,18 +592,18 @@ def checked(*problems: str, hints: Sequence[str] = ()) -> SessionCheck:
 COUNTED: dict[str, tuple[float, dict[str, Any], str | None]] = {
     "with its time": (
         BEFORE,
-        {"check": checked()},
+        {"counting": "counted", "check": checked()},
         f"Counted {moment(BEFORE)} for the next session: 4 people, 3 fit.",
     ),
-    "not yet": (BEFORE, {}, "The seats of the next session have not been counted yet."),
+    "not yet": (BEFORE, {"counting": "never"}, "The seats of the next session have not been counted yet."),
     "not this time": (
         BEFORE,
-        {"check": checked(), "check_failed": True},
+        {"counting": "failed", "check": checked()},
         "The seats of the next session could not be counted. The hub's log says why.",
     ),
     "now": (
         BEFORE,
-        {"check": checked(), "check_wanted": True, "check_failed": True},
+        {"counting": "now", "check": checked()},
         "The seats of the next session are being counted.",
     ),
     "after the last session": (NOW + 3 * DAY, {}, None),

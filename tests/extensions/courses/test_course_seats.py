@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs
-from jupyterhub_gpuspawner.extensions.courses.evening import SessionCheck, is_due
+from jupyterhub_gpuspawner.extensions.courses.evening import CourseChecks, SessionCheck, is_due
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.courses.view import FreeSeats, free_seats
@@ -109,3 +111,17 @@ def test_when_the_hub_checks_the_next_session(
 ) -> None:
     """Once it is near, the evening before, and after a change."""
     assert is_due(course, last, now) is due
+
+
+async def test_how_the_count_of_the_next_session_stands() -> None:
+    """An instructor who asks for it waits; a check that fails says so until the next one."""
+    app: Any = SimpleNamespace(tornado_settings=None, db=SimpleNamespace(rollback=lambda: None))
+    checks = CourseChecks(app, SimpleNamespace(courses=lambda: (NEXT,)))  # type: ignore[arg-type]
+    nobody, over = replace(NEXT, people=()), replace(NEXT, sessions=())
+
+    before = [checks.status(course)[0] for course in (NEXT, nobody, over)]
+    checks.want(NEXT)
+    wanted = checks.status(NEXT)
+    await checks.check_due()
+
+    assert (before, wanted, checks.status(NEXT)) == (["never", "", ""], ("now", None), ("failed", None))
