@@ -2,7 +2,8 @@
 
 Differences are detected by what JupyterHub has, not by its version number: a site may run a version with a fix of its
 own. No other module uses an underscored name of JupyterHub's, except to override a method of a page. Each name has a
-contract test, which is run with the oldest supported version, too.
+contract test, which is run with the oldest supported version, too. Where an issue of JupyterHub's is known that brought
+a name, or would end its use here, its number is beside it; the others have no public counterpart.
 """
 # ruff: noqa: SLF001 - see above
 
@@ -129,12 +130,18 @@ def display_name(spawner: Any) -> str:
 
 
 def used_spawner(user: Any, spawner: Any) -> Any:
-    """Return the spawner that JupyterHub starts: after a failed start, version 6 hands another one to handlers."""
+    """Return the spawner that JupyterHub starts: after a failed start, version 6 hands another one to handlers.
+
+    jupyterhub/jupyterhub#3802: a new start does not use the spawner again that is kept for its error.
+    """
     return user.spawners[spawner.name]
 
 
 def last_start(spawner: Any) -> Future[Any] | None:
-    """Return the future of the server's last start, pending or done; None if there was none since the hub started."""
+    """Return the future of the server's last start, pending or done; None if there was none since the hub started.
+
+    jupyterhub/jupyterhub#1393: kept so that waiting pages raise the error of a start that has failed.
+    """
     return getattr(spawner, "_spawn_future", None)
 
 
@@ -207,8 +214,8 @@ class OwnStartTimeout:
     """A mixin for spawners that give up their starts themselves.
 
     JupyterHub reads ``start_timeout`` immediately after it has called ``start()``, and cancels a start that takes
-    longer, whatever it waits for. For that moment the setting is raised: it has its value again before the first step
-    of the start, and also if the start is cancelled before that.
+    longer, whatever it waits for (jupyterhub/batchspawner#88). For that moment the setting is raised: it has its value
+    again before the first step of the start, and also if the start is cancelled before that.
 
     A site's subclass may have a ``start`` that calls ours. What it does before and after that may take
     ``start_timeout`` each, and its start then fails with the exception of JupyterHub's own time-out.
@@ -299,7 +306,8 @@ def _without_time_limit(start: Callable[..., Any]) -> Callable[..., Any]:
 def leave_out_of_spawn_limit(users: UserDict, left_out: Callable[[Spawner], bool]) -> None:
     """Have ``concurrent_spawn_limit`` count pending starts without those for which ``left_out`` is true.
 
-    JupyterHub counts all of them in one method, for a form and for REST. A second call changes nothing.
+    JupyterHub counts all of them in one method, for a form and for REST (jupyterhub/jupyterhub#1301). A second call
+    changes nothing.
     """
     if "count_active_users" in vars(users):
         return
