@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from jupyterhub.scopes import needs_scope
 from jupyterhub.user import User
@@ -194,7 +194,9 @@ def tried_partitions(resources: Resources, best: str, snapshot: ClusterSnapshot 
     return ",".join((best, *(name for name in snapshot.partitions_of(resources.partition) if name != best)))
 
 
-_TRIALS: WeakKeyDictionary[Cluster, Trials] = WeakKeyDictionary()
+def trials_on(cluster: Cluster) -> Trials:
+    """The trials of all users on a cluster."""
+    return Trials(cluster.name)
 
 
 async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availability:
@@ -205,7 +207,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     """
     name = request.resources.cluster or ""
     connection = spawner.connections()[name]
-    trials = _TRIALS.setdefault(connection, Trials(name))
+    trials = connection.of(trials_on)
     try:
         settings = spawner.settings_of(request)
         prefix = command_prefix(settings.exec_prefix, spawner.user.name)

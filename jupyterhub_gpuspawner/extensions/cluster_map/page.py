@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.handlers.base import BaseHandler
@@ -57,7 +56,7 @@ async def sight_of(handler: BaseHandler, connection: Cluster) -> Sight:
     if snapshot is None:
         return Sight(connection.name, None, silent=connection.silent)
     # not older than the snapshot
-    allocations = await _allocations_on(connection).recent(max(0.0, time.time() - snapshot.taken_at))
+    allocations = await connection.of(_allocations).recent(max(0.0, time.time() - snapshot.taken_at))
     servers = servers_with_jobs(handler.settings["users"].values())
     hub_servers = [server for server in servers if server.cluster == connection.name]
     filters, jobs = filters_of(handler), list(served_jobs(hub_servers))
@@ -73,14 +72,9 @@ async def sight_of(handler: BaseHandler, connection: Cluster) -> Sight:
     )
 
 
-_ALLOCATIONS: WeakKeyDictionary[Cluster, SharedView[Allocations]] = WeakKeyDictionary()
-
-
-def _allocations_on(cluster: Cluster) -> SharedView[Allocations]:
+def _allocations(cluster: Cluster) -> SharedView[Allocations]:
     """What each job was allocated on its nodes, which all readers of the map share."""
-    if cluster not in _ALLOCATIONS:
-        _ALLOCATIONS[cluster] = SharedView(cluster.client.allocations, log=cluster.watcher.log)
-    return _ALLOCATIONS[cluster]
+    return SharedView(cluster.client.allocations, log=cluster.watcher.log)
 
 
 def served_jobs(servers: Iterable[Server]) -> Iterator[ServedJob]:

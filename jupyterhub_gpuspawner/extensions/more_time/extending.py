@@ -12,7 +12,7 @@ from typing import Any
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MINUTE, MoreTime, Reason, more_time, refusal
 from jupyterhub_gpuspawner.extensions.more_time.fields import EXTEND, Extend
-from jupyterhub_gpuspawner.extensions.more_time.raising import operator_prefix, raise_limit, rights_on
+from jupyterhub_gpuspawner.extensions.more_time.raising import operator_prefix, raise_limit, rights
 from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST, WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
@@ -140,7 +140,7 @@ class ServerTime(WithServer):
         connection = server.connection()
         await self._read_rights(server.slurm_timeout)
         if not self._permitted:
-            raise not_permitted(rights_on(connection).fault)
+            raise not_permitted(connection.of(rights).fault)
         if not job_id:
             raise NotExtended(Reason.NOT_RUNNING)
         status = await self._own_job(job_id)
@@ -217,11 +217,11 @@ class ServerTime(WithServer):
     @property
     def _permitted(self) -> bool:
         """An account for it is set, or the hub's own may; False while that is not known."""
-        return bool(self.spawner.extend_prefix.strip()) or bool(rights_on(self.spawner.connection()).latest)
+        return bool(self.spawner.extend_prefix.strip()) or bool(self.spawner.connection().of(rights).latest)
 
     async def _read_rights(self, patience: float) -> None:
         if not self.spawner.extend_prefix.strip():
-            await rights_on(self.spawner.connection()).recent(RIGHTS, patience)
+            await self.spawner.connection().of(rights).recent(RIGHTS, patience)
 
     # --- the spawner's state ----------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site.connection import Cluster, SharedView
@@ -91,11 +90,6 @@ async def may_raise(client: SlurmClient, prefix: Sequence[str] = ()) -> bool:
     )
 
 
-_RIGHTS: WeakKeyDictionary[Cluster, SharedView[bool]] = WeakKeyDictionary()
-
-
-def rights_on(cluster: Cluster) -> SharedView[bool]:
+def rights(cluster: Cluster) -> SharedView[bool]:
     """Whether the hub's own account may raise time limits there, which all servers of the cluster share."""
-    if cluster not in _RIGHTS:
-        _RIGHTS[cluster] = SharedView(partial(may_raise, cluster.client), log=cluster.watcher.log)
-    return _RIGHTS[cluster]
+    return SharedView(partial(may_raise, cluster.client), log=cluster.watcher.log)

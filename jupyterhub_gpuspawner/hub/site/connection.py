@@ -35,6 +35,7 @@ COMMANDS_AT_A_TIME = 8
 """Slurm commands that run at the same time on a cluster, for requests of users and of the hub itself."""
 
 Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class SharedView(Generic[Answer]):
@@ -215,8 +216,17 @@ class Cluster:
     """Of the submissions that wait for Slurm one asks at a time: each question may last until it times out."""
     submits_as: dict[tuple[str, ...], set[tuple[str, int | None]]] = field(default_factory=dict)
     """Accounts, as name and uid, whose jobs Slurm has shown that were submitted with a prefix, by its words."""
+    kept: dict[Callable[[Cluster], Any], Any] = field(default_factory=dict, repr=False)
+    """What extensions keep with it, by what has made it."""
     replaces_comments: bool = False
     """It showed another comment for the last new job than the one with which that was submitted."""
+
+    def of(self, make: Callable[[Cluster], T]) -> T:
+        """What this makes of the cluster, made once: what an extension keeps for all who ask there."""
+        if make not in self.kept:
+            self.kept[make] = make(self)
+        made: T = self.kept[make]
+        return made
 
     @property
     def silent(self) -> bool:

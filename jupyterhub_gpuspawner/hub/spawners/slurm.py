@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub.extensions import extensions_for
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.ending import ending_state
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
@@ -149,7 +149,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def connection(self, settings: Effective | None = None) -> Cluster:
         """The cluster of these settings, whose views the hub's extensions prepare for what pages ask of them."""
         cluster = super().connection(settings)
-        cluster.cluster.prepare = extensions_for(self).prepare
+        cluster.cluster.prepare = self.hub_state.of(HubExtensions).prepare
         return cluster
 
     def accept_report(self, report: NodeReport) -> None:
