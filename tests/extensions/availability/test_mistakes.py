@@ -9,8 +9,10 @@ import pytest
 from jupyterhub_gpuspawner.extensions.availability.forecast import ClusterNow
 from jupyterhub_gpuspawner.slurm.job import job_owner
 from jupyterhub_gpuspawner.slurm.messages import rejected
-from tests.check.mistakes import LISTED, MISTAKES, Mistake
+from tests.check import mistakes as of_core
+from tests.check.mistakes import LISTED, Mistake
 from tests.check.test_mistakes import assert_found
+from tests.extensions.availability.mistakes import MISTAKES
 from tests.extensions.availability.statuses import profile_statuses
 from tests.slurm.recorded import recorded
 
@@ -40,7 +42,10 @@ def read_by_user(where: Context, mistake: Mistake) -> str:
     return status.availability.sentence if status.availability is not None else ""
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+ALL = {**of_core.MISTAKES, **MISTAKES}
+
+
+@pytest.mark.parametrize("mistake", ALL.values(), ids=ALL.keys())
 def test_a_mistake_is_found_before_a_user_reads_of_it(tmp_path: Path, mistake: Mistake) -> None:
     """The form's sentence, where it has one, is the user's side of it."""
     where = assert_found(tmp_path, mistake)
