@@ -39,7 +39,6 @@ _REQUESTED = {
 """Variables that a profile may set and a template may omit, with the options that request them."""
 _BRACES = "Write each brace of the shell twice: ${{HOME}}."
 _WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
-_DIRECTIVE = re.compile(r"#SBATCH(?:\s+(?P<options>.*))?")
 
 
 @dataclass(frozen=True)
@@ -89,22 +88,20 @@ def render_template(
     if any(_TRAP.match(line) and AT_EXIT not in line for line in lines):
         notes.append(f"trap ... EXIT replaces the launcher's, which removes its folder: call {AT_EXIT} in yours, too.")
     first = next(at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
-    head = [repaired for line in lines[:first] for repaired in _repaired(line, tag, notes)]
+    head, there = _repaired(lines[:first], tag, notes)
     at = 1 if head and head[0].startswith("#!") else 0
-    if job_name and "job-name" not in _names(head):
+    if job_name and "job-name" not in there:
         head[at:at] = [f"#SBATCH {option('job-name', job_name)}"]
-    head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
-    setup = setup_lines(environment) if environment is not None else []
-    unpacked = unpack(launcher, plan, at_exit=AT_EXIT)
+    head[at:at] = [f"#SBATCH {option}" for option in _added(there, variables, plan.policy, tag, notes)]
     block = [
         report_failure(),
-        unpacked,
+        unpack(launcher, plan, at_exit=AT_EXIT),
         srun_cpus(),
-        *setup,
+        *(setup_lines(environment) if environment is not None else ()),
         find_python(command.python_beside, now=False),
         *before_server,
+        "gpuspawner_fault=script",
     ]
-    block += ["gpuspawner_fault=script"]
     shebang = [] if at else ["#!/bin/bash"]
     return Rendered("\n".join([*shebang, *head, *block, "", *lines[first:]]).rstrip("\n") + "\n", tuple(notes))
 
@@ -127,36 +124,29 @@ def _filled(template: str, variables: Mapping[str, str]) -> str:
         where = f"{WHERE}, line {line}" if line else WHERE
         raise ConfigError(f"{error.message}.", where=where, hint=f"Names are {names}.") from None
     except (ValueError, IndexError, AttributeError) as error:
-        raise ConfigError(
-            f"the template cannot be filled in: {error}.",
-            where=WHERE,
-            hint=_BRACES,
-        ) from None
+        raise ConfigError(f"the template cannot be filled in: {error}.", where=WHERE, hint=_BRACES) from None
 
 
-def _repaired(line: str, tag: str, notes: list[str]) -> Iterator[str]:
-    """The line as current Slurm accepts it; nothing if no option is left."""
-    match = _DIRECTIVE.fullmatch(line.strip())
-    if match is None:
-        yield line
-        return
-    if not match["options"]:
-        notes.append("An empty #SBATCH line is left out.")
-        return
-    options = _options(match["options"])
-    mended = [*filter(None, (_mended(option, tag, notes) for option in options))]
-    if mended == options:
-        yield line
-    elif mended:
-        yield f"#SBATCH {' '.join(map(_written, mended))}"
-
-
-def _options(text: str) -> list[Option]:
-    """The options of a line; none where sbatch cannot take it apart, which says so itself."""
-    try:
-        return [*written_options(text)]
-    except ValueError:
-        return []
+def _repaired(lines: Sequence[str], tag: str, notes: list[str]) -> tuple[list[str], set[str]]:
+    """The lines as current Slurm accepts them, without those that have no option left; and the names of options."""
+    head: list[str] = []
+    there: set[str] = set()
+    for line in lines:
+        directive, *rest = line.split(maxsplit=1) or [""]
+        if directive == "#SBATCH" and not rest:
+            notes.append("An empty #SBATCH line is left out.")
+            continue
+        try:
+            options = [*written_options(rest[0])] if directive == "#SBATCH" else []
+        except ValueError:  # sbatch cannot take it apart, and says so itself
+            options = []
+        mended = [*filter(None, (_mended(option, tag, notes) for option in options))]
+        there |= {option.name for option in mended}
+        if mended == options:
+            head.append(line)
+        elif mended:
+            head.append(f"#SBATCH {' '.join(map(_written, mended))}")
+    return head, there
 
 
 def _mended(option: Option, tag: str, notes: list[str]) -> Option | None:
@@ -184,15 +174,8 @@ def _written(given: Option) -> str:
     return option(given.name, given.value) if given.value else f"--{given.name}"
 
 
-def _names(head: Sequence[str]) -> set[str]:
-    """Names of the options in the template."""
-    directives = (_DIRECTIVE.fullmatch(line.strip()) for line in head)
-    return {option.name for match in directives if match for option in _options(match["options"] or "")}
-
-
-def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
-    """Options that a server needs and the template does not have."""
-    there = _names(head)
+def _added(there: set[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
+    """Options that a server needs and that are not ``there`` in the template."""
     yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
     if "nodes" not in there:
         yield f"--nodes={variables.get('nnodes') or 1}"

@@ -20,15 +20,6 @@ class Times(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OccasionNow:
-    """The occasion of a server, as its user sees it."""
-
-    title: str
-    session_ends: float | None = None
-    """When the session ends that is under way or open, in seconds since the epoch; None where none is."""
-
-
-@dataclass(frozen=True)
 class Occasion:
     """For what a profile is offered to some users beside the hub's own, such as a course."""
 
@@ -40,20 +31,6 @@ class Occasion:
     """The JupyterHub group of its people: whoever may start servers of this group may start this profile for them."""
     sessions: tuple[Times, ...] = ()
     """When its servers are meant to be used, in order."""
-
-    def at(self, now: float) -> OccasionNow:
-        """What a server's user sees of it at ``now``, in seconds since the epoch."""
-        session = next((session for session in self.sessions if now < session.end), None)
-        is_open = session is not None and min(session.opens, session.start) <= now
-        return OccasionNow(self.title, session.end if session is not None and is_open else None)
-
-    def is_under_way(self, now: float) -> bool:
-        """Whether one of its sessions is."""
-        return any(session.start <= now < session.end for session in self.sessions)
-
-    def ended_at(self, now: float) -> float:
-        """When its last session before ``now`` ended, in seconds since the epoch; 0 where there was none."""
-        return max((session.end for session in self.sessions if session.end <= now), default=0.0)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,9 @@ class Rules:
     def session(self, profile: str, now: float) -> tuple[bool, float]:
         """Whether a session of the profile's occasion is under way, and when its last one has ended; 0: never."""
         occasion = self.occasion(profile)
-        return (occasion.is_under_way(now), occasion.ended_at(now)) if occasion is not None else (False, 0.0)
+        sessions = occasion.sessions if occasion is not None else ()
+        is_under_way = any(session.start <= now < session.end for session in sessions)
+        return is_under_way, max((session.end for session in sessions if session.end <= now), default=0.0)
 
     @property
     def ask_for_activity(self) -> bool:

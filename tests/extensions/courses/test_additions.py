@@ -32,8 +32,8 @@ from jupyterhub_gpuspawner.extensions.courses.book import (
 )
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.offers import occasion
+from jupyterhub_gpuspawner.extensions.courses.part import CourseNow, course_now
 from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses, define_scope, people_of_hub, update_rights
-from jupyterhub_gpuspawner.profiles.offered import OccasionNow
 from tests.fixtures.databases import hub_session
 
 FILE = """
@@ -231,5 +231,5 @@ async def test_the_course_and_the_session_of_a_server(hour: int, session_ends: i
 
     deep, *others = (occasion({SETTING: book}, slug) for slug in ("course-deep", "course-x", "light"))
     assert deep is not None
-    assert deep.at(at(hour)) == OccasionNow("A course", at(session_ends) if session_ends else None)
+    assert course_now(deep, at(hour)) == CourseNow("A course", at(session_ends) if session_ends else None)
     assert others == [None, None]

@@ -7,14 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from jupyterhub_gpuspawner.extensions.courses import part
+from jupyterhub_gpuspawner.extensions.courses.part import CourseNow
 from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.profiles.offered import Occasion, OccasionNow, Times
+from jupyterhub_gpuspawner.profiles.offered import Occasion, Times
 
 END = 4_102_444_800.0
 """In the year 2100."""
 DEEP = Occasion("deep", "Deep learning", "course-deep", (Times(0.0, 0.0, END),))
-NOW_DEEP = OccasionNow("Deep learning", END)
+NOW_DEEP = CourseNow("Deep learning", END)
 
 
 def test_the_card_of_a_courses_server_names_the_course_and_the_end_of_the_session(
