@@ -531,19 +531,3 @@ def slurm_version() -> str:
     if version is None:
         raise SlurmFailed(f"slurmctld -V said {output.stdout or output.stderr!r}, which contains no version.")
     return version[0]
-
-
-def serve(folder: Path) -> None:
-    """Run the demo's cluster in ``folder``, which must not exist, until SIGTERM or Ctrl-C. Raises SlurmFailed."""
-    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    with PrivateSlurm(DEMO_CLUSTER, folder) as slurm:
-        print(f"Slurm is running: export SLURM_CONF={slurm.conf}", flush=True)
-        signal.sigwait(signals)
-
-
-if __name__ == "__main__":
-    try:
-        serve(Path(sys.argv[1]))
-    except SlurmFailed as error:
-        sys.exit(str(error))

@@ -230,6 +230,9 @@ def test_nothing_is_left_at_its_end(by: str, public_folder: Path) -> None:
     assert not folder.exists()
 
 
+SERVE = Path(__file__).parents[2] / "scripts" / "serve_slurm.py"
+
+
 def test_the_slurm_of_an_ordinary_user_runs_nothing_for_others(
     needs_slurm: None, two_users: tuple[str, str], public_folder: Path
 ) -> None:
@@ -239,7 +242,7 @@ def test_the_slurm_of_an_ordinary_user_runs_nothing_for_others(
         pytest.skip(f"{own} cannot read this clone")
     (public_folder / own).chmod(0o755)
     folder = public_folder / own / "slurm"
-    command = [sys.executable, "-m", "jupyterhub_gpuspawner.demo.slurm_cluster", str(folder)]
+    command = [sys.executable, str(SERVE), str(folder)]
 
     def step(account: str) -> str:
         words = [*command_prefix(account), "timeout", "10", "srun", "id", "-un"]
