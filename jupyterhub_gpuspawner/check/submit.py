@@ -529,8 +529,9 @@ async def _watch(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJ
             followed.first, followed.last = followed.first or job, job
             if job.is_prepared and job.starts_at is not None:
                 followed.prolog = time.time() - job.starts_at
-                parameters = (await client.config()).parameters
-                followed.batch_start = followed.batch_start or parameter_seconds(parameters, "BatchStartTimeout")
+                if followed.batch_start is None:
+                    parameters = (await client.config()).parameters
+                    followed.batch_start = parameter_seconds(parameters, "BatchStartTimeout")
         running = job is not None and job.phase is not Phase.QUEUED and not job.is_prepared
         if running and limit == PATIENCE:
             began, limit = time.monotonic(), RUNS
