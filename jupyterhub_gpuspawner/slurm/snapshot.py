@@ -9,14 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice
 from math import inf
 from operator import eq
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 from jupyterhub_gpuspawner.slurm import text
-from jupyterhub_gpuspawner.slurm.job import Phase, parse_tag
+from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.text import Unread, parameter
 from jupyterhub_gpuspawner.units import Gres
@@ -540,50 +540,6 @@ class ClusterSnapshot:
                 for partition in partitions[at]:
                     indices.setdefault(partition, []).append(at)
         return Index(indices, _several(self.job_table))
-
-    @cached_property
-    def queue_by_partition(self) -> Mapping[str, Sequence[int]]:
-        """Those of the pending jobs that start as soon as their resources are free, by partition."""
-        priority, reason = self.job_table.column("priority"), self.job_table.column("reason")
-        return {
-            name: [at for at in jobs if waits_for_resources(priority[at], reason[at])]
-            for name, jobs in self.waiting_by_partition.positions.items()
-        }
-
-    @cached_property
-    def person_of_job(self) -> Sequence[str]:
-        """Whose each job is: the hub's user in its comment, else its account; the job's id where nobody is known."""
-        job_id, user, tag = (self.job_table.column(field) for field in ("job_id", "user", "tag"))
-        return [_person(tag[at]) or user[at] or job_id[at] for at in range(len(self.job_table))]
-
-    @cached_property
-    def queue_order(self) -> Mapping[str, Sequence[int]]:
-        """The same jobs in the order in which Slurm considers them: by priority, and then by age."""
-        priority, job_id = self.job_table.column("priority"), self.job_table.column("job_id")
-        return {
-            name: sorted(jobs, key=lambda at: rank(priority[at], job_id[at]))
-            for name, jobs in self.queue_by_partition.items()
-        }
-
-    @cached_property
-    def queue_positions(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
-        """The same by job id: the job's position, and how many other people have jobs ahead of it."""
-        person, job_id = self.person_of_job, self.job_table.column("job_id")
-        by_partition: dict[str, dict[str, tuple[int, int]]] = {}
-        for name, ordered in self.queue_order.items():
-            positions, ahead = dict[str, tuple[int, int]](), set[str]()
-            for position, at in enumerate(ordered, 1):
-                positions[job_id[at]] = position, len(ahead) - (person[at] in ahead)
-                ahead.add(person[at])
-            by_partition[name] = positions
-        return by_partition
-
-
-@lru_cache(maxsize=8192)
-def _person(tag: str) -> str:
-    """The user of the hub that submitted a job with this comment; empty for any other job."""
-    names = parse_tag(tag) if tag else None
-    return names[1] if names is not None else ""
 
 
 def waits_for_resources(priority: int, reason: str) -> bool:

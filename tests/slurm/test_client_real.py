@@ -8,7 +8,6 @@ import pwd
 import re
 import secrets
 import shutil
-import socket
 import time
 from collections import Counter
 from contextlib import closing
@@ -25,7 +24,7 @@ from jupyterhub_gpuspawner.slurm.commands import Installation, command_prefix
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.messages import TimedOut
 from jupyterhub_gpuspawner.slurm.reason import never_clears
-from jupyterhub_gpuspawner.slurm.snapshot import gpus_of
+from jupyterhub_gpuspawner.slurm.snapshot import gpus_of, rank
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.fixtures.slurm import hanging
@@ -304,8 +303,8 @@ async def test_snapshot_sees_jobs_that_wait_and_their_place(client: SlurmClient,
     snapshot = await client.snapshot()
     held = snapshot.job_by_id[holds]
     assert (held.nodes, held.cpus, held.gpus, held.ends_at) == (("g1",), 2, (Gres("gpu", "k80", 4),), running.ends_at)
-    assert [at for at, _people in snapshot.queue_positions["gpu"].values()] == [1, 2]
-    assert list(snapshot.queue_positions["gpu"]) == [first, second]
+    waiting = sorted(snapshot.waiting_by_partition["gpu"], key=lambda job: rank(job.priority, job.job_id))
+    assert [job.job_id for job in waiting] == [first, second]
     assert snapshot.job_by_id[second].tag == f"{jobs.tag}a|b"
 
 
@@ -422,23 +421,6 @@ async def test_missing_configuration_is_not_waited_for(slurm_cluster: PrivateSlu
     )
     with pytest.raises(SlurmUnavailable, match=r"squeue did not respond within 0\.5 s: .* configuration was not found"):
         await lost.jobs(["1"])
-
-
-async def test_munge_that_was_killed_is_named(slurm_cluster: PrivateSlurm, tmp_path: Path) -> None:
-    """munge's library retries for most of a minute without a word, while nobody listens at its socket."""
-    dead = tmp_path / "munge.socket"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(dead))
-    conf = tmp_path / "slurm.conf"
-    conf.write_text(re.sub(r"(?m)^AuthInfo=.*$", f"AuthInfo=socket={dead}", slurm_cluster.conf.read_text()))
-    client = SlurmClient(
-        Installation(bin_dir=slurm_cluster.bin_dir, environment={"SLURM_CONF": str(conf)}, timeout=3.5)
-    )
-    with pytest.raises(SlurmUnavailable) as caught:
-        await client.every_job()
-    assert caught.value.message == (
-        "squeue did not respond within 3.5 s: munge is not responding, or refuses the request."
-    )
 
 
 # --- the watcher --------------------------------------------------------------------------------

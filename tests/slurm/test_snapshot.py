@@ -101,14 +101,3 @@ def test_indexes_of_a_snapshot() -> None:
     assert dict(cluster.jobs_by_node) == {"g1": (JOBS[0], JOBS[5]), "g2": (JOBS[0],)}
     assert dict(cluster.waiting_by_partition) == {"gpu": JOBS[1:5], "cpu": (JOBS[1],)}
     assert (cluster.job_by_id.get("9"), cluster.jobs_by_node.get("g9", ())) == (None, ())
-
-
-def test_places_in_the_queues() -> None:
-    """Position, and other people with jobs ahead: nobody waits for themselves.
-
-    Jobs that wait for something else are in no queue.
-    """
-    assert ClusterSnapshot(jobs=JOBS).queue_positions == {
-        "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 1)},
-        "cpu": {"2": (1, 0)},
-    }

@@ -566,7 +566,7 @@ def _own_jobs(
     there, too, since a job does not name its profile.
     """
     members, jobs = frozenset(people), snapshot.job_table
-    theirs = ((jobs[at], person) for at, person in enumerate(snapshot.person_of_job) if person in members)
+    theirs = ((jobs[at], person) for at, person in enumerate(capacity_of(snapshot).person_of_job) if person in members)
     return {
         job.job_id: person
         for job, person in theirs

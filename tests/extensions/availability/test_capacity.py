@@ -10,6 +10,8 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of, queue_position
 from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
 
@@ -84,3 +86,22 @@ def test_positions_in_a_real_queue(version: str) -> None:
         "19": None,
     }
     assert queue_position(replace(snapshot, jobs=()), "14") is None
+
+
+IN_LINE = (
+    ClusterJob("2", Phase.QUEUED, user="ada", partitions=("gpu", "cpu"), priority=5),
+    ClusterJob("3", Phase.QUEUED, user="bob", partitions=("gpu",), priority=9),
+    ClusterJob("4", Phase.QUEUED, user="ada", partitions=("gpu",), priority=9, reason="Dependency"),
+    ClusterJob("5", Phase.QUEUED, user="ada", partitions=("gpu",), priority=1, reason="Resources"),
+)
+
+
+def test_places_in_the_queues() -> None:
+    """Position, and other people with jobs ahead: nobody waits for themselves.
+
+    Jobs that wait for something else are in no queue.
+    """
+    assert capacity_of(ClusterSnapshot(jobs=IN_LINE)).queue_positions == {
+        "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 1)},
+        "cpu": {"2": (1, 0)},
+    }

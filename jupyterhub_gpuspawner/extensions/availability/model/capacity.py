@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.extensions.availability.model.fit import (
 )
 from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
 from jupyterhub_gpuspawner.slurm.gpu_model import GpuModel, gpu_model
+from jupyterhub_gpuspawner.slurm.job import parse_tag
 from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
     ClusterSnapshot,
@@ -26,6 +27,8 @@ from jupyterhub_gpuspawner.slurm.snapshot import (
     Partition,
     Reservation,
     Table,
+    rank,
+    waits_for_resources,
 )
 from jupyterhub_gpuspawner.units import Gres
 
@@ -39,7 +42,7 @@ class Competition(NamedTuple):
     jobs: tuple[int, ...]
     """Their positions in the snapshot's jobs."""
     people: frozenset[str]
-    """Whose they are, see :attr:`ClusterSnapshot.person_of_job`."""
+    """Whose they are, see :attr:`Capacity.person_of_job`."""
     gpu_types: frozenset[str]
     """The GPU types they request; includes :data:`ANY` if one of them accepts any type."""
     first_start: float | None
@@ -90,9 +93,38 @@ class Capacity:
                 self.types_beside.setdefault(gpu_type, set()).update(filter(None, types))
         self.queue_views: dict[str, QueueView] = {}
         """Filled by :func:`queue_view`."""
-        self._queues = {
-            name: _queue(self._jobs, jobs, snapshot.person_of_job) for name, jobs in snapshot.queue_by_partition.items()
+        self.person_of_job = _people(self._jobs)
+        """Whose each job is: the hub's user in its comment, else its account; the job's id where nobody is known."""
+        priority, reason = self._jobs.column("priority"), self._jobs.column("reason")
+        self._queued = {
+            name: [at for at in jobs if waits_for_resources(priority[at], reason[at])]
+            for name, jobs in snapshot.waiting_by_partition.positions.items()
         }
+        self._queues = {name: _queue(self._jobs, jobs, self.person_of_job) for name, jobs in self._queued.items()}
+
+    @cached_property
+    def queue_order(self) -> Mapping[str, Sequence[int]]:
+        """The pending jobs of each partition that start as soon as their resources are free, in Slurm's order of them.
+
+        That is by priority, and then by age.
+        """
+        priority, job_id = self._jobs.column("priority"), self._jobs.column("job_id")
+        return {
+            name: sorted(jobs, key=lambda at: rank(priority[at], job_id[at])) for name, jobs in self._queued.items()
+        }
+
+    @cached_property
+    def queue_positions(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        """The same by job id: the job's position, and how many other people have jobs ahead of it."""
+        person, job_id = self.person_of_job, self._jobs.column("job_id")
+        by_partition: dict[str, dict[str, tuple[int, int]]] = {}
+        for name, ordered in self.queue_order.items():
+            positions, ahead = dict[str, tuple[int, int]](), set[str]()
+            for position, at in enumerate(ordered, 1):
+                positions[job_id[at]] = position, len(ahead) - (person[at] in ahead)
+                ahead.add(person[at])
+            by_partition[name] = positions
+        return by_partition
 
     def _shards_held(self, node: NodeState, jobs: Iterable[int]) -> int:
         """How many shards the jobs of a node hold, where it does not report how many of each GPU are in use."""
@@ -103,6 +135,7 @@ class Capacity:
 
     def warm(self) -> None:
         """Build the indexes now: in the thread that read the snapshot, not in the event loop that serves pages."""
+        _ = self.queue_positions
         for nodes in self._partitions.values():
             for need in (Need(), Need(gpus=1), Need(shards=1)):
                 nodes.fitting(need)
@@ -220,6 +253,18 @@ def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[Re
     return {node: tuple(sorted(periods)) for node, periods in by_node.items()}
 
 
+def _people(jobs: Table[ClusterJob]) -> list[str]:
+    job_id, user, tag = (jobs.column(field) for field in ("job_id", "user", "tag"))
+    return [_person(tag[at]) or user[at] or job_id[at] for at in range(len(jobs))]
+
+
+@lru_cache(maxsize=8192)
+def _person(tag: str) -> str:
+    """The user of the hub that submitted a job with this comment; empty for any other job."""
+    names = parse_tag(tag) if tag else None
+    return names[1] if names is not None else ""
+
+
 def _queue(
     table: Table[ClusterJob], jobs: Iterable[int], person: Sequence[str]
 ) -> Mapping[tuple[str, frozenset[str]], Competition]:
@@ -273,21 +318,20 @@ def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | No
     job = snapshot.job_by_id.get(job_id)
     if job is None or not job.in_queue:
         return None
-    positions = []
+    positions, in_queues = [], capacity_of(snapshot).queue_positions
     for partition in job.partitions:
-        position, people = snapshot.queue_positions[partition][job_id]
-        positions.append(
-            QueuePosition(position, len(snapshot.queue_positions[partition]), partition, people, job.starts_at)
-        )
+        position, people = in_queues[partition][job_id]
+        positions.append(QueuePosition(position, len(in_queues[partition]), partition, people, job.starts_at))
     return min(positions, key=lambda index: index.position, default=None)
 
 
 def queue_view(snapshot: ClusterSnapshot, partition: str) -> QueueView:
     """What decides when the pending jobs of a partition start; computed once for all who wait there."""
-    views = capacity_of(snapshot).queue_views
+    capacity = capacity_of(snapshot)
+    views = capacity.queue_views
     if partition not in views:
-        table, order = snapshot.job_table, snapshot.queue_order.get(partition, ())
-        job_id, ends_at, person = table.column("job_id"), table.column("ends_at"), snapshot.person_of_job
+        table, order = snapshot.job_table, capacity.queue_order.get(partition, ())
+        job_id, ends_at, person = table.column("job_id"), table.column("ends_at"), capacity.person_of_job
         members = [node.name for node in snapshot.nodes_of(partition) if node.usable]
         held = {at for name in members for at in snapshot.jobs_by_node.positions.get(name, ())}
         views[partition] = QueueView(
