@@ -8,6 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.several_nodes.node import srun
 from jupyterhub_gpuspawner.extensions.several_nodes.node.srun import (
+    RANK,
     Job,
     Node,
     Options,
@@ -203,7 +204,7 @@ def test_the_command_line(mine: Job, options: Options, words: str) -> None:
     line = command(options, mine, layout(mine, options))
     first = "srun --cpu-bind=none --overlap --export=ALL --kill-on-bad-exit=1 --input=none"
     assert line[: line.index("/bin/sh")] == f"{first} {words}".split()
-    assert line[-3:] == ["gpuspawner-run", *options.command]
+    assert line[-4:] == ["gpuspawner-run", RANK, *options.command]
 
 
 BATCH = {

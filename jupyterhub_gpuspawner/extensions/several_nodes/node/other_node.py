@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, recover_plan
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import MutableMapping, Sequence
 
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -69,9 +69,9 @@ def deliver(report: NodeReport, environ: MutableMapping[str, str]) -> str | None
         time.sleep(PAUSE)
 
 
-def main(text: str) -> None:
-    """Report this node; ``text`` is the launch plan as JSON. What fails is a line in the job's log."""
-    plan, fault = recover_plan(text)
+def main(arguments: Sequence[str]) -> None:
+    """Report this node; the argument is the launch plan as JSON. What fails is a line in the job's log."""
+    plan, fault = recover_plan(arguments[0])
     problems = [f"The launch plan could not be read: {fault}"] if fault else []
     environ = dict(os.environ)
     try:

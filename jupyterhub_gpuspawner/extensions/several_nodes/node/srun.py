@@ -285,9 +285,10 @@ _SECRET = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN", "CONFIGPROXY_AUTH_TOKEN")
 """Not sent over the network to the other nodes: no rank needs them."""
 _PYTHONS = (
     "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 "
-    "/usr/bin/python3 /usr/libexec/platform-python"
+    '"${GPUSPAWNER_BESIDE:-}/python3" /usr/bin/python3 /usr/libexec/platform-python'
 )
-_BOOT = f"""\
+RANK = "jupyterhub_gpuspawner.extensions.several_nodes.node.rank:main"
+BOOT = f"""\
 for python in "${{GPUSPAWNER_PYTHON:-}}" {_PYTHONS}; do
     [ "$("$python" -I -S -c 'import sys, zlib; print(sys.version_info >= (3, 9))' 2>/dev/null)" = True ] &&
         exec "$python" -I -c '
@@ -301,14 +302,18 @@ except (AttributeError, OSError):
 file.write(archive)
 file.flush()
 path = "/proc/self/fd/%d" % file.fileno()
-sys.argv = [path, "--entry", "jupyterhub_gpuspawner.extensions.several_nodes.node.rank:main", *sys.argv[1:]]
+sys.argv = [path, "--entry", *sys.argv[1:]]
 runpy.run_path(path, run_name="__main__")
 ' "$@"
 done
-echo "gpuspawner-run: no Python 3.9 or newer on $(hostname)" >&2
+echo "$0: no Python 3.9 or newer on ${{SLURMD_NODENAME:-$(hostname)}}" >&2
 exit 127
 """
-"""Shell lines that find a Python on each node and start the launcher there. Nothing is written to the node's disks."""
+"""Shell lines that find a Python on a node and run a function of the launcher there; nothing is written to its disks.
+
+Their arguments are the function, as ``module:function``, and its arguments; their name begins the line that says that
+there is no Python.
+"""
 
 
 def layout(job: Job, options: Options) -> tuple[Node, ...]:
@@ -416,4 +421,4 @@ def command(options: Options, job: Job, nodes: Sequence[Node], *, bindings: Sequ
     words += [] if options.no_label or tasks == 1 else ["--label"]
     binds = {"gpu": options.gpu_bind, "cpu": options.cpu_bind, "mem": options.mem_bind}
     words += [f"--{kind}-bind={value}" for kind, value in binds.items() if value]
-    return [*words, *options.srun, "/bin/sh", "-c", _BOOT, "gpuspawner-run", *options.command]
+    return [*words, *options.srun, "/bin/sh", "-c", BOOT, "gpuspawner-run", RANK, *options.command]
