@@ -161,22 +161,20 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
     """
     try:
         post_patiently(fit(report), environ)
-    except RefusedError as refused:
-        if refused.status != 400:
-            return _sentence(refused), refused.passes
+    except (RefusedError, OSError, ValueError) as error:
+        if not isinstance(error, RefusedError) or error.status != 400:
+            return _sentence(error), _may_pass(error)
         try:
-            post_patiently(_least(report, refused), environ)
+            post_patiently(_least(report, error), environ)
         except (RefusedError, OSError, ValueError) as second:
-            return _sentence(refused), second.passes if isinstance(second, RefusedError) else isinstance(
-                second, OSError
-            )
+            return _sentence(error), _may_pass(second)
         sent = "the node's name" if report.other_node else "the port"
-        return f"The hub refused the full report; only {sent} was reported: {refused}", False
-    except OSError as error:
-        return _sentence(error), True
-    except ValueError as error:
-        return _sentence(error), False
+        return f"The hub refused the full report; only {sent} was reported: {error}", False
     return None, False
+
+
+def _may_pass(error: Exception) -> bool:
+    return error.passes if isinstance(error, RefusedError) else isinstance(error, OSError)
 
 
 def post_patiently(report: NodeReport, environ: Mapping[str, str]) -> None:
