@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +17,10 @@ OWN = {
     "check": Command(
         "jupyterhub_gpuspawner.cli.check:check",
         "Check the configuration, each profile with its options, and Slurm.",
+    ),
+    "demo": Command(
+        "jupyterhub_gpuspawner.demo.run:demo",
+        "Run a hub with a private Slurm of simulated GPU nodes, until Ctrl-C.",
     ),
     "extensions": Command(
         "jupyterhub_gpuspawner.cli.extensions:extensions",
@@ -58,12 +60,12 @@ def commands() -> dict[str, tuple[Extension, Command]]:
 class Commands(click.Group):
     """The commands by their names."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*commands(), *super().list_commands(ctx)])
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(commands())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in commands():
-            return super().get_command(ctx, cmd_name)
+            return None
         # JupyterHub imports jsonschema, which takes a second to compile a grammar of IRIs that no command needs
         sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
         extension, named = commands()[cmd_name]
@@ -79,10 +81,8 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        sentences = {name: command.get_short_help_str(120) for name, command in self.commands.items()}
-        sentences |= {name: command.sentence for name, (_, command) in commands().items()}
         with formatter.section("Commands"):
-            formatter.write_dl(sorted(sentences.items()))
+            formatter.write_dl([(name, command.sentence) for name, (_, command) in sorted(commands().items())])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run one; an error of this package is printed, and ends it with 3 where Slurm does not answer, else with 1."""
@@ -96,15 +96,3 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="gpuspawner")
 def main() -> None:
     """Tools for JupyterHub on Slurm GPU clusters."""
-
-
-@main.command()
-@click.option("--once", is_flag=True, help="Start a server of each profile, print its placement as JSON, and exit.")
-@click.option("--port", default=8000, show_default=True, help="Port on 127.0.0.1; 0 picks a free one.")
-@click.option(
-    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder in which to keep the demo's files."
-)
-def demo(*, once: bool, port: int, folder: Path | None) -> None:
-    """Run a hub with a private Slurm of simulated GPU nodes, until Ctrl-C."""
-    run = import_module("jupyterhub_gpuspawner.demo.run")
-    run.run_demo(once=once, port=port, folder=folder)

@@ -18,6 +18,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from string import Template
 
+import click
+
 from jupyterhub_gpuspawner.demo.account import private_folder, servers_account, works
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.sign_in import LINK_SECONDS, PEOPLE
@@ -64,8 +66,14 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
-    """Start Slurm and the hub, and serve until Ctrl-C or start each profile once. Raises GPUSpawnerError."""
+@click.command()
+@click.option("--once", is_flag=True, help="Start a server of each profile, print its placement as JSON, and exit.")
+@click.option("--port", default=8000, show_default=True, help="Port on 127.0.0.1; 0 picks a free one.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder in which to keep the demo's files."
+)
+def demo(*, once: bool, port: int, folder: Path | None) -> None:
+    """Run a hub with a private Slurm of simulated GPU nodes, until Ctrl-C."""
     if not SINGLEUSER.exists():
         raise ConfigError(
             f"{SINGLEUSER} is missing.", hint="Install JupyterLab in JupyterHub's environment: pip install jupyterlab"
