@@ -29,7 +29,6 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.extensions.courses import words
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.extensions.courses.participants import (
@@ -214,7 +213,7 @@ class ServiceAccount:
 
     async def _ask(self, method: str, server: ServerKey, body: str | None = None) -> Answer:
         if not self._token:  # the hub has just been started, and its courses are not read yet
-            return Answer(BUSY, words.NOT_READY, RETRY_SECONDS)
+            return Answer(BUSY, "The hub has just been started and is not ready for that yet.", RETRY_SECONDS)
         path = f"servers/{quote(server.name, safe='')}" if server.name else "server"
         request = HTTPRequest(
             f"{self._app.hub.api_url}/users/{quote(server.user, safe='@')}/{path}",
@@ -253,6 +252,11 @@ CONCURRENT_EXTENSIONS = 4
 """How many servers are given more time at the same time: Slurm is asked for each."""
 EXTEND_PATIENCE = 5.0
 """Seconds that whoever extends servers waits; Slurm takes a quarter of a second for each."""
+RUNS_ELSEWHERE = (
+    "{user} has another server, which is not of this course: they must stop it before the course's can be started."
+)
+NOTHING_RUNS = "No server is running."
+NOT_IN_COURSE = "{user} is not on the roster of this course."
 NO_SESSION = "-"
 """The session of a start by hand in a course without a session to come."""
 WITHOUT_SESSION = 86400.0
@@ -385,13 +389,13 @@ class CourseActions:
         def begin(participant: Participant) -> Outcome:
             user = participant.user
             if user in course.unknown:
-                return Outcome(user, Result.REFUSED, words.NOT_SIGNED_IN.format(user=user))
+                return Outcome(user, Result.REFUSED, f"JupyterHub does not know {user} yet: they must sign in once.")
             if participant.server.active:
-                return Outcome(user, Result.UNCHANGED, words.RUNS)
+                return Outcome(user, Result.UNCHANGED, "A server is running or starting already.")
             if participant.state is State.ELSEWHERE:
-                return Outcome(user, Result.REFUSED, words.RUNS_ELSEWHERE.format(user=user))
+                return Outcome(user, Result.REFUSED, RUNS_ELSEWHERE.format(user=user))
             starting.append(participant.key)
-            return Outcome(user, Result.BEGUN, words.STARTS)
+            return Outcome(user, Result.BEGUN, "The server is being started.")
 
         outcomes = self._outcomes(course, only, begin)
         records = (CourseStart(key.user, Stage.ASKED, asked_at=now) for key in starting)
@@ -414,17 +418,17 @@ class CourseActions:
         def stop(participant: Participant) -> Outcome:
             user, server = participant.user, participant.server
             if participant.state is State.STOPPING:
-                return Outcome(user, Result.UNCHANGED, words.STOPS_ALREADY)
+                return Outcome(user, Result.UNCHANGED, "The server is being stopped already.")
             dropped = self.pace.drop(course.slug, user)
             spawner = self.spawner(participant.key) if server.active else None
             if spawner is not None:
                 self.put_stop(course, spawner, record)
-                return Outcome(user, Result.BEGUN, words.STOPS)
+                return Outcome(user, Result.BEGUN, "The server is being stopped.")
             if dropped or (user in starts and starts[user].stage in (Stage.ASKED, Stage.FAILED)):
                 self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
             if dropped:
-                return Outcome(user, Result.DONE, words.NOT_STARTED_YET)
-            return Outcome(user, Result.UNCHANGED, words.NOTHING_RUNS)
+                return Outcome(user, Result.DONE, "The start that was to come is cancelled.")
+            return Outcome(user, Result.UNCHANGED, NOTHING_RUNS)
 
         return self._outcomes(course, only, stop)
 
@@ -432,14 +436,14 @@ class CourseActions:
         """Show a message; an empty one is refused. Raises SQLAlchemyError."""
         shown, now, users = clean_text(text), time.time(), _users(course, only)
         if not shown:
-            return tuple(Outcome(user, Result.REFUSED, words.EMPTY_MESSAGE) for user in users)
+            return tuple(Outcome(user, Result.REFUSED, "A message must have a text.") for user in users)
         readers = [""] if only is None else [user for user in users if user in course.people]
         until = shown_until(course, now)
         self.messages.keep(
             Message(Audience(Kind.COURSE, course.slug, user), by, shown, at=now, until=until) for user in readers
         )
         return tuple(
-            Outcome(user, Result.DONE, words.MESSAGE_SENT) if user in course.people else _not_in_course(user)
+            Outcome(user, Result.DONE, "The message is shown.") if user in course.people else _not_in_course(user)
             for user in users
         )
 
@@ -462,15 +466,15 @@ class CourseActions:
         def begin(participant: Participant) -> Outcome:
             key = participant.key
             if key in self._extending:
-                return Outcome(key.user, Result.UNCHANGED, words.EXTENDS_ALREADY)
+                return Outcome(key.user, Result.UNCHANGED, "The server is being given more time already.")
             spawner = self.spawner(key) if participant.server.ready else None
             if spawner is None:
-                return Outcome(key.user, Result.UNCHANGED, words.NOTHING_RUNS)
+                return Outcome(key.user, Result.UNCHANGED, NOTHING_RUNS)
             # whoever extends their own server is its user, whatever they teach
             tasks[key.user] = asyncio.ensure_future(self._extend(spawner, minutes, by=by if by != key.user else ""))
             self._extending[key] = tasks[key.user]
             tasks[key.user].add_done_callback(lambda _task: self._extending.pop(key))
-            return Outcome(key.user, Result.BEGUN, words.EXTENDS)
+            return Outcome(key.user, Result.BEGUN, "The server is being given more time.")
 
         outcomes = self._outcomes(course, only, begin)
         late = (await asyncio.wait(tasks.values(), timeout=EXTEND_PATIENCE))[1] if tasks else set()
@@ -486,7 +490,7 @@ class CourseActions:
                 seconds = await extend_server(spawner, minutes, by=by)
         except GPUSpawnerError as error:
             return Outcome(user, Result.REFUSED, error.for_user)
-        return Outcome(user, Result.DONE, words.EXTENDED.format(time=duration(seconds)))
+        return Outcome(user, Result.DONE, f"The server has {duration(seconds)} more.")
 
     def _outcomes(self, course: HubCourse, only: Only, act: Callable[[Participant], Outcome]) -> tuple[Outcome, ...]:
         """What became of each person whom an action is for; raises SQLAlchemyError.
@@ -503,7 +507,7 @@ class CourseActions:
             if user not in by_user:
                 return _not_in_course(user)
             if servers.get(user, by_user[user].key.name) != by_user[user].key.name:
-                return Outcome(user, Result.REFUSED, words.OTHER_SERVER.format(user=user))
+                return Outcome(user, Result.REFUSED, f"{user} has another server now: look at the course again.")
             return act(by_user[user])
 
         return tuple(map(outcome, users))
@@ -593,7 +597,7 @@ def _users(course: HubCourse, only: Only) -> tuple[str, ...]:
 
 
 def _not_in_course(user: str) -> Outcome:
-    return Outcome(user, Result.REFUSED, words.NOT_IN_COURSE.format(user=user))
+    return Outcome(user, Result.REFUSED, NOT_IN_COURSE.format(user=user))
 
 
 ACTIONS = "gpuspawner_course_actions"

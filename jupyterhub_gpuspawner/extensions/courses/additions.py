@@ -13,7 +13,6 @@ from jupyterhub.auth import Authenticator
 from sqlalchemy import Column, MetaData, String, Table, Unicode, delete, insert, inspect, select
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.extensions.courses import words
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, HubPeople
 from jupyterhub_gpuspawner.hub.site.database import transaction
 from jupyterhub_gpuspawner.hub.site.tables import SECONDS
@@ -91,13 +90,13 @@ def refusal_of(name: str, course: HubCourse, hub: HubPeople, *, may_sign_in: boo
     ``number`` is their place among those who are added at once, from 1.
     """
     if not course.takes_additions:
-        return words.NO_ADDITIONS
+        return "People cannot be added to this course on its page."
     if name in hub.admins:
-        return words.ADD_ADMIN.format(user=name)
+        return f"{name} is an administrator of the hub; administrators are not on courses."
     if hub.outside(name):
-        return words.ADD_OUTSIDE.format(user=name)
+        return f"{name} may not be on a course of this hub. Its administrators decide who may."
     if not may_sign_in:
-        return words.ADD_UNKNOWN.format(user=name)
+        return f"JupyterHub does not know {name}: check the name, or ask them to sign in once."
     if len(course.added) + number > ADDED_LIMIT:
-        return words.ADD_TOO_MANY.format(limit=ADDED_LIMIT)
+        return f"At most {ADDED_LIMIT} people can be added here: add others to the course's file."
     return ""

@@ -17,7 +17,6 @@ from jupyterhub.app import JupyterHub
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.extensions.courses import words
 from jupyterhub_gpuspawner.extensions.courses.actions import ACTIONS, CourseActions, ServiceAccount, session_name
 from jupyterhub_gpuspawner.extensions.courses.additions import drop_additions_of_others
 from jupyterhub_gpuspawner.extensions.courses.book import SETTING, CourseBook, HubCourse
@@ -152,7 +151,7 @@ def failure_of(server: Server, asked_at: float) -> str | None:
     if ending is not None:
         is_new = ending.failed and (ending.at is None or ending.at >= asked_at)
         return server.end_words(to_user=False).sentence if is_new else None
-    return (first_line(server.failure) or words.NOT_STARTED) if server.failure is not None else None
+    return (first_line(server.failure) or "The server did not start.") if server.failure is not None else None
 
 
 class StartsAhead:
@@ -237,8 +236,9 @@ class StartsAhead:
 
 
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
-    """What the card says of a server that was stopped since nobody had opened it."""
-    return replace(stop_record(server, at=at, stopper=Kind.CULLED), quoted=Words(words.unvisited(course.title)))
+    """What the card says of a server that was stopped since nobody had opened it; what became of its job follows."""
+    sentence = f"Nobody opened this server after {course.title} had begun, so it was stopped at {{time}}"
+    return replace(stop_record(server, at=at, stopper=Kind.CULLED), quoted=Words(sentence))
 
 
 # The courses of a running hub are read every minute; their rights are updated then, and when a login changes them.

@@ -14,7 +14,6 @@ from typing import Any
 
 from tornado import web
 
-from jupyterhub_gpuspawner.extensions.courses import words
 from jupyterhub_gpuspawner.extensions.courses.actions import CourseActions, Outcome, course_actions, session_name
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, course_book
 from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
@@ -186,7 +185,7 @@ class OfCourses(RESTHandler):
     async def course(self, slug: str, scopes: Sequence[str]) -> HubCourse:
         """The course of this name; raises 404 where there is none for which the caller has these scopes."""
         self.require_credentials()
-        return await course_taught(self, slug, scopes, unknown=words.UNKNOWN_COURSE)
+        return await course_taught(self, slug, scopes, unknown="There is no such course.")
 
     def require_credentials(self) -> None:
         """Raise 403 for a request without."""

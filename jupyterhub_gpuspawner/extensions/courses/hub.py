@@ -7,7 +7,7 @@ from typing import Any
 
 from jupyterhub.app import JupyterHub
 
-from jupyterhub_gpuspawner.extensions.courses import additions, api, offers, page, participants, words
+from jupyterhub_gpuspawner.extensions.courses import additions, api, offers, page, participants, view
 from jupyterhub_gpuspawner.extensions.courses.ahead import begin_courses
 from jupyterhub_gpuspawner.extensions.courses.book import course_book
 from jupyterhub_gpuspawner.extensions.courses.part import parts_of
@@ -59,5 +59,5 @@ HUB = HubExtension(
     notices=notices_to,
     profiles_of=PROFILES,
     parts_of=parts_of,
-    page_tools={"course": words},
+    page_tools={"course": view},
 )

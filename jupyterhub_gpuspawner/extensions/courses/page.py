@@ -24,8 +24,7 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.extensions.courses import words
-from jupyterhub_gpuspawner.extensions.courses.actions import Outcome, Result, course_actions
+from jupyterhub_gpuspawner.extensions.courses.actions import NOT_IN_COURSE, Outcome, Result, course_actions
 from jupyterhub_gpuspawner.extensions.courses.additions import (
     drop_additions,
     keep_additions,
@@ -90,6 +89,7 @@ def keep_actions(session: Session, course: str, sentences: Iterable[str], at: fl
             session.execute(insert(RECENT_ACTIONS_TABLE).values(course=course, at=at, text=text))
 
 
+NO_SUCH_COURSE = "There is no such course, or you do not teach it."
 INTERVAL = 2.0
 """Seconds for which a picture of the course is used."""
 
@@ -287,7 +287,7 @@ class _OfCourses(BaseHandler):
 
     async def taught(self, slug: str) -> HubCourse:
         """A course that the reader teaches; 404 for any other, whether it exists or not."""
-        return await course_taught(self, slug, unknown=words.NO_SUCH_COURSE)
+        return await course_taught(self, slug, unknown=NO_SUCH_COURSE)
 
     @property
     def _user_name(self) -> str:
@@ -310,7 +310,7 @@ class CoursesPage(_OfCourses):
         """404 in a hub without courses."""
         book = course_book(self.settings)
         if book is None:
-            raise web.HTTPError(404, words.NO_SUCH_COURSE)
+            raise web.HTTPError(404, NO_SUCH_COURSE)
         entries = [self.room(course).entry(course) for course in await courses_taught(self)]
         fault = str(book.fault) if book.fault is not None and (entries or is_admin(self.parsed_scopes)) else ""
         self.finish(await self.render_template("courses.html", courses=entries, folder_fault=fault))
@@ -362,7 +362,7 @@ class CoursePage(_OfCourses):
         selected, everybody = (self.get_body_argument(name, "") for name in ("selected", "everybody"))
         action = one or selected or everybody
         if action not in ACTIONS:
-            raise web.HTTPError(400, words.NO_ACTION)
+            raise web.HTTPError(400, "There is no such action.")
         if one:
             return action, frozenset({server})
         return action, frozenset(self.get_body_arguments("user")) if selected else None
@@ -453,7 +453,7 @@ class CoursePeoplePage(CoursePage):
     def _remove(self, course: HubCourse, name: str) -> str:
         """Take somebody off, and return what was done; raises ValueError with why not, and SQLAlchemyError."""
         if name not in course.added:
-            raise ValueError(words.NOT_IN_COURSE.format(user=name))
+            raise ValueError(NOT_IN_COURSE.format(user=name))
         drop_additions(self.db, course.slug, [name])
         self._book.people_changed()
         return f"{self._user_name} removed {name}."
@@ -467,9 +467,12 @@ class CoursePeoplePage(CoursePage):
             refusal_of(name, course, hub, may_sign_in=may_sign_in(self.db, self.authenticator, name), number=number)
             for number, name in enumerate(new, 1)
         )
-        faults = [*(words.ADD_STRANGE.format(user=name) for name in strange), *dict.fromkeys(filter(None, refusals))]
+        faults = [
+            *(f"{name} cannot be the name of a user of this hub." for name in strange),
+            *dict.fromkeys(filter(None, refusals)),
+        ]
         if not faults and not new:
-            faults = [words.ALREADY_ON.format(user=name) for name in names] or [words.NO_NAME]
+            faults = [f"{name} is on the course already." for name in names] or ["Enter a user name."]
         if faults:
             raise ValueError(" ".join(faults))
         keep_additions(self.db, course.slug, new, by=self._user_name)
@@ -498,9 +501,9 @@ class CourseCheckPage(_OfCourses):
 def _fault(action: str, typed: str) -> str:
     """What is wrong with what was typed for an action; empty for what is right."""
     if action == MESSAGE and not clean_text(typed):
-        return words.TEXT_MISSING
+        return "Write a message."
     if action == EXTEND and typed and not (re.fullmatch("[0-9]{1,6}", typed) and 1 <= int(typed) <= MINUTES_AT_MOST):
-        return words.MINUTES_WRONG.format(limit=MINUTES_AT_MOST)
+        return f"Enter a whole number of minutes from 1 to {MINUTES_AT_MOST}."
     return ""
 
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import quote
 
-from jupyterhub_gpuspawner.extensions.courses import words
 from jupyterhub_gpuspawner.extensions.courses.actions import Outcome, Result
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, estimated_seats, plans
@@ -26,6 +25,7 @@ from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+from jupyterhub_gpuspawner.words import counted, people
 
 START, STOP, MESSAGE, EXTEND = "start", "stop", "message", "extend"
 _ACTIONS = {
@@ -40,6 +40,7 @@ _ACTIONS = {
     State.ELSEWHERE: (MESSAGE,),
 }
 """The actions that do anything for a participant in each state."""
+ELSEWHERE = "Their own server, which is not of this course, is in the way: only they can stop it."
 
 
 class Line(NamedTuple):
@@ -94,9 +95,11 @@ def tile(participant: Participant, *, now: float, since: float = 0.0) -> Tile:
         return replace(
             plain, where=_where(placement, server.cluster), left=time_left(placement.ends_at, now), lines=lines
         )
-    if participant.queued or state is State.ELSEWHERE:
-        queued = words.QUEUED if state is State.STARTING else words.STOP_QUEUED
-        return replace(plain, lines=(Line(queued if participant.queued else words.ELSEWHERE),))
+    if participant.queued:
+        done = "started" if state is State.STARTING else "stopped"
+        return replace(plain, lines=(Line(f"It is {done} when its turn comes."),))
+    if state is State.ELSEWHERE:
+        return replace(plain, lines=(Line(ELSEWHERE),))
     if state in (State.WAITING, State.STARTING):
         return replace(plain, lines=tuple(_of_start(participant, now)))
     if state in (State.FAILED, State.ENDED, State.OVER):
@@ -129,34 +132,37 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
         node = facts.placement.node if facts.placement is not None else job.batch_host if job is not None else ""
         asks = current["name"] == "submitted" and facts.kept_until is None
         title = f"{current['title']}: {node}" if node else current["title"]
-        yield Line(words.SUBMITTING if asks else title)
+        yield Line("Submitting the job" if asks else title)
         return
     if progress["reason"]:
         yield Line(progress["reason"])
     if participant.stuck:
-        yield Line(words.STUCK)
+        yield Line("Waiting does not help.")
         return
     if facts.queue_position is not None and facts.line.waits:
-        yield Line(words.ahead(facts.queue_position.people, facts.queue_position.position))
+        others, position = facts.queue_position.people, facts.queue_position.position
+        own = "next in line" if position <= 1 else "their own job is ahead"  # nobody is ahead of themselves
+        yield Line(f"{people(others)} ahead" if others else own)
     if progress["estimate"]["words"]:
-        yield Line(words.EXPECTED.format(words=progress["estimate"]["words"]))
+        yield Line(f"expected start: {progress['estimate']['words']}")
     if participant.too_late:
-        yield Line(words.TOO_LATE)
+        yield Line("That is after the session.")
     if progress["change"]:
         yield Line(progress["change"])
 
 
 def _of_ending(participant: Participant) -> Iterator[Line]:
     if participant.state is not State.OVER:  # which says it all
-        yield Line(participant.why or words.START_FAILED)
+        yield Line(participant.why or "The server failed to start.")
     ending = participant.server.ending
     if ending is not None and ending.served and ending.at is not None:
-        yield Line(words.ENDED_AT, ending.at)
+        yield Line("It ended at {time}.", ending.at)
 
 
 # What an instructor asks for on the page of a course, and the question before it is done.
 
-ACTIONS = (START, MESSAGE, EXTEND, STOP)
+ACTIONS = {START: "Start", MESSAGE: "Message", EXTEND: "Extend", STOP: "Stop"}
+"""What their buttons say."""
 
 
 @dataclass(frozen=True)
@@ -206,12 +212,28 @@ def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | 
     )
 
 
+REASONS = 3
+"""Different reasons of refusals that are told, at most."""
+
+
 def result_line(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
     """What the page says afterwards: for how many it was done, and for whom not and why."""
     count = sum(outcome.result in (Result.DONE, Result.BEGUN) for outcome in outcomes)
     refused = [outcome.sentence for outcome in outcomes if outcome.result is Result.REFUSED]
-    lines = [words.refused(action, len(refused), list(dict.fromkeys(refused)))] if refused else []
-    return [words.done(action, by, count), *lines] if count or not refused else lines
+    done = {
+        START: f"{by} is starting {counted(count, 'server')}.",
+        STOP: f"{by} is stopping {counted(count, 'server')}.",
+        MESSAGE: f"{by} sent a message to {people(count)}.",
+        EXTEND: f"{by} gave {counted(count, 'server')} more time.",
+    }[action]
+    lines = []
+    if count or not refused:
+        lines.append(done if count else f"{by}: {ACTIONS[action]}. There was nothing to do.")
+    if refused:
+        reasons = list(dict.fromkeys(refused))
+        why = f"{' '.join(reasons[:REASONS])}{' …' if len(reasons) > REASONS else ''}"
+        lines.append(f"{ACTIONS[action]} was refused for {people(len(refused))}: {why}")
+    return lines
 
 
 # What the page of a course shows at one moment, the same for all who look at it.
