@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import yaml
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration
@@ -24,17 +26,10 @@ from jupyterhub_gpuspawner.profiles.profile import SLUG
 from jupyterhub_gpuspawner.profiles.tuples import slug_of, typed_fields
 from jupyterhub_gpuspawner.units import format_walltime
 
-_TEXTS = {
-    "account": (r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", "an account's name"),
-    "constraint": (r"[A-Za-z0-9_][A-Za-z0-9_.&|-]*", "features of nodes, joined by &"),
-    "cpus": (r"[0-9]{1,4}", "a number of CPUs"),
-    "gpus": (r"[0-9]{1,4}", "a number of GPUs"),
-    "memory": (r"[0-9]{1,9}[KMGT]?", "MiB, or with a unit, such as 16G"),
-    "partition": (r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", "a partition's name"),
-    "reservation": (r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", "a reservation's name"),
-    "time": (r"([0-9]+-)?[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", "hours and minutes, such as 4:00:00"),
-}
-"""Fields below ``slurm`` that a text may set, with their expression, and what is expected in words."""
+_KNOWN = yaml.safe_load(Path(__file__).with_name("forms.yaml").read_text("utf-8"))
+_MOSS, _FORM = _KNOWN["moss"], _KNOWN["slurmformspawner"]
+WRAPSPAWNER: Mapping[str, str] = _KNOWN["wrapspawner"]
+"""Settings of wrapspawner's form that are not needed, with the codes of their differences."""
 
 
 def _number_option(
@@ -48,7 +43,7 @@ def _number_option(
 
 def _text_option(title: str, field: str, unset: str, first: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A text; ``unset`` is the choice of those who enter none, and ``first`` what it sets below ``slurm``."""
-    expression, message = _TEXTS[field]
+    expression, message = _KNOWN["texts"][field]
     default = {"display_name": unset, **({"slurm": dict(first)} if first else {}), "default": True}
     unlisted = {"validation_regex": expression, "validation_message": message, "sets": f"slurm.{field}"}
     return {"display_name": title, "choices": {"default": default}, "unlisted_choice": unlisted}
@@ -62,23 +57,6 @@ def _choice_option(title: str, choices: Mapping[str, Mapping[str, Any]], default
 
 # jupyterhub_moss
 
-_REPLACED = tuple(
-    f"req_{name}" for name in ("partition", "runtime", "nprocs", "memory", "reservation", "ngpus", "options", "gres")
-)
-"""Settings that moss's form replaces, even by an empty value."""
-_COMMANDS = ("slurm_info_cmd", "slurm_info_resources")
-_NOT_OFFERED = ("options", "environment_path", "environment_modules", "output", "root_dir")
-"""Fields of the form that have no counterpart."""
-_INTERFACES = {
-    "lab": {"display_name": "JupyterLab", "default_url": "/lab"},
-    "notebook": {"display_name": "Jupyter Notebook", "default_url": "/tree"},
-}
-_MOSS_SCRIPT = """\
-#SBATCH --job-name=spawner-jupyterhub --chdir=/home/somebody --export=NAMES --get-user-env= --output=/dev/null
-#SBATCH --partition={partition} --time=1:00:00 --cpus-per-task=1
-"""
-"""moss's own job with one CPU, one hour, and nothing else chosen."""
-
 
 def convert_moss(migration: Migration) -> tuple[str, ...]:
     """Add the profiles; returns the names of the settings that were read. Raises ConfigError."""
@@ -86,11 +64,9 @@ def convert_moss(migration: Migration) -> tuple[str, ...]:
     partitions = settings.get("partitions")
     if partitions is None or not isinstance(partitions.value, dict):
         raise ConfigError("moss needs a table of partitions.", where="c.MOSlurmSpawner.partitions")
-    for name in (*_COMMANDS, *_REPLACED):
+    for name, code in _MOSS["dropped"].items():
         if name in settings:
-            migration.add(
-                "moss_command" if name in _COMMANDS else "moss_replaced", settings[name], settings[name].value
-            )
+            migration.add(code, settings[name], settings[name].value)
     runtime = "apptainer"
     singularity = settings.get("singularity_cmd")
     if singularity is not None:
@@ -100,9 +76,9 @@ def convert_moss(migration: Migration) -> tuple[str, ...]:
         _convert_partition(migration, str(partitions), name, fields, runtime)
     if not any(fields.get("simple", True) for fields in partitions.value.values()):
         migration.add("moss_no_simple", partitions)
-    for field in _NOT_OFFERED:
+    for field in _MOSS["not_offered"]:
         migration.add(f"moss_form_{field}", f"moss's form: {field}")
-    return ("partitions", "singularity_cmd", *_COMMANDS, *_REPLACED)
+    return ("partitions", "singularity_cmd", *_MOSS["dropped"])
 
 
 def _convert_partition(migration: Migration, setting: str, name: str, fields: Mapping[str, Any], runtime: str) -> None:
@@ -135,7 +111,7 @@ def _convert_partition(migration: Migration, setting: str, name: str, fields: Ma
     }
     if environments:
         options["environment"] = _choice_option("Environment", environments, next(iter(environments)))
-    options["interface"] = _choice_option("Interface", _INTERFACES, "lab")
+    options["interface"] = _choice_option("Interface", _MOSS["interfaces"], "lab")
     options["reservation"] = _text_option("Reservation", "reservation", "None")
     document: dict[str, Any] = {"display_name": title, "slug": slug}
     if fields.get("architecture"):
@@ -191,58 +167,14 @@ def _environment(migration: Migration, where: str, fields: Mapping[str, Any], ru
 
 def _options_of_moss(template: BatchTemplate, partition: str) -> dict[str, str] | None:
     if not template.own:
-        return sbatch_options(_MOSS_SCRIPT.format(partition=partition))
+        return sbatch_options(_MOSS["script"].format(partition=partition))
     chosen = {"partition": partition, "nprocs": "1", "runtime": "1:00:00", "output": "/dev/null", "prologue": ""}
     return old_options(template, chosen)
 
 
 # SlurmFormSpawner
 
-_FORM = "SbatchForm"
-
-
-class _Field(NamedTuple):
-    """A field of the form."""
-
-    widget: Mapping[str, Any]
-    """SlurmFormSpawner's defaults for it, where they are values."""
-    title: str = ""
-    sets: str = ""
-    """The field below ``slurm``; empty for one that has no option of its own."""
-    unit: str | None = None
-
-
-_FIELDS = {
-    "account": _Field({}, "Account", "account"),
-    "feature": _Field({"def": []}, "Features of the node", "constraint"),
-    "gpus": _Field({"def": "gpu:0"}, "GPUs", "gpus"),
-    "memory": _Field({"min": 1024, "step": 1}, "Memory", "memory", "M"),
-    "nprocs": _Field({"min": 1, "def": 1, "step": 1}, "CPUs", "cpus"),
-    "oversubscribe": _Field({"def": False, "lock": True}),
-    "partition": _Field({"def": "", "lock": True}, "Partition", "partition"),
-    "profile": _Field({"def": "default"}),
-    "reservation": _Field({"def": ""}, "Reservation", "reservation"),
-    "runtime": _Field({"min": 0.25, "def": 1.0, "step": 0.25}, "Hours", "time", "hours"),
-    "ui": _Field({"def": "lab", "choices": ["notebook", "lab", "terminal"]}),
-}
-_UI = {
-    "notebook": {"name": "Jupyter Notebook", "url": "/tree"},
-    "lab": {"name": "JupyterLab"},
-    "terminal": {"name": "Terminal", "url": "/terminals/1"},
-}
-_DROPPED = ("batch_cancel_cmd", "batch_submit_cmd", "disable_form", "error_template_path", "form_template_path")
-"""Settings that are not needed; why is said by the difference whose code has their name."""
-_SUBMIT = """\
-{% if account %}#SBATCH --account={{account}}{% endif %}
-#SBATCH --time={{runtime}} --mem={{memory}}M --cpus-per-task={{nprocs}} --export=NAMES --chdir={{homedir}}
-#SBATCH --output={{homedir}}/.jupyterhub_slurmspawner_%j.log --job-name=spawner-jupyterhub
-{% if reservation %}#SBATCH --reservation={{reservation}}{% endif %}
-{% if gpus %}#SBATCH --gres={{gpus}}{% endif %}
-{% if partition %}#SBATCH --partition={{partition}}{% endif %}
-{% if constraint %}#SBATCH --constraint={{constraint}}{% endif %}
-{% if oversubscribe %}#SBATCH --oversubscribe{% endif %}
-"""
-"""The options of SlurmFormSpawner's own submit.sh."""
+_SECTION = "SbatchForm"
 
 
 def form_template(migration: Migration) -> BatchTemplate:
@@ -262,22 +194,22 @@ def form_template(migration: Migration) -> BatchTemplate:
 
 def convert_form(migration: Migration) -> tuple[str, ...]:
     """Add the profiles; returns the names of the settings that were read."""
-    settings, form = migration.old.settings(), migration.old.section(_FORM)
+    settings, form, dropped = migration.old.settings(), migration.old.section(_SECTION), _FORM["dropped"]
     for name in sorted(form):
-        if name in _DROPPED:
-            migration.add(f"form_{name}", f"c.{_FORM}.{name}", form[name])
+        if name in dropped:
+            migration.add(dropped[name], f"c.{_SECTION}.{name}", form[name])
         else:
-            migration.moved(f"c.{_FORM}.{name}", form[name], "the profiles' fields and options")
+            migration.moved(f"c.{_SECTION}.{name}", form[name], "the profiles' fields and options")
     for name, value in sorted(migration.old.section("SlurmAPI").items()):
         migration.add("form_api", f"c.SlurmAPI.{name}", value)
-    for name in sorted(settings.keys() & _DROPPED):
-        migration.add(f"form_{name}", settings[name], settings[name].value)
+    for name in sorted(settings.keys() & dropped):
+        migration.add(dropped[name], settings[name], settings[name].value)
     own_folder = settings.get("slurm_bin_path")
     folder = own_folder.value if own_folder else "/opt/slurm/bin"
     migration.settings["slurm_bin_dir"] = folder
     migration.moved(own_folder or "SlurmFormSpawner's slurm_bin_path", folder, "c.GPUSlurmSpawner.slurm_bin_dir")
     _convert_presets(migration, form)
-    return ("ui_args", "profile_args", "slurm_bin_path", "submit_template_path", *_DROPPED)
+    return ("ui_args", "profile_args", "slurm_bin_path", "submit_template_path", *dropped)
 
 
 def _convert_presets(migration: Migration, form: Mapping[str, Any]) -> None:
@@ -286,10 +218,10 @@ def _convert_presets(migration: Migration, form: Mapping[str, Any]) -> None:
     if "profile_args" in settings:
         presets |= settings["profile_args"].value
         migration.moved(settings["profile_args"], list(presets), "profiles")
-    interfaces = settings["ui_args"].value if "ui_args" in settings else _UI
+    interfaces = settings["ui_args"].value if "ui_args" in settings else _FORM["interfaces"]
     if "ui_args" in settings:
         migration.moved(settings["ui_args"], list(interfaces), "the option interface of each profile")
-    widgets = {name: {**field.widget, **(form.get(name) or {})} for name, field in _FIELDS.items()}
+    widgets = {name: {**field["widget"], **(form.get(name) or {})} for name, field in _FORM["fields"].items()}
     if "disable_form" in settings and settings["disable_form"].value:
         widgets = {name: {**widget, "lock": True} for name, widget in widgets.items()}
     listed = widgets["profile"].get("choices")
@@ -346,14 +278,14 @@ class _Preset:
             "oversubscribe": values["oversubscribe"],
             "modules": [],
         }
-        return old_options(template if template.own else BatchTemplate(_SUBMIT), chosen)
+        return old_options(template if template.own else BatchTemplate(_FORM["script"]), chosen)
 
     def _is_locked(self, name: str) -> bool:
         lock = self._widgets[name].get("lock", False)
         return lock is True or (isinstance(lock, str) and bool(lock))
 
     def _note(self, code: str, name: str, was: str | None = None, now: str | None = None) -> None:
-        self._migration.add(code, f"c.{_FORM}.{name}", was, now)
+        self._migration.add(code, f"c.{_SECTION}.{name}", was, now)
 
     def _add(
         self,
@@ -368,15 +300,15 @@ class _Preset:
         title: str = "",
     ) -> None:
         """A field that is locked, listed or free text; ``unlisted`` is the code of the difference for the last."""
-        field = _FIELDS[name]
+        field = _FORM["fields"][name]
         if self._is_locked(name):
             self._slurm |= request
         elif listed:
-            self._options[field.sets] = _choice_option(field.title, listed, default)
+            self._options[field["sets"]] = _choice_option(field["title"], listed, default)
         else:
             if unlisted:
                 self._note(unlisted, name, was)
-            self._options[field.sets] = _text_option(title or field.title, field.sets, unset, request)
+            self._options[field["sets"]] = _text_option(title or field["title"], field["sets"], unset, request)
 
     def _choices(self, name: str) -> Mapping[str, str]:
         """The titles of the choices that the site lists; none where a function of the site's computes them."""
@@ -386,7 +318,8 @@ class _Preset:
         return {str(choice): "" for choice in choices} if isinstance(choices, list) else {}
 
     def _add_number(self, name: str) -> None:
-        _, title, sets, unit = _FIELDS[name]
+        field = _FORM["fields"][name]
+        title, sets, unit = field["title"], field["sets"], field.get("unit")
         widget, value = self._widgets[name], self._values[name]
         if value is None:
             value = widget["min"]
@@ -418,7 +351,7 @@ class _Preset:
         self._add("gpus", request, listed=listed, default=value, unset=unset, unlisted="form_gpus")
 
     def _add_text(self, name: str) -> None:
-        value, sets = self._values[name], _FIELDS[name].sets
+        value, sets = self._values[name], _FORM["fields"][name]["sets"]
         value = "&".join(value) if isinstance(value, (list, tuple)) else value
         names = () if name == "feature" else tuple(self._choices(name))
         self._add(

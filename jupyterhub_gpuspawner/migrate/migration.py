@@ -12,7 +12,7 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.migrate.forms import convert_form, convert_moss, form_template
+from jupyterhub_gpuspawner.migrate.forms import WRAPSPAWNER, convert_form, convert_moss, form_template
 from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (
@@ -51,14 +51,6 @@ _SPAWNERS = (
     "MOSlurmSpawner",
     "SlurmFormSpawner",
 )
-_WRAPPER = {
-    "form_template": "wrapper_form",
-    "first_template": "wrapper_form",
-    "input_template": "wrapper_form",
-    "child_class": "wrapper_child",
-    "child_config": "wrapper_child",
-}
-"""What becomes of wrapspawner's settings, by codes of differences."""
 _ADDED = frozenset(["chdir", "comment", "export", "job-name", "nodes", "no-requeue", "output", "gres-flags"])
 """Options that this package adds."""
 
@@ -120,7 +112,7 @@ def _convert_profiles(migration: Migration) -> None:
             if name == "profiles":
                 profiles = value
             else:
-                migration.add(_WRAPPER.get(name, "wrapper_setting"), where, value)
+                migration.add(WRAPSPAWNER.get(name, "wrapper_setting"), where, value)
     if "DockerProfilesSpawner" in (migration.old.spawner, *migration.old.config):
         migration.add("docker_profiles", "DockerProfilesSpawner")
     for at, item in enumerate(profiles):
