@@ -90,7 +90,7 @@ class KeptStarts:
         asked = False
         while True:
             spawner = await self._spawner(user_name, server_name)
-            if spawner is None or spawner.kept is None:  # its start has begun, or the server was deleted
+            if spawner is None or spawner.attempt.kept is None:  # its start has begun, or the server was deleted
                 return
             if spawner.active:  # a hook of the site's, which comes before that, may take its time, and may refuse it
                 await asyncio.sleep(POLL_SECONDS)
@@ -108,7 +108,7 @@ class KeptStarts:
     def _may_go_on(self, spawner: GPUSlurmSpawner) -> bool:
         """Whether there is time left, and JupyterHub has not stopped it since its user is blocked."""
         blocked = spawner.user.name in self._app.authenticator.blocked_users
-        return spawner.kept is not None and spawner.kept.left(Moment.now()) > 0 and not blocked
+        return spawner.attempt.kept is not None and spawner.attempt.kept.left(Moment.now()) > 0 and not blocked
 
     async def _spawner(self, user_name: str, server_name: str) -> Any:
         """The server's spawner, once JupyterHub has checked it and cleaned it up; None where there is none of ours."""
@@ -154,7 +154,7 @@ class KeptStarts:
 def give_up(spawner: GPUSlurmSpawner) -> None:
     """Have the page of a start that does not go on say so; raises SQLAlchemyError."""
     get_logger().warning("The start of %s, which was kept when the hub ended, is given up", log_name(spawner))
-    spawner.kept = None
+    spawner.attempt.kept = None
     # a start that was refused has its reason, which JupyterHub forgets with the next look at the form
     why = server_of(spawner, with_start=False).ending
     spawner.ended.keep(why or Ending(start_failed("hub_restarted"), at=time.time(), stage=Stage.SUBMITTED))

@@ -53,7 +53,6 @@ from jupyterhub_gpuspawner.hub.spawners.server_job import ServerJob, certificate
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.attempt import (
     Attempt,
-    KeptStart,
     Moment,
     new_attempt,
     stored_attempt,
@@ -103,8 +102,6 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self.job_log = JobLog(self.watch)
         self.ended = ServerEnding(self.watch, self.job_log, self.report)
         self.life = Life(self.hub_state.of(Stream))
-        self.kept: KeptStart | None = None
-        """The start that a hub before this one has kept, until another one begins or it is given up."""
         self._taken_up = True
         """False for a server of the database that is not yet known to be there."""
         self._ended_job = ""
@@ -228,9 +225,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
             hub_mark(compat.cookie_secret(self)),
             start_timeout=self.start_timeout,
             queue_timeout=queue_limit(limit, self.site_queue_limit),
-            kept=self.kept,
+            kept=self.attempt.kept,
         )
-        self.kept = None
         self.life.begin(
             self.attempt.start_id,
             username=self._username,
@@ -519,16 +515,10 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
 
     def state_without_job(self) -> dict[str, Any]:
         """How the last server ended, unless another one runs, and what is kept of a start that Slurm has not taken."""
-        kept = self.kept_start()
-        state = ending_state(self.ended.last) if not self.job_id else {}
-        return state | (kept.to_state() if kept is not None else {})
-
-    def kept_start(self) -> KeptStart | None:
-        """What is stored of a start that Slurm has not taken, for a hub that is restarted; None where there is none."""
-        if self.job_id or not self.attempt.is_kept:
-            return self.kept
-        attempt = self.attempt
-        return KeptStart(attempt.since, attempt.start_timeout, attempt.submitted_on, attempt.submissions)
+        if self.job_id:
+            return {}
+        kept = self.attempt.to_keep
+        return ending_state(self.ended.last) | (kept.to_state() if kept is not None else {})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""
@@ -536,16 +526,16 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self._username = self.user.name if self.user else ""
         self._load_cluster(state.get("cluster"))
         self.watch.load(state)
-        self.attempt = stored_attempt(state, Moment.now(), start_timeout=self.start_timeout)
         for part in (self.server_extensions, self.report, self.life):
             part.load(state)
         if self.job_id:  # JupyterHub loads the state of a new spawner, too
+            self.attempt = stored_attempt(state, Moment.now(), start_timeout=self.start_timeout)
             self._taken_up = False
             self.hub_state.of(metrics.ServersWithJobs).add(self)
 
     def load_state_without_job(self, state: Mapping[str, Any]) -> None:
         """Read what :meth:`state_without_job` gave."""
-        self.kept = stored_kept_start(state)
+        self.attempt = Attempt(kept=stored_kept_start(state))
         self.ended.load(state)
 
     def count_adopted(self, state: str) -> None:
@@ -572,7 +562,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         subject = recorded_subject(last, self.request) if last is not None else ""
         promises = self.server_extensions.promises()
         self.life.ended(self.ended.cause, self.watch.status, subject, self.attempt.reasons, promises)
-        self.attempt = Attempt()
+        self.attempt = Attempt(kept=self.attempt.kept)
         for part in (self.watch, self.report, self.server_extensions):
             part.forget()
         self.disown()

@@ -230,6 +230,8 @@ class Attempt:
     """The jobs that an sbatch without an answer may have made, also that of an attempt before a restart of the hub."""
     submitted_on: str = ""
     """The name of the cluster of these jobs; empty in a hub that names none."""
+    kept: KeptStart | None = None
+    """The start that a hub before this one has kept, until another one begins or it is given up."""
     at_click: Estimate = field(default=UNKNOWN, compare=False)
     """When it was expected to start when it was asked for; a restarted hub has forgotten it."""
 
@@ -332,6 +334,13 @@ class Attempt:
     def is_kept(self) -> bool:
         """Slurm did not answer when its job was to be submitted, in this process or before a restart of the hub."""
         return self.stage is Stage.SUBMITTED and (self.unanswered is not None or self.restored_at is not None)
+
+    @property
+    def to_keep(self) -> KeptStart | None:
+        """What the next hub has to know of a start that Slurm has not taken; None where there is none."""
+        if not self.is_kept:
+            return self.kept
+        return KeptStart(self.since, self.start_timeout, self.submitted_on, self.submissions)
 
     @property
     def kept_until(self) -> float | None:

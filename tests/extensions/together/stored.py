@@ -286,7 +286,7 @@ def ended() -> GPUProfilesSpawner:
 def kept() -> GPUProfilesSpawner:
     """A server whose start is kept, since Slurm did not answer; its last sbatch may have made a job."""
     server = spawner()
-    server.kept = KeptStart(Moment(NOW, 1000.5, "a-boot-id"), 300.0, "cedar", (IDENTITY,))
+    server.attempt.kept = KeptStart(Moment(NOW, 1000.5, "a-boot-id"), 300.0, "cedar", (IDENTITY,))
     return server
 
 

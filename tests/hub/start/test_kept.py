@@ -36,7 +36,7 @@ class Restored(GPUSlurmSpawner):
 
     def __init__(self, user: Any, kept_start: KeptStart | None) -> None:
         super().__init__(config=Config())
-        self.user, self.kept = user, kept_start
+        self.user, self.attempt.kept = user, kept_start
         self.stored = 0
         self.row = SimpleNamespace(store=self._store)  # type: ignore[assignment]
 
@@ -60,7 +60,7 @@ class Hub(KeptStarts):
         code = self.answers.pop(0)
         self.asked.append(code)
         if code == BEGUN:
-            self.spawner.kept, self.spawner.active = None, True
+            self.spawner.attempt.kept, self.spawner.active = None, True
         return HTTPResponse(HTTPRequest("http://hub"), code, HTTPHeaders({"Retry-After": "0"}))
 
 
@@ -98,16 +98,15 @@ async def test_a_kept_start_goes_on_or_is_given_up_and_its_page_says_so(
     session: Session, facts: dict[str, Any], answers: list[int], settings: dict[str, Any], cause: Cause | None
 ) -> None:
     """It is asked for once, but for what is to be asked again; what is given up is not tried by the next hub."""
-    spawner = Restored(session.query(orm.User).one(), KEPT)
+    spawner = Restored(session.query(orm.User).one(), facts.get("kept", KEPT))
     spawner.ended.keep(facts.get("ending"))
-    for name, value in facts.items():
-        setattr(spawner, name, value)
+    spawner.active = facts.get("active", False)
     hub = Hub(session, spawner, answers, **settings)
     await hub.go_on()
 
     assert hub.asked == answers
     assert (spawner.ended.last.cause if spawner.ended.last is not None else None) == cause
-    assert spawner.kept is None
+    assert spawner.attempt.kept is None
     assert spawner.stored == (cause is not None)
     assert cause != GIVEN_UP or (spawner.ended.last is not None and spawner.ended.last.stage is Stage.SUBMITTED)
 
@@ -141,4 +140,4 @@ async def test_a_start_that_is_refused_before_it_begins_is_given_up(
     hub = Refusing(session, spawner, [])
     await hub.go_on()
 
-    assert (hub.asked, spawner.kept, spawner.stored) == ([BEGUN], None, 1)
+    assert (hub.asked, spawner.attempt.kept, spawner.stored) == ([BEGUN], None, 1)
