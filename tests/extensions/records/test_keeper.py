@@ -38,7 +38,7 @@ from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.records.waits import ENOUGH, PastWait, past_waits
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait, ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
-from jupyterhub_gpuspawner.hub.job.session import Placed
+from jupyterhub_gpuspawner.hub.job.events import Placed
 from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.slurm.estimate import Span, expected
@@ -240,7 +240,7 @@ HUB = """
 import asyncio, logging, math, sys
 from types import SimpleNamespace
 from traitlets.config import Config
-from jupyterhub_gpuspawner.hub.job.session import Stream
+from jupyterhub_gpuspawner.hub.job.events import Stream
 from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.hub.spawners.server import HubSite
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
