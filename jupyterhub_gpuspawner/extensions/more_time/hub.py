@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.extensions.more_time import words
 from jupyterhub_gpuspawner.extensions.more_time.extending import ServerTime
 from jupyterhub_gpuspawner.extensions.more_time.pages import ExtendPage, MoreTimeHandler
 from jupyterhub_gpuspawner.extensions.more_time.part import parts_of
@@ -14,5 +13,4 @@ HUB = HubExtension(
     pages=tuple(server_routes("/gpuspawner/extend", ExtendPage)),
     with_server=ServerTime,
     parts_of=parts_of,
-    page_tools={"more_time": words},
 )

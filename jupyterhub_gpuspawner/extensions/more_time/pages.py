@@ -14,7 +14,6 @@ from jupyterhub.spawner import Spawner
 from tornado import web
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.extensions.more_time import words
 from jupyterhub_gpuspawner.extensions.more_time.extending import extend_server
 from jupyterhub_gpuspawner.extensions.more_time.part import part_of
 from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST
@@ -67,7 +66,6 @@ class ExtendPage(BaseHandler):
             "extend.html",
             card=card,
             shown=part_of(server).shown,
-            say=words,
             fault=fault,
             ends=card.left.ends if card.left is not None else None,
             staff=bool(staff_for(self, spawner)),
