@@ -68,6 +68,8 @@ OUTPUT_LIMIT = 1 << 26
 """Bytes that a command about the whole cluster may print."""
 _CONFIG_MAX_AGE = 300.0
 """Seconds that slurm.conf's defaults are kept."""
+PreemptedQos = Mapping[str, frozenset[str]]
+"""Those whose jobs each QOS preempts, all in lower case."""
 
 
 class SnapshotReader:
@@ -83,8 +85,7 @@ class SnapshotReader:
         self._slurm = installation
         self._config = config
         self._report = report
-        self._defaults: tuple[float, SlurmConfig] | None = None
-        self._qos: tuple[float, Mapping[str, frozenset[str]] | None] | None = None
+        self._kept: tuple[float, tuple[SlurmConfig, PreemptedQos | None]] | None = None
 
     async def read(self) -> ClusterSnapshot:
         """Nodes, partitions (hidden ones too), reservations, and jobs that are pending or hold nodes.
@@ -95,7 +96,7 @@ class SnapshotReader:
         now, mark = time.time(), secrets.token_hex(8)
         entities = (("node", "-a", "-d"), ("partition", "-a"), ("reservation", "-a"))
         shown = [asyncio.ensure_future(self._show(*words)) for words in entities]
-        default = asyncio.ensure_future(self._slurm_conf())
+        conf = asyncio.ensure_future(self._slurm_conf())
         queue = asyncio.ensure_future(
             self._slurm.run(
                 "squeue", "--local", "-h", "-a", "-t", STATES, "-O", CLUSTER.columns(mark), limit=OUTPUT_LIMIT
@@ -103,11 +104,10 @@ class SnapshotReader:
         )
         try:
             nodes, partitions, reservations = await asyncio.gather(*shown)
-            config = await default
-            preempted_qos = await self._preempted_qos() if config.preemption == "qos" else None
+            config, preempted_qos = await conf
             jobs = (await queue).output()
         finally:  # if one has failed, nobody needs the others
-            await _cancelled(*shown, default, queue)
+            await _cancelled(*shown, conf, queue)
 
         def parse() -> ClusterSnapshot:
             unread: list[Unread] = []
@@ -135,24 +135,21 @@ class SnapshotReader:
         command = ("scontrol", "--local", "show", what, *options, "-o")
         return (await self._slurm.run(*command, limit=OUTPUT_LIMIT)).output()
 
-    async def _preempted_qos(self) -> Mapping[str, frozenset[str]] | None:
-        """Those whose jobs each QOS preempts; None where slurmdbd does not tell this account."""
-        if self._qos is None or time.monotonic() - self._qos[0] > _CONFIG_MAX_AGE:
-            table = None
-            with suppress(GPUSpawnerError):
-                answer = await self._slurm.run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt")
-                rows = (line.lower().split("|") for line in answer.output().splitlines())
-                table = {row[0]: frozenset(filter(None, row[1].split(","))) for row in rows if len(row) == 2}
-            self._qos = time.monotonic(), table
-        return self._qos[1]
-
-    async def _slurm_conf(self) -> SlurmConfig:
-        if self._defaults is None or time.monotonic() - self._defaults[0] > _CONFIG_MAX_AGE:
+    async def _slurm_conf(self) -> tuple[SlurmConfig, PreemptedQos | None]:
+        """slurm.conf, and with preemption by QOS what each preempts; None where slurmdbd does not tell this account."""
+        if self._kept is None or time.monotonic() - self._kept[0] > _CONFIG_MAX_AGE:
             try:
-                self._defaults = time.monotonic(), await self._config()
+                config = await self._config()
             except SlurmOutputError:
-                return SlurmConfig()
-        return self._defaults[1]
+                return SlurmConfig(), None
+            qos = None
+            if config.preemption == "qos":
+                with suppress(GPUSpawnerError):
+                    answer = await self._slurm.run("sacctmgr", "-n", "-P", "show", "qos", "format=Name,Preempt")
+                    rows = (line.lower().split("|") for line in answer.output().splitlines())
+                    qos = {row[0]: frozenset(filter(None, row[1].split(","))) for row in rows if len(row) == 2}
+            self._kept = time.monotonic(), (config, qos)
+        return self._kept[1]
 
 
 async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
