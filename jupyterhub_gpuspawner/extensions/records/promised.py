@@ -53,9 +53,7 @@ class ServerPromises(WithServer):
         return {"promises": PROMISES.dump_python(kept, mode="json")} if kept else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on with these, which 0.1.0 stored with the session."""
+        """Go on with these."""
         self.forget()
-        session = state.get("session")
-        part = state if "promises" in state or not isinstance(session, Mapping) else session
         with suppress(ValidationError):
-            self._said = PROMISES.validate_json(json.dumps(part.get("promises")), strict=True)
+            self._said = PROMISES.validate_json(json.dumps(state.get("promises")), strict=True)

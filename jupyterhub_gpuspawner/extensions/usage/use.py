@@ -85,10 +85,8 @@ class ServerUsage(WithServer):
         return {} if self.used_at is None else {"used_at": self.used_at}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on with that time, which 0.1.0 stored with the session."""
-        session = state.get("session")
-        part = state if "used_at" in state or not isinstance(session, Mapping) else session
-        used_at = part.get("used_at")
+        """Go on with that time."""
+        used_at = state.get("used_at")
         self.used_at = used_at if isinstance(used_at, float) else None
 
     def forget(self) -> None:

@@ -16,7 +16,6 @@ from jupyterhub_gpuspawner.hub.job.cause import STOPS, Cause, Kind, Stage
 from jupyterhub_gpuspawner.slurm.job import Job
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.wire.documents import LOG_MARK
-from jupyterhub_gpuspawner.words import duration, memory_used, nearest
 
 TEXT_LIMIT = 2000
 """Characters of each text that is kept."""
@@ -122,54 +121,6 @@ def stored_ending(state: Mapping[str, Any]) -> Ending | None:
     if not isinstance(document, dict):
         return None
     try:
-        text = json.dumps(document)
-        ending = _ENDING.validate_json(text, strict=True)
-        measured = _MEASURED.validate_json(text, strict=True)
+        return _ENDING.validate_json(json.dumps(document), strict=True)
     except ValidationError:
         return None
-    return replace(
-        ending,
-        said=ending.said or measured.said(ending),
-        why=ending.why or measured.why(ending),
-        quoted=measured.quoted(ending),
-    )
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """What hubs stored before extensions gave the words; read until no such hub can be upgraded."""
-
-    mean_use: float | None = None
-    """Of the GPUs in the last hour, in per cent."""
-    memory_max_mib: int = 0
-    most: float = 0.0
-    """The highest use while the server was idle: of a GPU in per cent; without GPUs, in cores."""
-    held_mib: int = 0
-    course: str = ""
-    """The title of the course for which a server was started that nobody opened."""
-
-    def said(self, ending: Ending) -> str:
-        used = f"{nearest(self.mean_use)}\N{NO-BREAK SPACE}%" if ending.gpus and self.mean_use is not None else ""
-        whose = "its GPUs were" if ending.gpus > 1 else "its GPU was"
-        facts = [f"{whose} used {used} on average"] if used else []
-        if self.memory_max_mib:
-            facts.append(f"at most {memory_used(self.memory_max_mib, None)} of memory was in use")
-        last = "in its last hour " if facts and ending.ran > 3600 else ""
-        return last + ", and ".join(facts)
-
-    def why(self, ending: Ending) -> str:
-        if ending.cause.kind is not Kind.IDLE:
-            return ""
-        whose = {0: "it", 1: "its GPU"}.get(ending.gpus, "its GPUs")
-        most = f"{nearest(self.most)} %" if ending.gpus else f"{self.most:.2f} cores"
-        held = self.held_mib if ending.gpus and self.held_mib >= 1024 else 0
-        most += f", {memory_used(held, None)} of GPU memory held" if held else ""
-        return f"because it was idle: {whose} had not been used for {duration(ending.seconds)} (at most {most})"
-
-    def quoted(self, ending: Ending) -> Words:
-        if not self.course or not ending.stopped:
-            return ending.quoted
-        return Words(f"Nobody opened this server after {self.course} had begun, so it was stopped at {{time}}")
-
-
-_MEASURED = TypeAdapter(_Measured)

@@ -568,17 +568,6 @@ def test_a_stop_says_who_stopped_what_and_what_became_of_the_job(ending: Ending,
     assert words_of(ending, title="K80") == Words(sentence)
 
 
-def test_the_stop_of_an_older_hub_names_the_course_that_nobody_came_to() -> None:
-    """Hubs before extensions gave the words kept the course's title."""
-    stored = {"cause": {"kind": "culled"}, "job_id": "7", "gpus": 1, "course": "Deep {learning}"}
-    ending = stored_ending({"ending": stored})
-
-    assert ending is not None
-    assert words_of(ending, title="K80") == Words(
-        "Nobody opened this server after Deep {learning} had begun, so it was stopped at {time}; job 7 released 1 GPU."
-    )
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
