@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.migrate.template import (
     sbatch_options,
     spelled,
 )
-from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
+from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, allowances_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS
 from jupyterhub_gpuspawner.profiles.schema import dotted
@@ -324,13 +324,8 @@ def _write_profiles(migration: Migration) -> None:
             converted.in_file = False
             migration.add("not_in_file", f"profile {profile.slug}", ", ".join(traits))
             continue
-        own_class = frozenset({profile.spawner_class} if profile.spawner_class else ())
-        classes |= own_class
-        for word in ALLOWANCES:
-            try:
-                require(profile, Rights(EVERYTHING.allowed - {word}, own_class), dotted)
-            except ConfigError:
-                allows.add(word)
+        classes |= {profile.spawner_class} if profile.spawner_class else set()
+        allows |= {word for _, word in allowances_of(profile)}
     migration.allows = tuple(word for word in ALLOWANCES if word in allows)
     migration.classes = tuple(sorted(classes))
 

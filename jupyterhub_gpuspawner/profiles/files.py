@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.profiles.folder import (
     snapshot_of,
 )
 from jupyterhub_gpuspawner.profiles.option import UnlistedChoice
-from jupyterhub_gpuspawner.profiles.parsing import parse_profile
+from jupyterhub_gpuspawner.profiles.parsing import as_fields, parse_profile
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, SlugTaken
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Environment
@@ -84,24 +84,28 @@ EVERYTHING = Rights(frozenset(ALLOWANCES))
 """Everything that the one setting can allow; classes are not included."""
 
 
-def _require_traits(traits: object, where: Where) -> None:
-    """Raise ConfigError for the first of a file's ``traits`` that no setting allows."""
+def _parsed(item: object, rights: Rights, where: Where) -> Profile:
+    """A profile of a file; raises ConfigError for the first field that is wrong, or that ``rights`` do not allow."""
+    fields = as_fields(item, where, quoting=False)
+    traits = fields.get("traits") if isinstance(fields, dict) else None
     for name in sorted(map(str, traits)) if isinstance(traits, Mapping) else ():
         if name not in TRAITS:
             hint = f"Files may set {', '.join(TRAITS)}; a profile in jupyterhub_config.py may set any."
             raise _not_allowed(where(("traits", name)), hint)
-
-
-def require(profile: Profile, rights: Rights, where: Where) -> None:
-    """Raise ConfigError for the first field of a file's profile that ``rights`` do not allow."""
+    profile = parse_profile(fields, where, quoting=False)
     refuse_left_out(profile, rights.extensions, where)
-    _require_traits(profile.traits, where)
     if profile.spawner_class is not None and profile.spawner_class not in rights.classes:
         raise _not_allowed(where(("spawner_class",)), f"The class in {CLASSES_SETTING} would allow it.")
-    traits: list[tuple[FieldPath, str]] = [(("traits", name), "traits") for name in sorted(profile.traits)]
-    for path, word in (*traits, *_guarded_fields(profile)):
+    for path, word in allowances_of(profile):
         if word not in rights.allowed:
             raise _not_allowed(where(path), f'"{word}" in {SETTING} would allow it.')
+    return profile
+
+
+def allowances_of(profile: Profile) -> Iterator[tuple[FieldPath, str]]:
+    """The words of :data:`ALLOWANCES` that a file with the profile needs, each with the field that needs it."""
+    yield from ((("traits", name), "traits") for name in sorted(profile.traits))
+    yield from _guarded_fields(profile)
 
 
 def _not_allowed(where: str, hint: str) -> ConfigError:
@@ -188,9 +192,7 @@ def _profiles(document: Document, rights: Rights) -> tuple[Profile, ...]:
     profiles: dict[str, Profile] = {}
     for path, item in items.items():
         where = partial(document.where, within=path)
-        _require_traits(item.get("traits") if isinstance(item, dict) else None, where)
-        profile = parse_profile(item, where, quoting=False)
-        require(profile, rights, where)
+        profile = _parsed(item, rights, where)
         if profile.slug in profiles:
             raise ConfigError(f"{profile.slug!r} is already the slug of an earlier profile", where=where(("slug",)))
         profiles[profile.slug] = profile

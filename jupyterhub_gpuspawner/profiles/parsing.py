@@ -25,12 +25,17 @@ def parse_profile(value: object, where: Where, *, quoting: bool = True) -> Profi
     """
     if isinstance(value, Profile):
         return value
-    if isinstance(value, (tuple, list)):
-        try:
-            value = as_document(value)
-        except ValueError as error:
-            raise ConfigError(str(error) if quoting else NO_TUPLE, where=where(())) from None
-    return validated(profile_class(), value, where, quoting=quoting)
+    return validated(profile_class(), as_fields(value, where, quoting=quoting), where, quoting=quoting)
+
+
+def as_fields(value: object, where: Where, *, quoting: bool = True) -> object:
+    """A tuple or pair as a dict of this schema; anything else as it is. Raises ConfigError."""
+    if not isinstance(value, (tuple, list)):
+        return value
+    try:
+        return as_document(value)
+    except ValueError as error:
+        raise ConfigError(str(error) if quoting else NO_TUPLE, where=where(())) from None
 
 
 def parse_profiles(

@@ -1,7 +1,6 @@
 """The profile model: what users choose from, written by an admin or instructor; a typed form of ``profile_list``.
 
-The fields follow KubeSpawner's ``profile_list``. :func:`parse_profiles` reads the hub's configuration: dicts of this
-schema and wrapspawner's tuples and pairs, in any mixture. Every fault is a ConfigError with the path of the field.
+The fields follow KubeSpawner's ``profile_list``.
 """
 
 from __future__ import annotations
