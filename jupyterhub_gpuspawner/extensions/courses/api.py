@@ -14,7 +14,7 @@ from typing import Any
 
 from tornado import web
 
-from jupyterhub_gpuspawner.extensions.courses.actions import CourseActions, Outcome, course_actions, session_name
+from jupyterhub_gpuspawner.extensions.courses.actions import Outcome, course_actions, session_name
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, course_book
 from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, Participant
@@ -192,11 +192,6 @@ class OfCourses(RESTHandler):
         if self.current_user is None:
             raise web.HTTPError(403, "Missing or invalid credentials.")
 
-    @property
-    def actions(self) -> CourseActions:
-        """What can be done for a course."""
-        return course_actions(self.settings)
-
 
 class CoursesHandler(OfCourses):
     """The courses that the caller teaches."""
@@ -224,12 +219,13 @@ class CourseHandler(OfCourses):
         `custom:gpuspawner:teach` for the group is enough, too.
         """
         course = await self.course(course_name, READING)
-        participants = self.actions.participants(course)
+        actions = course_actions(self.settings)
+        participants = actions.participants(course)
         document = course_document(
             course,
             participants,
-            self.actions.starts.find(course.slug, session_name(course)),
-            self.actions.last_activity([participant.key for participant in participants]),
+            actions.starts.find(course.slug, session_name(course)),
+            actions.last_activity([participant.key for participant in participants]),
             now=datetime.now(timezone.utc),
         )
         self.write(json.dumps(asdict(document)))
@@ -271,7 +267,9 @@ class CourseActionHandler(OfCourses):
             request = parse_action(self.limited_body(), action)
         except ValueError as error:
             raise web.HTTPError(400, "%s", error) from error
-        outcomes = await self.actions.do(action, course, by=str(self.current_user.name), **vars(request))
+        outcomes = await course_actions(self.settings).do(
+            action, course, by=str(self.current_user.name), **vars(request)
+        )
         self.write(json.dumps(asdict(OutcomesDocument(outcomes=outcomes))))
 
 

@@ -81,8 +81,6 @@ class CourseInputs:
     hub: HubLimits | None = None
     absent_instructors: Collection[str] = ()
     """Users that the course names as instructors and that have no account."""
-    unknown: Sequence[str] = ()
-    """What could not be found out, as sentences."""
 
     def groups_of(self, user: str) -> list[str]:
         """The groups whose member a user is."""
@@ -257,8 +255,6 @@ def _of_instructors(course: Course, inputs: CourseInputs) -> list[Problem]:
 
 
 def _of_people(unknown_groups: Sequence[str], names: Sequence[str], inputs: CourseInputs) -> Iterator[Problem]:
-    for sentence in inputs.unknown:
-        yield Problem("unknown", sentence)
     if unknown_groups:
         groups = ", ".join(unknown_groups)
         yield Problem("people", f"The roster names groups that JupyterHub does not have: {groups}.")

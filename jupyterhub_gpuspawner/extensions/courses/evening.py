@@ -17,8 +17,8 @@ from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.courses.book import CourseBook, HubCourse, course_book
-from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, plans, plans_beside
-from jupyterhub_gpuspawner.extensions.courses.rehearsal import rehearsal_with
+from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, plans
+from jupyterhub_gpuspawner.extensions.courses.rehearsal import rehearsal_beside
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.hub.site.background import Failures
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -119,10 +119,9 @@ class CourseChecks:
                     raise SlurmUnavailable("Slurm does not answer.")
                 files = [other.file for other in self._book.courses()]
                 (plan,) = plans(course.file, inputs, only=session.name)
-                others = await asyncio.to_thread(plans_beside, [plan], files, inputs)
                 if silent := next((remark.text for remark in plan.remarks if remark.kind == "silent"), ""):
                     raise SlurmUnavailable(silent)
-                rehearsal = await rehearsal_with(spawner, inputs.snapshots_of([plan, *others]), others=others)
+                rehearsal = await rehearsal_beside(spawner, [plan], files, inputs)
                 (report,) = await rehearsal.reports([plan])
         except asyncio.TimeoutError:
             raise SlurmUnavailable(f"It took more than {DEADLINE:.0f} s.") from None

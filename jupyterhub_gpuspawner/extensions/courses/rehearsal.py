@@ -18,7 +18,15 @@ from typing import Any, TypeAlias, TypeVar
 
 from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.extensions.courses.check import SessionPlan, by_profile, estimated, report_of
+from jupyterhub_gpuspawner.extensions.courses.check import (
+    CourseInputs,
+    SessionPlan,
+    by_profile,
+    estimated,
+    plans_beside,
+    report_of,
+)
+from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.seats.ask import Answers, read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.count import PARTS, SeatCount, Smaller, smaller_values, tries, with_value
@@ -222,6 +230,17 @@ async def rehearsal_with(
 
     clusters = await together(cluster_of(name) for name in snapshots)
     return Rehearsal(spawner, dict(zip(snapshots, clusters, strict=True)), others)
+
+
+async def rehearsal_beside(
+    spawner: GPUProfilesSpawner, planned: Sequence[SessionPlan], files: Sequence[CourseFile], inputs: CourseInputs
+) -> Rehearsal:
+    """What asks about these sessions, beside those of any of the courses that are held at the same time.
+
+    See :func:`rehearsal_with`.
+    """
+    others = await asyncio.to_thread(plans_beside, planned, files, inputs)
+    return await rehearsal_with(spawner, inputs.snapshots_of([*planned, *others]), others=others)
 
 
 async def _site_or_fault(client: SlurmClient) -> Site | GPUSpawnerError:

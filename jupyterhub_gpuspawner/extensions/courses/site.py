@@ -24,7 +24,6 @@ from jupyterhub_gpuspawner.extensions.courses.check import (
     SessionPlan,
     members,
     plans,
-    plans_beside,
 )
 from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate
 from jupyterhub_gpuspawner.extensions.courses.course_profile import (
@@ -35,7 +34,7 @@ from jupyterhub_gpuspawner.extensions.courses.course_profile import (
     profiles_of,
 )
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder
-from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer, Rehearsal, rehearsal_with
+from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer, rehearsal_beside
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.courses.settings import courses_dir_of
 from jupyterhub_gpuspawner.hub.site.configured import configured_value
@@ -111,17 +110,9 @@ async def check_courses(site: Site, name: str = "", session: str = "", *, past: 
     if name and not planned[name]:
         raise no_session(files[0], session or "from now on")
     every_plan = [plan for of_course in planned.values() for plan in of_course]
-    rehearsal = await _rehearsal(site, every_plan, courses, inputs)
+    rehearsal = await rehearsal_beside(spawner_of(site), every_plan, courses.files, inputs)
     checked = [Checked(file.slug, await rehearsal.reports(planned[file.slug]), file.fault) for file in files]
     return checked if name or courses.fault is None else [*checked, Checked("", (), courses.fault)]
-
-
-async def _rehearsal(
-    site: Site, planned: Sequence[SessionPlan], courses: SiteCourses, inputs: CourseInputs
-) -> Rehearsal:
-    """What asks about these sessions, beside those of any course that are held at the same time."""
-    others = plans_beside(planned, courses.files, inputs)
-    return await rehearsal_with(spawner_of(site), inputs.snapshots_of([*planned, *others]), others=others)
 
 
 def added_people_of(site: Site) -> Mapping[str, tuple[str, ...]]:
@@ -146,7 +137,7 @@ async def rehearse(
     """
     courses = await asyncio.to_thread(courses_of, site)
     _, inputs, plan = await planned_session(site, courses, name, session)
-    rehearsal = await _rehearsal(site, [plan], courses, inputs)
+    rehearsal = await rehearsal_beside(spawner_of(site), [plan], courses.files, inputs)
     together = None if only else await rehearsal.report(plan, as_users=())
     return plan.session, rehearsal.answers(plan, only or plan.people, every=every), together
 
