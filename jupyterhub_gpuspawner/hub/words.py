@@ -110,21 +110,6 @@ NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.
 
 NO_ESTIMATE = "Slurm has no estimate yet."
 
-NO_ANSWER_OF_RUNNING = (
-    "Its job is running. It may be very busy, or cut off from the hub for a moment: try again. If this lasts, stop it "
-    "and start it anew; files that are saved stay."
-)
-NO_ANSWER_SLURM_SILENT = (
-    "Slurm is not responding at the moment either, so the hub does not know whether it runs. Try again in a few "
-    "minutes."
-)
-NODE_IS_OUT = "Slurm says that its node {node} is out of service{reason}."
-NODE_IS_OUT_ADVICE = (
-    "This was not caused by you. If the node comes back soon, the server goes on; else Slurm ends its job, and you can "
-    "start a new one on another node. What was not saved may be lost."
-)
-
-
 FAILED = "Your server did not start"
 CONTACT = "your administrator"
 """Whom to ask, unless the site says so."""

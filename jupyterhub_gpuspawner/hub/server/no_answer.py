@@ -8,7 +8,7 @@ to those who may open it.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from jupyterhub.handlers.base import BaseHandler
@@ -17,7 +17,6 @@ from jupyterhub.spawner import Spawner
 from tornado import web
 from tornado.httputil import url_concat
 
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of, server_title
 from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
@@ -47,8 +46,8 @@ class ProxyErrorPage(ProxyErrorHandler):
         if int(status_code_s) != HTTPStatus.SERVICE_UNAVAILABLE or not of_a_server(address, self.base_url):
             await super().get(status_code_s)
             return
-        known = url_concat(f"{self.hub.base_url}gpuspawner/no-answer", {ADDRESS: address})
-        html = await self.render_template("no_answer.html", address=address, known=known, title="This server")
+        more = url_concat(f"{self.hub.base_url}gpuspawner/no-answer", {ADDRESS: address})
+        html = await self.render_template("no_answer.html", address=address, more=more, title="This server")
         self.finish(html)
 
 
@@ -71,7 +70,7 @@ class NoAnswerPage(BaseHandler):
             "no_answer.html",
             address=address,
             title=title_for(self, user, server_title(server)),
-            what=await what_is_known(spawner),
+            known=await what_is_known(spawner),
             stop_url=f"{self.hub.base_url}gpuspawner/stop/{user.escaped_name}/{spawner.name}".rstrip("/"),
         )
         self.finish(html)
@@ -90,28 +89,31 @@ class NoAnswerPage(BaseHandler):
         return server_named(self, user_name, name)
 
 
-async def what_is_known(spawner: Spawner) -> tuple[str, ...]:
-    """Why a server that runs may not answer, in sentences for its user, by what Slurm says of its job and nodes."""
+class Known(NamedTuple):
+    """Why a server that runs may not answer; nothing of it where Slurm has told of nothing that is wrong."""
+
+    silent: bool = False
+    """Slurm does not answer either."""
+    suspended: bool = False
+    """Slurm has suspended its job."""
+    out: tuple[tuple[str, str], ...] = ()
+    """Its nodes that are out of service by Slurm, each with the reason as its user may read it."""
+
+
+async def what_is_known(spawner: Spawner) -> Known:
+    """What Slurm says of the job and the nodes of a server that runs."""
     ours = job_spawner(spawner)
     if ours is None or not ours.job_id:
-        return (words.NO_ANSWER_OF_RUNNING,)
+        return Known()
     if ours.watch.silent:
-        return (words.NO_ANSWER_SLURM_SILENT,)
-    job, connection = ours.watch.status, ours.connection()
+        return Known(silent=True)
+    job = ours.watch.status
     if job is not None and job.state == "SUSPENDED":
-        return (words.SUSPENDED,)
-    snapshot = await connection.cluster.recent(NODES_AGE_SECONDS, PATIENCE_SECONDS)
-    names = expand_nodelist(job.nodes) if job is not None else []
-    nodes = [snapshot.node_by_name[name] for name in names if snapshot is not None and name in snapshot.node_by_name]
-    out = [node for node in nodes if node.states & OUT]
-    if not out:
-        return (words.NO_ANSWER_OF_RUNNING,)
-    reasons = [node_reason(node.reason).for_user for node in out]
-    sentences = [
-        words.NODE_IS_OUT.format(node=node.name, reason=f" ({reason})" if reason else "")
-        for node, reason in zip(out, reasons, strict=True)
-    ]
-    return (*sentences, words.NODE_IS_OUT_ADVICE)
+        return Known(suspended=True)
+    snapshot = await ours.connection().cluster.recent(NODES_AGE_SECONDS, PATIENCE_SECONDS)
+    by_name = snapshot.node_by_name if snapshot is not None else {}
+    nodes = [by_name[name] for name in (expand_nodelist(job.nodes) if job is not None else ()) if name in by_name]
+    return Known(out=tuple((node.name, node_reason(node.reason).for_user) for node in nodes if node.states & OUT))
 
 
 OUT = frozenset({"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED"})

@@ -15,9 +15,8 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.server import no_answer
-from jupyterhub_gpuspawner.hub.server.no_answer import of_a_server, what_is_known
+from jupyterhub_gpuspawner.hub.server.no_answer import Known, of_a_server, what_is_known
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState
 from tests.fixtures.hubs import STAND_IN, offer
@@ -25,9 +24,10 @@ from tests.hub.servers import state
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
-WELL = (words.NO_ANSWER_OF_RUNNING,)
+WELL = Known()
+BUSY = "It may be very busy, or cut off from the hub for a moment: try again."
 RUNS = Job("7", Phase.RUNNING, state="RUNNING", nodes="g1")
-KNOWN: dict[str, tuple[Job | None, bool, tuple[str, ...], str, tuple[str, ...]]] = {
+KNOWN: dict[str, tuple[Job | None, bool, tuple[str, ...], str, Known]] = {
     "its node is well": (RUNS, False, ("ALLOCATED",), "", WELL),
     "its node is drained, and goes on": (RUNS, False, ("MIXED", "DRAIN"), "kernel update", WELL),
     "its node is down": (
@@ -35,14 +35,14 @@ KNOWN: dict[str, tuple[Job | None, bool, tuple[str, ...], str, tuple[str, ...]]]
         False,
         ("DOWN",),
         "fan broken [root@1772442000]",
-        (words.NODE_IS_OUT.format(node="g1", reason=" (fan broken)"), words.NODE_IS_OUT_ADVICE),
+        Known(out=(("g1", "fan broken"),)),
     ),
     "its node is drained and down": (
         RUNS,
         False,
         ("DOWN", "DRAIN"),
         "",
-        (words.NODE_IS_OUT.format(node="g1", reason=""), words.NODE_IS_OUT_ADVICE),
+        Known(out=(("g1", ""),)),
     ),
     **{
         f"its node is {word}": (
@@ -50,32 +50,32 @@ KNOWN: dict[str, tuple[Job | None, bool, tuple[str, ...], str, tuple[str, ...]]]
             False,
             ("MIXED", word),
             "",
-            (words.NODE_IS_OUT.format(node="g1", reason=""), words.NODE_IS_OUT_ADVICE),
+            Known(out=(("g1", ""),)),
         )
         for word in ("NOT_RESPONDING", "FAIL", "FAILING", "POWERED_DOWN")
     },
-    "Slurm does not answer either": (RUNS, True, ("DOWN",), "", (words.NO_ANSWER_SLURM_SILENT,)),
+    "Slurm does not answer either": (RUNS, True, ("DOWN",), "", Known(silent=True)),
     "its job is suspended": (
         Job("7", Phase.RUNNING, state="SUSPENDED", nodes="g1"),
         False,
         ("ALLOCATED",),
         "",
-        (words.SUSPENDED,),
+        Known(suspended=True),
     ),
     "Slurm has not told of its job yet": (None, False, ("DOWN",), "", WELL),
 }
 
 
-@pytest.mark.parametrize(("job", "silent", "states", "reason", "sentences"), KNOWN.values(), ids=KNOWN)
+@pytest.mark.parametrize(("job", "silent", "states", "reason", "known"), KNOWN.values(), ids=KNOWN)
 async def test_what_slurm_says_of_job_and_node_is_told(
     job: Job | None,
     silent: bool,
     states: tuple[str, ...],
     reason: str,
-    sentences: tuple[str, ...],
+    known: Known,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In words for its user; where nothing is wrong by Slurm, too."""
+    """Also where nothing is wrong by Slurm."""
     snapshot = ClusterSnapshot(nodes=(NodeState("g1", states=frozenset(states), reason=reason),))
 
     async def recent(_age: float, _patience: float) -> Any:
@@ -88,7 +88,7 @@ async def test_what_slurm_says_of_job_and_node_is_told(
     )
     monkeypatch.setattr(no_answer, "job_spawner", lambda spawner: spawner)
 
-    assert await what_is_known(ours) == sentences
+    assert await what_is_known(ours) == known
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ def test_a_server_that_does_not_answer_has_a_page_of_what_is_known(light_hub: Hu
     assert [page.status for page in pages] == [503, 503]
     assert "This server does not answer" in pages[0].text
     assert "Dies alone" not in anonymous.text
-    assert words.NO_ANSWER_OF_RUNNING not in anonymous.text
+    assert BUSY not in anonymous.text
     assert known.status == 200
     assert "does not answer" in known.text
-    assert words.NO_ANSWER_OF_RUNNING in known.text
+    assert BUSY in known.text
     assert again == [address, "/hub/gpuspawner/stop/nora/lab", "/hub/home"]
     assert (stranger.status, elsewhere) == (404, [404, 404])
     page = "/hub/spawn-pending/nora/lab?next=%2Fuser%2Fnora%2Flab%2Ftree"
