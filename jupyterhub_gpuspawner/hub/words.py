@@ -14,7 +14,6 @@ from jupyterhub_gpuspawner.slurm.gpu_model import device_model
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu
 from jupyterhub_gpuspawner.words import duration, people
 
-LINK_CANNOT = "This link does not work for you"
 STATES = {
     "running": "running",
     "waiting": "waiting in line",
@@ -97,8 +96,6 @@ BOOTING = "Slurm is powering on node {node} for your server. That may take up to
 SETTLING = "What you chose is free: it starts in a moment."
 BEING_STOPPED = "The server is being stopped."
 
-SWITCH = "Switch"
-SWITCH_LOSES_POSITION = "If you switch, you give up your place in line."
 
 SUSPENDED = (
     "Slurm has suspended the server, for a job with higher priority or at an administrator's request. It does not "
@@ -113,11 +110,6 @@ NO_ESTIMATE = "Slurm has no estimate yet."
 FAILED = "Your server did not start"
 CONTACT = "your administrator"
 """Whom to ask, unless the site says so."""
-
-
-def titled(headline: str, name: str) -> str:
-    """``Waiting in line``, or ``Waiting in line: second`` for a named server."""
-    return f"{headline}: {name}" if name else headline
 
 
 def took(seconds: int | None) -> str:

@@ -31,7 +31,6 @@ _WORDS: dict[str, Any] = {
     "KEPT_UNTIL": "Its place in line is kept until {time}.",
     "BOOTING": "Slurm is powering on node {node} for the server. That may take up to {time}.",
     "SETTLING": "What was chosen is free: it starts in a moment.",
-    "SWITCH_LOSES_POSITION": "A switch gives up its place in line.",
     "NOT_FREE": "That choice is no longer free, so the server is still in line.",
     "SILENT": f"Slurm is not responding at the moment. {_NOT_AFFECTED}",
     "LAST_ANSWER": silence(since_the_start=False, more=_NOT_AFFECTED),

@@ -21,7 +21,6 @@ from jupyterhub_gpuspawner.hub.server.waiting import OF_THIS_PAGE, SwitchPage
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
 from jupyterhub_gpuspawner.hub.start.attempt import Line
-from jupyterhub_gpuspawner.hub.words_of_another import words_for
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
@@ -140,6 +139,6 @@ async def below_wait(handler: BaseHandler, spawner: Any) -> Markup:
         instead=(await alternatives(profiles))[:AT_MOST] if profiles is not None and waits else (),
         next=handler.get_query_argument("next", ""),
         switch_note=words.not_free(own=own) if NOT_FREE in handler.request.arguments and server.waits_in_line else "",
-        words=words_for(own=own),
+        own=own,
     )
     return Markup(html)  # noqa: S704 - the template has escaped its texts
