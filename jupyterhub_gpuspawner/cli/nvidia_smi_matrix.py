@@ -107,12 +107,10 @@ def _header(lines: Sequence[str]) -> tuple[_Header, int]:
 @dataclass
 class _Row:
     links: list[str] = field(default_factory=list)
-    cpus: tuple[int, ...] = ()
-    numa: tuple[int, ...] = ()
-    gpu_numa: int | None = None
+    affinity: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """CPUs or NUMA nodes, by column."""
     fields: int = 0
-    """Tab-separated fields after the links."""
-    unclear: str = ""
+    """Fields after the links."""
 
 
 class _Table:
@@ -167,30 +165,22 @@ class _Table:
         return used
 
     def _affinity(self, name: str, row: _Row, tail: Sequence[str], *, tabbed: bool) -> None:
-        """Read the affinity values after the links."""
+        """Read the affinity values after the links; those of a row without tabs are clear only if none is missing."""
         columns = self.header.columns
         row.fields = len(tail)
-        cells = _by_tabs(tail, columns) if tabbed else _by_blanks(tail, columns)
-        if cells is None:
-            if columns and any(tail):
-                row.unclear = f"{name}: it is not clear which affinity {' '.join(filter(None, tail)):.60} is."
-            return
-        for column, word in cells.items():
-            if word in ("", "N/A"):
-                continue
+        if not tabbed and (len(tail) == len(columns) or set(tail) <= {"N/A"}):
+            cells: dict[str, str] | None = dict(zip(columns, tail, strict=False))
+        else:
+            cells = _by_tabs(tail, columns) if tabbed else None
+        if cells is None and columns and any(tail):
+            self.problems.append(f"{name}: it is not clear which affinity {' '.join(filter(None, tail)):.60} is.")
+        for column, word in (cells or {}).items():
             try:
-                numbers = parse_cpulist(word)
+                row.affinity[column] = () if word == "N/A" else parse_cpulist(word)
             except ValueError as error:
                 self.problems.append(f"{name}: {column}: {error}.")
-                continue
-            if column == _CPU:
-                row.cpus = numbers
-            elif column == _NUMA:
-                row.numa = numbers
-            elif len(numbers) == 1:
-                row.gpu_numa = numbers[0]
-            else:
-                self.problems.append(f"{name}: {column}: {word} is not one node.")
+        if len(row.affinity.get(_GPU_NUMA, ())) > 1:
+            self.problems.append(f"{name}: {_GPU_NUMA}: {(cells or {})[_GPU_NUMA]} is not one node.")
 
     def check(self) -> None:
         """Report what is missing. The last value of a truncated text may itself be truncated, so it is not used."""
@@ -205,7 +195,6 @@ class _Table:
             )
         if missing or self._short(list(self.rows)[-1]):
             self._distrust_end(list(self.rows)[-1])
-        self.problems.extend(row.unclear for row in self.rows.values() if row.unclear)
 
     def _short(self, name: str) -> bool:
         """Whether the row ends before other rows of the same kind."""
@@ -242,8 +231,8 @@ class _Table:
 
     def _gpu(self, name: str) -> Gpu:
         row = self.rows.get(name, _Row())
-        node = row.numa[0] if len(row.numa) == 1 else None
-        return Gpu(int(name[3:]), numa_node=node, cpus=row.cpus, numa_affinity=row.numa, gpu_numa_id=row.gpu_numa)
+        cpus, numa, own = (row.affinity.get(column, ()) for column in (_CPU, _NUMA, _GPU_NUMA))
+        return Gpu(int(name[3:]), numa_node=_only(numa), cpus=cpus, numa_affinity=numa, gpu_numa_id=_only(own))
 
     def _link(self, one: str, two: str) -> str:
         """The link word on which both rows agree, or that of the only row there is."""
@@ -278,8 +267,5 @@ def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | No
     return cells
 
 
-def _by_blanks(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
-    """Values of a row without tabs, which are clear only if none is missing, or if all are ``N/A``."""
-    if len(tail) == len(columns) or not any(word != "N/A" for word in tail):
-        return dict(zip(columns, tail, strict=False))
-    return None
+def _only(nodes: Sequence[int]) -> int | None:
+    return nodes[0] if len(nodes) == 1 else None
