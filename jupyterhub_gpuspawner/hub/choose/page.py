@@ -49,6 +49,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     retry_after,
     used_spawner,
 )
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, refusal_of_choice
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, server_of, with_profiles
@@ -196,7 +197,6 @@ class Turns:
         await running
 
 
-_TURNS = Turns()
 OF_THE_HUB = ("next", "display_name")
 """Query parameters that are not options of a profile, in any supported version of JupyterHub."""
 
@@ -258,7 +258,11 @@ class ChoosePage(SpawnHandler):
             self.redirect(self._get_pending_url(user, server_name))
         else:
             start = partial(super()._post, user_name=user_name, server_name=server_name, **named)
-            await _TURNS.begin(start, lambda: user is not None and _is_submitted(user, server_name))
+            await (
+                state_of(self.settings)
+                .of(Turns)
+                .begin(start, lambda: user is not None and _is_submitted(user, server_name))
+            )
 
     def _begin(self, visit: Visit) -> None:
         self.visit = visit

@@ -43,6 +43,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     set_last_start,
 )
 from jupyterhub_gpuspawner.hub.server.stop import stop_as
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, refusal_of_choice
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -72,8 +73,10 @@ OF_THIS_PAGE = "gpuspawner-"
 FAST_FAILURE_SECONDS = 1.0
 """Seconds to wait for a start that fails immediately, as JupyterHub's own form does."""
 POLL_SECONDS = 0.05
-_SWITCHING: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-"""By user and server: a second click waits for the first one."""
+
+
+class Switches(WeakValueDictionary[tuple[str, str], asyncio.Lock]):
+    """By user and server: a second click waits for the first one."""
 
 
 class SwitchPage(BaseHandler):
@@ -87,7 +90,7 @@ class SwitchPage(BaseHandler):
         if not chooses_freely(self, user_name):
             raise web.HTTPError(403, "%s", refusal_of_choice(self.settings))
         where = pending_url(self.hub.base_url, user, server_name)
-        async with _SWITCHING.setdefault((user.name, server_name), asyncio.Lock()):
+        async with state_of(self.settings).of(Switches).setdefault((user.name, server_name), asyncio.Lock()):
             spawner = with_profiles(spawner_named)
             if spawner is None:
                 raise web.HTTPError(404, "This hub offers no profiles.")

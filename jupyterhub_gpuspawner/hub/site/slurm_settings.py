@@ -39,12 +39,8 @@ class Seconds(Float[float, Any]):
 
     def __init__(self, default: float, *, low: float, high: float, or_zero: bool = False, **metadata: Any) -> None:
         self.low, self.high, self.or_zero = low, high, or_zero
+        self.bounds = f"{low:g} to {high:g} seconds{', or 0' if or_zero else ''}"
         super().__init__(default, **metadata)
-
-    @property
-    def bounds(self) -> str:
-        """``0.2 to 60 seconds``."""
-        return f"{self.low:g} to {self.high:g} seconds{', or 0' if self.or_zero else ''}"
 
     def validate(self, obj: Any, value: Any) -> float:
         """Return the value; raises TraitError, also for another type, infinity and NaN."""
@@ -58,13 +54,8 @@ class Count(Integer[int, Any]):
     """A whole number from ``low`` to ``high``, both included."""
 
     def __init__(self, default: int, *, low: int, high: int, **metadata: Any) -> None:
-        self.low, self.high = low, high
+        self.low, self.high, self.bounds = low, high, f"{low} to {high}"
         super().__init__(default, **metadata)
-
-    @property
-    def bounds(self) -> str:
-        """``1 to 64``."""
-        return f"{self.low} to {self.high}"
 
     def validate(self, obj: Any, value: Any) -> int:
         """Return the value; raises TraitError."""
