@@ -409,15 +409,9 @@ def stock_template_paths(app: JupyterHub) -> list[str]:
     return paths
 
 
-def on_template_environments(app: JupyterHub, prepare: Callable[[Environment], None]) -> None:
-    """Call ``prepare`` with each of Jinja's environments; JupyterHub makes them with its tornado settings."""
-
-    def made(event: Any) -> None:
-        for name in ("jinja2_env", "jinja2_env_sync"):
-            if name in event.new:
-                prepare(event.new[name])
-
-    app.observe(made, "tornado_settings")
+def template_environments(settings: Mapping[str, Any]) -> list[Environment]:
+    """Jinja's environments in these tornado settings; none before JupyterHub has made its own."""
+    return [settings[name] for name in ("jinja2_env", "jinja2_env_sync") if name in settings]
 
 
 def is_admin(parsed_scopes: Mapping[str, object]) -> bool:

@@ -29,7 +29,6 @@ from __future__ import annotations
 import sys
 from collections.abc import MutableSequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from jupyterhub import apihandlers, handlers
@@ -43,8 +42,8 @@ from jupyterhub_gpuspawner.hub.extensions import HubExtensions, chosen
 from jupyterhub_gpuspawner.hub.job.events import Stream, emitter, register_schemas
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     leave_out_of_spawn_limit,
-    on_template_environments,
     stock_template_paths,
+    template_environments,
     this_hub,
 )
 from jupyterhub_gpuspawner.hub.lost_jobs import begin_reconciliation
@@ -63,7 +62,7 @@ from jupyterhub_gpuspawner.hub.site.database import Outage
 from jupyterhub_gpuspawner.hub.site.open_files import begin_open_files
 from jupyterhub_gpuspawner.hub.site.state import set_up, state_of
 from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
-from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, lost_parts, use_our_templates
+from jupyterhub_gpuspawner.hub.site.templates import lost_parts, use_our_templates
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import site_of_hub, waits_in_queue, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import begin_slugs
@@ -125,31 +124,20 @@ def extensions_of_hub(app: JupyterHub) -> HubExtensions:
 
 
 def register_templates(app: JupyterHub) -> None:
-    """Let the hub find our templates and the variables they use, whatever the admin sets afterwards."""
-    ours = str(TEMPLATES)
-    stock = stock_template_paths(app)
+    """Let pages find our templates and the variables that these use, as soon as JupyterHub has made its settings."""
 
-    def insert(_change: object = None) -> None:
-        own = [path for path in app.template_paths if path != ours and path not in stock]
-        wanted = [*own, ours, *stock]
-        if app.template_paths != wanted:
-            app.template_paths = wanted
+    def made(change: Any) -> None:
+        environments = template_environments(change.new)
+        if not environments:  # these settings are the configuration's, which is not all known yet
+            return
+        extensions, stock = extensions_of_hub(app), stock_template_paths(app)
+        own = [path for path in app.template_paths if path not in stock]
+        for environment in environments:
+            use_our_templates(environment, own, stock, extensions.templates)
+        tools = {"gpuspawner": PageTools(extensions), "gpuspawner_reader": _reader}
+        change.new["template_vars"] = tools | change.new["template_vars"]
 
-    def equip(_change: object = None) -> None:
-        if "gpuspawner" not in app.template_vars:
-            app.template_vars = {
-                **app.template_vars,
-                "gpuspawner": PageTools(partial(extensions_of_hub, app)),
-                "gpuspawner_reader": _reader,
-            }
-
-    insert()
-    app.observe(insert, "template_paths")
-    on_template_environments(
-        app, lambda environment: use_our_templates(environment, stock, extensions_of_hub(app).templates)
-    )
-    equip()
-    app.observe(equip, "template_vars")
+    app.observe(made, "tornado_settings")
 
 
 def _reader(user: Any) -> Any:

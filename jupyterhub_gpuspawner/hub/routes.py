@@ -6,7 +6,7 @@ None, which JupyterHub's ``needs_scope`` would compare with a scope's filter as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -98,22 +98,22 @@ class PageTools:
     words = words
     is_admin = staticmethod(is_admin)
 
-    def __init__(self, extensions: Callable[[], HubExtensions] = HubExtensions) -> None:
+    def __init__(self, extensions: HubExtensions) -> None:
         self._extensions = extensions
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self._extensions().page_tools[name]
+            return self._extensions.page_tools[name]
         except KeyError:
             raise AttributeError(name) from None
 
     def links(self, parsed_scopes: Mapping[str, object], user: Any) -> list[Link]:
         """What extensions add to the navigation bar for whoever reads the page."""
-        return self._extensions().links(parsed_scopes, user)
+        return self._extensions.links(parsed_scopes, user)
 
     def notices(self, user: Any) -> list[Notice]:
         """What is told to whoever reads the page, the newest first."""
-        return self._extensions().notices(user)
+        return self._extensions.notices(user)
 
     @staticmethod
     def cards(user: Any) -> tuple[ServerCard, ...]:
@@ -127,17 +127,17 @@ class PageTools:
             template = context.environment.get_template(part.template)
             html = await template.render_async(context.get_all(), part=part, card=card, heading=heading)
         except Exception as error:  # noqa: BLE001 - an extension's fault: the card is shown without it
-            self._extensions().failed(part.name, part.template, error)
+            self._extensions.failed(part.name, part.template, error)
             return Markup()
         return Markup(html)  # noqa: S704 - the template has escaped it
 
     def card_styles(self) -> tuple[str, ...]:
         """The stylesheets of the parts of cards, for :meth:`static`."""
-        return self._extensions().card_styles
+        return self._extensions.card_styles
 
     def form_parts(self) -> list[str]:
         """The templates that extensions add to the form's page: ``NAME_form.html``."""
-        return self._extensions().form_parts
+        return self._extensions.form_parts
 
     def static(self, base_url: str, name: str) -> str:
         """Return the URL of a file in ``static/``, or, as ``EXTENSION/FILE``, in that folder of an extension.
@@ -145,7 +145,7 @@ class PageTools:
         It changes with the files, so that browsers may cache them. The version is a folder of the URL, so that a
         script's relative imports have it as well.
         """
-        folders = (STATIC, *(part.static for part in self._extensions()))
+        folders = (STATIC, *(part.static for part in self._extensions))
         return f"{base_url}gpuspawner/static/{_version(folders)}/{name}"
 
 

@@ -57,7 +57,7 @@ NAMES = {
     "a group's overrides": (Spawner, ["apply_group_overrides", "_apply_overrides"]),
     "a server's state": (Spawner, ["pending", "ready", "active", "poll_and_notify", "apply_user_options"]),
     "a user's servers": (User, ["spawner", "get_spawner", "server_url", "all_spawners", "_delete_spawner"]),
-    "the hub": (JupyterHub, ["_template_paths_default", "handlers", "template_paths", "template_vars"]),
+    "the hub": (JupyterHub, ["_template_paths_default", "handlers", "template_paths"]),
     "the database": (orm.Spawner, ["name", "state", "user_options", "user_id"]),
     "scopes": (scopes, ["needs_scope", "Scope", "scope_definitions"]),
     "rights of a request": (BaseHandler, ["has_scope", "user_from_username"]),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from jinja2 import Environment
 from jupyter_events.logger import EventLogger
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers import default_handlers
@@ -71,14 +72,14 @@ from jupyter_events.logger import EventLogger
 from jupyterhub.app import JupyterHub
 from jupyterhub.apihandlers import default_handlers
 from jupyterhub.handlers import default_handlers as pages
-for file in sys.argv[2:]:
+for file in sys.argv[1:]:
     pid = os.fork()
     if pid == 0:
         app = JupyterHub.instance()
         app.load_config_file(file)
         paths = [path for path, _ in default_handlers if 'spawner' in path]
         taken = sorted({path for path, handler, *_ in pages if handler.__module__.startswith('jupyterhub_gpuspawner')})
-        print(json.dumps([paths, taken, sys.argv[1] in app.template_paths, [*app.template_vars]]), flush=True)
+        print(json.dumps([paths, taken, "gpuspawner" in app.tornado_settings]), flush=True)
         os._exit(0)
     os.waitpid(pid, 0)
 """
@@ -87,17 +88,16 @@ for file in sys.argv[2:]:
 
 @pytest.mark.oldest
 def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(tmp_path: Path) -> None:
-    """A hub with our spawner gets our handlers, pages and templates but no /api/batchspawner; others are unchanged."""
+    """A hub with our spawner gets our handlers and pages but no /api/batchspawner; others are unchanged."""
     for number, (lines, _, _) in enumerate(CONFIGURATIONS.values()):
         (tmp_path / f"{number}.py").write_text(lines)
     files = [str(tmp_path / f"{number}.py") for number in range(len(CONFIGURATIONS))]
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(TEMPLATES), *files]
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, *files]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     answers = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("[[")]
 
     assert dict(zip(CONFIGURATIONS, answers, strict=True)) == {
-        name: [handlers, PAGES if ours else [], ours, ["gpuspawner", "gpuspawner_reader"] if ours else []]
-        for name, (_, handlers, ours) in CONFIGURATIONS.items()
+        name: [handlers, PAGES if ours else [], ours] for name, (_, handlers, ours) in CONFIGURATIONS.items()
     }
 
 
@@ -151,26 +151,22 @@ def test_a_hub_that_comes_to_our_spawner_too_late_starts_no_server(start_light_h
     hub.stop()
 
 
-def test_our_templates_come_after_the_admins_and_before_the_hubs() -> None:
-    """The admin's templates override ours, and ours override the hub's, whenever the admin's folder is set."""
-    app = JupyterHub()
-    stock = app._template_paths_default()
-    register_templates(app)
-
-    assert app.template_paths == [str(TEMPLATES), *stock]
-
-    app.template_paths = ["/etc/jupyterhub/templates"]
-
-    assert app.template_paths == ["/etc/jupyterhub/templates", str(TEMPLATES), *stock]
-
-
-def test_our_templates_find_our_tools_beside_the_admins_variables() -> None:
-    """Our template variables are added to those of the admin, whenever these are set."""
+def test_our_templates_come_after_the_admins_and_before_the_hubs(tmp_path: Path) -> None:
+    """Whenever the admin's folder is set; our variables are added to the admin's."""
     app = JupyterHub()
     register_templates(app)
-    app.template_vars = {"announcement": "Back at ten."}
+    app.template_paths = [str(tmp_path)]
+    (tmp_path / "token.html").write_text("the admin's")
+    environment = Environment(autoescape=True)
+    app.tornado_settings = {"jinja2_env": environment, "template_vars": {"announcement": "Back at ten."}}
+    found = {name: environment.get_template(name).filename for name in ("token.html", "home.html", "admin.html")}
 
-    assert sorted(app.template_vars) == ["announcement", "gpuspawner", "gpuspawner_reader"]
+    assert found == {
+        "token.html": str(tmp_path / "token.html"),
+        "home.html": str(TEMPLATES / "home.html"),
+        "admin.html": f"{app._template_paths_default()[0]}/admin.html",
+    }
+    assert sorted(app.tornado_settings["template_vars"]) == ["announcement", "gpuspawner", "gpuspawner_reader"]
 
 
 async def begun(folder: Path, extensions: Sequence[str]) -> set[str]:

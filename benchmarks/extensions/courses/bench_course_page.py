@@ -73,7 +73,7 @@ class Page(CourseRoom):
     """The page of these views."""
 
     def __init__(self, views: list[CourseView]) -> None:
-        tools = PageTools(lambda: HubExtensions(installed()))
+        tools = PageTools(HubExtensions(installed()))
         super().__init__("large", {}, lambda name, **_: ENVIRONMENT.get_template(name), tools)
         self.views = views
 

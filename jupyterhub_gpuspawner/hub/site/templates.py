@@ -46,25 +46,26 @@ MOVED = {
 """By template and macro that it had once: the template that has its content now."""
 
 
-def loader_with_ours(loader: BaseLoader, stock: Sequence[str], extensions: Sequence[str] = ()) -> BaseLoader:
-    """JupyterHub's loader, with ``templates/`` for our templates before those in ``stock``, JupyterHub's folders.
+def loader_with_ours(own: Sequence[str], stock: Sequence[str], extensions: Sequence[str] = ()) -> BaseLoader:
+    """Finds templates in a site's folders, then in ours, those of extensions, and ``stock``, JupyterHub's.
 
-    ``extensions``: the folders of extensions, of which a site replaces a template as it replaces one of ours.
+    By ``templates/`` it finds ours and those after them, and by ``jupyterhub/`` JupyterHub's.
     """
-    ours = [str(TEMPLATES), *extensions]
-    prefixes = {"templates": FileSystemLoader([*ours, *stock]), "jupyterhub": FileSystemLoader(stock)}
-    return ChoiceLoader([PrefixLoader(prefixes), loader, FileSystemLoader(extensions)])
+    ours = [str(TEMPLATES), *extensions, *stock]
+    prefixes = {"templates": FileSystemLoader(ours), "jupyterhub": FileSystemLoader(stock)}
+    return ChoiceLoader([PrefixLoader(prefixes), FileSystemLoader([*own, *ours])])
 
 
-def use_our_templates(environment: Environment, stock: Sequence[str], extensions: Sequence[str] = ()) -> None:
-    """Have pages use our templates and those in these folders of extensions, and compile those of all pages now.
+def use_our_templates(
+    environment: Environment, own: Sequence[str], stock: Sequence[str], extensions: Sequence[str] = ()
+) -> None:
+    """Have pages use our templates, see :func:`loader_with_ours`, and compile those of all pages now.
 
     Jinja would compile a template when it is first shown, and the hub would answer nobody meanwhile. A template that
     cannot be compiled is left to the page that shows it. The environment that is not asynchronous renders JupyterHub's
     error pages alone, and is not prepared.
     """
-    assert environment.loader is not None
-    environment.loader = loader_with_ours(environment.loader, stock, extensions)
+    environment.loader = loader_with_ours(own, stock, extensions)
     for name in environment.list_templates(["html"]) if environment.is_async else ():
         with suppress(OSError, UnicodeError, TemplateError):
             environment.get_template(name)
@@ -78,8 +79,7 @@ def lost_parts(template_paths: Sequence[str], extensions: Sequence[str] = ()) ->
     """
     stock = [str(STOCK_TEMPLATES)]
     folders = [folder for folder in template_paths if Path(folder).resolve() not in (TEMPLATES, STOCK_TEMPLATES)]
-    jupyterhubs = FileSystemLoader([*folders, str(TEMPLATES), *stock])
-    every = Environment(autoescape=True, loader=loader_with_ours(jupyterhubs, stock, extensions))
+    every = Environment(autoescape=True, loader=loader_with_ours(folders, stock, extensions))
     own = Environment(autoescape=True, loader=FileSystemLoader(folders))
     for name in own.list_templates(["html"]):
         texts: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
-from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, TemplateSyntaxError
+from jinja2 import Environment, TemplateSyntaxError
 from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.extension import installed
@@ -32,12 +32,6 @@ NATIVE = """{% extends "templates/page.html" %}
 def page(folder: Path, template: str) -> BeautifulSoup:
     """A page of a hub with this template of the site's for the frame."""
     (folder / "page.html").write_text(template)
-    jupyterhubs = ChoiceLoader(
-        [
-            PrefixLoader({"templates": FileSystemLoader(STOCK)}),
-            FileSystemLoader([str(folder), str(TEMPLATES), *STOCK]),
-        ]
-    )
     tools = SimpleNamespace(
         times=times,
         words=words,
@@ -46,7 +40,7 @@ def page(folder: Path, template: str) -> BeautifulSoup:
     )
     reader = SimpleNamespace(name="ada", json_escaped_name="ada")
     hub: dict[str, Any] = {"base_url": "/hub/", "static_url": lambda path, **_: path, "no_spawner_check": True}
-    html = Environment(loader=loader_with_ours(jupyterhubs, STOCK), autoescape=True).get_template("page.html")
+    html = Environment(loader=loader_with_ours([str(folder)], STOCK), autoescape=True).get_template("page.html")
     return BeautifulSoup(
         html.render(**hub, user=reader, parsed_scopes={}, gpuspawner=tools, gpuspawner_reader=reader), "html.parser"
     )
@@ -75,8 +69,7 @@ def test_no_page_compiles_a_template_when_it_is_shown(tmp_path: Path, monkeypatc
     """Compiling the home page's blocks the event loop; a template that is not valid is its own page's fault."""
     (tmp_path / "page.html").write_text(ANNOUNCEMENT)
     (tmp_path / "token.html").write_text("{% if %}")
-    loader = FileSystemLoader([str(tmp_path), str(TEMPLATES), *STOCK])
-    environment = Environment(enable_async=True, autoescape=True, loader=loader)
+    environment = Environment(enable_async=True, autoescape=True)
     compiled: list[str | None] = []
 
     def compile_template(self: Environment, source: str, name: str | None = None, filename: str | None = None) -> Any:
@@ -85,7 +78,7 @@ def test_no_page_compiles_a_template_when_it_is_shown(tmp_path: Path, monkeypatc
 
     compile_before = Environment.compile
     monkeypatch.setattr(Environment, "compile", compile_template)
-    use_our_templates(environment, STOCK)
+    use_our_templates(environment, [str(tmp_path)], STOCK)
     at_the_start = set(compiled)
 
     compiled.clear()
