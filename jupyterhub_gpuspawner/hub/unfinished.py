@@ -177,7 +177,10 @@ def unwatched(spawner: Spawner) -> bool:
 
 
 class Unfinished:
-    """Finishes starts and stops that JupyterHub has left unfinished."""
+    """Finishes starts and stops that JupyterHub has left unfinished.
+
+    It compares what JupyterHub keeps of a server with itself, and keeps nothing of it but that it was found before.
+    """
 
     def __init__(self, app: JupyterHub) -> None:
         self._app = app

@@ -287,7 +287,11 @@ class Attempt:
 
     @property
     def in_queue(self) -> bool:
-        """Its job is pending, as far as is known."""
+        """Its job is pending, as far as is known: the limit of the queue counts.
+
+        This goes on while Slurm is silent, and after a restart of the hub. What is said of it is :class:`Line`, which
+        is Slurm's last answer.
+        """
         return self.stage is Stage.QUEUED
 
     def settles(self, job: Job, planned: Callable[[], float | None], now: float) -> bool:
