@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tornado import httpserver, netutil, template, web
 
-from jupyterhub_gpuspawner.node.simulated_use import SimulatedUse, simulated_use
+from jupyterhub_gpuspawner.demo.simulated_use import SimulatedUse, simulated_use
 from jupyterhub_gpuspawner.placement.topology import Gpu, load
 
 RELOAD_SECONDS = 5

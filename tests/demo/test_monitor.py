@@ -14,8 +14,8 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.demo.monitor import page
 from jupyterhub_gpuspawner.demo.run import MONITOR, RIGHTS, monitor_profile
+from jupyterhub_gpuspawner.demo.simulated_use import simulated_use
 from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES
-from jupyterhub_gpuspawner.node.simulated_use import simulated_use
 from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from tests.waiting import wait_until

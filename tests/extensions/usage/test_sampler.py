@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.demo.simulated_use import simulated_use
 from jupyterhub_gpuspawner.extensions.usage.carried import MODULE
 from jupyterhub_gpuspawner.extensions.usage.node import readings, sampler
 from jupyterhub_gpuspawner.extensions.usage.node.readings import GpuReading, HostReading
@@ -20,7 +21,6 @@ from jupyterhub_gpuspawner.extensions.usage.node.sampler import Looking, Sample,
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import parse_usage
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.simulated_use import simulated_use
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument, Step
 from tests.node.conftest import LaunchedServer, StandinNvml
 from tests.standins.report_hub import ReportHub

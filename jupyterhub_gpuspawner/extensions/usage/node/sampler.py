@@ -13,12 +13,12 @@ from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.demo.simulated_use import simulated_use
 from jupyterhub_gpuspawner.extensions.usage.node import readings
 from jupyterhub_gpuspawner.extensions.usage.node.readings import UNKNOWN, GpuReading, HostReading
 from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, USAGE_VERSION, GpuUse, UsageSummary
 from jupyterhub_gpuspawner.node.child import DeadlineThread
 from jupyterhub_gpuspawner.node.report import RefusedError, post
-from jupyterhub_gpuspawner.node.simulated_use import simulated_use
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, gpu_name
 from jupyterhub_gpuspawner.units import count_cpus
 from jupyterhub_gpuspawner.wire.documents import printable
