@@ -21,7 +21,6 @@ from jupyterhub_gpuspawner.errors import (
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
@@ -136,7 +135,7 @@ def test_the_pages_fold_it_for_administrators_alone(scopes: set[str], reads: boo
     templates = Environment(loader=PackageLoader("jupyterhub_gpuspawner.hub.web"), autoescape=True)
     macro = templates.get_template("gpuspawner_ending.html").module.details  # type: ignore[attr-defined]
     ending = Ending(start_failed("configuration"), quoted=Words("Oh.", hint="sudo asks for a <password>"))
-    page = BeautifulSoup(macro(ending, words_of(ending), words, "/log", is_admin(parse_scopes(scopes))), "html.parser")
+    page = BeautifulSoup(macro(ending, words_of(ending), "/log", is_admin(parse_scopes(scopes))), "html.parser")
     folded = page.select("details:not([open])")
 
     assert [" ".join(details.get_text(" ").split()) for details in folded] == (
