@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -128,15 +128,9 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
     tag = jobs.tag(settings.hub_name, request.username, request.server_name)
     if start_id:
         tag = f"{tag}#{start_id}"
-    job_identity = JobIdentity(
-        owner=job_owner(settings.exec_prefix, account.name),
-        uid=owner_number(settings.exec_prefix, account),
-        tag=tag,
-    )
     command = server_command(request, settings.cmd, settings.args)
     cargo = cargo_of(request, settings.carried, settings.of_extensions)
     launcher, plan = launcher_archive(cargo.carried), cargo.on(launch_plan(settings, request))
-    log_path = f"{slurms_log_dir(settings.log_dir, account)}/jupyterhub-%j.log"
     name = jobs.job_name(settings.job_name, start_id)
     if settings.batch_script:
         rendered = template.render_template(
@@ -150,32 +144,36 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
             environment=request.environment,
             job_name=name if start_id else "",
         )
-        line = f"#SBATCH {script.option('job-name', name)}\n"
-        named = replace(job_identity, name=name) if line in rendered.script else job_identity
-        return BatchJob(rendered.script, rendered.notes, tag, named if start_id in name else job_identity)
-    try:
-        text = script.render(
-            request,
-            launcher=launcher,
-            plan=plan,
-            before_server=cargo.lines,
-            command=command,
-            tag=tag,
-            log_path=log_path,
-            log_folder=f"{account.home}/{LOG_FOLDER}" if settings.log_dir == OWN_LOG_DIR else "",
-            job_name=name,
-            chdir=account.home,
-            prologue=settings.req_prologue,
-            epilogue=settings.req_epilogue,
-            gpus_option=settings.gpus_option,
-        )
-    except ValueError as error:  # the settings have been checked: the account's home
-        raise ConfigError(
-            f"{error}.", where=f"the account {account.name}", hint="Set c.GPUSlurmSpawner.req_homedir."
-        ) from error
-    if start_id and start_id in name:
-        job_identity = replace(job_identity, name=name)
-    return BatchJob(text, (), tag, job_identity)
+    else:
+        try:
+            text = script.render(
+                request,
+                launcher=launcher,
+                plan=plan,
+                before_server=cargo.lines,
+                command=command,
+                tag=tag,
+                log_path=f"{slurms_log_dir(settings.log_dir, account)}/jupyterhub-%j.log",
+                log_folder=f"{account.home}/{LOG_FOLDER}" if settings.log_dir == OWN_LOG_DIR else "",
+                job_name=name,
+                chdir=account.home,
+                prologue=settings.req_prologue,
+                epilogue=settings.req_epilogue,
+                gpus_option=settings.gpus_option,
+            )
+        except ValueError as error:  # the settings have been checked: the account's home
+            raise ConfigError(
+                f"{error}.", where=f"the account {account.name}", hint="Set c.GPUSlurmSpawner.req_homedir."
+            ) from error
+        rendered = template.Rendered(text)
+    has_name = start_id and start_id in name and f"#SBATCH {script.option('job-name', name)}\n" in rendered.script
+    identity = JobIdentity(
+        owner=job_owner(settings.exec_prefix, account.name),
+        uid=owner_number(settings.exec_prefix, account),
+        tag=tag,
+        name=name if has_name else "",
+    )
+    return BatchJob(rendered.script, rendered.notes, tag, identity)
 
 
 def slurms_log_dir(log_dir: str, account: Account) -> str:
