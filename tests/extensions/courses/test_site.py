@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.courses.additions import keep_additions
-from jupyterhub_gpuspawner.extensions.courses.site import added_people_of
+from jupyterhub_gpuspawner.extensions.courses.site import added_people_of, courses_of
 from jupyterhub_gpuspawner.site.configuration import load_site
+from tests.extensions.courses.course_hub import configuration
+from tests.extensions.courses.test_course import DEEP_LEARNING
 from tests.fixtures.databases import hub_session
 
 
@@ -28,3 +31,20 @@ def test_whom_instructors_have_added_is_read_from_the_hubs_database(
     with hub_session(f"sqlite:///{tmp_path}/hub.sqlite") as session:
         keep_additions(session, "deep", ["zoe"], by="bob")
     assert added_people_of(load_site(file)) == added
+
+
+def test_a_course_has_those_whom_instructors_have_added(tmp_path: Path) -> None:
+    """For every command and every check; a course that is not there is named with those that are."""
+    (tmp_path / "deep.yaml").write_text(DEEP_LEARNING)
+    profile = {"display_name": "K80", "slug": "k80", "slurm": {"partition": "gpu"}}
+    file = tmp_path / "jupyterhub_config.py"
+    database = f"sqlite:///{tmp_path}/hub.sqlite"
+    file.write_text(f"c.JupyterHub.db_url = {database!r}\n{configuration('/usr/bin', tmp_path, profile)}")
+    with hub_session(database) as session:
+        keep_additions(session, "deep", ["zoe"], by="bob")
+
+    courses = courses_of(load_site(file))
+
+    assert [(of.slug, of.listed) for of in (*courses.files, courses.named("deep")[0])] == [("deep", ("zoe",))] * 2
+    with pytest.raises(ConfigError, match=r"there is no course 'maths'\. Courses are: deep\."):
+        courses.named("maths")
