@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable
-    from subprocess import Popen
 
     from jupyterhub.objects import Server
     from jupyterhub.orm import Spawner as SpawnerRow
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     class Spawner(LoggingConfigurable):
         """Starts, polls and stops one single-user server (jupyterhub.spawner)."""
 
-        admin_access: bool
-        api_token: str
         cert_paths: dict[str, str]
         cmd: list[str]
         default_url: str
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
         http_timeout: int
         hub: Any
         internal_ssl: bool
-        ip: str
         name: str
         notebook_dir: str
         orm_spawner: SpawnerRow | None
@@ -50,7 +46,6 @@ if TYPE_CHECKING:
         async def poll(self) -> int | None: ...
         def progress(self) -> AsyncIterator[dict[str, Any]]: ...
         def poll_and_notify(self) -> asyncio.Future[int | None]: ...
-        def start_polling(self) -> None: ...
         def add_poll_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> None: ...
         def get_args(self) -> list[str]: ...
         def get_env(self) -> dict[str, str]: ...
@@ -58,18 +53,10 @@ if TYPE_CHECKING:
         def load_state(self, state: dict[str, Any]) -> None: ...
         def clear_state(self) -> None: ...
         async def get_url(self) -> str: ...
-        async def get_options_form(self) -> str: ...
         async def move_certs(self, paths: dict[str, str]) -> dict[str, str]: ...
 
     class LocalProcessSpawner(Spawner):
         """Runs the server as a process on the hub's machine (jupyterhub.spawner)."""
-
-        pid: int
-        proc: Popen[bytes] | None
-
-        def make_preexec_fn(self, name: str) -> Any: ...
-        def user_env(self, env: dict[str, str]) -> dict[str, str]: ...
-        async def _signal(self, sig: int) -> bool: ...
 
     class SlurmSpawner(Spawner):
         """Runs the server as a Slurm job (batchspawner)."""
@@ -77,8 +64,6 @@ if TYPE_CHECKING:
         batch_script: Any
         exec_prefix: Any
         req_epilogue: str
-        req_homedir: Any
-        req_keepvars_extra: str
         req_partition: str
         req_prologue: str
 
