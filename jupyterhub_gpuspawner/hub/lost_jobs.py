@@ -191,13 +191,16 @@ class Reconciliation:
             self._servers.notify(orphan)
 
 
+def _parts(state: Any) -> Iterator[Mapping[str, Any]]:
+    """A spawner's stored state, and in it that of a child: of ours, or written by wrapspawner."""
+    for part in (state, state.get("child"), state.get("child_state")) if isinstance(state, dict) else ():
+        if isinstance(part, dict):
+            yield part
+
+
 def state_job_ids(state: Mapping[str, Any] | None) -> set[str]:
-    """Return the job ids in a spawner's stored state: with or without a child of ours, or written by wrapspawner."""
-    job_ids = set()
-    for part in (state, (state or {}).get("child"), (state or {}).get("child_state")):
-        if isinstance(part, dict) and part.get("job_id"):
-            job_ids.add(str(part["job_id"]))
-    return job_ids
+    """Return the job ids in a spawner's stored state."""
+    return {str(part["job_id"]) for part in _parts(state) if part.get("job_id")}
 
 
 class HubServers:
@@ -266,12 +269,9 @@ def servers_on_removed(db: Session, clusters: Collection[str]) -> dict[str, list
 
 
 def _cluster_in(state: Any) -> str:
-    """The name of the cluster in a spawner's stored state, with or without a child; empty where there is none."""
-    for part in (state, state.get("child")) if isinstance(state, dict) else ():
-        cluster = part.get("cluster") if isinstance(part, dict) else None
-        if isinstance(cluster, dict):
-            return str(cluster.get("name") or "")
-    return ""
+    """The name of the cluster in a spawner's stored state; empty where there is none."""
+    clusters = (part["cluster"] for part in _parts(state) if isinstance(part.get("cluster"), dict))
+    return next((str(cluster.get("name") or "") for cluster in clusters), "")
 
 
 def begin_reconciliation(app: JupyterHub) -> None:
