@@ -204,6 +204,26 @@ def guarded(failed: Failed, name: str, what: str) -> Iterator[None]:
         failed(name, what, error)
 
 
+class _Guarded(Forecast):
+    """An extension's forecast, which knows nothing where that raises."""
+
+    def __init__(self, forecast: Forecast, failed: Failed, name: str) -> None:
+        self._forecast, self._failed, self._name = forecast, failed, name
+        self.notice, self.as_of = forecast.notice, forecast.as_of
+
+    def of(self, request: JobRequest) -> Availability | None:
+        answer = None
+        with guarded(self._failed, self._name, "forecast"):
+            answer = self._forecast.of(request)
+        return answer  # noqa: RET504 - what is guarded may raise
+
+    def hardware(self, resources: Resources) -> Hardware:
+        hardware = Hardware()
+        with guarded(self._failed, self._name, "forecast"):
+            hardware = self._forecast.hardware(resources)
+        return hardware  # noqa: RET504 - as above
+
+
 class ServerExtensions:
     """What extensions keep with one server. One that raises is told to ``failed``, and the server goes on."""
 
@@ -597,7 +617,7 @@ class HubExtensions:
         """When the user of this spawner would get jobs of these profiles, as the first that knows says."""
         for name, forecast in self._having(lambda adds: adds.forecast):
             with guarded(self.failed, name, "forecast"):
-                return await forecast(spawner, profiles, asks)
+                return _Guarded(await forecast(spawner, profiles, asks), self.failed, name)
         return Forecast()
 
     def prepare(self, snapshot: ClusterSnapshot) -> None:
@@ -606,7 +626,11 @@ class HubExtensions:
 
     async def below_wait(self, handler: BaseHandler, spawner: Any) -> list[Markup]:
         """The sections on the page of a server that is being started."""
-        return await self._sections("below_wait", lambda adds: adds.below_wait, handler, spawner)
+        sections = []
+        for name, below_wait in self._having(lambda adds: adds.below_wait):
+            with guarded(self.failed, name, "below_wait"):
+                sections.append(await below_wait(handler, spawner))
+        return sections
 
     def marks_of(self, cluster: str) -> list[NodeMarks]:
         """What they know of nodes of a cluster."""
@@ -614,19 +638,14 @@ class HubExtensions:
 
     async def below_map(self, handler: BaseHandler, connection: Cluster, name: str) -> list[Markup]:
         """The sections below the map of a cluster; raises SQLAlchemyError."""
-        return await self._sections("below_map", lambda adds: adds.below_map, handler, connection, name)
-
-    async def _sections(
-        self, what: str, of: Callable[[HubExtension], Callable[..., Awaitable[Markup]] | None], *arguments: Any
-    ) -> list[Markup]:
         sections = []
-        for name, section in self._having(of):
+        for extension, below_map in self._having(lambda adds: adds.below_map):
             try:
-                sections.append(await section(*arguments))
+                sections.append(await below_map(handler, connection, name))
             except SQLAlchemyError:
                 raise
             except Exception as error:  # noqa: BLE001 - as in `guarded`
-                self.failed(name, what, error)
+                self.failed(extension, "below_map", error)
         return sections
 
     def with_server(self, spawner: Any) -> ServerExtensions:

@@ -12,14 +12,16 @@ from jupyterhub import orm
 
 from jupyterhub_gpuspawner.check import profiles
 from jupyterhub_gpuspawner.check.clusters import check_clusters
-from jupyterhub_gpuspawner.check.finding import Options, Severity
-from jupyterhub_gpuspawner.check.requests import check_requests
+from jupyterhub_gpuspawner.check.finding import Options, Severity, Verdict
+from jupyterhub_gpuspawner.check.requests import REFUSED, check_requests
 from jupyterhub_gpuspawner.check.run import contexts_of, findings_of_all, line
 from jupyterhub_gpuspawner.check.run_as import check_prefix
 from jupyterhub_gpuspawner.check.slurm import check_slurm
 from jupyterhub_gpuspawner.check.submit import check_submit
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.check.sites import HEAD, RecordedClient, context, findings_in
 from tests.cli.runner import run
 from tests.fixtures.databases import hub_session
@@ -129,6 +131,12 @@ def test_servers_on_a_cluster_that_is_named_no_longer(tmp_path: Path) -> None:
     ]
 
 
+def needs_its_partition(resources: Resources, snapshot: ClusterSnapshot, _now: float) -> Verdict | None:
+    """A judge who knows the cluster's partitions."""
+    is_there = (resources.partition or "") in snapshot.partition_by_name
+    return None if is_there else Verdict("partition", "there is none", REFUSED, "Name another one.")
+
+
 def test_each_cluster_judges_its_own_requests_and_one_is_silent(tmp_path: Path) -> None:
     """juniper has no partition batch, and cedar is down: what its requests depend on is not checked."""
     lines = TWO + BOTH.replace('"cluster": "juniper"', '"cluster": "juniper", "partition": "batches"')
@@ -145,14 +153,15 @@ def test_each_cluster_judges_its_own_requests_and_one_is_silent(tmp_path: Path) 
                 slurm_error=None,
                 version="22.05.8",
                 now=datetime.fromtimestamp(snapshot.taken_at, timezone.utc),
+                judges=(needs_its_partition,),
             ),
-            replace(cedar, slurm_error=silent),
+            replace(cedar, slurm_error=silent, judges=(needs_its_partition,)),
         ]
         checks = (check_requests, profiles.check_allowed, check_slurm)
         return [(finding.cluster, finding.where, finding.code) for finding in await findings_of_all(contexts, checks)]
 
     assert asyncio.run(codes()) == [
-        ("juniper", "profile one: profile_options.where.choices.a.slurm.partition", "partition-missing"),
+        ("juniper", "profile one: profile_options.where.choices.a.slurm.partition", "request-refused"),
         ("juniper", "Slurm", "slurm"),
         ("cedar", "profile one", "profile"),
         ("cedar", "Slurm", "slurm-silent"),

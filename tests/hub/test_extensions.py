@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from jupyterhub import orm
@@ -14,15 +15,20 @@ from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault
 from jupyterhub_gpuspawner.hub.extensions import (
+    Forecast,
+    Hardware,
     HubExtension,
     HubExtensions,
     Link,
     Notice,
     PlannedWait,
+    ServerExtensions,
+    WithServer,
     extensions_of,
 )
 from jupyterhub_gpuspawner.hub.site.state import KEY
-from jupyterhub_gpuspawner.slurm.estimate import Span
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, Span
 from tests.fixtures.databases import hub_session
 
 
@@ -91,6 +97,71 @@ def test_a_hook_that_raises_is_named_in_the_log_and_left_out(
         (f"The extension bad is left out here, since its {name} failed: LookupError: of no use", traceback)
         for traceback in (True, False)
     ]
+
+
+class Faulty(Forecast):
+    """A forecast that fails where it is asked."""
+
+    of = hardware = staticmethod(raises)  # type: ignore[assignment]
+
+
+async def fails(*_: Any) -> Any:
+    """Fail where an answer is awaited."""
+    raises()
+
+
+@pytest.mark.parametrize("forecast", [fails, AsyncMock(return_value=Faulty())])
+async def test_a_forecast_that_fails_knows_nothing(forecast: Any, hub: Callable[..., HubExtensions]) -> None:
+    """Neither at once, nor when the form asks it of a profile; the waiting page has no section of it."""
+    extensions = hub(bad=HubExtension(forecast=forecast, prepare=raises, below_wait=fails))
+    request: Any = SimpleNamespace()
+    given = await extensions.forecast(SimpleNamespace(), [])
+    extensions.prepare(request)
+
+    assert (given.of(request), given.hardware(request), given.notice) == (None, Hardware(), "")
+    assert await extensions.below_wait(request, None) == []
+
+
+class Waiting(WithServer):
+    """An extension of which all that is asked of a server that waits fails."""
+
+    availability = why_never = refresh_waiting = staticmethod(fails)  # type: ignore[assignment]
+    queue_position = expects = change = staticmethod(raises)  # type: ignore[assignment]
+
+
+class Knows(WithServer):
+    """One that knows something."""
+
+    async def why_never(self, request: JobRequest, *, since: float) -> str:  # noqa: ARG002 - the same of any
+        """For the same reason at any time."""
+        return "There is no such partition."
+
+    def queue_position(self) -> QueuePosition | None:
+        """The next one."""
+        return QueuePosition(1, 2, "gpu")
+
+
+async def test_of_a_server_that_waits_the_first_that_knows_is_believed() -> None:
+    """One that fails is told of, and the others are asked; with none nothing is known."""
+    failed: list[str] = []
+    request: Any = SimpleNamespace()
+    server = ServerExtensions(
+        [("bad", Waiting(None)), ("good", Knows(None))], lambda name, what, _error: failed.append(f"{name} {what}")
+    )
+    for extensions in (server, ServerExtensions()):
+        await extensions.refresh_waiting(0.0)
+        extensions.expects(UNKNOWN, "gpu", now=0.0)
+        why = await extensions.why_never(request, since=0.0)
+        known = (await extensions.availability(request), why, extensions.queue_position(), extensions.change())
+
+        assert known == (
+            (None, "There is no such partition.", QueuePosition(1, 2, "gpu"), "")
+            if extensions is server
+            else (None, "", None, "")
+        )
+
+    asked = ("refresh_waiting", "expects", "why_never", "availability", "queue_position", "change")
+    assert failed == [f"bad {what}" for what in asked]
 
 
 def test_what_is_no_hub_extension_is_left_out(
