@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from jupyterhub.apihandlers import APIHandler
@@ -11,7 +11,7 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from markupsafe import Markup
 
-from jupyterhub_gpuspawner.extensions.fleet.health import FleetHealth, NodeHealth, health
+from jupyterhub_gpuspawner.extensions.fleet.health import FleetHealth, health
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
@@ -22,58 +22,17 @@ REPORTS_AT_MOST = 1000
 """Nodes on one page at most; those that differ come first."""
 
 
-@dataclass(frozen=True)
-class HealthRow:
-    """One node in words."""
-
-    name: str
-    ill: bool
-    state: str
-    has: str
-    """Its GPUs, and how many siblings it has."""
-    seen: str
-    findings: tuple[str, ...]
-    hints: tuple[str, ...]
-    """What is not known, and what gres.conf's lines would gain."""
-    grants: str
-
-
-def _health_row(node: NodeHealth, now: float) -> HealthRow:
-    number = node.siblings
-    siblings = f"{number:,} sibling{'s' * (number != 1)}" if number else ""
-    has = (str(node.shape), siblings, "simulated" if node.simulated else "")
-    ago = times.relative(node.seen_at, now=now)
-    return HealthRow(
-        name=node.node,
-        ill=node.ill,
-        state=_state(node),
-        has=", ".join(filter(None, has)),
-        seen=f"{node.seen}; last report {'just now' if ago == times.NOW else ago}",
-        findings=tuple(sentence(str(fault)) for fault in (*node.differences, *node.contradictions)),
-        hints=(*node.doubts, *filter(None, (node.gains,))),
-        grants=sentence(str(node.grants)),
-    )
-
-
-def _state(node: NodeHealth) -> str:
-    if node.ill or node.perhaps_ill:
-        return "differs" if node.ill else "perhaps differs"
-    return "as its siblings" if node.siblings else "no siblings"
-
-
 def health_section(health: FleetHealth, now: float) -> dict[str, Any]:
-    """What the map says of the nodes' health, for its template; ``now`` as in time.time()."""
-    nodes, ill = health.nodes, sum(node.ill for node in health.nodes)
-    verb_end = "s" * (ill <= 1)
-    count = f"{len(nodes):,} node{'s' * (len(nodes) != 1)} known"
-    number = f"{ill:,}" if ill else "none"
-    more = len(nodes) - REPORTS_AT_MOST
+    """What the template of the nodes' health gets; ``now`` as in time.time()."""
     return {
         "slurm_asked": health.slurm_asked,
-        "rows": tuple(_health_row(node, now) for node in nodes[:REPORTS_AT_MOST]),
-        "summary": f"{count}; {number} differ{verb_end} or contradict{verb_end} Slurm's configuration",
-        "grants": f"All nodes together: {health.grants}.",
-        "more": f"{counted(more, 'more node')} not shown: use gpuspawner fleet." if more > 0 else "",
+        "nodes": health.nodes[:REPORTS_AT_MOST],
+        "known": len(health.nodes),
+        "ill": sum(node.ill for node in health.nodes),
+        "grants": health.grants,
+        "ago": partial(times.relative, now=now),
+        "counted": counted,
+        "sentence": sentence,
     }
 
 
