@@ -43,6 +43,7 @@ from jupyterhub_gpuspawner.extensions.courses.participants import (
     is_of,
     participants_of,
     servers_of,
+    stopped_at,
 )
 from jupyterhub_gpuspawner.extensions.courses.rights import SERVICE, GPUCourses
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Message, clean_text, messages_of
@@ -571,7 +572,7 @@ class CourseActions:
 
 def _stage(answer: Answer, server: Server | None, asked_at: float) -> Stage:
     """How far a start is, by JupyterHub's answer and by what is known of the server then."""
-    if server is not None and server.stopped_at >= asked_at:
+    if server is not None and stopped_at(server) >= asked_at:
         return Stage.LEFT
     if answer.status == READY or (server is not None and server.active and server.job_id):
         return Stage.STARTED

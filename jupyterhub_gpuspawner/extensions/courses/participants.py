@@ -288,7 +288,7 @@ def _with_start(participant: Participant, start: CourseStart | None, since: floa
         return participant
     if queued is State.STARTING:
         return Participant(participant.user, State.STARTING, queued=True)
-    earlier = max(since, participant.server.stopped_at)  # who has worked since was not kept from it
+    earlier = max(since, stopped_at(participant.server))  # who has worked since was not kept from it
     refused = start is not None and start.stage is Stage.FAILED and start.asked_at >= earlier
     if participant.state is State.ABSENT and start is not None and refused:
         return replace(participant, state=State.FAILED, fault=start.fault)
@@ -334,3 +334,8 @@ def ended_servers(session: Session, course: HubCourse, without: Collection[Serve
             ending = stored_ending(state) if state and (user, name) not in without else None
             if ending is not None and ending.slug == slug_of(course.slug):
                 yield Server(user, name, last_profile=ending.slug, ending=ending)
+
+
+def stopped_at(server: Server) -> float:
+    """When a person stopped the last server, in seconds since the epoch; 0 where nobody has, or it is not known."""
+    return (server.ending.at or 0.0) if server.ending is not None and server.ending.stopped else 0.0

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.extensions.availability.dry_run import dry_run
 from jupyterhub_gpuspawner.extensions.courses.check import (
     CourseInputs,
     SessionPlan,
@@ -33,7 +34,6 @@ from jupyterhub_gpuspawner.extensions.seats.count import PARTS, SeatCount, Small
 from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.start.dry_run import dry_run
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Account, job_owner
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_in

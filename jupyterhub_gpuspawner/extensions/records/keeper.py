@@ -36,7 +36,7 @@ from jupyterhub_gpuspawner.extensions.records.record import on_clusters
 from jupyterhub_gpuspawner.extensions.records.store import PATIENCE, SessionStore, StoreError
 from jupyterhub_gpuspawner.hub.extensions import PlannedWait
 from jupyterhub_gpuspawner.hub.job.events import Event, Stream
-from jupyterhub_gpuspawner.hub.job.session import session_in
+from jupyterhub_gpuspawner.hub.job.session import stored_session
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count
@@ -222,6 +222,16 @@ def promised_to_waiting(users: Iterable[Any]) -> list[tuple[str, tuple[Promise, 
     waiting = (spawner for user in users for spawner in list(user.spawners.values()) if waits_in_queue(spawner))
     kept = (kept_with(spawner, ServerPromises) for spawner in waiting)
     return [(promises.spawner.cluster, promises.promises()) for promises in kept if promises is not None]
+
+
+def session_in(state: Any) -> str:
+    """The id of the session in a spawner's stored state, with or without a child; empty where there is none."""
+    parts = (state, state.get("child")) if isinstance(state, dict) else ()
+    for part in parts:
+        session = stored_session(part.get("session")) if isinstance(part, dict) else None
+        if session is not None:
+            return session.id
+    return ""
 
 
 def stored_sessions(app: JupyterHub) -> frozenset[str]:

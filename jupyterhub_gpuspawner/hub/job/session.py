@@ -228,24 +228,14 @@ class Life:
         return {"session": self.session.to_json()} if self.session is not None and self.session.job_id else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on with the session in the state; a server of an earlier version has none."""
-        self.session = _stored(state.get("session"))
-
-
-def session_in(state: Any) -> str:
-    """The id of the session in a spawner's stored state, with or without a child; empty where there is none."""
-    parts = (state, state.get("child")) if isinstance(state, dict) else ()
-    for part in parts:
-        session = _stored(part.get("session")) if isinstance(part, dict) else None
-        if session is not None:
-            return session.id
-    return ""
+        """Go on with the session in the state."""
+        self.session = stored_session(state.get("session"))
 
 
 _SESSION = TypeAdapter(Session)
 
 
-def _stored(document: object) -> Session | None:
+def stored_session(document: object) -> Session | None:
     """The session in a state; None where there is none, or where it cannot be read."""
     try:
         return _SESSION.validate_json(json.dumps(document), strict=True)

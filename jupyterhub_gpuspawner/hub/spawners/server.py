@@ -149,11 +149,6 @@ class Server:
         """It runs, starts or stops."""
         return bool(self.pending) or self.ready
 
-    @property
-    def stopped_at(self) -> float:
-        """When a person stopped the last server, in seconds since the epoch; 0 where nobody has, or it is not known."""
-        return (self.ending.at or 0.0) if self.ending is not None and self.ending.stopped else 0.0
-
     def end_words(self, contact: str = words.CONTACT, *, to_user: bool = True) -> Words:
         """What is said of how it ended, to its user or to somebody else; empty where that is not known.
 

@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.extensions.records.keeper import (
     estimate,
     promised_to_waiting,
     records_file,
+    session_in,
     stored_sessions,
 )
 from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
@@ -149,6 +150,14 @@ async def test_a_hub_expects_waits_like_those_that_were_recorded(tmp_path: Path)
         assert 900 <= goes_on.actual < 1000
     finally:
         await asyncio.to_thread(recorder.close)
+
+
+def test_a_session_is_found_in_a_stored_state() -> None:
+    """With and without a child; anything else is none."""
+    session = {"session": {"id": "0a1b-7", "username": "ada", "servername": "", "begun_at": 1.0}}
+    damaged = ({"session": {"id": 7}}, {"session": "x"}, None, {"child": 1})
+
+    assert [session_in(state) for state in (session, {"child": session}, *damaged)] == ["0a1b-7", "0a1b-7", *[""] * 4]
 
 
 def test_only_starts_that_wait_teach_before_they_are_over() -> None:

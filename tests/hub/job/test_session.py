@@ -10,7 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.events import Ended, Event, Ready, Stream, Usage
-from jupyterhub_gpuspawner.hub.job.session import Life, session_in
+from jupyterhub_gpuspawner.hub.job.session import Life
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -207,22 +207,6 @@ def test_each_event_names_the_cluster_of_its_server(restarted: bool) -> None:
     assert {(type(event).__name__, event.cluster) for event in server.events} == {
         (name, "cedar") for name in ("Submitted", "Placed", "Ready", "Usage", "Ended")
     }
-
-
-def test_a_session_is_found_in_a_stored_state() -> None:
-    """With and without a child; anything else is none."""
-    server = Server()
-    server.begin()
-    server.life.submitted("42", REQUEST)
-    state = server.life.to_state()
-    damaged = [
-        {"session": {"id": 7}},
-        {"session": "x"},
-        None,
-        {"child": 1},
-    ]
-
-    assert [session_in(document) for document in (state, {"child": state}, *damaged)] == ["0a1b-7", "0a1b-7", *[""] * 4]
 
 
 def test_a_subscriber_that_fails_concerns_nobody_else() -> None:
