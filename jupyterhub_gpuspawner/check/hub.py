@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.site import configuration
 from jupyterhub_gpuspawner.site.people import is_unix_group
+from jupyterhub_gpuspawner.site.values import configured_values
 
 # Addresses, and the people who may sign in.
 
@@ -43,7 +44,7 @@ def check_hub_settings(context: Context) -> Iterator[Finding]:
     for name in ("hub_connect_ip", "hub_ip", "ip"):
         if "://" in str(hub.get(name, "")):
             yield _url_for_address(name, str(hub[name]))
-    settings = configuration.configured_values(context.site.config, ConfigurableHTTPProxy)
+    settings = configured_values(context.site.config, ConfigurableHTTPProxy)
     proxy = {setting.name: configured_value(setting.value) for setting in settings}
     if (
         urlsplit(str(hub.get("bind_url", ""))).scheme == "https"
@@ -93,7 +94,7 @@ def check_sign_in(context: Context) -> Iterator[Finding]:
 
 def _groups(context: Context, authenticator: type[PAMAuthenticator]) -> Iterator[Finding]:
     """Groups in the settings of PAM's authenticator that the machine does not have."""
-    for setting in configuration.configured_values(context.site.config, authenticator):
+    for setting in configured_values(context.site.config, authenticator):
         if setting.name not in ("allowed_groups", "admin_groups"):
             continue
         value = configured_value(setting.value)

@@ -45,9 +45,10 @@ from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.schema import dotted
-from jupyterhub_gpuspawner.site.configuration import Site, read_config, refusal, refused, site_of, spawner_class_of
+from jupyterhub_gpuspawner.site.configuration import Site, read_config, site_of, spawner_class_of
 from jupyterhub_gpuspawner.site.database import is_readable
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
+from jupyterhub_gpuspawner.site.values import refusal, refused
 
 MODULES = (clusters, requests, profiles, settings, hub, slurm, machine, run_as, submit)
 CHECKS = tuple(check for module in MODULES for check in checks_in(module))

@@ -28,6 +28,7 @@ from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.site import configuration
 from jupyterhub_gpuspawner.site.database import DEFAULT, write_fault
+from jupyterhub_gpuspawner.site.values import ConfiguredValue, configured_values, problem_of, refused
 
 IGNORED = Code("setting-ignored", "A setting of batchspawner or wrapspawner has no effect here.")
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")
@@ -96,7 +97,7 @@ def check_left_out(context: Context) -> Iterator[Finding]:
         }
         for traits, cls in owners.items():
             own = traits.class_own_traits(config=True)
-            for setting in configuration.configured_values(config, cls):
+            for setting in configured_values(config, cls):
                 if setting.name in own:
                     text = f"it is of the extension {extension.name}, which this hub leaves out, so it has no effect."
                     fix = f"Remove it, or add {extension.name} to c.GPUProfilesSpawner.extensions."
@@ -123,7 +124,7 @@ _ADDED = {Set: ("set", _OF_LISTS), Dict: ("dict", _OF_LISTS), List: ("list", {"u
 """Of each kind of setting: the names in which traitlets keeps what is added without effect, and the methods."""
 
 
-def doubtful(setting: configuration.ConfiguredValue) -> Iterator[Finding]:
+def doubtful(setting: ConfiguredValue) -> Iterator[Finding]:
     """Whether a setting is accepted, and does not mean what it seems to."""
     if isinstance(setting.trait, Command):
         yield from _of_command(setting)
@@ -139,7 +140,7 @@ def doubtful(setting: configuration.ConfiguredValue) -> Iterator[Finding]:
             )
 
 
-def _of_command(setting: configuration.ConfiguredValue) -> Iterator[Finding]:
+def _of_command(setting: ConfiguredValue) -> Iterator[Finding]:
     words = [setting.value] if isinstance(setting.value, str) else setting.value
     program = words[0] if isinstance(words, (list, tuple)) and words else ""
     if not isinstance(program, str) or len(program.split()) < 2 or Path(program).exists():
@@ -193,8 +194,8 @@ def check_names(context: Context) -> Iterator[Finding]:
             yield finding
     wrong: dict[str, Finding] = {}
     for cls in used:
-        doubts = (finding for setting in configuration.configured_values(config, cls) for finding in doubtful(setting))
-        for finding in (*map(_invalid, configuration.refused(config, cls)), *doubts):
+        doubts = (finding for setting in configured_values(config, cls) for finding in doubtful(setting))
+        for finding in (*map(_invalid, refused(config, cls)), *doubts):
             wrong.setdefault(finding.where, finding)  # a setting of a base class is that of several
     yield from wrong.values()
 
@@ -224,7 +225,7 @@ def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
         try:
             classes.append(getattr(app, name))
         except TraitError as error:  # a plugin that is not installed
-            raise ConfigError(configuration.problem_of(error), where=f"c.JupyterHub.{name}") from error
+            raise ConfigError(problem_of(error), where=f"c.JupyterHub.{name}") from error
     classes += [import_item(profile.spawner_class) for profile in context.profiles if profile.spawner_class is not None]
     return tuple(dict.fromkeys(classes))
 

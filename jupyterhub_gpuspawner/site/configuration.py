@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,9 +22,9 @@ from typing import Any
 from jupyterhub.app import JupyterHub
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError
-from traitlets import Bool, Float, Integer, List, Set, TraitError, TraitType, Unicode
-from traitlets.config import Config, Configurable
-from traitlets.config.loader import DeferredConfig, LazyConfigValue, PyFileConfigLoader
+from traitlets import TraitError
+from traitlets.config import Config
+from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.site.database import DEFAULT, connected, is_readable
+from jupyterhub_gpuspawner.site.values import refusal
 from jupyterhub_gpuspawner.slurm.job import Account
 
 COOKIE_FILE = "jupyterhub_cookie_secret"
@@ -292,96 +293,3 @@ def make_absolute(config: Config, path: Path, folder: Path | None) -> None:
             value = section.get(setting)
             if isinstance(value, str) and value and os.path.isdir(base / value):  # noqa: PTH112 - as in hub_folder
                 section[setting] = str(base / value)
-
-
-# Values in the configuration that the traits of a class refuse.
-#
-# The classes are not instantiated: an authenticator or a proxy may do anything when it is made.
-
-_OBJECT = re.compile(r"<[\w.]*?(\w+) object at 0x[0-9a-f]+>( instance)?")
-_SECRET = re.compile(r"secret|password|token|key", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class ConfiguredValue:
-    """A setting in the configuration, for the class that it applies to."""
-
-    section: str
-    trait: TraitType[Any, Any]
-    value: Any
-
-    @property
-    def name(self) -> str:
-        return str(self.trait.name)
-
-    @property
-    def where(self) -> str:
-        """The setting as it is written in the configuration."""
-        return f"c.{self.section}.{self.name}"
-
-
-def configured_values(config: Config, cls: type[Configurable]) -> Iterator[ConfiguredValue]:
-    """The settings of a class in the configuration: each trait's from the class itself or its nearest base."""
-    sections = {name: values for name, values in config.items() if isinstance(values, dict)}
-    nearest = [name for name in reversed(cls.section_names()) if name in sections]
-    for name, trait in sorted(cls.class_traits(config=True).items()):
-        section = next((value for value in nearest if name in sections[value]), None)
-        if section is not None:
-            yield ConfiguredValue(section, trait, sections[section][name])
-
-
-def refused(config: Config, cls: type[Configurable]) -> Iterator[ConfigError]:
-    """An error for each setting with which an object of the class cannot be made, since its type is wrong."""
-    try:
-        blank = cls.__new__(cls)
-    except TypeError:  # abstract, so the hub has no object of it either
-        return
-    for setting in configured_values(config, cls):
-        validate = getattr(setting.trait, "validate", None)  # which Any does not have
-        if validate is None or isinstance(setting.value, (LazyConfigValue, DeferredConfig)):
-            continue
-        # traitlets makes a list of a text that is given for a list (List.set)
-        value = [setting.value] if isinstance(setting.trait, List) and isinstance(setting.value, str) else setting.value
-        try:
-            if value is not None or not setting.trait.allow_none:
-                validate(blank, value)
-        except TraitError as error:
-            if _SECRET.search(setting.name):
-                kind = type(setting.value).__name__
-                text = f"the value must be {setting.trait.info()}, and is of type {kind}."
-                yield ConfigError(text, where=setting.where)
-            else:
-                yield ConfigError(problem_of(error), where=setting.where, hint=_right(setting))
-
-
-def refusal(config: Config, cls: type[Configurable], error: TraitError) -> ConfigError:
-    """The error with which an object of the class was not made, at the setting if that can be told."""
-    setting = next(refused(config, cls), None)
-    return setting or ConfigError(problem_of(error), where="c.JupyterHub" if cls.__name__ == "JupyterHub" else "")
-
-
-def problem_of(error: TraitError) -> str:
-    """traitlets' sentence, with the names of classes in the place of objects."""
-    return f"{_OBJECT.sub(_class, str(error)).rstrip('.')}."
-
-
-def _class(match: re.Match[str]) -> str:
-    return match[1]
-
-
-def _right(setting: ConfiguredValue) -> str:
-    """The line as it was probably meant; empty where that is not clear."""
-    trait, value = setting.trait, setting.value
-    if not isinstance(value, str):
-        return (
-            f"Write {setting.where} = '{value}'." if isinstance(trait, Unicode) and type(value) in (int, float) else ""
-        )
-    if isinstance(trait, Set):
-        words = ", ".join(repr(word) for word in re.split(r"[\s,]+", value) if word)
-        return f"Write {setting.where} = {{{words}}}." if words else ""
-    if isinstance(trait, Bool):
-        return "Write True or False, without quotes."
-    number = r"[+-]?[0-9]+" if isinstance(trait, Integer) else r"[+-]?[0-9]+(\.[0-9]*)?"
-    if isinstance(trait, (Integer, Float)) and re.fullmatch(number, value):
-        return f"Write {setting.where} = {value}."
-    return ""
