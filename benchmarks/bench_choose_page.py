@@ -43,7 +43,7 @@ class Bench(GPUSlurmSpawner):
     view = ClusterView(ask)
 
     def connection(self, settings=None):
-        return replace(super().connection(settings), cluster=self.view)
+        return replace(super().connection(settings), view=self.view)
 
 load_subconfig({config!r})
 c.GPUProfilesSpawner.slurm_spawner_class = Bench

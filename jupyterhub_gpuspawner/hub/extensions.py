@@ -636,12 +636,12 @@ class HubExtensions:
         """What they know of nodes of a cluster."""
         return list(self.each("marks_of", lambda adds: adds.marks_of, self.state, cluster))
 
-    async def below_map(self, handler: BaseHandler, connection: Cluster, name: str) -> list[Markup]:
+    async def below_map(self, handler: BaseHandler, cluster: Cluster, name: str) -> list[Markup]:
         """The sections below the map of a cluster; raises SQLAlchemyError."""
         sections = []
         for extension, below_map in self._having(lambda adds: adds.below_map):
             try:
-                sections.append(await below_map(handler, connection, name))
+                sections.append(await below_map(handler, cluster, name))
             except SQLAlchemyError:
                 raise
             except Exception as error:  # noqa: BLE001 - as in `guarded`

@@ -32,4 +32,4 @@ class HubSpawner(GPUProfilesSpawner):
     def connection(self, _settings: object = None) -> Any:
         """It knows nothing of a cluster."""
         view = SimpleNamespace(latest=None)
-        return SimpleNamespace(cluster=view, watcher=SimpleNamespace(last_answer=None))
+        return SimpleNamespace(view=view, watcher=SimpleNamespace(last_answer=None))

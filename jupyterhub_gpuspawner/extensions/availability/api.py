@@ -114,13 +114,13 @@ def in_the_forms_words(trial: Availability, by_snapshot: Availability | None) ->
 
 
 class Trials:
-    """The trials of one connection to Slurm: limited in number, and cached for :data:`RETENTION_SECONDS` seconds.
+    """The trials on one cluster: limited in number, and cached for :data:`RETENTION_SECONDS` seconds.
 
     Equal questions of one user share one trial.
     """
 
     def __init__(self, cluster: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
-        """``cluster`` is the connection's name; ``clock`` returns seconds since any fixed time."""
+        """``cluster`` is the cluster's name; ``clock`` returns seconds since any fixed time."""
         self._cluster = cluster
         self._clock = clock
         self._cached: dict[tuple[Hashable, ...], tuple[float, asyncio.Future[Availability]]] = {}
@@ -206,12 +206,12 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     partitions the one that the snapshot finds best is tried, see :func:`tried_partitions`.
     """
     name = request.resources.cluster or ""
-    connection = spawner.connections()[name]
-    trials = connection.of(trials_on)
+    cluster = spawner.connections()[name]
+    trials = cluster.of(trials_on)
     try:
         settings = spawner.settings_of(request)
         prefix = command_prefix(settings.exec_prefix, spawner.user.name)
-        snapshot = await connection.cluster.recent()
+        snapshot = await cluster.view.recent()
         by_snapshot = None
         if snapshot is not None:
             by_snapshot = await availability_of(spawner, request, snapshot, now=time.time())
@@ -220,11 +220,11 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
         if by_snapshot is not None and by_snapshot.partition:
             partition = tried_partitions(request.resources, by_snapshot.partition, snapshot)
             request = replace(request, resources=request.resources.model_copy(update={"partition": partition}))
-        if connection.silent:
+        if cluster.silent:
             return _unknown(SILENT_ON.format(cluster=name) if len(spawner.clusters) > 1 else SILENT)
-        job = batch_job(settings, request, await spawner.account(settings, connection), start_id="")
+        job = batch_job(settings, request, await spawner.account(settings, cluster), start_id="")
         trial = await trials.of(
-            connection.client,
+            cluster.client,
             job.script,
             user=spawner.user.name,
             prefix=prefix,
@@ -450,7 +450,7 @@ class TrialHandler(OfUser):
             request = spawner.resolve(options)
             trial = NOT_SLURM.get(request.profile.kind) or await trial_of(spawner, request)
             of_slurm = request.profile.kind not in NOT_SLURM
-            latest = spawner.connections()[request.resources.cluster or ""].cluster.latest if of_slurm else None
+            latest = spawner.connections()[request.resources.cluster or ""].view.latest if of_slurm else None
             hardware = hardware_of(request.resources, latest) if latest is not None else Hardware()
             gets = what_a_job_gets(request.resources, hardware) if of_slurm else ()
         except (RequestError, ConfigError) as error:

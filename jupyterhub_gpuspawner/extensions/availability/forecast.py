@@ -35,7 +35,7 @@ PATIENCE = 0.5
 class Site(NamedTuple):
     """The clusters on which one user gets the jobs of profiles; none where no profile uses Slurm."""
 
-    connections: Mapping[str, Cluster] = MappingProxyType({})
+    clusters: Mapping[str, Cluster] = MappingProxyType({})
     """By cluster."""
     owners: Mapping[str, str] = MappingProxyType({})
     """The account that owns the user's jobs on each cluster."""
@@ -50,13 +50,13 @@ class Site(NamedTuple):
         return tuple(
             name
             for name, snapshot in snapshots.items()
-            if snapshot is None or now - snapshot.taken_at > max_age or self.connections[name].silent
+            if snapshot is None or now - snapshot.taken_at > max_age or self.clusters[name].silent
         )
 
     @property
     def latest(self) -> dict[str, ClusterSnapshot | None]:
         """The last snapshot of each cluster; nothing is asked."""
-        return {name: connection.cluster.latest for name, connection in self.connections.items()}
+        return {name: cluster.view.latest for name, cluster in self.clusters.items()}
 
     async def snapshots(self, *, patience: float = 2.0, first: float = 2.0) -> dict[str, ClusterSnapshot | None]:
         """The last snapshot of each cluster, once each was asked: ``patience`` seconds at most.
@@ -66,13 +66,13 @@ class Site(NamedTuple):
         """
         now = time.time()
 
-        def seconds(connection: Cluster) -> float:
-            latest = connection.cluster.latest
-            shown = latest is not None and (now - latest.taken_at <= ANSWERED_SECONDS or connection.silent)
+        def seconds(cluster: Cluster) -> float:
+            latest = cluster.view.latest
+            shown = latest is not None and (now - latest.taken_at <= ANSWERED_SECONDS or cluster.silent)
             return patience if shown else first
 
-        answers = (connection.cluster.recent(patience=seconds(connection)) for connection in self.connections.values())
-        return dict(zip(self.connections, await asyncio.gather(*answers), strict=True))
+        answers = (cluster.view.recent(patience=seconds(cluster)) for cluster in self.clusters.values())
+        return dict(zip(self.clusters, await asyncio.gather(*answers), strict=True))
 
 
 def site_of(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> Site:

@@ -48,11 +48,11 @@ class InQueue(WithServer):
         status = self.spawner.watch.status
         if status is not None and status.phase is Phase.QUEUED:
             max_age = NEW_JOB_SECONDS if self.queue_position() is None else QUEUE_SECONDS
-            await self.spawner.connection().cluster.recent(max_age, patience)
+            await self.spawner.connection().view.recent(max_age, patience)
 
     async def availability(self, request: JobRequest) -> Availability | None:
         """As the form says, by the view that pages share; None where that is old."""
-        snapshot, now = self.spawner.connection().cluster.latest, time.time()
+        snapshot, now = self.spawner.connection().view.latest, time.time()
         if snapshot is None or now - snapshot.taken_at > PLAN_SECONDS:
             return None
         return await availability_of(self.spawner, request, snapshot, now=now)
@@ -63,7 +63,7 @@ class InQueue(WithServer):
         A view from before ``since`` may contradict what Slurm has just said, for example about a partition that was
         created in between.
         """
-        snapshot = await self.spawner.connection().cluster.recent(max_age=time.time() - since)
+        snapshot = await self.spawner.connection().view.recent(max_age=time.time() - since)
         if snapshot is None:
             return ""
         owner = job_owner(self.spawner.exec_prefix, request.username)
@@ -73,7 +73,7 @@ class InQueue(WithServer):
 
     def queue_position(self) -> QueuePosition | None:
         """The job's position among the pending jobs of its partition; None unless it is one, and the view has it."""
-        snapshot, watch = self.spawner.connection().cluster.latest, self.spawner.watch
+        snapshot, watch = self.spawner.connection().view.latest, self.spawner.watch
         if snapshot is None or watch.status is None or watch.status.phase is not Phase.QUEUED:
             return None
         if self._read is None or self._read[0] is not snapshot or self._read[1] != watch.job_id:
@@ -88,7 +88,7 @@ class InQueue(WithServer):
         job_id = self.spawner.job_id
         if self._said is None or self._said.job_id != job_id:
             self._said = _Said(job_id)
-        latest = self.spawner.connection().cluster.latest if self.queue_position() is not None else None
+        latest = self.spawner.connection().view.latest if self.queue_position() is not None else None
         self._said.follow(estimate, latest, partition, now=now)
 
     def change(self) -> str:

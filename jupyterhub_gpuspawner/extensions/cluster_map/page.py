@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.extensions.cluster_map.survey import Allocations, Clu
 from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.site.connection import Cluster, SharedView
 from jupyterhub_gpuspawner.hub.spawners.server import Server, servers_with_jobs
-from jupyterhub_gpuspawner.hub.web.clusters import check_scopes, connections_of, requested_connection, snapshot_of
+from jupyterhub_gpuspawner.hub.web.clusters import check_scopes, clusters_of, requested_cluster, snapshot_of
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 WORDS_AT_MOST = 200
@@ -50,22 +50,22 @@ def filters_of(handler: BaseHandler) -> dict[str, str]:
     return {name: handler.get_argument(name, "")[:WORDS_AT_MOST] for name in ("text", "partition", "use")}
 
 
-async def sight_of(handler: BaseHandler, connection: Cluster) -> Sight:
+async def sight_of(handler: BaseHandler, cluster: Cluster) -> Sight:
     """The current or last known map of a cluster, filtered."""
-    snapshot = await snapshot_of(connection)
+    snapshot = await snapshot_of(cluster)
     if snapshot is None:
-        return Sight(connection.name, None, silent=connection.silent)
+        return Sight(cluster.name, None, silent=cluster.silent)
     # not older than the snapshot
-    allocations = await connection.of(_allocations).recent(max(0.0, time.time() - snapshot.taken_at))
+    allocations = await cluster.of(_allocations).recent(max(0.0, time.time() - snapshot.taken_at))
     servers = servers_with_jobs(handler.settings["users"].values())
-    hub_servers = [server for server in servers if server.cluster == connection.name]
+    hub_servers = [server for server in servers if server.cluster == cluster.name]
     filters, jobs = filters_of(handler), list(served_jobs(hub_servers))
     # takes some hundredths of a second for a thousand nodes: not in the event loop
     cluster_map = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, jobs).only(**filters))
     return Sight(
-        connection.name,
+        cluster.name,
         cluster_map,
-        silent=connection.silent,
+        silent=cluster.silent,
         has_holders=allocations is not None,
         partitions=tuple(partition.name for partition in snapshot.partitions),
         use={(server.user, server.name): line for server in hub_servers if (line := server.brief)},
@@ -97,23 +97,23 @@ class ClusterPage(BaseHandler):
         Filtered by ``text``, ``partition`` and ``use``; below it what extensions say, unless ``part`` is ``map``.
         """
         check_scopes(self)
-        filters, clusters = filters_of(self), connections_of(self)
-        cluster = self.get_argument("cluster", "")
-        connections = [requested_connection(self)] if cluster else list(clusters.values())
-        sights = await asyncio.gather(*(sight_of(self, connection) for connection in connections))
+        filters, clusters = filters_of(self), clusters_of(self)
+        named = self.get_argument("cluster", "")
+        shown = [requested_cluster(self)] if named else list(clusters.values())
+        sights = await asyncio.gather(*(sight_of(self, cluster) for cluster in shown))
         maps = [await self._of_sight(sight, filters, several=len(clusters) > 1) for sight in sights]
         below: list[Markup] = []
         if self.get_argument("part", "") != "map":  # the page's script fetches the map alone
             extensions = extensions_of(self.settings)
-            for connection in connections:
-                below += await extensions.below_map(self, connection, connection.name if len(clusters) > 1 else "")
+            for cluster in shown:
+                below += await extensions.below_map(self, cluster, cluster.name if len(clusters) > 1 else "")
         self.finish(
             await self.render_template(
                 "cluster.html",
                 maps=maps,
                 clusters=tuple(clusters),
                 partitions=tuple(dict.fromkeys(name for sight in sights for name in sight.partitions)),
-                filters={**filters, "cluster": cluster},
+                filters={**filters, "cluster": named},
                 below=below,
             )
         )
@@ -161,12 +161,12 @@ class ClusterHandler(APIHandler):
     async def get(self) -> None:
         """The map, version 1, of `cluster` or the first, by `text`, `partition` and `use`; 503 until Slurm answers."""
         check_scopes(self)
-        sight = await sight_of(self, requested_connection(self))
+        sight = await sight_of(self, requested_cluster(self))
         cluster_map = sight.cluster_map
         if cluster_map is None:
             raise web.HTTPError(503, "Slurm has not responded to this hub yet.")
         document = {
-            **({"cluster": sight.cluster, "clusters": list(connections_of(self))} if sight.cluster else {}),
+            **({"cluster": sight.cluster, "clusters": list(clusters_of(self))} if sight.cluster else {}),
             "age_s": round(max(0.0, time.time() - cluster_map.taken_at), 1),
             "silent": sight.silent,
             "holders_known": sight.has_holders,

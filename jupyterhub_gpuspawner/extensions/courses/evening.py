@@ -146,11 +146,11 @@ async def inputs_of(
 
     What is known of a cluster is at most ``max_age`` seconds old.
     """
-    connections, book = spawner.connections(), course_book(settings)
-    latest = await asyncio.gather(*(slurm.cluster.recent(max_age) for slurm in connections.values()))
+    clusters, book = spawner.connections(), course_book(settings)
+    latest = await asyncio.gather(*(slurm.view.recent(max_age) for slurm in clusters.values()))
     snapshots = {
         name: snapshot
-        for (name, slurm), snapshot in zip(connections.items(), latest, strict=True)
+        for (name, slurm), snapshot in zip(clusters.items(), latest, strict=True)
         if snapshot is not None and not slurm.silent
     }
     if not snapshots or book is None:

@@ -51,7 +51,7 @@ async def refresh_courses(spawner: Any) -> None:
             await courses.refresh()
             own = [course for course in _courses(spawner) if spawner.user.name in course.people]
             if any(len(date.profiles) > 1 for course in own for date in course.file.course.dates):
-                views = [connection.cluster for connection in spawner.connections().values()]
+                views = [cluster.view for cluster in spawner.connections().values()]
                 await asyncio.gather(*(view.recent(FOR_SEATS) for view in views))
         except SQLAlchemyError as error:
             spawner.log.warning("Courses are read later, since the database failed: %s", type(error).__name__)
@@ -162,9 +162,9 @@ def _next_seat(spawner: Any, session: CourseDate, offers: Sequence[Offered], peo
 
     Where nothing is known of the cluster, and where one of them starts no Slurm job, it is the first.
     """
-    connections = spawner.connections()
-    responding = {name: connection for name, connection in connections.items() if not connection.silent}
-    views = {name: connection.cluster for name, connection in (responding or connections).items()}
+    clusters = spawner.connections()
+    responding = {name: cluster for name, cluster in clusters.items() if not cluster.silent}
+    views = {name: cluster.view for name, cluster in (responding or clusters).items()}
     snapshots = {name: view.latest for name, view in views.items() if view.latest is not None}
     if any(offer.profile.kind != "slurm" for offer in offers):
         return offers[0]

@@ -184,9 +184,9 @@ async def course_site(
 
 async def _snapshots(spawner: GPUProfilesSpawner) -> dict[str, ClusterSnapshot]:
     """Those of the clusters that respond, by name; raises SlurmUnavailable where none does."""
-    connections = spawner.connections()
-    asking = (connection.client.snapshot() for connection in connections.values())
-    answers = dict(zip(connections, await asyncio.gather(*asking, return_exceptions=True), strict=True))
+    clusters = spawner.connections()
+    asking = (cluster.client.snapshot() for cluster in clusters.values())
+    answers = dict(zip(clusters, await asyncio.gather(*asking, return_exceptions=True), strict=True))
     snapshots = {name: answer for name, answer in answers.items() if isinstance(answer, ClusterSnapshot)}
     for answer in answers.values():
         if isinstance(answer, BaseException) and not (isinstance(answer, SlurmUnavailable) and snapshots):

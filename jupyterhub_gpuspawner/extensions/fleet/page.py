@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.extensions.fleet.health import FleetHealth, health
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
-from jupyterhub_gpuspawner.hub.web.clusters import check_scopes, requested_connection, snapshot_of
+from jupyterhub_gpuspawner.hub.web.clusters import check_scopes, requested_cluster, snapshot_of
 from jupyterhub_gpuspawner.words import counted, sentence
 
 REPORTS_AT_MOST = 1000
@@ -36,11 +36,11 @@ def health_section(health: FleetHealth, now: float) -> dict[str, Any]:
     }
 
 
-async def health_of(handler: BaseHandler, connection: Cluster) -> FleetHealth:
+async def health_of(handler: BaseHandler, cluster: Cluster) -> FleetHealth:
     """The health of a cluster's nodes, by their reports and Slurm's configuration; raises SQLAlchemyError."""
-    store = FleetStore(handler.db.get_bind(), connection.name)
-    snapshot = await snapshot_of(connection)
-    nodes = snapshot.nodes if snapshot is not None and not connection.silent else None
+    store = FleetStore(handler.db.get_bind(), cluster.name)
+    snapshot = await snapshot_of(cluster)
+    nodes = snapshot.nodes if snapshot is not None and not cluster.silent else None
     gres = {node.name: node.gres for node in nodes} if nodes is not None else None
 
     def read() -> FleetHealth:
@@ -50,10 +50,10 @@ async def health_of(handler: BaseHandler, connection: Cluster) -> FleetHealth:
     return await store.call(read)
 
 
-async def below_map(handler: BaseHandler, connection: Cluster, cluster: str) -> Markup:
-    """The section of a cluster, with its name (``cluster``) where there are several; raises SQLAlchemyError."""
-    section = health_section(await health_of(handler, connection), time.time())
-    html = await handler.render_template("gpuspawner_health.html", cluster=cluster, health=section)
+async def below_map(handler: BaseHandler, cluster: Cluster, name: str) -> Markup:
+    """The section of a cluster, with its ``name`` where there are several; raises SQLAlchemyError."""
+    section = health_section(await health_of(handler, cluster), time.time())
+    html = await handler.render_template("gpuspawner_health.html", cluster=name, health=section)
     return Markup(html)  # noqa: S704 - the template has escaped its texts
 
 
@@ -67,4 +67,4 @@ class FleetHandler(APIHandler):
     async def get(self) -> None:
         """The fleet document, version 1, of the first cluster or of the one that `cluster` names."""
         check_scopes(self)
-        self.write((await health_of(self, requested_connection(self))).to_json())
+        self.write((await health_of(self, requested_cluster(self))).to_json())

@@ -128,10 +128,10 @@ class FleetUpkeep:
         """Keep the reports of servers that have been placed since the last look; raises SQLAlchemyError."""
         servers = [server for server in servers_with_jobs(self._app.users.values()) if server.placement is not None]
         self._done &= {(server.cluster, server.job_id) for server in servers}
-        for name, connection in self._site.connections().items():
+        for name, cluster in self._site.connections().items():
             new = [server for server in servers if server.cluster == name and (name, server.job_id) not in self._done]
             store = FleetStore(self._app.db.get_bind(), name)
-            snapshot = await connection.cluster.recent(AGE) if new else None
+            snapshot = await cluster.view.recent(AGE) if new else None
             for server in new:
                 await self._keep_report(store, server, snapshot)
 

@@ -137,15 +137,15 @@ class ServerTime(WithServer):
 
     async def _extend(self, wanted: int, by: str, *, unlimited: bool) -> Extended:
         server, job_id = self.spawner, self.spawner.job_id
-        connection = server.connection()
+        cluster = server.connection()
         await self._read_rights(server.slurm_timeout)
         if not self._permitted:
-            raise not_permitted(connection.of(rights).fault)
+            raise not_permitted(cluster.of(rights).fault)
         if not job_id:
             raise NotExtended(Reason.NOT_RUNNING)
         status = await self._own_job(job_id)
         await self._refresh_snapshot(status, FRESH, server.slurm_timeout)
-        if connection.cluster.latest is None or time.time() - connection.cluster.latest.taken_at > SHOWN:
+        if cluster.view.latest is None or time.time() - cluster.view.latest.taken_at > SHOWN:
             raise NotExtended(Reason.UNKNOWN)
         bounded = self._bounded(status, wanted)
         if not bounded.possible or bounded.ends_at is None:
@@ -169,7 +169,7 @@ class ServerTime(WithServer):
             "Job %s of %s was extended by %d min%s",
             *(job_id, log_name(self.spawner), bounded.seconds // MINUTE, f" by {by}" if by else ""),
         )
-        connection.cluster.outdate()
+        cluster.view.outdate()
         with suppress(GPUSpawnerError):  # the watcher asks again soon
             await self.spawner.watch.update()
         return done
@@ -199,16 +199,16 @@ class ServerTime(WithServer):
 
         Of a job that runs by ``status`` it has to have the nodes: a snapshot from before the job's start has none.
         """
-        cluster = self.spawner.connection().cluster
-        latest = cluster.latest
+        view = self.spawner.connection().view
+        latest = view.latest
         held = latest.job_by_id.get(self.spawner.watch.job_id) if latest is not None else None
         runs = status is not None and status.phase is Phase.RUNNING
         has_job = held is not None and (bool(held.nodes) or not runs)
         if latest is None or not has_job or time.time() - latest.taken_at > max_age:
-            await cluster.recent(0.0, patience)
+            await view.recent(0.0, patience)
 
     def _bounded(self, status: Job, wanted: int) -> MoreTime:
-        snapshot = self.spawner.connection().cluster.latest
+        snapshot = self.spawner.connection().view.latest
         others = self.spawner.extend_when_others_wait
         return more_time(status, snapshot, wanted=wanted, now=time.time(), although_others_wait=others)
 

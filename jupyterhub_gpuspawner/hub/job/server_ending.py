@@ -154,7 +154,7 @@ class ServerEnding:
 
         Slurm cancels such a job, since it must not be requeued.
         """
-        snapshot = await self._watch.spawner.connection().cluster.recent(0.0, EXPLAIN_SECONDS)
+        snapshot = await self._watch.spawner.connection().view.recent(0.0, EXPLAIN_SECONDS)
         nodes = snapshot.nodes if snapshot is not None else ()
         reason = next((drained.reason for drained in nodes if drained.name == node and "DRAIN" in drained.states), "")
         return reason.partition(" [")[0]  # who drained it, and when

@@ -188,13 +188,13 @@ class JobWatch:
 
     async def update_boot(self, patience: float) -> None:
         """Update the hub's view of the job's node for :meth:`boot_seconds`; takes ``patience`` seconds at most."""
-        latest, phase = self.spawner.connection().cluster.latest, self.status.phase if self.status is not None else None
+        latest, phase = self.spawner.connection().view.latest, self.status.phase if self.status is not None else None
         if phase is Phase.STARTING and latest is not None and latest.config.resume_timeout is not None:
-            await self.spawner.connection().cluster.recent(BOOT_SECONDS, patience)
+            await self.spawner.connection().view.recent(BOOT_SECONDS, patience)
 
     def boot_seconds(self) -> int | None:
         """Seconds that the job's node may take to boot, while Slurm powers it on; None if it does not, as is known."""
-        snapshot, status = self.spawner.connection().cluster.latest, self.status
+        snapshot, status = self.spawner.connection().view.latest, self.status
         if snapshot is None or status is None or status.phase is not Phase.STARTING:
             return None
         node = snapshot.node_by_name.get(status.batch_host)

@@ -203,7 +203,7 @@ class Cluster:
     """The cluster's name in ``clusters``; empty in a hub that names none."""
     client: SlurmClient
     watcher: JobWatcher
-    cluster: ClusterView
+    view: ClusterView
     shows_jobs: SharedView[bool]
     """Whether Slurm shows this account the jobs of others."""
     accounts: LoginNodeAccounts | None = None
@@ -231,8 +231,8 @@ class Cluster:
     @property
     def silent(self) -> bool:
         """Slurm is not responding: to the last question about the cluster, or to a later one about the hub's jobs."""
-        latest, since = self.cluster.latest, self.watcher.unanswered_since
-        return self.cluster.silent or (since is not None and (latest is None or since > latest.taken_at))
+        latest, since = self.view.latest, self.watcher.unanswered_since
+        return self.view.silent or (since is not None and (latest is None or since > latest.taken_at))
 
 
 class Clusters(dict[Location, Cluster]):
@@ -271,7 +271,7 @@ def _new_cluster(at: Location) -> Cluster:
         client,
         jobs,
         # a page that gets no answer has the watcher ask at once, so that all pages say the same
-        cluster=ClusterView(client.snapshot, on_silence=jobs.ask_soon, log=log),
+        view=ClusterView(client.snapshot, on_silence=jobs.ask_soon, log=log),
         shows_jobs=SharedView(client.sees_jobs_of, log=log),
         accounts=LoginNodeAccounts(installation) if at.query_prefix else None,
     )

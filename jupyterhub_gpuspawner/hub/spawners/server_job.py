@@ -143,7 +143,7 @@ class ServerJob(ExtensionSettings, SlurmSettings):
         return {name: build.site_defaults(self._settings(self.effective(name))) for name in self.clusters or [""]}
 
     def connections(self) -> dict[str, Cluster]:
-        """The connection to each cluster by its name; to the only one by an empty name."""
+        """Each cluster by its name; the only one by an empty name."""
         return {name: self.connection(self.effective(name)) for name in self.clusters or [""]}
 
     def use_cluster(self, name: str) -> None:
@@ -190,11 +190,11 @@ class ServerJob(ExtensionSettings, SlurmSettings):
         # reads all that jobs may carry: takes a second, once, and that now, not in the hub's loop during a start
         launcher_archive(self.carried())
 
-    async def account(self, settings: build.JobSettings | None = None, connection: Cluster | None = None) -> Account:
+    async def account(self, settings: build.JobSettings | None = None, cluster: Cluster | None = None) -> Account:
         """Home and shell of the job's user, by default the server's; raises ConfigError if there is no such account."""
         name = self._username or self.user.name
         home = (settings or self).req_homedir.replace("{username}", name)
-        return await account_of(name, home=home, cluster=(connection or self.connection()).accounts)
+        return await account_of(name, home=home, cluster=(cluster or self.connection()).accounts)
 
     def get_env(self) -> dict[str, str]:
         """JupyterHub's variables for a server, without batchspawner's of an account on the hub's machine."""

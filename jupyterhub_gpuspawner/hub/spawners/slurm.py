@@ -147,7 +147,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def connection(self, settings: Effective | None = None) -> Cluster:
         """The cluster of these settings, whose views the hub's extensions prepare for what pages ask of them."""
         cluster = super().connection(settings)
-        cluster.cluster.prepare = self.hub_state.of(HubExtensions).prepare
+        cluster.view.prepare = self.hub_state.of(HubExtensions).prepare
         return cluster
 
     def accept_report(self, report: NodeReport) -> None:
@@ -303,21 +303,21 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
 
     async def _account_when_slurm_answers(self) -> Account:
         """The job's account. Waits for Slurm, if that is known to be silent, or is needed to look the account up."""
-        connection = self.connection()
-        if connection.silent:
+        cluster = self.connection()
+        if cluster.silent:
             try:
                 async with timeout(submission.FIRST_SEARCH_SECONDS):
-                    await submission.until_answer(connection, self._keep_for_later)
+                    await submission.until_answer(cluster, self._keep_for_later)
             except asyncio.TimeoutError:
                 self._keep_for_later(SlurmUnavailable("Slurm has not answered the hub's last question."))
-                await submission.until_answer(connection, self._keep_for_later)
+                await submission.until_answer(cluster, self._keep_for_later)
         while True:
             try:
                 return await self.account()
             except SlurmUnavailable as error:
                 self._keep_for_later(error)
                 await asyncio.sleep(submission.ANSWER_SECONDS)
-                await submission.until_answer(connection, self._keep_for_later)
+                await submission.until_answer(cluster, self._keep_for_later)
 
     def _keep_for_later(self, error: SlurmUnavailable) -> None:
         """Slurm does not take the job now: pages say so, and that the server starts when Slurm answers."""

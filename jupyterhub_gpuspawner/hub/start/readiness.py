@@ -98,7 +98,7 @@ class Readiness:
         """Leave a node that was powered down the time that Slurm allows it, which gives it up itself after that."""
         snapshot, booting = None, self.job.status is not None and self.job.status.phase is Phase.STARTING
         if booting:
-            snapshot = await self.spawner.connection().cluster.recent(CONFIG_SECONDS)
+            snapshot = await self.spawner.connection().view.recent(CONFIG_SECONDS)
         self.attempt.boot_timeout = float(snapshot.config.resume_timeout or 0) if snapshot is not None else 0.0
 
     def _follow(self, status: Job | None) -> None:

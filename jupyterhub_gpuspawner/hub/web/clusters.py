@@ -29,8 +29,8 @@ def check_scopes(handler: BaseHandler) -> None:
         raise web.HTTPError(403, f"The map of the cluster needs the scopes {', '.join(SCOPES)} for all users.")
 
 
-def connections_of(handler: BaseHandler) -> dict[str, Cluster]:
-    """The hub's connection to each cluster by its name, which is empty in a hub that names none.
+def clusters_of(handler: BaseHandler) -> dict[str, Cluster]:
+    """Each of the hub's clusters by its name, which is empty in a hub that names none.
 
     Raises 404 in a hub without Slurm jobs.
     """
@@ -40,16 +40,16 @@ def connections_of(handler: BaseHandler) -> dict[str, Cluster]:
     return site.connections()
 
 
-async def snapshot_of(connection: Cluster) -> ClusterSnapshot | None:
+async def snapshot_of(cluster: Cluster) -> ClusterSnapshot | None:
     """What Slurm says of a cluster, at most :data:`AGE` old where it answers; None if it has never answered."""
-    return await connection.cluster.recent(AGE)
+    return await cluster.view.recent(AGE)
 
 
-def requested_connection(handler: BaseHandler) -> Cluster:
-    """The connection to the cluster that the query names, or to the first one; raises 404."""
-    connections = connections_of(handler)
-    name = handler.get_argument("cluster", "") or next(iter(connections))
-    if name not in connections:
-        names = ", ".join(filter(None, connections)) or "none"
+def requested_cluster(handler: BaseHandler) -> Cluster:
+    """The cluster that the query names, or the first one; raises 404."""
+    clusters = clusters_of(handler)
+    name = handler.get_argument("cluster", "") or next(iter(clusters))
+    if name not in clusters:
+        names = ", ".join(filter(None, clusters)) or "none"
         raise web.HTTPError(404, f"There is no such cluster. The clusters with a name are: {names}.")
-    return connections[name]
+    return clusters[name]

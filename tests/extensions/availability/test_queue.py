@@ -30,7 +30,7 @@ def test_a_change_is_explained_by_the_queue_then_and_now() -> None:
     view = SimpleNamespace(latest=before)
     status = Job("9", Phase.QUEUED, "PENDING", "Priority", partition="gpu")
     watch = SimpleNamespace(job_id="9", status=status)
-    server = InQueue(SimpleNamespace(connection=lambda: SimpleNamespace(cluster=view), watch=watch, job_id="9"))
+    server = InQueue(SimpleNamespace(connection=lambda: SimpleNamespace(view=view), watch=watch, job_id="9"))
     sentences = []
     for snapshot, planned in ((before, 3600), (before, 3700), (after, 7200), (after, 7300)):
         view.latest = snapshot
@@ -52,7 +52,7 @@ async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> Non
         return ClusterSnapshot(partitions=tuple(partitions), taken_at=time.time())
 
     view = ClusterView(ask)
-    connection: Any = SimpleNamespace(cluster=view)
+    connection: Any = SimpleNamespace(view=view)
     server = InQueue(SimpleNamespace(connection=lambda: connection, exec_prefix=""))
     request: Any = SimpleNamespace(username="ada", resources=resolved("closed", account="guests", cpus=1))
     await view.recent()
@@ -81,7 +81,7 @@ async def test_a_server_that_waits_has_its_position_of_now() -> None:
     positions = []
     for phase in (Phase.QUEUED, Phase.RUNNING):
         view = View()
-        connection = SimpleNamespace(cluster=view, watcher=SimpleNamespace(last_answer=None))
+        connection = SimpleNamespace(view=view, watcher=SimpleNamespace(last_answer=None))
         spawner = HubSpawner(ada, job=Job("12", phase), pending="spawn", connection=Mock(return_value=connection))
         await refresh_servers([spawner])
         start = server_of(spawner).start

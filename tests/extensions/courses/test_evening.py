@@ -54,7 +54,7 @@ async def inputs_for(slug: str, book: CourseBook) -> CourseInputs:
     async def recent(_max_age: float) -> Any:
         return cluster(node("g0", "gpu:k80:4"))
 
-    connection = SimpleNamespace(cluster=SimpleNamespace(recent=recent), silent=False)
+    connection = SimpleNamespace(view=SimpleNamespace(recent=recent), silent=False)
     spawner: Any = SimpleNamespace(
         connections=lambda: {"": connection}, offered=lambda: PROFILES, defaults=lambda: None
     )

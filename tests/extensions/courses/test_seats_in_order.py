@@ -66,7 +66,7 @@ def test_the_first_profile_that_has_a_seat_is_offered(
     of = spawner(Book([course]), "train1")
     of.profiles = [GPU]
     of.user.settings["users"] = dict(enumerate(users))
-    one = SimpleNamespace(cluster=SimpleNamespace(latest=snapshot), silent=False)
+    one = SimpleNamespace(view=SimpleNamespace(latest=snapshot), silent=False)
     monkeypatch.setattr(of, "connections", lambda: {"": one})
     (offer,) = offered_beside(of)
     assert offer.profile.slurm.gpus == gpus
@@ -98,7 +98,7 @@ def test_a_course_on_two_clusters_fills_one_after_the_other(
     of.user.settings["users"] = dict(enumerate(users))
     snapshots = {"juniper": juniper, "cedar": FREE}
     connections = {
-        name: SimpleNamespace(cluster=SimpleNamespace(latest=snapshot), silent=name in silent.split())
+        name: SimpleNamespace(view=SimpleNamespace(latest=snapshot), silent=name in silent.split())
         for name, snapshot in snapshots.items()
     }
     monkeypatch.setattr(of, "connections", lambda: connections)
@@ -118,7 +118,7 @@ def test_a_restarted_hub_knows_which_of_the_profiles_a_server_has(
         of.profiles = [GPU]
         of.user.settings["users"] = {0: server("train2", "")}
         monkeypatch.setattr(
-            of, "connections", lambda: {"": SimpleNamespace(cluster=SimpleNamespace(latest=ONE_SEAT), silent=False)}
+            of, "connections", lambda: {"": SimpleNamespace(view=SimpleNamespace(latest=ONE_SEAT), silent=False)}
         )
         return of
 

@@ -194,7 +194,7 @@ def extension(client: StandInClient, *, rule: Extend | None = None, stored: list
 
     states = stored if stored is not None else []
     of_server: ServerTime
-    connection = SimpleNamespace(cluster=StandInCluster(), client=client)
+    connection = SimpleNamespace(view=StandInCluster(), client=client)
     server: Any = SimpleNamespace(
         request=SimpleNamespace(profile=SimpleNamespace(extend=rule)),
         slurm_timeout=10.0,

@@ -36,7 +36,7 @@ class Server(GPUSlurmSpawner):
         self.watcher = JobWatcher(self.slurm, active_interval=2.0, clock=lambda: self.clock.now, sleep=self.clock.sleep)
 
     def connection(self, _settings: object = None) -> Any:
-        return SimpleNamespace(watcher=self.watcher, cluster=SimpleNamespace(latest=None))
+        return SimpleNamespace(watcher=self.watcher, view=SimpleNamespace(latest=None))
 
     def expected_identity(self) -> JobIdentity:
         return EXPECTED

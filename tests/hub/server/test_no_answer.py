@@ -84,7 +84,7 @@ async def test_what_slurm_says_of_job_and_node_is_told(
     ours: Any = SimpleNamespace(
         job_id="7",
         watch=SimpleNamespace(silent=silent, status=job),
-        connection=lambda: SimpleNamespace(cluster=SimpleNamespace(recent=recent)),
+        connection=lambda: SimpleNamespace(view=SimpleNamespace(recent=recent)),
     )
     monkeypatch.setattr(no_answer, "job_spawner", lambda spawner: spawner)
 

@@ -120,7 +120,7 @@ async def test_a_node_that_boots_has_the_time_that_slurm_allows_it(phase: Phase,
     job.status = Job("7", phase, "CONFIGURING", nodes="g1", batch_host="g1")
     attempt.stage = Stage.ALLOCATED
     report = SimpleNamespace(reported=asyncio.Event(), address="", placement=None)
-    spawner = SimpleNamespace(connection=lambda: SimpleNamespace(cluster=SimpleNamespace(recent=recent)))
+    spawner = SimpleNamespace(connection=lambda: SimpleNamespace(view=SimpleNamespace(recent=recent)))
     readiness = readiness_of(job, attempt, report, spawner)
 
     async def took_too_long(stage: Stage, seconds: float) -> Exception:
