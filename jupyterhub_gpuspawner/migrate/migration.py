@@ -12,7 +12,8 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.migrate.forms import WRAPSPAWNER, convert_form, convert_moss, form_template
+from jupyterhub_gpuspawner.migrate.forms import KNOWN
+from jupyterhub_gpuspawner.migrate.moss import convert_moss
 from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (
@@ -26,6 +27,7 @@ from jupyterhub_gpuspawner.migrate.settings import (
     shell_lines,
     source_of,
 )
+from jupyterhub_gpuspawner.migrate.slurmformspawner import convert_form, form_template
 from jupyterhub_gpuspawner.migrate.template import (
     DEFAULT_TEMPLATE,
     BatchTemplate,
@@ -112,7 +114,7 @@ def _convert_profiles(migration: Migration) -> None:
             if name == "profiles":
                 profiles = value
             else:
-                migration.add(WRAPSPAWNER.get(name, "wrapper_setting"), where, value)
+                migration.add(KNOWN["wrapspawner"].get(name, "wrapper_setting"), where, value)
     if "DockerProfilesSpawner" in (migration.old.spawner, *migration.old.config):
         migration.add("docker_profiles", "DockerProfilesSpawner")
     for at, item in enumerate(profiles):
