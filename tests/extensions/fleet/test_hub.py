@@ -9,7 +9,7 @@ from tests.hub.test_registration import begun
 
 async def test_each_is_a_loop_of_its_own(tmp_path: Path) -> None:
     """Beside those of the core and of what it needs."""
-    assert await begun(tmp_path, ["fleet", "records", "seats"]) >= {
+    assert await begun(tmp_path, ["availability", "fleet", "records", "seats"]) >= {
         "Keeping the reports of nodes",
         "Taking over the reports of nodes of a hub without names of clusters",
         "The deletion of old reports of nodes",
