@@ -158,7 +158,7 @@ class _Field:
 
     def _rank(self, bound: tuple[int, ...], members: Sequence[int], *, nodes_first: bool) -> tuple[int, ...]:
         at = 2 if nodes_first else 0
-        return (*bound[:at], best_ring(self.weight, members, members[0], any_order=True).slowest, *bound[at + 1 :])
+        return (*bound[:at], best_ring(self.weight, members, members[0], any_order=True)[0], *bound[at + 1 :])
 
     def _grown(self, count: int, *, nodes_first: bool) -> Iterator[tuple[int, ...]]:
         """Sets of ``count``: from each GPU, the one with the fastest links to those that are taken, again and again."""
@@ -182,7 +182,7 @@ class _Field:
     def ring(self, members: Sequence[int]) -> list[int]:
         """Their best ring as positions: first the GPU nearest to the CPUs, then its nearer neighbour."""
         first = min(members, key=lambda i: (self.far[i], i))
-        one = best_ring(self.weight, members, first).order
+        one = best_ring(self.weight, members, first)[1]
         other = (first, *one[:0:-1])
         nearest = min(one, other, key=lambda order: ([self.far[i] for i in order], order))
         return [self.positions[i] for i in nearest]
@@ -250,15 +250,6 @@ def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, ne
     return text + "."
 
 
-@dataclass(frozen=True)
-class Ring:
-    """A ring through some members."""
-
-    slowest: int
-    """Weight of its slowest link; 0 for a single member."""
-    order: tuple[int, ...]
-
-
 def slowest_at_most(weight: Matrix, members: Sequence[int]) -> int:
     """A bound for the slowest link of each ring through ``members``: each needs two links, of a pair one."""
     needed = min(2, len(members) - 1)
@@ -267,19 +258,22 @@ def slowest_at_most(weight: Matrix, members: Sequence[int]) -> int:
     return min([sorted([weight[a][b] for b in members if b != a])[-needed] for a in members])
 
 
-def best_ring(weight: Matrix, members: Sequence[int], first: int, *, any_order: bool = False) -> Ring:
+def best_ring(
+    weight: Matrix, members: Sequence[int], first: int, *, any_order: bool = False
+) -> tuple[int, tuple[int, ...]]:
     """The ring through ``members``, from ``first``, with the best slowest link and, of those, the greatest sum.
 
-    ``any_order``: its sum does not matter, so that one is found sooner.
+    Returns the weight of that link, 0 for a single member, and the ring. ``any_order``: the sum does not matter, so
+    that a ring is found sooner.
     """
     if len(members) < 3:
-        return Ring(weight[members[0]][members[-1]], (first, *[a for a in members if a != first]))
+        return weight[members[0]][members[-1]], (first, *[a for a in members if a != first])
     bound = slowest_at_most(weight, members)
     for level in sorted({weight[a][b] for a in members for b in members if a < b}, reverse=True):
         order = _Search(weight, members, level, any_order=any_order).order_from(first) if level <= bound else ()
         if order:
-            return Ring(level, order)
-    return Ring(0, tuple(members))  # not reached: on the lowest level any order is a ring
+            return level, order
+    return 0, tuple(members)  # not reached: on the lowest level any order is a ring
 
 
 class _Search:
