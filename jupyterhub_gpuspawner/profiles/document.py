@@ -36,10 +36,13 @@ _CORE = {
 _DIRECTIVE = re.compile(r"(?m)^%")
 _TAB = re.compile(r" *\t")
 """A line whose indentation contains a tab."""
-_RANGE = re.compile(r"(?<![^\s,\[])([\w.@+-]+(?:\[[0-9, -]{1,400}\][\w.@+-]*)+)(?=\s*(?:[,\]#]|$))", re.ASCII)
-"""A name with a range in a list in brackets."""
-QUOTED_LINES = 10
-"""Maximum number of lines of a file on which such names are put in quotes: each costs a reading of the file."""
+
+
+class NotYAML(ConfigError):
+    """A text that is no YAML."""
+
+    line = column = -1
+    """How far it was read, from 0; -1 where that is not known."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -127,7 +130,7 @@ def read_document(text: str, name: str = "text") -> Document:
         line = text.count("\n", 0, directive.start()) + 1
         raise document.fault("YAML directives (lines that begin with %) are not supported", line)
     try:
-        text = _with_quoted_ranges(document, text)
+        _check_structure(document, text)
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         message = ", ".join(part for part in (error.context, error.problem) if part)
@@ -137,33 +140,16 @@ def read_document(text: str, name: str = "text") -> Document:
             message = "the line is indented with a tab: use spaces"
         if "nesting depth" in message:  # of libyaml from 0.2.6 on, which reads on to 1,000 before its first event
             message = _TOO_DEEP
-        raise document.fault(message or "this is not YAML", None if at is None else at + 1) from None
+        position = name if at is None else f"{name}:{at + 1}"
+        fault = NotYAML(message or "this is not YAML", where=position)
+        if error.problem_mark is not None:
+            fault.line, fault.column = error.problem_mark.line, error.problem_mark.column
+        raise fault from None
     except yaml.YAMLError:
         raise document.fault("the file contains a character that YAML does not allow", None) from None
     if node is not None:
         document.value = document.read(node)
     return document
-
-
-def _with_quoted_ranges(document: Document, text: str) -> str:
-    """The text with quotes around names such as ``train[1-12]`` in a list in brackets, where YAML has no such names.
-
-    Everybody writes ``[train[1-12], ada]``. Raises ConfigError and YAMLError.
-    """
-    for _ in range(QUOTED_LINES):
-        try:
-            _check_structure(document, text)
-        except yaml.MarkedYAMLError as error:
-            mark, lines = error.problem_mark, text.split("\n")
-            line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
-            ranges = list(_RANGE.finditer(line))
-            if mark is None or not any(match.start() < mark.column < match.end() for match in ranges):
-                raise
-            lines[mark.line] = _RANGE.sub(r'"\1"', line)
-            text = "\n".join(lines)
-        else:
-            return text
-    raise document.fault("put names with a range, such as train[1-12], in quotes", None)
 
 
 def _check_structure(document: Document, text: str) -> None:

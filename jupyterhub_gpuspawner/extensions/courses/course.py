@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.document import Document, NotYAML, read_document
 from jupyterhub_gpuspawner.profiles.profile import SLUG
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule, as_rule
 from jupyterhub_gpuspawner.profiles.schema import (
@@ -506,6 +507,31 @@ class Course(Frozen):
         return tuple(
             date if date.profiles else replace(date, profiles=self.profiles, profiles_at=("profile",)) for date in dates
         )
+
+
+_RANGE = re.compile(r"(?<![^\s,\[])([\w.@+-]+(?:\[[0-9, -]{1,400}\][\w.@+-]*)+)(?=\s*(?:[,\]#]|$))", re.ASCII)
+"""A name with a range in a list in brackets."""
+QUOTED_LINES = 10
+"""Maximum number of lines of a file on which such names are put in quotes: each costs a reading of the file."""
+
+
+def read_course(text: str, name: str = "text") -> Document:
+    """The YAML document of a course in the file ``name``; raises ConfigError with file and line.
+
+    Names such as ``train[1-12]`` in a list in brackets, where YAML has no such names, are taken to be in quotes:
+    everybody writes ``[train[1-12], ada]``.
+    """
+    for _ in range(QUOTED_LINES):
+        try:
+            return read_document(text, name)
+        except NotYAML as fault:
+            lines = text.split("\n")
+            line = lines[fault.line] if 0 <= fault.line < len(lines) else ""
+            if not any(match.start() < fault.column < match.end() for match in _RANGE.finditer(line)):
+                raise
+            lines[fault.line] = _RANGE.sub(r'"\1"', line)
+            text = "\n".join(lines)
+    raise ConfigError("put names with a range, such as train[1-12], in quotes", where=name)
 
 
 def parse_course(value: Any, where: Callable[[Sequence[str | int]], str]) -> Course:

@@ -17,8 +17,7 @@ from math import inf
 from pathlib import Path
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.extensions.courses.course import Course, parse_course, parse_people
-from jupyterhub_gpuspawner.profiles.document import read_document
+from jupyterhub_gpuspawner.extensions.courses.course import Course, parse_course, parse_people, read_course
 from jupyterhub_gpuspawner.profiles.folder import Files, FileState, folder_fault, opened, reread, snapshot_of
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
 from jupyterhub_gpuspawner.words import some
@@ -133,7 +132,7 @@ def _current(name: str, state: FileState[CourseFile]) -> CourseFile:
 
 def _course(files: Files, name: str, slug: str) -> CourseFile:
     """Raises ConfigError with file, line and field."""
-    document = read_document(files.text(name, limit=SIZE_LIMIT, where=name), name)
+    document = read_course(files.text(name, limit=SIZE_LIMIT, where=name), name)
     course = parse_course(document.value, document.where)
     roster = course.roster
     listed: tuple[str, ...] = ()

@@ -21,8 +21,8 @@ from jupyterhub_gpuspawner.extensions.courses.course import (
     parse_course,
     parse_people,
     people,
+    read_course,
 )
-from jupyterhub_gpuspawner.profiles.document import read_document
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
 
 DEEP_LEARNING = """
@@ -42,7 +42,7 @@ message: Bring your own questions.
 
 def course(text: str, **changes: Any) -> Course:
     """The course of a file, with some fields replaced."""
-    return parse_course({**read_document(text).value, **changes}, dotted)
+    return parse_course({**read_course(text).value, **changes}, dotted)
 
 
 def test_a_course_has_its_sessions_in_its_own_zone() -> None:
@@ -275,7 +275,7 @@ def test_what_yaml_cannot_read_stays_an_error() -> None:
     messages = []
     for text in ("roster: [ada[1-2] ben, cleo]", "roster: [ada[1-2]", f"roster: [{'a[1-2],' * 9}\n" * 20):
         with pytest.raises(ConfigError) as error:
-            read_document(text, "ml.yaml")
+            read_course(text, "ml.yaml")
         messages.append(str(error.value).partition(" ")[0])
     assert messages == ["ml.yaml:1:", "ml.yaml:2:", "ml.yaml:"]
 

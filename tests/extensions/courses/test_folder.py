@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.extensions.courses import folder as courses_folder
+from jupyterhub_gpuspawner.extensions.courses.course import read_course
 from jupyterhub_gpuspawner.extensions.courses.folder import COURSES_LIMIT, CourseFile, CourseFolder
-from jupyterhub_gpuspawner.profiles.document import Document, read_document
+from jupyterhub_gpuspawner.profiles.document import Document
 from tests.extensions.courses.test_course import DEEP_LEARNING, course
 
 
@@ -123,9 +124,9 @@ def test_a_faulty_file_is_not_read_again_before_it_changes(folder: Path, monkeyp
 
     def reading(text: str, name: str) -> Document:
         read.append(text[:12])
-        return read_document(text, name)
+        return read_course(text, name)
 
-    monkeypatch.setattr(courses_folder, "read_document", reading)
+    monkeypatch.setattr(courses_folder, "read_course", reading)
     first, second = listing_of(courses), listing_of(courses)
     (folder / "people.csv").write_text("username\nada\n")
     after = listing_of(courses)

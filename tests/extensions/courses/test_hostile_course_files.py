@@ -133,7 +133,7 @@ async def test_a_name_at_which_the_sites_authenticator_fails_is_a_fault_of_its_o
     )
 
 
-@pytest.mark.parametrize("broken", ["folder.read_document", "offers.course_profile"])
+@pytest.mark.parametrize("broken", ["folder.read_course", "offers.course_profile"])
 async def test_whatever_goes_wrong_with_a_file_belongs_to_it(
     broken: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

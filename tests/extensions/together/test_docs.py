@@ -27,12 +27,11 @@ from docs.reference_pages.settings import CONFIGURED
 from docs.reference_pages.wording import anchor
 from jupyterhub_gpuspawner.check.finding import CODES
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
-from jupyterhub_gpuspawner.extensions.courses.course import Course
+from jupyterhub_gpuspawner.extensions.courses.course import Course, read_course
 from jupyterhub_gpuspawner.extensions.courses.course_profile import course_profile
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.report.server_report import parse_placement
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.profiles.document import read_document
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.sections import profile_class
@@ -249,7 +248,7 @@ def _courses() -> dict[str, str]:
 def test_the_schema_of_courses_accepts_every_example(text: str) -> None:
     """And refuses it with a field that a course does not have, or without a roster."""
     validator = Draft202012Validator(json.loads(rendered()["course.schema.json"]))
-    example = read_document(text).value
+    example = read_course(text).value
     without = {name: value for name, value in example.items() if name != "roster"}
 
     assert [validator.is_valid(document) for document in (example, {**example, "setup": "sh"}, without)] == [

@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.check.finding import Options, Severity
 from jupyterhub_gpuspawner.demo import run
-from jupyterhub_gpuspawner.profiles.document import read_document
+from jupyterhub_gpuspawner.extensions.courses.course import read_course
 from jupyterhub_gpuspawner.profiles.files import Rights
 from jupyterhub_gpuspawner.profiles.tuples import slug_of
 from jupyterhub_gpuspawner.site.configuration import load_site
@@ -37,7 +37,7 @@ def of_docs(folder: Path) -> str:
     profiles: dict[str, str] = {}
     for page in sorted((ROOT / "docs" / "howto").glob("*.md")):
         for text in YAML.findall(page.read_text()):
-            document = read_document(text).value
+            document = read_course(text).value
             if isinstance(document, dict) and "display_name" in document:
                 profiles[document.get("slug") or slug_of(document["display_name"])] = text
     for slug, text in profiles.items():
