@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from jupyterhub.handlers.base import BaseHandler
-from jupyterhub.scopes import needs_scope
+from jupyterhub.scopes import Scope, needs_scope
 from jupyterhub.spawner import Spawner
 from tornado import web
 
@@ -17,10 +17,19 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.extensions.more_time.extending import extend_server
 from jupyterhub_gpuspawner.extensions.more_time.part import part_of
 from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST
-from jupyterhub_gpuspawner.hub.server.api import RunningServerHandler, extends_without_limit, staff_for
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.server.api import RunningServerHandler, staff_for
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of
 from jupyterhub_gpuspawner.hub.web.handlers import permitted, server_named, title_for
+
+
+def extends_without_limit(handler: BaseHandler) -> bool:
+    """Whether what staff may add to one server holds not for whoever sends the request.
+
+    They are administrators, and those who may start and stop everybody's servers.
+    """
+    return is_admin(handler.parsed_scopes) or handler.parsed_scopes.get("servers") is Scope.ALL
 
 
 class ExtendPage(BaseHandler):

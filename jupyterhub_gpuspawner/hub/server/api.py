@@ -42,14 +42,6 @@ def staff_for(handler: BaseHandler, spawner: Spawner) -> str:
     return ""
 
 
-def extends_without_limit(handler: BaseHandler) -> bool:
-    """Whether what staff may add to one server holds not for whoever sends the request.
-
-    They are administrators, and those who may start and stop everybody's servers.
-    """
-    return is_admin(handler.parsed_scopes) or handler.parsed_scopes.get("servers") is Scope.ALL
-
-
 def _beyond_this_server(filters: Any, spawner: Spawner) -> bool:
     """Whether a scope with these filters covers the server together with others of its user's."""
     if filters is None or filters is Scope.ALL:
