@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
@@ -276,14 +276,8 @@ SBATCH_OPTIONS = {
 """Options of sbatch, and the field whose value each has."""
 
 
-def _is_number(annotation: object) -> bool:
-    """Whether values are numbers, or texts that stand for a number."""
-    kinds = [get_args(part)[0] for part in get_args(annotation) if get_origin(part) is Annotated]
-    return any(int in (kind, *get_args(kind)) for kind in kinds)
-
-
-NUMBER_FIELDS = tuple(name for name, field in Resources.model_fields.items() if _is_number(field.annotation))
-"""Fields that a range may set."""
+NUMBER_FIELDS = ("nodes", "gpus", "shards", "cpus", "memory", "time", "nice")
+"""Fields that a range may set: numbers, or texts that stand for one."""
 
 
 @lru_cache(maxsize=1024)
