@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import Capacity
 from jupyterhub_gpuspawner.extensions.availability.queue import InQueue
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.estimate import QueuePosition, expected
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
@@ -88,3 +95,17 @@ async def test_a_server_that_waits_has_its_position_of_now() -> None:
         positions.append((view.latest is not None, start and start.queue_position))
 
     assert positions == [(True, QueuePosition(2, 2, "gpu", people=1)), (False, None)]
+
+
+async def test_a_new_view_is_prepared_in_a_thread_before_pages_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster of thousands of nodes that takes longer than the event loop may be held up."""
+    threads = list[bool]()
+    snapshot = cluster(node("g1"))
+    monkeypatch.setattr(SlurmClient, "snapshot", AsyncMock(return_value=snapshot))
+    monkeypatch.setattr(
+        Capacity, "warm", lambda _: threads.append(threading.current_thread() is threading.main_thread())
+    )
+    user = SimpleNamespace(name="ada", groups=[], spawners={}, settings=SETTINGS)
+    view = GPUSlurmSpawner(user=user, config=Config()).connection().view
+
+    assert (await view.recent(), threads) == (snapshot, [False])
