@@ -21,7 +21,6 @@ from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 from markupsafe import Markup
 
 from jupyterhub_gpuspawner.hub import times, words
-from jupyterhub_gpuspawner.hub.choose import words as choose_words
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions, Link, Notice, ServerPart
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
@@ -93,7 +92,6 @@ def static_routes(extensions: HubExtensions, prefix: str) -> list[tuple[Any, ...
 class PageTools:
     """The namespace ``gpuspawner`` in templates; one for all pages of a hub. Extensions add to it."""
 
-    choose = choose_words
     times = times
     words = words
     is_admin = staticmethod(is_admin)

@@ -7,12 +7,8 @@ from jupyterhub_gpuspawner.words import duration, sentence
 
 __all__ = ["sentence"]
 
-HEADING = "Start a server"
-HEADING_NAMED = "Start server {name}"
 CANNOT_START = "{profile} cannot be started: {reason}."
 NO_LONGER = "Your last choice is no longer available. {reason} The form shows the defaults instead."
-START = "Start"
-STARTING = "Starting …"
 FROM_A_LINK = "This link has filled in the form. Nothing has been started yet: review your choice, then click Start."
 NO_PROFILE = "No profile is available to you at the moment. Please contact {contact}."
 ALL_CLOSED = "None of these can be started at the moment."
