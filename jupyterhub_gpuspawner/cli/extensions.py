@@ -82,6 +82,7 @@ def added_by(extension: Extension) -> Added:
 
 
 def _in_a_hub(hub: HubExtension, *, settings: list[str]) -> dict[str, list[str]]:
+    nothing = HubExtension()
     classes = [f"c.{cls.__name__}.{name}" for cls in hub.settings for name in sorted(cls.class_own_traits(config=True))]
     return {
         "settings": [*settings, *classes],
@@ -90,7 +91,11 @@ def _in_a_hub(hub: HubExtension, *, settings: list[str]) -> dict[str, list[str]]
         "REST": [path for path, *_ in hub.api],
         "pages": [path for path, *_ in hub.pages],
         "links": [link.text for link in hub.links],
-        "hooks": [field.name for field in fields(hub) if field.name not in LISTED and getattr(hub, field.name)],
+        "hooks": [
+            field.name
+            for field in fields(hub)
+            if field.name not in LISTED and getattr(hub, field.name) != getattr(nothing, field.name)
+        ],
     }
 
 
