@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler
@@ -225,7 +225,11 @@ class _Guarded(Forecast):
 
 
 class ServerExtensions:
-    """What extensions keep with one server. One that raises is told to ``failed``, and the server goes on."""
+    """What extensions keep with one server. One that raises is told to ``failed``, and the server goes on.
+
+    Each method that is asked of all is named as that of :class:`WithServer`, and typed as it is:
+    ``extensions.first(WithServer.queue_position)``.
+    """
 
     def __init__(
         self,
@@ -238,52 +242,56 @@ class ServerExtensions:
         """What the extension with this class keeps; None where the hub does not have it."""
         return next((kept for _, kept in self._kept if isinstance(kept, kind)), None)
 
+    def each(self, method: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> list[T]:
+        """Call this method of each; what they answer, in the order of the extensions."""
+        answers: list[T] = []
+        for name, kept in self._kept:
+            with guarded(self._failed, name, method.__name__):
+                answers.append(getattr(kept, method.__name__)(*args, **kwargs))
+        return answers
+
+    def first(self, method: Callable[Concatenate[Any, P], T | None], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """The answer of the first that knows one: neither None nor empty."""
+        return next(filter(None, self.each(method, *args, **kwargs)), None)
+
+    async def await_each(
+        self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> list[T]:
+        """As :meth:`each`, all at a time; in the order in which they answer."""
+        answers: list[T] = []
+
+        async def ask(name: str, kept: WithServer) -> None:
+            with guarded(self._failed, name, method.__name__):
+                answers.append(await getattr(kept, method.__name__)(*args, **kwargs))
+
+        await asyncio.gather(*(ask(name, kept) for name, kept in self._kept))
+        return answers
+
+    async def await_first(
+        self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T | None]], *args: P.args, **kwargs: P.kwargs
+    ) -> T | None:
+        """As :meth:`first`: of the first to answer."""
+        return next(filter(None, await self.await_each(method, *args, **kwargs)), None)
+
     def to_state(self) -> dict[str, Any]:
-        """What all of them store in the spawner's state."""
-        return {key: value for state in self._each("to_state", _stored) for key, value in state.items()}
+        """What all of them store in the spawner's state; of one that would store what is no JSON, nothing."""
+        state: dict[str, Any] = {}
+        for name, kept in self._kept:
+            with guarded(self._failed, name, "to_state"):
+                state |= json.loads(json.dumps(dict(kept.to_state())))
+        return state
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Have each go on with the stored state."""
-        self._each("load", lambda kept: kept.load(state))
+        self.each(WithServer.load, state)
 
     def forget(self) -> None:
         """The server has ended."""
-        self._each("forget", lambda kept: kept.forget())
-
-    async def refresh(self, patience: float) -> None:
-        """Bring all of them up to date; takes ``patience`` seconds at most."""
-        await self._await_each("refresh", lambda kept: kept.refresh(patience))
-
-    async def refresh_waiting(self, patience: float) -> None:
-        """The same for a server that is being started."""
-        await self._await_each("refresh_waiting", lambda kept: kept.refresh_waiting(patience))
-
-    async def availability(self, request: JobRequest) -> Availability | None:
-        """When the job of this request will start, as the first that knows says."""
-        given = await self._await_each("availability", lambda kept: kept.availability(request))
-        return next((answer for answer in given if answer is not None), None)
-
-    async def why_never(self, request: JobRequest, *, since: float) -> str:
-        """Why the job of this request can never run, as the first that knows says."""
-        given = await self._await_each("why_never", lambda kept: kept.why_never(request, since=since))
-        return next(filter(None, given), "")
-
-    def queue_position(self) -> QueuePosition | None:
-        """The position of the server's job in the queue, as the first that knows says."""
-        given = self._each("queue_position", lambda kept: kept.queue_position())
-        return next((position for position in given if position is not None), None)
-
-    def expects(self, estimate: Estimate, partition: str, *, now: float) -> None:
-        """Tell each when the pending job is expected to start."""
-        self._each("expects", lambda kept: kept.expects(estimate, partition, now=now))
+        self.each(WithServer.forget)
 
     def promises(self) -> tuple[Any, ...]:
         """What was said of the job's start so far."""
-        return tuple(promise for given in self._each("promises", lambda kept: kept.promises()) for promise in given)
-
-    def change(self) -> str:
-        """Why the pending job is expected to start at another time than before."""
-        return next(filter(None, self._each("change", lambda kept: kept.change())), "")
+        return tuple(promise for given in self.each(WithServer.promises) for promise in given)
 
     def node_reported(self, report: NodeReport) -> bool:
         """Whether one of them takes the report of another of the job's nodes; raises ReportError."""
@@ -295,29 +303,6 @@ class ServerExtensions:
             with guarded(self._failed, name, "placed"):
                 placement = kept.placed(placement, allocations)
         return placement
-
-    async def _await_each(self, what: str, call: Callable[[WithServer], Awaitable[T]]) -> list[T]:
-        answers: list[T] = []
-
-        async def ask(name: str, kept: WithServer) -> None:
-            with guarded(self._failed, name, what):
-                answers.append(await call(kept))
-
-        await asyncio.gather(*(ask(name, kept) for name, kept in self._kept))
-        return answers
-
-    def _each(self, what: str, call: Callable[[WithServer], T]) -> list[T]:
-        answers: list[T] = []
-        for name, kept in self._kept:
-            with guarded(self._failed, name, what):
-                answers.append(call(kept))
-        return answers
-
-
-def _stored(kept: WithServer) -> dict[str, Any]:
-    """What it stores, as the hub's database would give it back: what is no JSON is refused here, not there."""
-    state: dict[str, Any] = json.loads(json.dumps(dict(kept.to_state())))
-    return state
 
 
 @dataclass(frozen=True)

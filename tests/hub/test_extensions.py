@@ -149,15 +149,16 @@ async def test_of_a_server_that_waits_the_first_that_knows_is_believed() -> None
         [("bad", Waiting(None)), ("good", Knows(None))], lambda name, what, _error: failed.append(f"{name} {what}")
     )
     for extensions in (server, ServerExtensions()):
-        await extensions.refresh_waiting(0.0)
-        extensions.expects(UNKNOWN, "gpu", now=0.0)
-        why = await extensions.why_never(request, since=0.0)
-        known = (await extensions.availability(request), why, extensions.queue_position(), extensions.change())
+        await extensions.await_each(WithServer.refresh_waiting, 0.0)
+        extensions.each(WithServer.expects, UNKNOWN, "gpu", now=0.0)
+        why = await extensions.await_first(WithServer.why_never, request, since=0.0)
+        availability = await extensions.await_first(WithServer.availability, request)
+        position, change = extensions.first(WithServer.queue_position), extensions.first(WithServer.change)
 
-        assert known == (
-            (None, "There is no such partition.", QueuePosition(1, 2, "gpu"), "")
+        assert (availability, why, position, change) == (
+            (None, "There is no such partition.", QueuePosition(1, 2, "gpu"), None)
             if extensions is server
-            else (None, "", None, "")
+            else (None, None, None, None)
         )
 
     asked = ("refresh_waiting", "expects", "why_never", "availability", "queue_position", "change")

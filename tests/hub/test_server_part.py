@@ -93,7 +93,7 @@ async def test_what_is_kept_with_a_server_is_stored_taken_up_refreshed_and_forgo
     assert counter is not None
     states = [kept.to_state()]
     kept.load({"count": 5})
-    await kept.refresh(2.0)
+    await kept.await_each(WithServer.refresh, 2.0)
     states.append(kept.to_state())
     kept.forget()
 
@@ -144,7 +144,7 @@ async def test_what_an_extension_gives_in_the_wrong_form_stays_its_own_fault() -
     hub = hub_with(odd=HubExtension(with_server=NoState), number=HubExtension(with_server=NoMapping), counter=COUNTER)
     vars(hub)["failed"] = lambda name, what, _error: failed.append((name, what))
     kept = hub.with_server("spawner")
-    await kept.refresh(2.0)
+    await kept.await_each(WithServer.refresh, 2.0)
 
     assert kept.to_state() == {"count": 3}
     assert failed == [("odd", "refresh"), ("odd", "to_state"), ("number", "to_state")]

@@ -18,7 +18,7 @@ from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extensions import ServerPart, extensions_for
+from jupyterhub_gpuspawner.hub.extensions import ServerPart, WithServer, extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
@@ -269,7 +269,7 @@ async def refresh_servers(spawners: Iterable[Any]) -> None:
     with_jobs = [(ours, ready) for ours, ready in active if ours is not None and ours.job_id]
     running = [ours for ours, ready in with_jobs if ready]
     await asyncio.gather(
-        *(ours.server_extensions.refresh(EXTENSIONS_PATIENCE_SECONDS) for ours in running),
+        *(ours.server_extensions.await_each(WithServer.refresh, EXTENSIONS_PATIENCE_SECONDS) for ours in running),
         *(ours.watch.update_running(PAGE_PATIENCE_SECONDS) for ours in running),
         *(ours.refresh_start(PAGE_PATIENCE_SECONDS) for ours, ready in with_jobs if not ready),
     )

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub.extensions import HubExtensions, extensions_for
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, WithServer, extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.ending import ending_state
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
@@ -138,7 +138,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
 
     async def refresh_start(self, patience: float = 0.0) -> None:
         """Bring up to date what pages show of the start that is under way; takes ``patience`` seconds at most."""
-        await asyncio.gather(self.watch.update_boot(patience), self.server_extensions.refresh_waiting(patience))
+        await asyncio.gather(
+            self.watch.update_boot(patience), self.server_extensions.await_each(WithServer.refresh_waiting, patience)
+        )
 
     def waits(self, *, queued: bool) -> Waits:
         """What is known of waits on its cluster, of pending jobs or before a job is submitted."""
@@ -209,7 +211,8 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         except SubmitRejected as error:
             if self.request is not None:
                 since = self.attempt.reached[Stage.SUBMITTED]
-                error.why = await self.server_extensions.why_never(self.request, since=since)
+                why = await self.server_extensions.await_first(WithServer.why_never, self.request, since=since)
+                error.why = why or ""
             raise
         self._serves()
         address, self.port = self.report.address, self.report.port
@@ -333,10 +336,12 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
 
     async def _note_expectation(self) -> None:
         """Note what the form says of the start; asks Slurm nothing."""
-        answer = await self.server_extensions.availability(self.request) if self.request is not None else None
+        if self.request is None:
+            return
+        answer = await self.server_extensions.await_first(WithServer.availability, self.request)
         if answer is not None and answer.estimate != UNKNOWN:
             self.attempt.at_click = answer.estimate
-            self.server_extensions.expects(answer.estimate, answer.partition, now=time.time())
+            self.server_extensions.each(WithServer.expects, answer.estimate, answer.partition, now=time.time())
 
     async def _read_deadline(self, job_id: str, attempt: Attempt) -> None:
         """Have Slurm work out what the job's deadline means: it may be given as ``now+2hours``, or with a time zone."""

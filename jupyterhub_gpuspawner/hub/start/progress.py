@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions, WithServer
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Line, expected_start, line_of, planned_start
@@ -110,12 +110,12 @@ def start_facts(
         job=job,
         placement=placement,
         matching=matching,
-        queue_position=extensions.queue_position(),
+        queue_position=extensions.first(WithServer.queue_position),
         silent=watch.silent,
         contact=watch.spawner.contact,
         answered_at=watch.spawner.connection().watcher.last_answer,
         queued_until=attempt.queued_until,
-        change=extensions.change(),
+        change=extensions.first(WithServer.change) or "",
         at_click=attempt.at_click,
         settling=is_settling(attempt, watch, extensions),
         boot_seconds=watch.boot_seconds(),
@@ -127,7 +127,7 @@ def is_settling(attempt: Attempt, watch: JobWatch, extensions: ServerExtensions)
     """Whether the job is pending only until Slurm has taken it up; asks nothing."""
     job = watch.status
     return job is not None and attempt.settles(
-        job, lambda: planned_start(job, extensions.queue_position()), time.time()
+        job, lambda: planned_start(job, extensions.first(WithServer.queue_position)), time.time()
     )
 
 

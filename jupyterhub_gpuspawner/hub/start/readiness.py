@@ -17,7 +17,7 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions, WithServer
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.failed_start import start_error
@@ -116,10 +116,10 @@ class Readiness:
 
     def _follow_wait(self, status: Job, now: float) -> None:
         """Take note of when the pending job is expected to start."""
-        position = self.extensions.queue_position()
+        position = self.extensions.first(WithServer.queue_position)
         partition = position.partition if position is not None else status.partition
         estimate = expected_start(status, position, now=now, waits=self.waits)
-        self.extensions.expects(estimate, partition, now=now)
+        self.extensions.each(WithServer.expects, estimate, partition, now=now)
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
@@ -131,7 +131,7 @@ class Readiness:
             raise await self.ending.died(status, stage=Stage.STARTING if self.report.reported.is_set() else stage)
         since, why = self.attempt.reached.get(Stage.SUBMITTED, 0.0), ""
         if self.request is not None:
-            why = await self.extensions.why_never(self.request, since=since)
+            why = await self.extensions.await_first(WithServer.why_never, self.request, since=since) or ""
         raise self.ending.never_starts(status, why=why)
 
     async def _until_ready(self) -> None:

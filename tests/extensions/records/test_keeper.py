@@ -166,7 +166,9 @@ def test_only_starts_that_wait_teach_before_they_are_over() -> None:
     waiting, running = HubSpawner(ada, attempt=Attempt(stage=Stage.QUEUED)), HubSpawner(ada)
     for spawner in (waiting, running):
         spawner.server_extensions = ServerExtensions([("records", ServerPromises(spawner))])
-        spawner.server_extensions.expects(PROMISES[0].estimate, PROMISES[0].partition, now=PROMISES[0].at)
+        spawner.server_extensions.each(
+            ServerPromises.expects, PROMISES[0].estimate, PROMISES[0].partition, now=PROMISES[0].at
+        )
         spawner.watch.job_id = "7"
     users = [SimpleNamespace(spawners={"": waiting, "second": running}), SimpleNamespace(spawners={})]
 

@@ -263,7 +263,7 @@ def running() -> GPUProfilesSpawner:
     server.report.place(PLACEMENT)
     server.life.session = SESSION
     for promise in PROMISES:
-        server.server_extensions.expects(promise.estimate, promise.partition, now=promise.at)
+        server.server_extensions.each(ServerPromises.expects, promise.estimate, promise.partition, now=promise.at)
     usage.used_at = NOW + 60
     return server
 
