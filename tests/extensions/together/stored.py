@@ -39,19 +39,18 @@ from jupyterhub_gpuspawner.extensions.courses.page import keep_actions
 from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, CourseStarts
 from jupyterhub_gpuspawner.extensions.courses.participants import Stage as CourseStage
 from jupyterhub_gpuspawner.extensions.fleet.health import Grant
-from jupyterhub_gpuspawner.extensions.fleet.node_record import NodeRecord, Sightings, View, merged
+from jupyterhub_gpuspawner.extensions.fleet.node_record import View, merged
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Message, Messages
 from jupyterhub_gpuspawner.extensions.messages.store import Kind as AudienceKind
-from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
 from jupyterhub_gpuspawner.extensions.records.promises import Promise, PromiseMoment
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.several_nodes.reports import OtherNodes
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
+from jupyterhub_gpuspawner.hub.extensions import WithServer
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Ended, Event, Placed, Ready, Submitted, Usage
@@ -70,6 +69,7 @@ from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import Door, NodeGrant, NodeReport, PlacedGpu, PlacementDocument, StartFailure
+from tests.fixtures.extensions import ALL
 
 RELEASE = Path(__file__).parents[2] / "data" / "release-0.1"
 NOW = 1_795_600_000.0
@@ -198,6 +198,7 @@ ENDING = Ending(
     gpus=2,
     ran=60.0,
     said="its GPUs were used 13\N{NO-BREAK SPACE}% on average, and at most 2.9 GiB of memory was in use",
+    why="since its GPUs were not used for two hours",
     subject="CUDA/12.4",
     line="Lmod: unknown module",
     session_over=True,
@@ -220,13 +221,13 @@ ATTEMPT = Attempt(
     reasons={"Resources": None, "Priority": None},
 )
 IDENTITY = JobIdentity("ada", 1001, "jupyterhub-gpuspawner/jupyter/ada/lab#0a1b2c3d-11111111", "jupyterhub-0a1b2c3d")
+KEPT_START = KeptStart(Moment(NOW, 1000.5, "a-boot-id"), 300.0, "cedar", (IDENTITY,))
 
 
 def spawner() -> GPUProfilesSpawner:
     """The spawner of a hub that offers nothing now."""
     server = GPUProfilesSpawner(config=CONFIG)
-    kept = {"several_nodes": OtherNodes, "usage": ServerUsage, "records": ServerPromises}
-    server.server_extensions = ServerExtensions([(name, kind(server)) for name, kind in kept.items()])
+    server.server_extensions = ALL.with_server(server)
     return server
 
 
@@ -252,7 +253,7 @@ def started(**profile: Any) -> GPUProfilesSpawner:
 def running() -> GPUProfilesSpawner:
     """A server of a course on two nodes of the second cluster, with all that a hub can know of it."""
     server = started(slurm={"cluster": "cedar"}, extend={"by": "1h", "times": 2})
-    server.chosen = ChosenProfile("course-deep", "slurm", "k80", "", "Deep learning", "panel")
+    server.chosen = ChosenProfile("course-deep", "slurm", "k80", "", "Deep learning", "panel", 1)
     server.wrapper_dir = "/opt/gpuspawner"
     server.attempt = replace(ATTEMPT, stage=Stage.ALLOCATED)
     server.report.port, server.report.topology = 20001, DOCUMENT
@@ -263,7 +264,7 @@ def running() -> GPUProfilesSpawner:
     server.report.place(PLACEMENT)
     server.life.session = SESSION
     for promise in PROMISES:
-        server.server_extensions.each(ServerPromises.expects, promise.estimate, promise.partition, now=promise.at)
+        server.server_extensions.each(WithServer.expects, promise.estimate, promise.partition, now=promise.at)
     usage.used_at = NOW + 60
     return server
 
@@ -286,7 +287,7 @@ def ended() -> GPUProfilesSpawner:
 def kept() -> GPUProfilesSpawner:
     """A server whose start is kept, since Slurm did not answer; its last sbatch may have made a job."""
     server = spawner()
-    server.attempt.kept = KeptStart(Moment(NOW, 1000.5, "a-boot-id"), 300.0, "cedar", (IDENTITY,))
+    server.attempt.kept = KEPT_START
     return server
 
 
@@ -323,26 +324,24 @@ MESSAGE = Message(Audience(AudienceKind.COURSE, "deep", "ada"), "ida", "Lunch at
 SLUGS = {"k80": "gpu.yaml"}
 IDLE = IdleTime("ada", "lab", "k80", "4711", 2, NOW, NOW + 60, 1.5, 400, FAR, "stop", NOW, 1, 1800.0, True, False, 1)
 VIEWS = tuple(
-    View("g1", NOW + n, replace(TOPOLOGY, driver=driver, links=links), granted=2, gres="gpu:a100:2(S:0-1)")
-    for n, (driver, links) in enumerate([("550.90", TOPOLOGY.links)] * 2 + [("550.91", (("X", "SYS"), ("SYS", "X")))])
+    View("g1", NOW + n, replace(TOPOLOGY, driver=driver, links=links), granted=2, gres="gpu:a100:2(S:0-1)", user=user)
+    for n, (user, driver, links) in enumerate(
+        [
+            ("ada", "550.90", TOPOLOGY.links),
+            ("eve", "550.90", TOPOLOGY.links),
+            ("ida", "550.91", (("X", "SYS"), ("SYS", "X"))),
+        ]
+    )
 )
 NODE = merged(merged(merged(None, VIEWS[0]), VIEWS[1]), VIEWS[2])
 """Two views agree, and the third contradicts them."""
-
-
-def without_sightings(record: NodeRecord) -> NodeRecord:
-    """The record as the release kept it: it did not note who had seen a GPU, nor with how many PCIe lanes."""
-    doubt = None if record.doubt is None else without_sightings(record.doubt)
-    return replace(record, sightings=tuple(Sightings() for _ in record.sightings), doubt=doubt)
-
-
 GRANT = Grant("4711", "g1", NOW, 2, aligned=True, across=True, loss=12.5)
 ADDED = {"deep": ("eve",)}
 
 
 def fill_database(session: Session) -> None:
     """Write a row to each table."""
-    upgrade(session)
+    upgrade(session, tables=ALL.tables)
     asyncio.run(StartRecords(session).add(SESSION.id, START))
     CourseStarts(session).keep("deep", "2026-11-25", COURSE_START)
     keep_actions(session, "deep", [ACTION], NOW)
@@ -616,6 +615,7 @@ def files(folder: Path) -> dict[str, str]:
 
 NOT_STORED = {
     *(f"Attempt.{name}" for name in ("start_id", "boot_timeout", "restored_at", "certificates", "unanswered")),
+    *(f"Attempt.{name}" for name in ("kept", "submissions", "submitted_on")),  # of these a KeptStart is stored
     *("Attempt.wait", "Attempt.at_click", "Wait._estimate", "Wait._half_at", "Wait._view", "Wait.change"),
     "IdleTime.over",  # a hub does not go on with a time that is over
 }
@@ -650,13 +650,17 @@ def left_out(values: Iterable[object]) -> list[str]:
     return sorted(name for name, differs in is_set.items() if not (differs or name in NOT_STORED))
 
 
+def all_values() -> Iterator[object]:
+    """Every value that the files are made of."""
+    yield from (TOPOLOGY, REPORTS, PLACEMENT, USAGE, SESSION, ENDING, ATTEMPT, KEPT_START, IDENTITY, START)
+    yield from (COURSE_START, MESSAGE, IDLE, NODE, GRANT, EVENTS, parse_profiles(PROFILES))
+    yield from (Course.model_validate(course) for course in COURSES.values())
+    yield from (make().chosen for make in SERVERS.values())
+
+
 def main(folder: Path) -> None:
     """Write the files, unless they would not show everything."""
-    values = (TOPOLOGY, REPORTS, PLACEMENT, USAGE, SESSION, ENDING, ATTEMPT, IDENTITY, START)
-    more = (COURSE_START, MESSAGE, IDLE, NODE, GRANT, EVENTS, parse_profiles(PROFILES))
-    chosen = [make().chosen for make in SERVERS.values()]
-    courses = tuple(Course.model_validate(course) for course in COURSES.values())
-    if missing := left_out((*values, *more, *courses, *chosen)):
+    if missing := left_out(all_values()):
         sys.exit(f"No value sets {', '.join(missing)}.")
     with TemporaryDirectory() as temporary, patch.object(time, "time", return_value=NOW):
         for name, text in files(Path(temporary)).items():
