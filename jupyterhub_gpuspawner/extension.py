@@ -58,8 +58,6 @@ class Extension:
     """A module; each of its functions whose name begins with ``check_`` is a check of ``gpuspawner check``."""
     judge: str = ""
     """The :data:`~.check.finding.Judge` of ``gpuspawner check``: why a request can never run on a cluster."""
-    documents: Mapping[str, str] = field(default_factory=dict)
-    """Documents in JSON that its commands print, by their titles: dataclasses with a field ``version``."""
     requests: str = ""
     """A function of a site, a choice, a user, their groups and a server: each :class:`~.profiles.resolve.JobRequest`
     that the user makes with a profile which it offers beside the hub's, with notes; for ``gpuspawner show``."""

@@ -65,12 +65,6 @@ DOCUMENTS = (
         f"{markdown(topology.__doc__).split(chr(10) * 2)[-1]}",
     ),
     *itertools.chain(*all_of("DOCUMENTS")),
-    *(
-        Document(title, cls.version, cls)
-        for extension in installed()
-        for title, reference in extension.documents.items()
-        for cls in [extension.load(reference)]
-    ),
 )
 
 

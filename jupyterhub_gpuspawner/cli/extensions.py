@@ -58,7 +58,6 @@ def added_by(extension: Extension) -> Added:
     """What an extension adds; raises whatever its modules raise."""
     adds = {
         "commands": sorted(extension.commands),
-        "documents": sorted(extension.documents),
         "scripts of a login node": sorted(extension.login_scripts),
     }
     if extension.spawner_settings:

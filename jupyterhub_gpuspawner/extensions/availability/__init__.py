@@ -10,5 +10,4 @@ EXTENSION = Extension(
     hub=".hub:HUB",
     checks=".checks",
     judge=".faults:judge",
-    documents={"Profiles document": ".api:ProfilesDocument", "Trial document": ".api:TrialDocument"},
 )

@@ -11,6 +11,5 @@ EXTENSION = Extension(
             ".cli:what_if", "Show which servers of a profile would run, and on what: today, and after a change."
         )
     },
-    documents={"What-if document": ".what_if:WhatIfDocument"},
     login_scripts={"twin": "controller.py"},
 )
