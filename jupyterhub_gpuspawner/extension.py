@@ -44,7 +44,7 @@ class Extension:
     needs: tuple[str, ...] = ()
     """Names of the extensions without which it cannot be there; it may import these."""
     hub: str = ""
-    """The :class:`~.hub.extensions.HubExtension`: what it adds to a hub that runs."""
+    """The :class:`~.hub.extension.HubExtension`: what it adds to a hub that runs."""
     spawner_settings: str = ""
     """A class of traits that become settings of ``c.GPUSlurmSpawner``; its ``check_settings``, where it has one, is
     called with those of each cluster, and raises ConfigError for what no server can be started or run with."""

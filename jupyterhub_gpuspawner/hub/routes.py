@@ -22,7 +22,8 @@ from markupsafe import Markup
 
 from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.choose.page import ChoosePage
-from jupyterhub_gpuspawner.hub.extensions import HubExtensions, Link, Notice, ServerPart
+from jupyterhub_gpuspawner.hub.extension import Link, Notice, ServerPart
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server import api as server_api
 from jupyterhub_gpuspawner.hub.server import report

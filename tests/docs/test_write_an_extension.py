@@ -36,8 +36,8 @@ async def check_nothing(context):
 """,
     "hub.py": """
 from jupyterhub.handlers.base import BaseHandler
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, Link
-from jupyterhub_gpuspawner.hub.extensions import WithServer
+from jupyterhub_gpuspawner.hub.extension import HubExtension, Link
+from jupyterhub_gpuspawner.hub.extension import WithServer
 
 def fails(*_):
     raise LookupError("no use")

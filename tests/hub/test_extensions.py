@@ -14,18 +14,8 @@ from jupyterhub.user import User
 from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault
-from jupyterhub_gpuspawner.hub.extensions import (
-    Forecast,
-    Hardware,
-    HubExtension,
-    HubExtensions,
-    Link,
-    Notice,
-    PlannedWait,
-    ServerExtensions,
-    WithServer,
-    extensions_of,
-)
+from jupyterhub_gpuspawner.hub.extension import Forecast, Hardware, HubExtension, Link, Notice, PlannedWait, WithServer
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, ServerExtensions, extensions_of
 from jupyterhub_gpuspawner.hub.site.state import KEY
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, Span

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.extension import Extension, Extensions
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, HubExtensions, Part, Place, ServerPart, WithServer
+from jupyterhub_gpuspawner.hub.extension import HubExtension, Place, ServerPart, WithServer
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, Part
 
 
 class Counter(WithServer):

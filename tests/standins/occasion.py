@@ -9,7 +9,8 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, HubExtensions, Part, ProfilesOf
+from jupyterhub_gpuspawner.hub.extension import HubExtension, ProfilesOf
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, Part
 from jupyterhub_gpuspawner.hub.site.state import KEY
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered

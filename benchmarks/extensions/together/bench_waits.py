@@ -53,7 +53,7 @@ from jupyterhub_gpuspawner.extensions.records.promises import (
     learned,
     outcomes,
 )
-from jupyterhub_gpuspawner.hub.extensions import PlannedWait
+from jupyterhub_gpuspawner.hub.extension import PlannedWait
 from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.hub.start.attempt import expected_start, planned_start
 from jupyterhub_gpuspawner.profiles.resources import Resources

@@ -8,7 +8,7 @@ from tornado import web
 from traitlets import List, Unicode
 from traitlets.config import Configurable
 
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, Link, ServerPart
+from jupyterhub_gpuspawner.hub.extension import HubExtension, Link, ServerPart
 
 
 class HouseRules(Configurable):

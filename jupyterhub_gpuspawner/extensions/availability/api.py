@@ -33,7 +33,8 @@ from jupyterhub_gpuspawner.extensions.availability.forecast import (
 from jupyterhub_gpuspawner.extensions.availability.model.availability import within
 from jupyterhub_gpuspawner.extensions.availability.options_schema import options_schema
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of, what_a_job_gets
-from jupyterhub_gpuspawner.hub.extensions import Hardware, extensions_for
+from jupyterhub_gpuspawner.hub.extension import Hardware
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles

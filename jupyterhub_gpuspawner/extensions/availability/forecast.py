@@ -13,7 +13,8 @@ from jupyterhub_gpuspawner.extensions.availability import words
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability, no_longer_now, within
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
 from jupyterhub_gpuspawner.extensions.availability.model.limits import cpus_per_core_of, preempted
-from jupyterhub_gpuspawner.hub.extensions import Forecast, Hardware, extensions_for
+from jupyterhub_gpuspawner.hub.extension import Forecast, Hardware
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile

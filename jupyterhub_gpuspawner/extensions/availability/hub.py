@@ -7,7 +7,7 @@ from jupyterhub_gpuspawner.extensions.availability.forecast import forecast_for
 from jupyterhub_gpuspawner.extensions.availability.instead import InsteadPage, below_wait
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import warm
 from jupyterhub_gpuspawner.extensions.availability.queue import InQueue
-from jupyterhub_gpuspawner.hub.extensions import HubExtension
+from jupyterhub_gpuspawner.hub.extension import HubExtension
 from jupyterhub_gpuspawner.hub.web.handlers import server_routes
 
 HUB = HubExtension(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyterhub_gpuspawner.extensions.cluster_map.page import ClusterHandler, ClusterPage
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, Link
+from jupyterhub_gpuspawner.hub.extension import HubExtension, Link
 from jupyterhub_gpuspawner.hub.web.clusters import may_see_cluster
 
 

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
     Totals,
 )
 from jupyterhub_gpuspawner.hub import times
-from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
+from jupyterhub_gpuspawner.hub.extension import NodeMark, NodeMarks
 from jupyterhub_gpuspawner.slurm.estimate import Waits, as_planned
 from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.units import format_cpulist

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.extensions.courses.book import HubCourse, course_book
 from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, Participant
 from jupyterhub_gpuspawner.extensions.courses.rights import READING, STARTING, STOPPING, course_taught, courses_taught
-from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST
+from jupyterhub_gpuspawner.hub.extension import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.slurm.estimate import utc

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.extensions.courses.book import course_book
 from jupyterhub_gpuspawner.extensions.courses.part import parts_of
 from jupyterhub_gpuspawner.extensions.courses.rights import TEACH, GPUCourses, define_scope, is_no_deletion
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, messages_of
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, Link, Notice, ProfilesOf
+from jupyterhub_gpuspawner.hub.extension import HubExtension, Link, Notice, ProfilesOf
 
 
 def notices_to(user: Any, _spawner: Any = None) -> Iterator[Notice]:

@@ -52,7 +52,7 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     wish_of,
 )
 from jupyterhub_gpuspawner.extensions.messages.store import TEXT_LIMIT, clean_text
-from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST
+from jupyterhub_gpuspawner.hub.extension import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back, transaction
 from jupyterhub_gpuspawner.hub.site.tables import SECONDS, delete_older

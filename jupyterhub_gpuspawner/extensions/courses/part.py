@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jupyterhub_gpuspawner.extensions.courses.offers import occasion
-from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
+from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.profiles.offered import Occasion
 from jupyterhub_gpuspawner.slurm.estimate import utc

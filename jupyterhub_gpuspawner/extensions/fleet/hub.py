@@ -3,7 +3,7 @@
 from jupyterhub_gpuspawner.extensions.fleet.page import FleetHandler, below_map
 from jupyterhub_gpuspawner.extensions.fleet.store import GRANTS, NODES
 from jupyterhub_gpuspawner.extensions.fleet.upkeep import begin_fleet
-from jupyterhub_gpuspawner.hub.extensions import HubExtension
+from jupyterhub_gpuspawner.hub.extension import HubExtension
 
 HUB = HubExtension(
     tables=(NODES, GRANTS),

@@ -6,7 +6,7 @@ from jupyterhub_gpuspawner.extensions.idle.pages import KeepHandler, KeepPage
 from jupyterhub_gpuspawner.extensions.idle.part import parts_of
 from jupyterhub_gpuspawner.extensions.idle.times import TABLE
 from jupyterhub_gpuspawner.extensions.idle.watch import begin_idle
-from jupyterhub_gpuspawner.hub.extensions import HubExtension
+from jupyterhub_gpuspawner.hub.extension import HubExtension
 from jupyterhub_gpuspawner.hub.web.handlers import server_routes
 
 HUB = HubExtension(

@@ -9,7 +9,7 @@ from typing import Any
 from jupyterhub_gpuspawner.extensions.idle import words
 from jupyterhub_gpuspawner.extensions.idle.fields import IdleAction
 from jupyterhub_gpuspawner.extensions.idle.servers import idle_server
-from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
+from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState
 from jupyterhub_gpuspawner.slurm.estimate import utc
 

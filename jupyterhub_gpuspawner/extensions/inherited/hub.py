@@ -3,7 +3,7 @@
 from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.check.inherited_settings import ignored_by
-from jupyterhub_gpuspawner.hub.extensions import HubExtension
+from jupyterhub_gpuspawner.hub.extension import HubExtension
 from jupyterhub_gpuspawner.hub.spawners.server import site_of
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jupyterhub_gpuspawner.extensions.lab.settings import SAVES
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, ServerPart
+from jupyterhub_gpuspawner.hub.extension import HubExtension, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.extensions.messages.api import HANDLERS, audiences
 from jupyterhub_gpuspawner.extensions.messages.store import TABLE, messages_of
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, Notice
+from jupyterhub_gpuspawner.hub.extension import HubExtension, Notice
 
 
 def notices_to(user: Any, spawner: Any = None) -> Iterator[Notice]:

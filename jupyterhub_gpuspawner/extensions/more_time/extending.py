@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestEr
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MINUTE, MoreTime, Reason, more_time, refusal
 from jupyterhub_gpuspawner.extensions.more_time.fields import EXTEND, Extend
 from jupyterhub_gpuspawner.extensions.more_time.raising import operator_prefix, raise_limit, rights
-from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST, WithServer
+from jupyterhub_gpuspawner.hub.extension import MINUTES_AT_MOST, WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
 from jupyterhub_gpuspawner.slurm.job import Job, Phase

@@ -16,7 +16,7 @@ from tornado import web
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.extensions.more_time.extending import extend_server
 from jupyterhub_gpuspawner.extensions.more_time.part import part_of
-from jupyterhub_gpuspawner.hub.extensions import MINUTES_AT_MOST
+from jupyterhub_gpuspawner.hub.extension import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server.api import RunningServerHandler, staff_for
 from jupyterhub_gpuspawner.hub.server.card import server_card

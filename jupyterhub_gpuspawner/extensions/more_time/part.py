@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MoreTime
 from jupyterhub_gpuspawner.extensions.more_time.extending import Extended, ServerTime, extend_server
-from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
+from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, kept_with
 
 

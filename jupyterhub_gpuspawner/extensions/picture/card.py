@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from jupyterhub_gpuspawner.extensions.picture import drawing
 from jupyterhub_gpuspawner.extensions.picture.node import table
-from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart, WithServer
+from jupyterhub_gpuspawner.hub.extension import Place, ServerPart, WithServer
 from jupyterhub_gpuspawner.hub.report.server_report import parsed, position
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, kept_with
 from jupyterhub_gpuspawner.placement.topology import NodeTopology

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyterhub_gpuspawner.extensions.picture import card
 from jupyterhub_gpuspawner.extensions.picture.api import PictureHandler
-from jupyterhub_gpuspawner.hub.extensions import HubExtension
+from jupyterhub_gpuspawner.hub.extension import HubExtension
 
 HUB = HubExtension(
     api=((r"/api/gpuspawner/session/picture", PictureHandler),),

@@ -3,7 +3,7 @@
 from jupyterhub_gpuspawner.extensions.records.keeper import GPUSessions, begin_sessions, estimate
 from jupyterhub_gpuspawner.extensions.records.marks import marks_of
 from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
-from jupyterhub_gpuspawner.hub.extensions import HubExtension
+from jupyterhub_gpuspawner.hub.extension import HubExtension
 
 HUB = HubExtension(
     settings=(GPUSessions,),

@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
 from jupyterhub_gpuspawner.extensions.records.promises import Learned, Outcome, Promise, learned, outcomes
 from jupyterhub_gpuspawner.extensions.records.record import on_clusters
 from jupyterhub_gpuspawner.extensions.records.store import PATIENCE, SessionStore, StoreError
-from jupyterhub_gpuspawner.hub.extensions import PlannedWait
+from jupyterhub_gpuspawner.hub.extension import PlannedWait
 from jupyterhub_gpuspawner.hub.job.events import Event, Stream
 from jupyterhub_gpuspawner.hub.job.session import stored_session
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyterhub_gpuspawner.extensions.records.failures import FailingNode
 from jupyterhub_gpuspawner.extensions.records.keeper import FromRecords
-from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
+from jupyterhub_gpuspawner.hub.extension import NodeMark, NodeMarks
 from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.words import people
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from jupyterhub_gpuspawner.extensions.records.promises import PROMISES, Promise, PromiseMoment, Wait
-from jupyterhub_gpuspawner.hub.extensions import WithServer
+from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.slurm.estimate import Estimate
 
 AT_MOST = 20

@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.extensions.several_nodes.node.network import UNKNOWN, has_no_nic
 from jupyterhub_gpuspawner.extensions.several_nodes.reports import OtherNodes
-from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
+from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.report.server_report import parsed
 from jupyterhub_gpuspawner.hub.server.card import ServerFacts, node_facts
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, kept_with

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from jupyterhub_gpuspawner.extensions.several_nodes.card import parts_of
 from jupyterhub_gpuspawner.extensions.several_nodes.reports import OtherNodes
-from jupyterhub_gpuspawner.hub.extensions import HubExtension
+from jupyterhub_gpuspawner.hub.extension import HubExtension
 
 HUB = HubExtension(with_server=OtherNodes, parts_of=parts_of)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from jupyterhub_gpuspawner.extensions.several_nodes.node.network import nearest_nic, weakest
-from jupyterhub_gpuspawner.hub.extensions import WithServer
+from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.report.server_report import ReportError, parse_placement, parsed, position
 from jupyterhub_gpuspawner.placement.choice import aligned

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from jupyterhub_gpuspawner.extensions.usage import chart, words
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse
 from jupyterhub_gpuspawner.extensions.usage.use import Use, mean_of, mean_use, usage_of
-from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
+from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, gpus_of
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.placement.topology import gpu_name

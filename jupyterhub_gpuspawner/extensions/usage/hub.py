@@ -6,7 +6,7 @@ from jupyterhub_gpuspawner.extensions.usage.api import UsageHandler, UsageReport
 from jupyterhub_gpuspawner.extensions.usage.card import parts_of
 from jupyterhub_gpuspawner.extensions.usage.metric import begin_metric
 from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage
-from jupyterhub_gpuspawner.hub.extensions import HubExtension
+from jupyterhub_gpuspawner.hub.extension import HubExtension
 from jupyterhub_gpuspawner.hub.web.handlers import server_routes
 
 HUB = HubExtension(

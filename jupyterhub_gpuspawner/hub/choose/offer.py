@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
-from jupyterhub_gpuspawner.hub.extensions import Forecast, Hardware
+from jupyterhub_gpuspawner.hub.extension import Forecast, Hardware
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption

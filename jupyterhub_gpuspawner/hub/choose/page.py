@@ -37,7 +37,8 @@ from jupyterhub_gpuspawner.hub.choose.offer import (
     offers,
     statuses_of,
 )
-from jupyterhub_gpuspawner.hub.extensions import Forecast, extensions_for
+from jupyterhub_gpuspawner.hub.extension import Forecast
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of

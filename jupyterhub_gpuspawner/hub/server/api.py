@@ -14,7 +14,8 @@ from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extensions import Notice, extensions_of
+from jupyterhub_gpuspawner.hub.extension import Notice
+from jupyterhub_gpuspawner.hub.extensions import extensions_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.server.card import server_facts
 from jupyterhub_gpuspawner.hub.spawners.offers import lead_scopes, occasion_of

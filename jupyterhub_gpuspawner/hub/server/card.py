@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extensions import ServerPart
+from jupyterhub_gpuspawner.hub.extension import ServerPart
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.report.server_report import parsed
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, server_title

@@ -18,7 +18,8 @@ from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extensions import ServerPart, WithServer, extensions_for
+from jupyterhub_gpuspawner.hub.extension import ServerPart, WithServer
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of

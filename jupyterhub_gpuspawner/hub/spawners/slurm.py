@@ -25,7 +25,8 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub.extensions import HubExtensions, WithServer, extensions_for
+from jupyterhub_gpuspawner.hub.extension import WithServer
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.ending import ending_state
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from jupyterhub_gpuspawner.hub import words
-from jupyterhub_gpuspawner.hub.extensions import ServerExtensions, WithServer
+from jupyterhub_gpuspawner.hub.extension import WithServer
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Line, expected_start, line_of, planned_start

@@ -17,7 +17,8 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
-from jupyterhub_gpuspawner.hub.extensions import ServerExtensions, WithServer
+from jupyterhub_gpuspawner.hub.extension import WithServer
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Stage, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.failed_start import start_error

@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.extensions.cluster_map.survey import (
     ServedJob,
     totals,
 )
-from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
+from jupyterhub_gpuspawner.hub.extension import NodeMark, NodeMarks
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.web.clusters import may_see_cluster
 from jupyterhub_gpuspawner.units import Gres

@@ -47,7 +47,8 @@ from jupyterhub_gpuspawner.extensions.courses.participants import (
     State,
 )
 from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses
-from jupyterhub_gpuspawner.hub.extensions import HubExtension, HubExtensions, Part, ServerPart
+from jupyterhub_gpuspawner.hub.extension import HubExtension, ServerPart
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, Part
 from jupyterhub_gpuspawner.hub.job.cause import Cause
 from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.job.ending import Ending

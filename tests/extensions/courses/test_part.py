@@ -8,7 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.courses import part
 from jupyterhub_gpuspawner.extensions.courses.part import CourseNow
-from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
+from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Times
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from jupyterhub_gpuspawner.extensions.lab.hub import parts_of
-from jupyterhub_gpuspawner.hub.extensions import ServerPart
+from jupyterhub_gpuspawner.hub.extension import ServerPart
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from tests.standins.hub_spawner import HubSpawner

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.extensions.more_time import part
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MoreTime, Reason
 from jupyterhub_gpuspawner.extensions.more_time.extending import Extended, ServerTime
 from jupyterhub_gpuspawner.extensions.more_time.part import Shown, parts_of
-from jupyterhub_gpuspawner.hub.extensions import ServerPart
+from jupyterhub_gpuspawner.hub.extension import ServerPart
 from jupyterhub_gpuspawner.hub.server.card import server_card
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts

@@ -37,7 +37,8 @@ from jupyterhub_gpuspawner.extensions.records.promised import ServerPromises
 from jupyterhub_gpuspawner.extensions.records.promises import Learned, Promise, PromiseMoment
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.extensions.records.waits import ENOUGH, PastWait, past_waits
-from jupyterhub_gpuspawner.hub.extensions import PlannedWait, ServerExtensions
+from jupyterhub_gpuspawner.hub.extension import PlannedWait
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.events import Placed
 from jupyterhub_gpuspawner.hub.site.state import HubState

@@ -6,7 +6,7 @@ from jupyterhub_gpuspawner.extensions.records.failures import FailingNode
 from jupyterhub_gpuspawner.extensions.records.keeper import FromRecords
 from jupyterhub_gpuspawner.extensions.records.marks import marks_of
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
-from jupyterhub_gpuspawner.hub.extensions import NodeMark, NodeMarks
+from jupyterhub_gpuspawner.hub.extension import NodeMark, NodeMarks
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
 from jupyterhub_gpuspawner.hub.site.state import HubState
 

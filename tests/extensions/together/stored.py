@@ -50,7 +50,7 @@ from jupyterhub_gpuspawner.extensions.several_nodes.reports import OtherNodes
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.extensions import WithServer
+from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.events import Ended, Event, Placed, Ready, Submitted, Usage

@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.choose.offer import FilledIn, of_a_form, offers, profile_statuses
 from jupyterhub_gpuspawner.hub.choose.page import form_html
-from jupyterhub_gpuspawner.hub.extensions import Forecast
+from jupyterhub_gpuspawner.hub.extension import Forecast
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)

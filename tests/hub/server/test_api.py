@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jupyterhub.scopes import has_scope, parse_scopes
 
-from jupyterhub_gpuspawner.hub.extensions import Notice, ServerPart
+from jupyterhub_gpuspawner.hub.extension import Notice, ServerPart
 from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.server.api import session_document, staff_for
 from jupyterhub_gpuspawner.hub.server.stop import stopper_of

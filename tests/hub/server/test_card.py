@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.extensions import Place, ServerPart
+from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Kind, start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception

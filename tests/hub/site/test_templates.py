@@ -15,7 +15,7 @@ from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.hub import times, words
-from jupyterhub_gpuspawner.hub.extensions import Link, Notice
+from jupyterhub_gpuspawner.hub.extension import Link, Notice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts, use_our_templates
 
 STOCK = JupyterHub()._template_paths_default()

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from tornado import web
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub.extensions import ProfilesOf
+from jupyterhub_gpuspawner.hub.extension import ProfilesOf
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import HAS_DISPLAY_NAMES, START_SERVERS, posted_options
 from jupyterhub_gpuspawner.hub.spawners.offers import (
     apply_user_options,
