@@ -21,29 +21,23 @@ from jinja2 import (
     nodes,
 )
 
+from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import STOCK_TEMPLATES
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "web" / "templates"
-_MESSAGES = "pages do not show the messages of instructors and administrators"
-_LINKS = "pages have no links to the cluster's map and the courses"
+_NOTICES = "pages do not show what is told to users"
+_LINKS = "pages have no links to those of extensions"
 _CARDS = "the home page does not show the cards of servers"
 LOST = {
-    "page.html": {"nav_bar": f"{_MESSAGES}, and {_LINKS}", "nav_bar_left_items": _LINKS},
+    "page.html": {"nav_bar": f"{_NOTICES}, and {_LINKS}", "nav_bar_left_items": _LINKS},
     "home.html": {"main": _CARDS},
 }
 """By template and block: what pages lose where a site's template replaces the block; the first one is all of it."""
-MOVED = {
-    "home.html": {
-        "for_whom": "gpuspawner_card.html",
-        "idle": "idle_card.html",
-        "more_time": "more_time_card.html",
-        "node_details": "gpuspawner_card.html",
-        "path": "gpuspawner_card.html",
-        "picture": "picture_card.html",
-        "usage": "usage_card.html",
-    },
-}
-"""By template and macro that it had once: the template that has its content now."""
+_CARD = "gpuspawner_card.html"
+_CARD_OF = "_card.html"
+MOVED = {"home.html": {"for_whom": _CARD, "node_details": _CARD, "path": _CARD}}
+"""By template and macro that it had once: the template that has its content now. So has ``NAME_card.html`` of an
+extension what the macro ``NAME`` of ``home.html`` had, if there was one."""
 
 
 def loader_with_ours(own: Sequence[str], stock: Sequence[str], extensions: Sequence[str] = ()) -> BaseLoader:
@@ -154,8 +148,7 @@ def _gone_macros(
     called = {call.node.name for call in tree.find_all(nodes.Call) if isinstance(call.node, nodes.Name)}
     for template, parent in parents.items():
         known = {*_exported([parent]), *(name for _, name in _imported(parent))}
-        moved = MOVED.get(template.removeprefix("templates/"), {})
-        for macro in sorted(called & moved.keys() - own - known):
+        for macro in sorted(called & _moved(template).keys() - own - known):
             yield _gone_macro(template, macro, extensions)
 
 
@@ -182,9 +175,17 @@ def _exported(trees: Iterable[nodes.Template]) -> set[str]:
     return macros | {name.name for name in names if name.ctx == "store"}
 
 
+def _moved(template: str) -> Mapping[str, str]:
+    """The macros that a template had once, also those that are in extensions which this hub does not have."""
+    name = template.removeprefix("templates/")
+    folders = (extension.folder / "templates" for extension in installed()) if name == "home.html" else ()
+    cards = (path.name for folder in folders for path in folder.glob(f"*{_CARD_OF}"))
+    return {card.removesuffix(_CARD_OF): card for card in cards} | MOVED.get(name, {})
+
+
 def _gone_macro(template: str, macro: str, extensions: Sequence[str]) -> str:
     text = f'it uses the macro {macro} of "{template}", which has none of this name'
-    now_in = MOVED.get(template.removeprefix("templates/"), {}).get(macro)
+    now_in = _moved(template).get(macro)
     if now_in is None:
         return text
     folder = _first(now_in, [str(TEMPLATES), *extensions])

@@ -90,8 +90,8 @@ def test_no_page_compiles_a_template_when_it_is_shown(tmp_path: Path, monkeypatc
     assert compiled == ["token.html"]
 
 
-MESSAGES = "pages do not show the messages of instructors and administrators"
-LINKS = "pages have no links to the cluster's map and the courses"
+NOTICES = "pages do not show what is told to users"
+LINKS = "pages have no links to those of extensions"
 CARDS = "the home page does not show the cards of servers"
 EXTENDS = '{% extends "templates/page.html" %}'
 REPLACED: dict[str, tuple[dict[str, str], list[tuple[str, str]]]] = {
@@ -100,7 +100,7 @@ REPLACED: dict[str, tuple[dict[str, str], list[tuple[str, str]]]] = {
     "with super": ({"page.html": NATIVE}, []),
     "a page of its own": (
         {"page.html": "<html></html>"},
-        [("page.html", f'{MESSAGES}, and {LINKS}: it does not extend "templates/page.html"')],
+        [("page.html", f'{NOTICES}, and {LINKS}: it does not extend "templates/page.html"')],
     ),
     "the links": (
         {"page.html": EXTENDS + "{% block nav_bar_left_items %}Home{% endblock %}"},
@@ -108,7 +108,7 @@ REPLACED: dict[str, tuple[dict[str, str], list[tuple[str, str]]]] = {
     ),
     "the navigation bar": (
         {"page.html": EXTENDS + "{% block nav_bar %}{% endblock %}"},
-        [("page.html", f"{MESSAGES}, and {LINKS}: its block nav_bar has no {{{{ super() }}}}")],
+        [("page.html", f"{NOTICES}, and {LINKS}: its block nav_bar has no {{{{ super() }}}}")],
     ),
     "by a template of its own": ({"page.html": '{% extends "frame.html" %}', "frame.html": EXTENDS}, []),
     "the home page": (
@@ -185,21 +185,21 @@ GONE = {
         [f'it uses the macro node_details of "home.html", which has none of this name: {CARD}'],
     ),
     "a call in a block": (
-        HOME + "{% block main %}{{ path(card.name) }}{{ usage(card.usage) }}{% endblock %}",
+        HOME + "{% block main %}{{ path(card.name) }}{{ meter(card.meter) }}{% endblock %}",
         [
-            'it uses the macro usage of "templates/home.html", which has none of this name: its content is now in '
-            "usage_card.html of the extension counters"
+            'it uses the macro meter of "templates/home.html", which has none of this name: its content is now in '
+            "meter_card.html of the extension counters"
         ],
     ),
     "an extension that the hub leaves out": (
-        HOME + "{% block main %}{{ idle(card, heading) }}{% endblock %}",
+        HOME + "{% block main %}{{ nap(card, heading) }}{% endblock %}",
         [
-            'it uses the macro idle of "templates/home.html", which has none of this name: its content is now in '
-            "idle_card.html of an extension that this hub does not have"
+            'it uses the macro nap of "templates/home.html", which has none of this name: its content is now in '
+            "nap_card.html of an extension that this hub does not have"
         ],
     ),
     "a macro of its own": (
-        HOME + "{% macro usage(use) %}{% endmacro %}{% block main %}{{ usage(1) }}{% endblock %}",
+        HOME + "{% macro meter(use) %}{% endmacro %}{% block main %}{{ meter(1) }}{% endblock %}",
         [],
     ),
     "a block": (
@@ -216,12 +216,17 @@ GONE = {
 
 
 @pytest.mark.parametrize(("template", "texts"), GONE.values(), ids=GONE.keys())
-def test_a_part_that_went_is_named_with_what_has_its_content(tmp_path: Path, template: str, texts: list[str]) -> None:
+def test_a_part_that_went_is_named_with_what_has_its_content(
+    tmp_path: Path, template: str, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file, the block or macro, and the template that has its content now."""
-    own, templates = tmp_path / "own", tmp_path / "counters" / "templates"
-    for folder in (own, templates):
+    own, templates, left_out = tmp_path / "own", tmp_path / "counters" / "templates", tmp_path / "rest" / "templates"
+    for folder in (own, templates, left_out):
         folder.mkdir(parents=True)
-    (templates / "usage_card.html").touch()
+    (templates / "meter_card.html").touch()
+    (left_out / "nap_card.html").touch()
+    there = [SimpleNamespace(folder=folder.parent) for folder in (templates, left_out)]
+    monkeypatch.setattr("jupyterhub_gpuspawner.hub.site.templates.installed", lambda: there)
     (own / "own.html").write_text(template)
 
     assert list(lost_parts([str(own), *STOCK], [str(templates)])) == [f"{own / 'own.html'}: {text}" for text in texts]
