@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.cli.options import printable
 from jupyterhub_gpuspawner.extension import Extension, installed
 from jupyterhub_gpuspawner.hub.extension import HubExtension
 
-LISTED = ("settings", "tables", "begin", "api", "pages", "links", "page_tools")
+LISTED = ("settings", "tables", "steps", "begin", "api", "pages", "links", "page_tools")
 """The fields of a :class:`HubExtension` whose content is listed; of the others, whether there is something."""
 
 

@@ -20,6 +20,7 @@ from traitlets.config import Configurable
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.state import HubState
+from jupyterhub_gpuspawner.hub.site.tables import Step
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -268,6 +269,11 @@ class HubExtension:
     """Classes of settings of which each hub makes one object, to check them when it starts."""
     tables: tuple[Table, ...] = ()
     """Tables in the hub's database; made before anything is begun."""
+    steps: tuple[Step, ...] = ()
+    """For each version of these tables after the first the table that it changes, and how, with Alembic's ``op``.
+
+    Those that were released are never changed; one may be repeated.
+    """
     configured: tuple[Callable[[JupyterHub], object], ...] = ()
     """Called once, when the configuration is read and the database has not been opened: for scopes of its own."""
     begin: tuple[Callable[[JupyterHub], object], ...] = ()

@@ -18,7 +18,6 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.user import User
 from markupsafe import Markup
-from sqlalchemy import Table
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from tornado import web
@@ -42,6 +41,7 @@ from jupyterhub_gpuspawner.hub.extension import (
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.state import HubState, state_for, state_of
+from jupyterhub_gpuspawner.hub.site.tables import ExtensionTables
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -382,9 +382,10 @@ class HubExtensions:
         return [str(part.templates) for part in self.parts if part.templates.is_dir()]
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ExtensionTables]:
         """The tables of each in the hub's database."""
-        return [table for part in self.parts for table in part.adds.tables]
+        having = (part for part in self.parts if part.adds.tables)
+        return [ExtensionTables(part.extension.name, part.adds.tables, part.adds.steps) for part in having]
 
     @property
     def settings(self) -> tuple[type[Configurable], ...]:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+from alembic.operations import Operations
 from sqlalchemy import (
     Column,
     Connection,
@@ -26,6 +27,7 @@ from sqlalchemy import (
     delete,
     insert,
     inspect,
+    literal,
     select,
     update,
 )
@@ -70,6 +72,36 @@ GRANTS = Table(
     Column("at", SECONDS, nullable=False, index=True),
     Column("facts", Text, nullable=False),
 )
+
+
+def _by_cluster(name: str) -> Callable[[Operations], None]:
+    """A step: a column for the cluster in the table's primary key, empty for the rows that are there.
+
+    The table is made anew: not every database can change a primary key.
+    """
+
+    def step(op: Operations) -> None:
+        connection = op.get_bind()
+        old = Table(name, MetaData(), autoload_with=connection)
+        if "cluster" in old.c:  # the step is repeated
+            return
+        columns = [
+            Column(column.name, column.type, primary_key=column.primary_key, nullable=column.nullable)
+            for column in old.c
+        ]
+        new = Table(f"{name}_new", MetaData(), Column("cluster", String(255), primary_key=True), *columns)
+        new.drop(connection, checkfirst=True)
+        new.create(connection)
+        connection.execute(insert(new).from_select(new.c.keys(), select(literal(""), *old.c)))
+        old.drop(connection)  # with its indexes, whose names are free then
+        for index in old.indexes:
+            op.create_index(index.name, new.name, [column.name for column in index.columns])
+        op.rename_table(new.name, name)
+
+    return step
+
+
+STEPS = tuple((table.name, _by_cluster(table.name)) for table in (NODES, GRANTS))
 
 
 class StoredFleet(NamedTuple):

@@ -2,14 +2,16 @@
 
 A store declares its table in :data:`TABLES`, as this version of the package uses it. When a table changes, a step is
 added to :data:`STEPS`: a hub that is started takes those that its database lacks, all of them or none, and makes the
-tables that are not there, before it uses one. Steps that were released are never changed. MySQL cannot take back what
-was done to a table, so a step there may be repeated after a failure.
+tables that are not there, before it uses one. The tables of each extension have a version and steps of their own. Steps
+that were released are never changed. MySQL cannot take back what was done to a table, so a step there may be repeated
+after a failure.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
@@ -20,13 +22,13 @@ from sqlalchemy import (
     Column,
     Connection,
     Float,
+    Integer,
     MetaData,
     String,
     Table,
     delete,
     insert,
     inspect,
-    literal,
     select,
 )
 from sqlalchemy.exc import SQLAlchemyError
@@ -48,70 +50,70 @@ TABLES = MetaData()
 """The tables as this version of the package uses them."""
 
 
-def _by_cluster(name: str) -> Callable[[Operations], None]:
-    """A step: a column for the cluster in the table's primary key, empty for the rows that are there.
-
-    The table is made anew: not every database can change a primary key.
-    """
-
-    def step(op: Operations) -> None:
-        connection = op.get_bind()
-        old = Table(name, MetaData(), autoload_with=connection)
-        if "cluster" in old.c:  # the step is repeated
-            return
-        columns = [
-            Column(column.name, column.type, primary_key=column.primary_key, nullable=column.nullable)
-            for column in old.c
-        ]
-        new = Table(f"{name}_new", MetaData(), Column("cluster", String(255), primary_key=True), *columns)
-        new.drop(connection, checkfirst=True)
-        new.create(connection)
-        connection.execute(insert(new).from_select(new.c.keys(), select(literal(""), *old.c)))
-        old.drop(connection)  # with its indexes, whose names are free then
-        for index in old.indexes:
-            op.create_index(index.name, new.name, [column.name for column in index.columns])
-        op.rename_table(new.name, name)
-
-    return step
-
-
-STEPS: tuple[tuple[str, Callable[[Operations], None]], ...] = (
-    ("gpuspawner_fleet_nodes", _by_cluster("gpuspawner_fleet_nodes")),
-    ("gpuspawner_fleet_grants", _by_cluster("gpuspawner_fleet_grants")),
+Step = tuple[str, Callable[[Operations], None]]
+"""The table that a step changes, and how, with Alembic's ``op``."""
+STEPS: tuple[Step, ...] = ()
+"""One for each version of the core's tables after :data:`FIRST`."""
+FIRST = 3
+"""The version of the core's tables without a step; versions 1 and 2 differ in what is an extension's alone."""
+VERSIONS = Table(
+    "gpuspawner_extension_versions",
+    MetaData(),
+    Column("extension", String(255), primary_key=True),
+    Column("version", Integer, nullable=False),
 )
-"""For each version after the first the table that it changes, and how, with Alembic's ``op``."""
+"""A row for each extension that has tables; the first version of those of one without a row is 1."""
 
 
-def upgrade(
-    session: Session, steps: Sequence[tuple[str, Callable[[Operations], None]]] = STEPS, tables: Sequence[Table] = ()
-) -> None:
-    """Take the steps that the database lacks, in one transaction; ``tables`` are those of extensions.
+@dataclass(frozen=True)
+class ExtensionTables:
+    """The tables of one extension, with the steps from each version of them to the next."""
+
+    extension: str
+    tables: Sequence[Table]
+    steps: Sequence[Step] = ()
+
+
+def upgrade(session: Session, extensions: Sequence[ExtensionTables] = (), steps: Sequence[Step] = STEPS) -> None:
+    """Take the steps that the database lacks, the core's and those of extensions, in one transaction.
 
     Raises ConfigError for a database that a later version of the package has changed, and SQLAlchemyError.
     """
     with transaction(session):
         connection = session.connection()
-        version, newest = _version(connection), 1 + len(steps)
-        if version > newest:
-            raise ConfigError(
-                f"the tables of gpuspawner in the hub's database have version {version}, and this version of "
-                f"jupyterhub-gpuspawner knows them up to {newest}.",
-                where="c.JupyterHub.db_url",
-                hint="Install the version that the hub ran with before, or restore the backup of before that upgrade.",
-            )
+        version, newest = max(_version(connection), FIRST), FIRST + len(steps)
+        _refuse_later("gpuspawner", version, newest)
+        missing = list(steps[version - FIRST :])
+        kept = _versions(connection)
+        for each in extensions:
+            of_extension = kept.get(each.extension, 1)
+            _refuse_later(f"the extension {each.extension}", of_extension, 1 + len(each.steps))
+            missing += each.steps[of_extension - 1 :]
         if connection.dialect.name == "sqlite" and not connection.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
             # Python's driver begins a transaction for changes of rows, not of tables
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         op = Operations(MigrationContext.configure(connection))
-        for table, step in steps[version - 1 :]:
+        for table, step in missing:
             if inspect(connection).has_table(table):  # others are made as they are now
                 step(op)
         TABLES.create_all(connection)
-        for of_extension in tables:
-            of_extension.create(connection, checkfirst=True)
-        SCHEMA.create(connection, checkfirst=True)
+        for made in (SCHEMA, VERSIONS, *(table for each in extensions for table in each.tables)):
+            made.create(connection, checkfirst=True)
         connection.execute(delete(SCHEMA))
         connection.execute(insert(SCHEMA).values(version=newest))
+        for each in extensions:
+            connection.execute(delete(VERSIONS).where(VERSIONS.c.extension == each.extension))
+            connection.execute(insert(VERSIONS).values(extension=each.extension, version=1 + len(each.steps)))
+
+
+def _refuse_later(whose: str, version: int, newest: int) -> None:
+    if version > newest:
+        raise ConfigError(
+            f"the tables of {whose} in the hub's database have version {version}, and the version that "
+            f"is installed knows them up to {newest}.",
+            where="c.JupyterHub.db_url",
+            hint="Install the version that the hub ran with before, or restore the backup of before that upgrade.",
+        )
 
 
 def _version(connection: Connection) -> int:
@@ -120,10 +122,16 @@ def _version(connection: Connection) -> int:
     return connection.execute(select(SCHEMA.c.version)).scalar() or 1
 
 
-def bring_up_to_date(app: JupyterHub, tables: Sequence[Table] = ()) -> None:
+def _versions(connection: Connection) -> dict[str, int]:
+    if not inspect(connection).has_table(VERSIONS.name):
+        return {}
+    return {row.extension: row.version for row in connection.execute(select(VERSIONS))}
+
+
+def bring_up_to_date(app: JupyterHub, extensions: Sequence[ExtensionTables] = ()) -> None:
     """Bring the tables of this hub and its extensions up to date, or have it exit if that cannot be done."""
     try:
-        upgrade(app.db, tables=tables)
+        upgrade(app.db, extensions)
     except ConfigError as error:
         app.log.critical("%s", error)
         app.exit(1)

@@ -341,7 +341,7 @@ ADDED = {"deep": ("eve",)}
 
 def fill_database(session: Session) -> None:
     """Write a row to each table."""
-    upgrade(session, tables=ALL.tables)
+    upgrade(session, ALL.tables)
     asyncio.run(StartRecords(session).add(SESSION.id, START))
     CourseStarts(session).keep("deep", "2026-11-25", COURSE_START)
     keep_actions(session, "deep", [ACTION], NOW)

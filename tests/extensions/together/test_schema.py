@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.extensions.idle.times import IdleTime, IdleTimes
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Message, Messages
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.site.tables import STEPS, TABLES, upgrade
+from jupyterhub_gpuspawner.hub.site.tables import TABLES, upgrade
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import read_slugs
 from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
 from tests.extensions.fleet.nodes import DAY
@@ -30,6 +30,7 @@ __all__ = ["session"]  # the fixture
 BEFORE_VERSIONS = Path(__file__).parents[2] / "data" / "databases" / "before-versions.sql"
 """A row in each table, as 0.1.0 wrote them before its tables had a version."""
 NOW = 1_772_442_000.0
+VERSIONS = ("gpuspawner_schema", "gpuspawner_extension_versions")
 
 
 def run_dump(session: Session) -> None:
@@ -44,11 +45,11 @@ def differences(session: Session) -> list[Any]:
     """What Alembic would change, so that the database has the tables as the stores declare them."""
 
     def ours(name: str | None, kind: str, _parents: Any) -> bool:
-        return kind != "table" or ((name or "").startswith("gpuspawner_") and name != "gpuspawner_schema")
+        return kind != "table" or ((name or "").startswith("gpuspawner_") and name not in VERSIONS)
 
     context = MigrationContext.configure(session.connection(), opts={"include_name": ours, "compare_type": True})
     every = MetaData()
-    for table in (*TABLES.tables.values(), *ALL.tables):
+    for table in (*TABLES.tables.values(), *(table for each in ALL.tables for table in each.tables)):
         table.to_metadata(every)
     return list(compare_metadata(context, every))
 
@@ -70,8 +71,8 @@ def contents(session: Session) -> list[object]:
 def test_a_database_of_before_the_versions_is_brought_up_to_date_and_keeps_its_rows(session: Session) -> None:
     """Every store reads what was written, and the next start changes nothing."""
     run_dump(session)
-    upgrade(session, tables=ALL.tables)
-    upgrade(session, tables=ALL.tables)
+    upgrade(session, ALL.tables)
+    upgrade(session, ALL.tables)
 
     assert contents(session) == [
         {"0a1b2c3d-11111111": RecordedStart("ann", "lab")},
@@ -89,11 +90,11 @@ def test_a_step_that_was_taken_is_repeated_without_harm(session: Session) -> Non
     """MySQL keeps what was done before another step failed."""
     run_dump(session)
     op = Operations(MigrationContext.configure(session.connection()))
-    for table, step in STEPS:
+    for table, step in (step for each in ALL.tables for step in each.steps):
         if inspect(session.connection()).has_table(table):
             step(op)
     session.commit()
-    upgrade(session, tables=ALL.tables)
+    upgrade(session, ALL.tables)
 
     assert differences(session) == []
     assert contents(session)[-1] == (["g1"], (Grant("7", "g1", DAY, 2, aligned=True, across=False, loss=0.0),))
@@ -101,7 +102,7 @@ def test_a_step_that_was_taken_is_repeated_without_harm(session: Session) -> Non
 
 def test_an_empty_database_gets_the_tables_that_the_stores_declare(session: Session) -> None:
     """Whoever changes a table in a store has to add a step."""
-    upgrade(session, tables=ALL.tables)
+    upgrade(session, ALL.tables)
 
     assert differences(session) == []
     assert contents(session) == [{}, {}, (), (), {}, [], ([], ())]
@@ -112,6 +113,6 @@ def test_a_table_that_was_never_used_is_made_beside_the_others(session: Session)
     run_dump(session)
     session.execute(text("DROP TABLE gpuspawner_course_starts"))
     session.commit()
-    upgrade(session, tables=ALL.tables)
+    upgrade(session, ALL.tables)
 
     assert differences(session) == []

@@ -46,7 +46,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     """The hub's database of 0.1.0, after a start of today's hub."""
     stored.restore((RELEASE / "hub.sql").read_text("utf-8"), tmp_path / "hub.sqlite")
     with disposed(create_engine(f"sqlite:///{tmp_path / 'hub.sqlite'}")) as engine, Session(engine) as session:
-        upgrade(session, tables=ALL.tables)
+        upgrade(session, ALL.tables)
         yield session
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy
 from alembic.operations import Operations
 from jupyterhub.app import JupyterHub
-from sqlalchemy import Column, Integer, create_engine, inspect, text
+from sqlalchemy import Column, Integer, MetaData, Table, create_engine, inspect, text
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
-from jupyterhub_gpuspawner.hub.site.tables import STEPS, bring_up_to_date, upgrade
+from jupyterhub_gpuspawner.hub.site.tables import FIRST, STEPS, ExtensionTables, bring_up_to_date, upgrade
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import keep_slugs, read_slugs
 from tests.fixtures.databases import disposed
 from tests.fixtures.extensions import ALL
@@ -47,22 +47,22 @@ def fail(op: Operations) -> None:
 
 def test_a_later_version_adds_a_column_to_the_rows_that_are_there(session: Session) -> None:
     """Only the steps that are missing are taken."""
-    upgrade(session, tables=ALL.tables)
+    upgrade(session, ALL.tables)
     keep_slugs(session, {"p": "old.yaml"})
-    upgrade(session, (*STEPS, ADD))
-    upgrade(session, (*STEPS, ADD))
+    upgrade(session, steps=(*STEPS, ADD))
+    upgrade(session, steps=(*STEPS, ADD))
 
     assert session.execute(text("SELECT slug, file, times FROM gpuspawner_slugs")).all() == [("p", "old.yaml", 3)]
 
 
 def test_of_steps_one_of_which_fails_none_is_taken(session: Session) -> None:
     """The hub can be started again with the version from before."""
-    upgrade(session, tables=ALL.tables)
+    upgrade(session, ALL.tables)
     keep_slugs(session, {"p": "old.yaml"})
     with pytest.raises(sqlalchemy.exc.OperationalError):
-        upgrade(session, (*STEPS, ADD, ("gpuspawner_slugs", fail)))
+        upgrade(session, steps=(*STEPS, ADD, ("gpuspawner_slugs", fail)))
 
-    upgrade(session, tables=ALL.tables)
+    upgrade(session, ALL.tables)
     assert read_slugs(session) == {"p": "old.yaml"}
     assert [column["name"] for column in inspect(session.connection()).get_columns("gpuspawner_slugs")] == [
         "slug",
@@ -70,16 +70,47 @@ def test_of_steps_one_of_which_fails_none_is_taken(session: Session) -> None:
     ]
 
 
+def counted(*columns: str) -> ExtensionTables:
+    """The tables of an extension that has added a column in each version after its first."""
+    table = Table("gpuspawner_counts", MetaData(), Column("id", Integer, primary_key=True))
+    for name in columns:
+        table.append_column(Column(name, Integer, server_default="3"))
+
+    def step(name: str) -> Callable[[Operations], None]:
+        return lambda op: op.add_column(table.name, Column(name, Integer, server_default="3"))
+
+    return ExtensionTables("counters", (table,), tuple((table.name, step(name)) for name in columns))
+
+
+def test_the_tables_of_an_extension_have_a_version_of_their_own(session: Session) -> None:
+    """Also while a hub leaves it out; and the core's steps count for themselves."""
+    upgrade(session, (counted(),))
+    session.execute(text("INSERT INTO gpuspawner_counts (id) VALUES (1)"))
+    session.commit()
+    upgrade(session, steps=(*STEPS, ADD))
+    upgrade(session, (counted("times", "users"),), steps=(*STEPS, ADD))
+    upgrade(session, (counted("times", "users"),), steps=(*STEPS, ADD))
+
+    assert session.execute(text("SELECT id, times, users FROM gpuspawner_counts")).all() == [(1, 3, 3)]
+    with pytest.raises(ConfigError) as refused:
+        upgrade(session, (counted("times"),), steps=(*STEPS, ADD))
+    assert str(refused.value) == (
+        "c.JupyterHub.db_url: the tables of the extension counters in the hub's database have version 3, and the "
+        "version that is installed knows them up to 2. Install the version that the hub ran with before, or restore "
+        "the backup of before that upgrade."
+    )
+
+
 def test_a_database_of_a_later_version_is_left_alone(session: Session) -> None:
     """An older package must not write to tables that it does not know."""
-    upgrade(session, (*STEPS, ADD))
+    upgrade(session, steps=(*STEPS, ADD))
 
     with pytest.raises(ConfigError) as refused:
-        upgrade(session, tables=ALL.tables)
+        upgrade(session, ALL.tables)
     assert str(refused.value) == (
-        f"c.JupyterHub.db_url: the tables of gpuspawner in the hub's database have version {len(STEPS) + 2}, and this "
-        f"version of jupyterhub-gpuspawner knows them up to {len(STEPS) + 1}. Install the version that the hub ran "
-        "with before, or restore the backup of before that upgrade."
+        f"c.JupyterHub.db_url: the tables of gpuspawner in the hub's database have version {FIRST + len(STEPS) + 1}, "
+        f"and the version that is installed knows them up to {FIRST + len(STEPS)}. Install the version that the hub "
+        "ran with before, or restore the backup of before that upgrade."
     )
 
 
@@ -87,7 +118,7 @@ def test_a_hub_over_a_database_of_a_later_version_ends_with_one_sentence(
     session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before it starts anything."""
-    upgrade(session, (*STEPS, ADD))
+    upgrade(session, steps=(*STEPS, ADD))
     app = JupyterHub()
     app.db = session
     app.log.propagate = True
