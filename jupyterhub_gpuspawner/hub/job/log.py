@@ -6,13 +6,12 @@ import asyncio
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.batch.job import LOG_FOLDER, OWN_LOG_DIR
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.job.log_noise import without_noise
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.secrets import redacted
@@ -28,7 +27,7 @@ class Extent:
     size: int
     """Bytes that are read."""
     lines: int | None
-    """Lines at most, without those that say nothing (:mod:`.log_noise`); None: every line that was read."""
+    """Lines at most, without those that say nothing (:func:`without_noise`); None: every line that was read."""
 
 
 def moved(path: str) -> str:
@@ -180,3 +179,46 @@ def shown(text: str, extent: Extent = OF_ENDING) -> str:
     if extent.lines is not None:
         lines = without_noise(lines)[-extent.lines :]
     return "\n".join("".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line) for line in lines)
+
+
+_JUPYTER = r"\[[ID] [\d-]{10} [\d:.]{8,15} \w+\] "
+"""What Jupyter's applications write before messages of the levels INFO and DEBUG."""
+_WARNING = r"\[W [\d-]{10} [\d:.]{8,15} \w+\] "
+_NOISE = tuple(
+    re.compile(pattern)
+    for pattern in (
+        _JUPYTER + r"\S+ \| extension was (successfully )?(linked|loaded|enabled)",
+        _JUPYTER + r"(Extension package|Package) \S+ took [\d.]+s to import",
+        _JUPYTER + r"(JupyterLab extension loaded from|JupyterLab application directory is|Extension Manager is) ",
+        _JUPYTER + r"Skipped non-installed server\(s\): ",
+        _JUPYTER + r"Writing Jupyter server cookie secret to ",
+        _JUPYTER + r"Use Control-C to stop this server",
+        _JUPYTER + r"Setting new xsrf cookie for ",
+        _JUPYTER + r"200 GET \S*/api \(",
+        _WARNING + r"A `_jupyter_server_extension_points` function was not found in ",
+        _WARNING + r"'extra_template_paths' was found in both NotebookApp and ServerApp",
+    )
+)
+
+
+def without_noise(lines: Sequence[str]) -> list[str]:
+    """The lines that may say how a server fares, and at most one blank line in a row; all where there are none.
+
+    Left out are those that every JupyterLab writes while it loads its extensions and when a browser first opens it.
+    Errors and other programs' lines stay.
+    """
+    shown_lines = [line for line in lines if not any(pattern.match(line) for pattern in _NOISE)]
+    if not any(line.strip() for line in shown_lines):
+        shown_lines = list(lines)
+    shown_ = list(_single_blanks(shown_lines))
+    while shown_ and not shown_[-1].strip():
+        shown_.pop()
+    return shown_
+
+
+def _single_blanks(lines: Sequence[str]) -> Iterator[str]:
+    blank = True  # none at the beginning
+    for line in lines:
+        if line.strip() or not blank:
+            yield line
+        blank = not line.strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.job.log_noise import without_noise
+from jupyterhub_gpuspawner.hub.job.log import without_noise
 
 AT = "2026-11-22 09:10:11.803"
 NOISE = [
