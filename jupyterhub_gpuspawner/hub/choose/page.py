@@ -54,7 +54,7 @@ from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, refusal_of_choice
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import contact_of, has_job, server_of, with_profiles
-from jupyterhub_gpuspawner.hub.web.links import UNUSED_LINK, as_query
+from jupyterhub_gpuspawner.hub.web.handlers import UNUSED_LINK, as_query
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import doubts_of
 from jupyterhub_gpuspawner.profiles.sections import program_of

@@ -1,12 +1,21 @@
-"""A start that failed, as the exception that JupyterHub shows on the form, in the progress stream, REST and the log."""
+"""A start that failed, as the exception that JupyterHub shows on the form, in the progress stream, REST and the log.
+
+JupyterHub shows ``HTTP 500: Internal Server Error (Unhandled error starting server ada)`` where a hook of the site's
+raises, and logs a traceback that begins in its own code. Here that is one sentence for the person whose server does not
+start, and the hook's line for the admin. An HTTPError is a hook's own refusal, and its message is for the user.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
+import traceback
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 from typing import Any
 
+import jupyterhub
 from jupyterhub.utils import AnyTimeoutError
 from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
@@ -17,12 +26,16 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SubmitRe
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import TEXT_LIMIT, Ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exception
 from jupyterhub_gpuspawner.hub.site.database import UNAVAILABLE, roll_back
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.slurm.reason import Words
 
 _FAILED = "The start of %s failed: %s"
+_NOT_THE_SITES = tuple(
+    f"{folder}/"
+    for folder in (Path(asyncio.__file__).parent, Path(jupyterhub.__file__).parent, Path(__file__).parents[2])
+)  # asyncio has a line of its own in a traceback of Python 3.10
 
 
 def log_failed_start(server: str, ending: Ending) -> None:
@@ -92,3 +105,36 @@ def ending_of(failure: BaseException | None) -> Ending | None:
 def hook_ending(what: str, *, at: float | None = None) -> Ending:
     """The ending of a start that a hook of the site has ended; ``what`` it raised is for administrators."""
     return Ending(start_failed("hook"), at=at, quoted=Words(hint=what[:TEXT_LIMIT]))
+
+
+def hook_failure(spawner: Any, name: str, error: Exception) -> Exception:
+    """What the hook of this name has raised, in words for the user, and logged; what has such words already stays."""
+    if hasattr(error, "jupyterhub_message"):
+        return error
+    raised: BaseException = error
+    if isinstance(error, web.HTTPError):
+        # JupyterHub says this for any error of apply_user_options; other refusals are the hook's own
+        if error.log_message != "Invalid user options" or error.__context__ is None:
+            return _refused(error, contact=spawner.contact)
+        raised = error.__context__
+    what = f"{name} raised {type(raised).__name__}: {raised}{_line_of(raised)}"
+    get_logger().error("The start of %s failed: %s", log_name(spawner), what, exc_info=raised)
+    return start_error(hook_ending(what, at=time.time()), 500, contact=spawner.contact)
+
+
+def _refused(refusal: web.HTTPError, *, contact: str) -> web.HTTPError:
+    """The exception of a start that a hook has refused, with its own message in place of HTTP's words."""
+    message = refusal.log_message or ""
+    # without arguments, tornado doubles each % of the message
+    message = message % refusal.args if refusal.args else message.replace("%%", "%")
+    if not message:
+        return refusal
+    ending = Ending(start_failed("hook_refused"), at=time.time(), quoted=Words(message))
+    return start_error(ending, refusal.status_code, contact=contact)
+
+
+def _line_of(error: BaseException) -> str:
+    """Such as `` (/etc/jupyterhub/jupyterhub_config.py, line 12)``: the hook's own; empty if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    hook = next((frame for frame in frames if not frame.filename.startswith(_NOT_THE_SITES)), None)
+    return f" ({hook.filename}, line {hook.lineno})" if hook is not None else ""

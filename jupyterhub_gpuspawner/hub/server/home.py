@@ -21,8 +21,14 @@ from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import delete_named_server, display_name
 from jupyterhub_gpuspawner.hub.spawners.server import Server, refresh_servers, server_of, server_title, with_profiles
-from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
-from jupyterhub_gpuspawner.hub.web.links import UNUSED_LINK, as_query, form_url, parse_choice_query
+from jupyterhub_gpuspawner.hub.web.handlers import (
+    UNUSED_LINK,
+    as_query,
+    form_url,
+    parse_choice_query,
+    server_named,
+    title_for,
+)
 
 # The name of a new server, as its user has typed it on the home page.
 

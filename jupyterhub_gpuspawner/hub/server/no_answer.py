@@ -19,8 +19,7 @@ from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of, server_title
-from jupyterhub_gpuspawner.hub.web.handlers import server_named, title_for
-from jupyterhub_gpuspawner.hub.web.links import pending_url
+from jupyterhub_gpuspawner.hub.web.handlers import pending_url, server_named, title_for
 from jupyterhub_gpuspawner.slurm.reason import node_reason
 from jupyterhub_gpuspawner.units import expand_nodelist
 

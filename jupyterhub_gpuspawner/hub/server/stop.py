@@ -21,8 +21,15 @@ from jupyterhub_gpuspawner.hub.server.api import leads_user
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, server_title, stop_record
 from jupyterhub_gpuspawner.hub.spawners.stopping import note_stopper, stop_server
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.hub.web.handlers import StartHandler, server_named, title_for
-from jupyterhub_gpuspawner.hub.web.links import as_query, form_url, parse_choice_query, pending_url
+from jupyterhub_gpuspawner.hub.web.handlers import (
+    StartHandler,
+    as_query,
+    form_url,
+    parse_choice_query,
+    pending_url,
+    server_named,
+    title_for,
+)
 from jupyterhub_gpuspawner.words import duration
 
 

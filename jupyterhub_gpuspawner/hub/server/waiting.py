@@ -58,8 +58,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 )
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.start.progress import event as progress_event
-from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, server_named
-from jupyterhub_gpuspawner.hub.web.links import as_query, parse_choice_query, pending_url
+from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, as_query, parse_choice_query, pending_url, server_named
 from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.sections import program_of

@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.ending import ending_state
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.events import Stream
-from jupyterhub_gpuspawner.hub.job.failed_start import database_away, spawn_failure
+from jupyterhub_gpuspawner.hub.job.failed_start import database_away, hook_failure, spawn_failure
 from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, recorded_subject
 from jupyterhub_gpuspawner.hub.job.session import Life
@@ -50,7 +50,6 @@ from jupyterhub_gpuspawner.hub.site.database import (
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, Effective
 from jupyterhub_gpuspawner.hub.site.state import require_set_up
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
-from jupyterhub_gpuspawner.hub.spawners.hooks import hook_failure
 from jupyterhub_gpuspawner.hub.spawners.server_job import ServerJob, certificate_variables
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.attempt import (
@@ -60,10 +59,10 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
     stored_attempt,
     stored_kept_start,
 )
-from jupyterhub_gpuspawner.hub.start.cancellation import TRUSTED, Cancellation, cancel_surely
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, keep_without_answer, resume
 from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.submission import TRUSTED, Cancellation, cancel_surely
 from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.commands import command_prefix

@@ -1,4 +1,4 @@
-"""Runs ``sbatch`` so that no job is lost: the hub gets its id, or the job is cancelled.
+"""Runs ``sbatch`` and ``scancel`` so that no job is lost: the hub gets its id, or the job is cancelled.
 
 A job can be lost in three ways: the start is cancelled while sbatch runs; sbatch fails although slurmctld has accepted
 the job (a time-out, a signal, a site's wrapper that prints more than an id or fails after sbatch); Slurm does not
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import count
 
 from traitlets.log import get_logger
 
@@ -22,7 +24,8 @@ from jupyterhub_gpuspawner.batch.job import BatchJob
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
-from jupyterhub_gpuspawner.hub.start.cancellation import PAUSES, Cancel, cancel_surely
+from jupyterhub_gpuspawner.slurm.accounts import refuse_root
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import PREFIX, Job, JobIdentity
 from jupyterhub_gpuspawner.tasks import in_background, timeout
@@ -40,6 +43,11 @@ SUBMISSIONS = 3
 """How often sbatch is run for one start: a slurmctld that answers other questions all the time has another fault."""
 ANSWER_SECONDS = 2.0
 """Seconds between two questions whether Slurm answers again."""
+Cancel = Callable[[str], Awaitable[None]]
+PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
+"""Seconds between tries; the last one repeats."""
+TRUSTED = 60.0
+"""Seconds after sbatch for which the id alone identifies the job if Slurm does not show its owner."""
 
 
 async def submit(
@@ -293,3 +301,71 @@ def check_comment(cluster: Cluster, job: Job, submitted: JobIdentity, log: loggi
         "Configure it to keep comments that begin with %s/.",
         *(job.tag[:80], job.job_id, what, PREFIX),
     )
+
+
+@dataclass
+class Cancellation:
+    """Cancels one start's job; before each ``scancel`` it checks that the id still belongs to that job.
+
+    A call raises SlurmUnavailable if Slurm does not answer whose job it is, and ConfigError if Slurm refuses or scancel
+    cannot be run.
+    """
+
+    client: SlurmClient
+    identity: JobIdentity
+    username: str
+    """Whose server the job is."""
+    prefix: tuple[str, ...]
+    """Runs scancel as the job's owner."""
+    trusted_until: float | None = 0.0
+    """Until then (monotonic clock) the id alone identifies the job; None: :data:`TRUSTED` seconds from the first call.
+    """
+
+    async def __call__(self, job_id: str) -> None:
+        """Cancel the job; do nothing if it has ended, or if its id belongs to another job by now."""
+        if self.trusted_until is None:
+            self.trusted_until = time.monotonic() + TRUSTED
+        trusted = time.monotonic() < self.trusted_until
+        try:
+            job = (await self.client.jobs([job_id])).get(job_id)
+        except GPUSpawnerError:
+            if not trusted:
+                raise
+            job = None
+        # a job that squeue does not show may be hidden (PrivateData): scancel, run as its owner, knows more
+        own = job is None or (self.identity.may_be(job) if trusted else self.identity.matches(job))
+        if job is not None and not own:
+            get_logger().warning(
+                "Job %s is not cancelled: the id belongs to another job now, of %s; this hub's job (%s) is gone",
+                *(job_id, job.user or "somebody", self.identity.tag),
+            )
+            return
+        if self.prefix:
+            await refuse_root(self.username)
+        environment = {"USER": self.username, "LOGNAME": self.username}
+        await self.client.cancel(job_id, prefix=self.prefix, environment=environment)
+
+
+async def cancel_surely(cluster: Cluster, job_id: str, cancel: Cancel) -> None:
+    """Cancel a job on this cluster, and try again until that works; a hub that is restarted finds the job again.
+
+    A refusal is tried again, too: slurmctld may not find the account for a while, and an admin may mend the rights.
+    """
+    cluster.cancelling.add(job_id)
+    try:
+        await _cancel_until_done(job_id, cancel)
+    finally:
+        cluster.cancelling.discard(job_id)
+
+
+async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
+    for failures in count():
+        try:
+            await cancel(job_id)
+        except GPUSpawnerError as error:
+            if failures == 0:
+                get_logger().error("Job %s is not cancelled yet; the hub will try again: %s", job_id, error)
+            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+        else:
+            get_logger().info("Job %s is cancelled", job_id)
+            return

@@ -1,16 +1,17 @@
-"""What handlers share: the server that is named or that asks, limits of bodies, rates and streams, and refusals."""
+"""What handlers share: the server that is named or that asks, its addresses, limits of all kinds, and refusals."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.apihandlers.users import UserServerAPIHandler
@@ -28,6 +29,8 @@ from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
 
 _CALLERS = 1000
 """Callers remembered; beyond that, those with their full allowance are forgotten."""
+UNUSED_LINK = "link"
+"""Query parameter: the choice of a link that was not used, since a server was there, as a query of the form."""
 
 
 @dataclass
@@ -219,3 +222,25 @@ class OpenStreams:
             streams.remove(mine)
             if not streams:
                 self._open.pop(reader, None)
+
+
+def as_query(options: Mapping[str, object]) -> str:
+    """User options as the query that fills in the form; what is no plain value is left out."""
+    plain = {name: str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
+    return urlencode({f"opt-{name}": value for name, value in plain.items()})
+
+
+def parse_choice_query(query: str) -> dict[str, str]:
+    """The user options in what :func:`as_query` made."""
+    pairs = parse_qsl(query)
+    return {name.removeprefix("opt-"): value for name, value in pairs if name.startswith("opt-")}
+
+
+def form_url(base_url: str, user: Any, server_name: str) -> str:
+    """The address of the form that starts a server."""
+    return f"{base_url}spawn/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
+
+
+def pending_url(base_url: str, user: Any, server_name: str) -> str:
+    """The address of the page of a server that is starting, stopping, or not running."""
+    return f"{base_url}spawn-pending/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")

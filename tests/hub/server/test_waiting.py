@@ -11,7 +11,7 @@ from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader
 from jupyterhub_gpuspawner.hub.server.waiting import same_choice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.hub.web.links import as_query, parse_choice_query
+from jupyterhub_gpuspawner.hub.web.handlers import as_query, parse_choice_query
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.connection import UnreadRecords, count_command
 from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start import cancellation, submission
+from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.text import Unread
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
@@ -180,8 +180,7 @@ async def test_a_job_that_lost_its_server_is_counted_once(
     monkeypatch: pytest.MonkeyPatch, answer: str | Exception, how: str
 ) -> None:
     """A start is given up while sbatch runs; its job is found, cancelled, and counted with the reason."""
-    for module in (submission, cancellation):
-        monkeypatch.setattr(module, "PAUSES", (0.0,))
+    monkeypatch.setattr(submission, "PAUSES", (0.0,))
     name = "gpuspawner_jobs_without_server_total"
     before = REGISTRY.get_sample_value(name, {"cluster": "", "how": how}) or 0.0
     slurm = Slurm(answer, tagged="14", silent=2)

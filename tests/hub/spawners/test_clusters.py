@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION
 from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.cancellation import cancel_surely
+from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT

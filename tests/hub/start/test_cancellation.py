@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
+from jupyterhub_gpuspawner.hub.start.submission import Cancellation
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 
 if TYPE_CHECKING:

@@ -26,10 +26,9 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
-from jupyterhub_gpuspawner.hub.start import cancellation, submission
-from jupyterhub_gpuspawner.hub.start.cancellation import cancel_surely
+from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.recorded import RETENTION_SECONDS, RecordedStart, StartRecords
-from jupyterhub_gpuspawner.hub.start.submission import submit
+from jupyterhub_gpuspawner.hub.start.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from tests.fixtures.databases import hub_session, new_database, session_of
@@ -113,8 +112,7 @@ async def settle() -> None:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause between tries."""
-    for module in (submission, cancellation):
-        monkeypatch.setattr(module, "PAUSES", (0.0,))
+    monkeypatch.setattr(submission, "PAUSES", (0.0,))
     monkeypatch.setattr(submission, "ANSWER_SECONDS", 0.0)
 
 
