@@ -23,8 +23,8 @@ import jupyterhub.app  # the objects of a hub: a collection of garbage looks at 
 import pytest
 
 from benchmarks.large_cluster import NODES, PENDING, RUNNING, install, large_cluster
-from jupyterhub_gpuspawner.hub.site.background import SWITCH_SECONDS, set_aside
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
+from jupyterhub_gpuspawner.hub.site.event_loop import SWITCH_SECONDS, set_aside
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 

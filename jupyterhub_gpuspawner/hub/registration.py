@@ -10,7 +10,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
   that has no effect named in the log;
 * has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
 * brings the tables of this package in the hub's database up to date (:mod:`.site.tables`);
-* sets the objects of the started hub aside from garbage collections (:mod:`.site.background`);
+* sets the objects of the started hub aside from garbage collections (:mod:`.site.event_loop`);
 * starts the search for jobs without a server (:mod:`.lost_jobs`) and for servers that the hub does not
   watch;
 * goes on with starts that Slurm had not taken when the hub ended (:mod:`.unfinished`);
@@ -49,7 +49,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
 from jupyterhub_gpuspawner.hub.lost_jobs import begin_reconciliation
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site import database
-from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
+from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.configured import (
     CLEANUP,
     KEEP_SERVERS,
@@ -59,7 +59,7 @@ from jupyterhub_gpuspawner.hub.site.configured import (
     refused_names,
 )
 from jupyterhub_gpuspawner.hub.site.database import Outage
-from jupyterhub_gpuspawner.hub.site.open_files import begin_open_files
+from jupyterhub_gpuspawner.hub.site.event_loop import begin_garbage, begin_open_files
 from jupyterhub_gpuspawner.hub.site.state import set_up, state_of
 from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts, use_our_templates

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -90,29 +88,3 @@ async def _pause(seconds: float, wake: asyncio.Event | None) -> None:
         async with timeout(seconds):
             await wake.wait()
     wake.clear()
-
-
-# Keep the event loop going beside large answers of Slurm.
-#
-# They are read in threads, which share the interpreter's lock with the event loop. By default a thread keeps it for
-# 5 ms at a time, and the event loop needs it for each of its turns.
-#
-# A full collection visits every object of the process and holds the event loop meanwhile: 0.2 seconds for the modules,
-# tables and handlers of a hub alone. Those live as long as the hub does, so they are set aside once (gc.freeze), before
-# the hub restores its servers: what is set aside and refers to itself, as spawners do, is never freed.
-
-
-SWITCH_SECONDS = 0.001
-"""How long a thread that computes keeps the event loop waiting for the interpreter's lock."""
-
-
-def set_aside() -> None:
-    """Collect what is garbage now, and leave all other objects out of later collections."""
-    gc.collect()
-    gc.freeze()
-
-
-def begin_garbage(app: JupyterHub) -> None:  # noqa: ARG001 - as each work of a hub that begins
-    """Have threads give way to the event loop, and set aside what the hub has loaded; it has no servers yet."""
-    sys.setswitchinterval(SWITCH_SECONDS)
-    set_aside()

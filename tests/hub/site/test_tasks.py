@@ -253,7 +253,8 @@ from types import SimpleNamespace
 from jupyterhub.app import JupyterHub
 from traitlets.config import Config
 from jupyterhub_gpuspawner.hub.site import background
-from jupyterhub_gpuspawner.hub.site.background import begin_garbage, every
+from jupyterhub_gpuspawner.hub.site.background import every
+from jupyterhub_gpuspawner.hub.site.event_loop import begin_garbage
 from jupyterhub_gpuspawner.hub.site.metrics import ServersWithJobs
 from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

@@ -1,14 +1,24 @@
-"""A hub that has no file left for another connection: it pauses, and says so in one line.
+"""Keeps the hub's event loop going: beside threads and the collection of garbage, and where it has no file left.
 
-The kernel reports a connection that waits as long as it waits, and tornado's handler raises what ``accept`` does
-(accept(2): EMFILE, ENFILE). asyncio would log that with a traceback, thousands of times a second.
+Large answers of Slurm are read in threads, which share the interpreter's lock with the event loop. By default a thread
+keeps it for 5 ms at a time, and the event loop needs it for each of its turns.
+
+A full collection visits every object of the process and holds the event loop meanwhile: 0.2 seconds for the modules,
+tables and handlers of a hub alone. Those live as long as the hub does, so they are set aside once (gc.freeze), before
+the hub restores its servers: what is set aside and refers to itself, as spawners do, is never freed.
+
+The kernel reports a connection that waits as long as it waits, and tornado's handler raises what ``accept`` does where
+there is no file for it (accept(2): EMFILE, ENFILE). asyncio would log that with a traceback, thousands of times a
+second; here the hub pauses, and says so in one line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import resource
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +29,8 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import listening_sockets
 
+SWITCH_SECONDS = 0.001
+"""How long a thread that computes keeps the event loop waiting for the interpreter's lock."""
 PAUSE_SECONDS = 1.0
 """Seconds for which no connection is accepted then; those that are open go on."""
 LINE_SECONDS = 60.0
@@ -63,3 +75,15 @@ class OpenFiles:
 def begin_open_files(app: JupyterHub) -> None:
     """Have the hub's loop report what its want of files keeps it from."""
     asyncio.get_running_loop().set_exception_handler(OpenFiles(app).handle)
+
+
+def set_aside() -> None:
+    """Collect what is garbage now, and leave all other objects out of later collections."""
+    gc.collect()
+    gc.freeze()
+
+
+def begin_garbage(app: JupyterHub) -> None:  # noqa: ARG001 - as each work of a hub that begins
+    """Have threads give way to the event loop, and set aside what the hub has loaded; it has no servers yet."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    set_aside()
