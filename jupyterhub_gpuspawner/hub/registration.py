@@ -60,6 +60,7 @@ from jupyterhub_gpuspawner.hub.site.configured import (
 )
 from jupyterhub_gpuspawner.hub.site.database import Outage
 from jupyterhub_gpuspawner.hub.site.event_loop import begin_garbage, begin_open_files
+from jupyterhub_gpuspawner.hub.site.log_lines import VisibleText
 from jupyterhub_gpuspawner.hub.site.state import set_up, state_of
 from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts, use_our_templates
@@ -67,7 +68,6 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import site_of_hub, waits_in_queue, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import begin_slugs
 from jupyterhub_gpuspawner.hub.unfinished import begin_kept_starts, begin_unfinished
-from jupyterhub_gpuspawner.log_lines import VisibleText
 
 
 def show_all_text(app: JupyterHub) -> None:

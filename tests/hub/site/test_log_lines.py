@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from jupyterhub.log import CoroutineLogFormatter
 
-from jupyterhub_gpuspawner.log_lines import VisibleText
+from jupyterhub_gpuspawner.hub.site.log_lines import VisibleText
 
 CHARACTERS = {
     "newline": ("\n", r"\n"),
