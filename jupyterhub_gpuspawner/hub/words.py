@@ -1,6 +1,7 @@
 """What pages, cards and REST say of a server: the home page, the waiting page and its log.
 
-``{time}`` stays in a sentence: the page puts the time there, in the reader's time zone.
+``{time}`` stays in a sentence: the page puts the time there, in the reader's time zone. Administrators, instructors,
+and those with whom a server is shared open its pages, too: :func:`words_for` has the sentences for them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
 
 from jupyterhub_gpuspawner.hub.times import parse_time, silence
 from jupyterhub_gpuspawner.slurm.gpu_model import device_model
@@ -138,3 +141,51 @@ def ran_for(seconds: float, said: str = "") -> str:
 def uses(left: int) -> str:
     """How often one can do something, such as ``You can do this twice.``."""
     return f"You can do this {({1: 'once', 2: 'twice'}).get(left) or f'{left} times'}."
+
+
+CONTACT_OF_ANOTHER = "the administrator"
+TOLD = "What {owner} is told: {advice}"
+"""Advice is for the user, and reaches the one who may help."""
+_NOT_AFFECTED = "The server is not affected."
+
+
+def _people_ahead_of_another(others: int, position: int) -> str:
+    if others:
+        return f"{people(others)} ahead of it"
+    return "It is next" if position <= 1 else "Another job of its user is ahead"
+
+
+_OF_ANOTHER: dict[str, Any] = {
+    "CHECKING": "Checking on the server",
+    "FOR_LATER": "Slurm does not answer at the moment. The server is kept for later, and starts when Slurm is back.",
+    "FOR_LATER_UNTIL": "If Slurm does not answer by {time}, the start is given up.",
+    "KEPT": "Its place in line is kept until somebody stops it.",
+    "KEPT_UNTIL": "Its place in line is kept until {time}.",
+    "BOOTING": "Slurm is powering on node {node} for the server. That may take up to {time}.",
+    "SETTLING": "What was chosen is free: it starts in a moment.",
+    "SILENT": f"Slurm is not responding at the moment. {_NOT_AFFECTED}",
+    "LAST_ANSWER": silence(since_the_start=False, more=_NOT_AFFECTED),
+    "NO_ANSWER_YET": silence(since_the_start=True, more=_NOT_AFFECTED),
+    "FAILED": "The server did not start",
+    "CONTACT": CONTACT_OF_ANOTHER,
+    "people_ahead": _people_ahead_of_another,
+}
+
+
+_OWN = SimpleNamespace(**{name: value for name, value in globals().items() if not name.startswith("_")})
+_ANOTHERS = SimpleNamespace(**{**vars(_OWN), **_OF_ANOTHER})
+
+
+def words_for(*, own: bool) -> Any:
+    """The words of pages for the server's user, or for somebody else; by the names of those in this module."""
+    return _OWN if own else _ANOTHERS
+
+
+def title_of_another(title: str) -> str:
+    """The title of a server (:func:`title`) that is somebody else's."""
+    return "Server" if title == MY_SERVER else title
+
+
+def of_its_user(sentence: str) -> str:
+    """What Slurm's reasons and a changed estimate say to the user, for somebody else."""
+    return sentence.replace("your own jobs", "its user's own jobs").replace("ahead of you", "ahead of it")

@@ -59,7 +59,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.start.progress import event as progress_event
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams, as_query, parse_choice_query, pending_url, server_named
-from jupyterhub_gpuspawner.hub.words_of_another import CONTACT, TOLD, title_of_another, words_for
+from jupyterhub_gpuspawner.hub.words import CONTACT_OF_ANOTHER, TOLD, title_of_another, words_for
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.reason import Words
@@ -278,7 +278,7 @@ def _shown(ending: Ending, spawner: Any, *, own: bool) -> Words:
     """What is said of an ending to the server's user, or to somebody else, who reads what the user is told."""
     if own:
         return words_of(ending, contact=contact_of(spawner))
-    shown = words_of(ending, contact=CONTACT, to_user=False)
+    shown = words_of(ending, contact=CONTACT_OF_ANOTHER, to_user=False)
 
     def told(text: str) -> str:
         return TOLD.format(owner=spawner.user.name, advice=text) if text else ""

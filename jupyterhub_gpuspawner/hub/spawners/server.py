@@ -33,7 +33,7 @@ from jupyterhub_gpuspawner.hub.spawners.stopping import is_cancelled
 from jupyterhub_gpuspawner.hub.start.attempt import Line, line_of
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, is_settling
 from jupyterhub_gpuspawner.hub.times import parse_time
-from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
+from jupyterhub_gpuspawner.hub.words import title_of_another
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, Words
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

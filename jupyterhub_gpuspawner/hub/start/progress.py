@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Line, expected_start, line_of, planned_start
-from jupyterhub_gpuspawner.hub.words_of_another import of_its_user, words_for
+from jupyterhub_gpuspawner.hub.words import of_its_user, words_for
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Estimate, QueuePosition, Waits, as_planned, utc
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words

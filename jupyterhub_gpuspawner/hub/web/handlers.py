@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, came_with_token, is_admin, posted_options
 from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, may_start_alone, refusal_of_choice
-from jupyterhub_gpuspawner.hub.words_of_another import title_of_another
+from jupyterhub_gpuspawner.hub.words import title_of_another
 
 _CALLERS = 1000
 """Callers remembered; beyond that, those with their full allowance are forgotten."""

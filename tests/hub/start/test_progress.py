@@ -357,3 +357,8 @@ def test_nobody_else_is_told_of_their_server(facts: StartFacts, silent: bool) ->
     )
 
     assert re.findall(r"\b[Yy]ou(?:rs?)?\b[^.]*", told) == []
+
+
+def test_a_sentence_for_somebody_else_stands_in_the_place_of_one() -> None:
+    """None is left over when the user's own sentence is renamed or goes."""
+    assert vars(words.words_for(own=False)).keys() == vars(words.words_for(own=True)).keys()
