@@ -27,6 +27,15 @@ CREATE TABLE gpuspawner_course_starts (
 	PRIMARY KEY (course, session, user)
 );
 INSERT INTO "gpuspawner_course_starts" VALUES('deep','2026-11-25','ada','failed',2,1795600000.0,1795600060.0,'sbatch: error: no');
+CREATE TABLE gpuspawner_extension_versions (
+	extension VARCHAR(255) NOT NULL, 
+	version INTEGER NOT NULL, 
+	PRIMARY KEY (extension)
+);
+INSERT INTO "gpuspawner_extension_versions" VALUES('messages',1);
+INSERT INTO "gpuspawner_extension_versions" VALUES('idle',1);
+INSERT INTO "gpuspawner_extension_versions" VALUES('courses',1);
+INSERT INTO "gpuspawner_extension_versions" VALUES('fleet',3);
 CREATE TABLE gpuspawner_fleet_grants (
 	cluster VARCHAR(255) NOT NULL, 
 	job_id VARCHAR(64) NOT NULL, 
