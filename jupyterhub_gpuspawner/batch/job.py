@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.program import ServerCommand
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, resolved
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.profiles.tuples import TYPED
@@ -101,6 +101,36 @@ def site_profile(settings: JobSettings) -> Profile:
 def site_defaults(settings: JobSettings) -> Resources:
     """What a job requests where neither profile nor user does; raises ConfigError."""
     return site_profile(settings).slurm
+
+
+def requested_instead(resources: Resources, requests: Mapping[str, Any]) -> Resources:
+    """The request with these ``req_*`` values in place of its own; raises ConfigError, ``where`` is the value's name.
+
+    An empty value requests nothing. ``req_options`` and ``req_gres`` are whole, as :func:`in_batchspawners_names` has
+    them.
+    """
+    requests = {name: value for name, value in requests.items() if name not in _NOT_REQUESTED}
+
+    def where(path: Sequence[str | int]) -> str:
+        names = (f"req_{SETTINGS.get(str(part), part)}" for part in path)
+        return next((name for name in names if name in requests), "req_gres")
+
+    own = parse_profile(("A hook's requests", "hook", "GPUSlurmSpawner", requests), where).slurm
+    if not own.model_fields_set:
+        return resources
+    changed = {name: getattr(own, name) for name in own.model_fields_set}
+    if "req_gres" in requests:
+        changed |= {name: getattr(own, name) for name in ("gpus", "gpu_type", "shards")}
+    elif changed.get("gpus"):
+        changed["shards"] = None
+    if "extra" in changed or "req_gres" in requests:
+        extra = own.extra or ()
+        extra = extra if "req_options" in requests else (*resources.options, *extra)
+        others = () if "req_gres" in requests or not resources.other_gres else (f"--gres={resources.other_gres}",)
+        changed["extra"] = (*extra, *others)
+    return resolved(
+        resources.model_copy(update=changed), datetime.now().astimezone().date(), time_unit=resources.time_unit
+    )
 
 
 def plain_request(settings: JobSettings, *, username: str, server_name: str) -> JobRequest:

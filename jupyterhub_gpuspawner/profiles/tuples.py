@@ -90,13 +90,14 @@ def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
     """Remove the settings that have a typed field from ``rest`` and return them; ``bare``: also without ``req_``.
 
     An empty text becomes null, which removes the site's default, as in wrapspawner, where a profile's value replaces
-    that of the class.
+    that of the class. Blanks around a text mean nothing in a script.
     """
     fields: dict[str, Any] = {}
     for old, ours in TYPED.items():
         for name in (f"req_{old}", *((old,) if bare else ())):
             if name in rest:
                 value = rest.pop(name)
+                value = value.strip() if isinstance(value, str) else value
                 fields[ours] = None if value == "" else value
     for name in ("req_gres", *(("gres",) if bare else ())):
         if name in rest:

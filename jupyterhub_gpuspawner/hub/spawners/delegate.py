@@ -96,8 +96,11 @@ def hand_over(
     own: Collection[str],
     variables: Mapping[str, Any],
     removed: Collection[str],
+    of_hooks: Mapping[str, Any],
 ) -> None:
     """Give the delegate what it needs for one start: the hub's values, the request's, and the settings in ``own``.
+
+    What the site's hooks have set, ``of_hooks``, counts before the request's.
 
     Of the environment it has what its own class has, without ``removed``, and with ``variables``.
     """
@@ -110,6 +113,9 @@ def hand_over(
         delegate.default_url = request.default_url
     inherited = {name: value for name, value in delegate.environment.items() if name not in removed}
     delegate.environment = {**inherited, **variables, **request.environment.variables}
+    for name, value in of_hooks.items():
+        if delegate.has_trait(name):
+            setattr(delegate, name, value)
 
 
 def bind(

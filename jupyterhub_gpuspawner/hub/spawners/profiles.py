@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, refuse_unknown
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners import delegate
+from jupyterhub_gpuspawner.hub.spawners.hook_settings import BEFORE_REQUEST, HookSettings, shown_to_hooks
 from jupyterhub_gpuspawner.hub.spawners.offers import (
     ProfileSource,
     apply_user_options,
@@ -164,6 +165,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         names = (*delegate.SETTINGS, *CONNECTION, "environment")
         self._configured = {name: copy.deepcopy(getattr(self, name)) for name in names}
         self._stored_traits: Mapping[str, Any] = {}  # of a delegate that was restored
+        self.of_hooks = HookSettings(self, {*names, *BEFORE_REQUEST, *self.requested()})
+        """What the site's hooks have set for the start."""
 
     def _environment_of(self, classes: Sequence[type]) -> dict[str, Any]:
         """The configured variables of these classes, such as all spawners, all jobs and this one; the first wins."""
@@ -231,7 +234,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     async def ask_right_again(self) -> None:
         """Have the request be what the user may start now; raises RequestError where that is nothing any more.
 
-        Settings stay as they are, since a hook of the site's may have changed them after the profile.
+        What the site's hooks have set for the start stays.
         """
         await super().ask_right_again()
         await self.refresh_profiles()
@@ -240,11 +243,13 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             raise RequestError(
                 "The profile was changed while the start was kept for later.", field="profile", hint="Start again."
             )
-        self.request = request
+        self.request = self.of_hooks.over(request)
 
     def prepare(self, request: JobRequest) -> None:
         """Make this the spawner of ``request``; raises ConfigError, and RequestError for what others may not choose."""
         refuse_choice_of_others(self, request)  # here, since an admin may set another apply_user_options
+        self.of_hooks.note()
+        request = self.of_hooks.over(request)
         self._forget_choice()
         profile = request.profile
         where = f"profile {profile.slug}"
@@ -253,10 +258,14 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         if profile.kind == "slurm":
             self._refuse(profile.traits, where=where)
             self.use_cluster(request.resources.cluster or "")
-            self._own_of_profile(settings, where=where)
+            if self.of_hooks.variables:
+                settings["environment"] = {**settings.get("environment", {}), **self.of_hooks.variables}
+            shown = shown_to_hooks(request, cmd=self.of_site("cmd"))
+            self._own_of_profile({**settings, **self.of_hooks.settings, **shown}, where=where)
         else:
             self.child_spawner = self._delegate(profile.kind, profile.spawner_class, profile.traits, where=where)
             self._share_times(settings)
+        self.of_hooks.see()
         self.request, self.child_profile = request, profile.slug
         program = program_of(profile)
         self.chosen = ChosenProfile(
@@ -344,6 +353,9 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             async with timeout(self.start_timeout):
                 await self.refresh_profiles()
             self.prepare(self.resolve(self.user_options))
+        assert self.request is not None
+        self.of_hooks.note()
+        self.request = self.of_hooks.over(self.request)
         return await (super().start_server() if self.child_spawner is None else self._start_delegate())
 
     async def _start_delegate(self) -> Any:
@@ -359,7 +371,11 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             own=self._own_settings(),
             variables={**own, **changed},
             removed=before.keys() - self.environment.keys(),
+            of_hooks=self.of_hooks.settings,
         )
+        for name in self.of_hooks.settings:
+            if name.startswith("req_") and not starter.has_trait(name):
+                self.log.warning("The server of %s is no job: %s, set by a hook, has no effect", self._log_name, name)
         if request.profile.kind == "local":
             await self._refuse_account(own=isinstance(starter, SimpleLocalProcessSpawner))
             try:
@@ -505,6 +521,12 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             None,
         )
 
+    async def apply_group_overrides(self) -> None:
+        """Apply the overrides of the user's groups, until the server has ended; profiles count before these."""
+        self.of_hooks.note()
+        await super().apply_group_overrides()
+        self.of_hooks.replaced_by_group()
+
     def clear_state(self) -> None:
         """Forget the server, but not its profile's name; the hub calls this when it has ended and before a start."""
         if self.chosen is not None:
@@ -514,6 +536,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         if self.child_spawner is not None:
             self.child_spawner.clear_state()
         self._forget_choice()
+        self.of_hooks.begin()
 
 
 def job_spawner(spawner: Any) -> GPUSlurmSpawner | None:

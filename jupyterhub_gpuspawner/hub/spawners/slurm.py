@@ -222,6 +222,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def _begin(self) -> None:
         """A new attempt begins, and nothing of the last one counts."""
         self._username = self.user.name
+        for name in vars(self):  # not a trait
+            if name.startswith("req_"):
+                self.log.warning("There is no setting %s, which a hook has set for %s", name, self._log_name)
         self.hub_state.of(metrics.ServersWithJobs).add(self)
         self.report.forget()
         limit = self.request.profile.queue_timeout if self.request is not None else None

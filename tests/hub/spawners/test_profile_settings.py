@@ -37,9 +37,11 @@ def spawner_of(**sections: dict[str, Any]) -> GPUProfilesSpawner:
 
 
 def request(**fields: Any) -> JobRequest:
-    """Return the request of a profile with these fields."""
+    """Return the request of a profile with these fields; ``defaults`` are the site's."""
+    defaults = fields.pop("defaults", None)
     profiles = parse_profiles([{"display_name": "P", **fields}])
-    return resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime(2026, 3, 3, 10))
+    now = datetime(2026, 3, 3, 10)
+    return resolve(profiles, {}, username="ada", groups=(), server_name="", now=now, defaults=defaults)
 
 
 SLOW = {"start_timeout": 900}
@@ -270,7 +272,7 @@ async def overridden(
     spawner: Any = spawner_of(Spawner={"group_overrides": overrides}, GPUSlurmSpawner=dict(site))
     spawner.user = SimpleNamespace(name="ada", groups=[SimpleNamespace(name="class")])
     await spawner.apply_group_overrides()
-    spawner.prepare(request(**fields))
+    spawner.prepare(request(**fields, defaults=spawner.defaults()))
     return spawner
 
 
@@ -312,7 +314,7 @@ async def test_a_group_override_that_is_not_valid_is_named() -> None:
 
 
 def test_the_profiles_settings_override_the_wrappers() -> None:
-    """What the admin or a hook sets on the wrapper does not replace what the profile sets."""
+    """What the admin sets on the wrapper does not replace what the profile sets."""
     spawner = spawner_of(GPUProfilesSpawner={"default_url": "/lab", "notebook_dir": "~"})
     spawner.prepare(request(default_url="/lab/tree/start.ipynb"))
 
