@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jupyterhub.spawner import Spawner
+from jupyterhub.spawner import LocalProcessSpawner, Spawner
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.spawners.delegate import other_class
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -94,12 +95,16 @@ class IgnoredSetting:
 def ignored_by(spawner: GPUSlurmSpawner) -> tuple[IgnoredSetting, ...]:
     """Settings of this spawner's hub, and of its profiles, that have no effect; raises ConfigError."""
     profiles: tuple[Profile, ...] = ()
+    local: type[Spawner] = LocalProcessSpawner
     if isinstance(spawner, GPUProfilesSpawner):
+        local = spawner.local_spawner_class
         try:
             profiles = spawner.offered()
         except ConfigError:  # none yet: a folder may be filled later
             profiles = spawner.source.configured_profiles()
-    return ignored_settings(spawner.config, type(spawner), batch_script=spawner.batch_script, profiles=profiles)
+    return ignored_settings(
+        spawner.config, type(spawner), batch_script=spawner.batch_script, profiles=profiles, local=local
+    )
 
 
 def ignored_settings(
@@ -108,8 +113,12 @@ def ignored_settings(
     *,
     batch_script: str = "",
     profiles: Iterable[Profile] = (),
+    local: type[Spawner] = LocalProcessSpawner,
 ) -> tuple[IgnoredSetting, ...]:
-    """Return the settings of a hub with this spawner class that have no effect, each once."""
+    """Return the settings of a hub with this spawner class that have no effect, each once.
+
+    ``local`` is the class of servers on the hub's machine.
+    """
     ignored = [
         IgnoredSetting(f"c.{section}.{name}", text)
         for section, values in sorted(config.items())
@@ -119,6 +128,7 @@ def ignored_settings(
         if (text := _in_section(section, name, spawner_class, batch_script))
     ]
     for profile in profiles:
+        ignored += _unknown(profile, local)
         if profile.kind == "slurm":
             ignored += _of_a_profile(profile, batch_script)
     return tuple(ignored)
@@ -171,6 +181,19 @@ def _not_read(name: str, spawner_class: type[Spawner], batch_script: str) -> str
     return _no_effect(name, batch_script) or (
         f"has no effect: no Slurm server reads this class. Write c.GPUSlurmSpawner.{name}."
     )
+
+
+def _unknown(profile: Profile, local: type[Spawner]) -> Iterator[IgnoredSetting]:
+    """Traits that the class of a profile's spawner does not have, which it drops."""
+    spawner_class = local if profile.kind == "local" else GPUSlurmSpawner
+    if profile.kind == "other":
+        try:
+            spawner_class = other_class(profile.spawner_class or "", where="")
+        except ConfigError:  # with which the hub does not start
+            return
+    for name in sorted(set(profile.traits) - set(spawner_class.class_traits())):
+        text = f"has no effect: {spawner_class.__name__} has no such setting."
+        yield IgnoredSetting(f"profile {profile.slug}: traits.{name}", text)
 
 
 def _of_a_profile(profile: Profile, batch_script: str) -> Iterator[IgnoredSetting]:

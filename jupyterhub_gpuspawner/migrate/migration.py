@@ -10,17 +10,18 @@ from typing import Any
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.forms import KNOWN
 from jupyterhub_gpuspawner.migrate.moss import convert_moss
 from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (
     INHERITED,
-    REQUESTS,
     add_ineffective,
     between,
+    command_of,
     convert_settings,
     fields_in_options,
     requests_as_defaults,
@@ -36,6 +37,7 @@ from jupyterhub_gpuspawner.migrate.template import (
     sbatch_options,
     spelled,
 )
+from jupyterhub_gpuspawner.migrate.values import REQUESTS, leave_out, leave_out_refused, valid_requests
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, allowances_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS
@@ -81,10 +83,14 @@ def migrate(path: Path) -> Migration:
     _tidy(migration.profiles)
     _note_forms(migration)
     _convert_commands(migration)
+    leave_out_refused(migration)
     _note_gpus(migration)
     _note_class(migration)
-    _write_profiles(migration)
     _compare_options(migration)
+    _tidy(migration.profiles)
+    _write_profiles(migration)
+    if not migration.profiles:
+        migration.add("no_profiles", "c.GPUProfilesSpawner.profiles")
     return migration
 
 
@@ -106,28 +112,45 @@ def _convert_one(migration: Migration) -> None:
 
 
 def _convert_profiles(migration: Migration) -> None:
-    """wrapspawner's profiles; raises ConfigError for one that is no tuple of its."""
+    """wrapspawner's profiles; or the one class that a WrapSpawner without them has its servers started by."""
     profiles: Sequence[Any] = ()
-    for section in reversed(WRAPPER_SECTIONS):
+    child: dict[str, tuple[str, Any]] = {}
+    own = (name for name in migration.old.config if "child_class" in migration.old.section(name))
+    for section in dict.fromkeys([*reversed(WRAPPER_SECTIONS), *own]):
         for name, value in sorted(migration.old.section(section).items()):
             where = f"c.{section}.{name}"
             if name == "profiles":
-                profiles = value
+                profiles = value if isinstance(value, (list, tuple)) else [value]
+            elif name in ("child_class", "child_config"):
+                child[name] = where, value
             else:
                 migration.add(KNOWN["wrapspawner"].get(name, "wrapper_setting"), where, value)
     if "DockerProfilesSpawner" in (migration.old.spawner, *migration.old.config):
         migration.add("docker_profiles", "DockerProfilesSpawner")
+    if profiles:
+        for where, value in child.values():
+            migration.add("wrapper_child", where, value)
+    elif child:
+        (where, config), (_, child_class) = (child.get(name, ("", None)) for name in ("child_config", "child_class"))
+        where = where or child["child_class"][0]
+        _convert_profile(migration, where, ("Notebook server", "server", child_class or _LOCAL, config or {}))
     for at, item in enumerate(profiles):
         _convert_profile(migration, f"c.ProfilesSpawner.profiles[{at}]", item)
 
 
+_LOCAL = "jupyterhub.spawner.LocalProcessSpawner"
+"""What a WrapSpawner starts that is not told otherwise."""
+
+
 def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     template = migration.template
-    item = _with_fields(item)
+    item = _with_fields(_with_valid_requests(migration, where, item))
     try:
         document = as_document(item)
-    except ValueError as error:
-        raise ConfigError(str(error), where=where) from error
+    except (ValueError, TypeError) as error:
+        shown = item[0] if isinstance(item, (tuple, list)) and item else item
+        migration.add("profile_refused", where, shown, fault=str(error).rstrip("."))
+        return
     document.setdefault("slug", slug_of(document["display_name"]))
     spawner_class = document.get("spawner_class", "")
     if spawner_class and not can_be_imported(spawner_class):
@@ -144,8 +167,18 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
         _convert_traits(migration, document, where)
         del document["kind"]  # the default
     document = {name: value for name, value in document.items() if value not in ({}, None)}
-    migration.profiles.append(ConvertedProfile(document, was))
+    migration.profiles.append(ConvertedProfile(document, was, where=where))
     migration.moved(where, document["display_name"], f"profile {document['slug']}")
+
+
+def _with_valid_requests(migration: Migration, where: str, item: Any) -> Any:
+    """The profile without the requests that no field takes."""
+    match item:
+        case (*names, dict() as traits) if len(names) in (1, 3):
+            if len(names) == 1:  # a pair's names may omit it
+                traits = {f"req_{name}" if f"req_{name}" in REQUESTS else name: traits[name] for name in traits}
+            return (*names, valid_requests(migration, traits, f"{where}: "))
+    return item
 
 
 def _with_fields(item: Any) -> Any:
@@ -186,6 +219,8 @@ def _convert_traits(migration: Migration, document: dict[str, Any], where: str) 
             _convert_host(migration, traits.pop(name), where)
         elif row is not None and name not in REQUESTS and row.effect in ineffective:
             add_ineffective(migration, f"{where}: {name}", traits.pop(name), row)
+        elif name not in GPUSlurmSpawner.class_traits():
+            migration.add("dropped_by_wrapspawner", f"{where}: {name}", traits.pop(name))
 
 
 def _convert_shell_lines(migration: Migration, document: dict[str, Any], where: str, name: str) -> None:
@@ -288,7 +323,15 @@ def _note_forms(migration: Migration) -> None:
 def _convert_commands(migration: Migration) -> None:
     """Commands that begin with batchspawner's program, which told the hub the server's port."""
     for profile in migration.profiles:
-        command = profile.document.get("command")
+        if "command" not in profile.document:
+            continue
+        was = profile.document["command"]
+        lines, command = command_of(was)
+        profile.document["command"] = command
+        if lines:
+            environment = profile.document.setdefault("environment", {})
+            environment["setup"] = [*environment.get("setup", ()), *lines]
+            migration.add("command_lines", f"profile {profile.slug}: command", was, "environment.setup, and command")
         if isinstance(command, list) and is_old_launcher(command):
             profile.document["command"] = command[1:]
             migration.add("old_launcher", f"profile {profile.slug}: command", command, str(command[1:]))
@@ -333,16 +376,29 @@ def _write_profiles(migration: Migration) -> None:
 
 
 def _compare_options(migration: Migration) -> None:
-    """The options of sbatch in which the jobs differ, one difference for all profiles that share it."""
-    sections = {
-        "GPUSlurmSpawner": {"hub_name": "hub", **migration.settings},
-        "GPUProfilesSpawner": {"profiles": [profile.document for profile in migration.profiles]},
-    }
-    site = Site(Config(sections), GPUProfilesSpawner)
-    jobs = [(profile.slug, profile.old_options) for profile in migration.profiles if profile.old_options is not None]
+    """The options of sbatch in which the jobs differ, one difference for all profiles that share it.
+
+    What the new hub could not make a script of is left out.
+    """
+    site = site_of_result(migration)
+    jobs = []
+    for profile in tuple(migration.profiles):
+        if profile.document.get("kind", "slurm") != "slurm":
+            continue
+        try:
+            now = _options(site, profile.slug)
+        except GPUSpawnerError as error:
+            if migration.settings.get("batch_script") and not profile.document.get("traits", {}).get("batch_script"):
+                setting = migration.old.settings()["batch_script"]
+                fault = " ".join(str(error).split()).rstrip(".")
+                migration.add("template_refused", setting, migration.settings.pop("batch_script"), fault=fault)
+                return _compare_options(migration)
+            leave_out(migration, profile, error)
+        else:
+            if profile.old_options is not None:
+                jobs.append((profile.slug, profile.old_options, now))
     slugs: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-    for slug, was in jobs:
-        now = _options(site, slug)
+    for slug, was, now in jobs:
         for name in sorted({*was, *now}):
             if was.get(name) != now.get(name):
                 old, new = spelled(name, was.get(name)), spelled(name, now.get(name))
@@ -350,6 +406,16 @@ def _compare_options(migration: Migration) -> None:
     for (name, old, new, code), some in slugs.items():
         profiles = tuple(some) if len(some) < len(jobs) else ()
         migration.differences.append(difference(code, f"--{name}", old, new, profiles, option=f"--{name}"))
+    return None
+
+
+def site_of_result(migration: Migration) -> Site:
+    """The hub that the result makes."""
+    sections = {
+        "GPUSlurmSpawner": {"hub_name": "hub", **migration.settings},
+        "GPUProfilesSpawner": {"profiles": [profile.document for profile in migration.profiles]},
+    }
+    return Site(Config(sections), GPUProfilesSpawner)
 
 
 def _code_of_option(name: str, was: Mapping[str, str]) -> str:
@@ -364,11 +430,11 @@ def _code_of_option(name: str, was: Mapping[str, str]) -> str:
 
 
 def _options(site: Site, slug: str) -> dict[str, str]:
-    """sbatch's options for the default choice of a profile: in its script, and of the command itself."""
+    """sbatch's options for the default choice of a profile: in its script, and of the command itself.
+
+    Raises GPUSpawnerError where there is no script.
+    """
     spawner = site.spawner(SOMEBODY.name)
-    try:
-        spawner.prepare(spawner.resolve({"profile": slug}))
-        options = sbatch_options(str(spawner.batch_job(SOMEBODY).script))
-    except GPUSpawnerError as error:
-        raise ConfigError(f"the result has no batch script: {error}", where=f"profile {slug}") from error
+    spawner.prepare(spawner.resolve({"profile": slug}))
+    options = sbatch_options(str(spawner.batch_job(SOMEBODY).script))
     return {**options, "clusters": spawner.req_cluster} if spawner.req_cluster else options

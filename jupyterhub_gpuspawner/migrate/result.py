@@ -105,6 +105,8 @@ class ConvertedProfile:
     """sbatch's options; None if the profile is no Slurm job, or the old hub could not have made its script."""
     in_file: bool = True
     """A YAML file may have it."""
+    where: str = ""
+    """Where the old configuration has it; empty for one that is made of the hub's settings."""
 
     @property
     def slug(self) -> str:

@@ -19,12 +19,10 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Migration
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate, as_variable, spelled, swallows_the_script
-from jupyterhub_gpuspawner.profiles.tuples import TYPED
+from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 
-REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
-"""Settings that request something of Slurm."""
 INHERITED = {setting.name: setting for setting in BATCHSPAWNER}
 _SHELL = ("req_prologue", "req_epilogue")
 _ONE_NODE = re.compile(r"(?<!\S)(--nodes=1|-N ?1|--ntasks=1|-n ?1)(?!\S)")
@@ -72,6 +70,7 @@ def convert_settings(migration: Migration, converted: Collection[str] = ()) -> N
         migration.add("start_timeout", where, of_all or "(the default)")
     _convert_template(migration)
     _convert_shell_lines(migration)
+    _convert_lines_of_command(migration)
     _convert_exec_prefix(migration)
 
 
@@ -94,13 +93,13 @@ def _convert_request(migration: Migration, name: str, setting: OldSetting) -> No
     if migration.template.typed and name.removeprefix("req_") in migration.template.constants:
         migration.add("fixed_by_template", setting, setting.value)
         return
-    value = setting.value
+    value = valid_requests(migration, {name: setting.value}, f"c.{setting.section}.").get(name, "")
     if name == "req_options" and isinstance(value, str):
-        value = _ONE_NODE.sub("", value).strip()
-        if value != setting.value:
-            migration.add("one_node", setting, setting.value, value)
+        without = _ONE_NODE.sub("", value).strip()
+        if without != value:
+            migration.add("one_node", setting, setting.value, without)
         existing = {*migration.old.settings(), *(f"req_{name}" for name in migration.template.constants)}
-        fields, value = fields_in_options(value, existing)
+        fields, value = fields_in_options(without, existing)
         migration.requests |= fields
     if value not in ("", None):
         migration.requests[name] = value
@@ -113,7 +112,7 @@ def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, s
     line that sbatch would not understand.
     """
     try:
-        options = [*options_of(text)]
+        options = [option for line in text.splitlines() for option in options_of(line)]
     except ValueError:
         return {}, text
     fields: dict[str, str] = {}
@@ -186,6 +185,25 @@ def _with_variables(template: BatchTemplate) -> str:
     return first + "".join(f"{{%- set {name} = {value} %}}" for name, value in values) + newline + rest
 
 
+def command_of(value: object) -> tuple[list[str], object]:
+    """The shell lines before a command that is a text of several lines, and the command as words.
+
+    batchspawner's script had it as it is written, and the shell split it.
+    """
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, (list, tuple)) and any("\n" in str(word) for word in value):
+        text = " ".join(map(str, value))
+    else:
+        return [], value
+    *lines, last = text.strip().splitlines() or [""]
+    try:
+        words = shlex.split(last.strip().removeprefix("exec "))
+    except ValueError:
+        return [], value
+    return lines, words
+
+
 def _convert_shell_lines(migration: Migration) -> None:
     """Prologue, epilogue, and the lines around the server in a template that became typed."""
     template, settings = migration.template, migration.old.settings()
@@ -211,6 +229,22 @@ def _convert_shell_lines(migration: Migration) -> None:
                 migration.moved(own_setting, own, now)
         elif own_setting is not None and own.strip():
             migration.keep(own_setting)
+
+
+def _convert_lines_of_command(migration: Migration) -> None:
+    """A command of several lines: those before the last are run before the server, after the prologue."""
+    setting = migration.old.settings().get("cmd")
+    if setting is None or "cmd" not in migration.settings:
+        return
+    lines, migration.settings["cmd"] = command_of(setting.value)
+    if not lines:
+        return
+    if not migration.template.typed:
+        migration.add("value_refused", setting, setting.value, str(migration.settings["cmd"]), fault="it is one line")
+        return
+    before = str(migration.settings.get("req_prologue", ""))
+    migration.settings["req_prologue"] = "\n".join(filter(None, [before, *lines]))
+    migration.add("command_lines", setting, setting.value, "c.GPUSlurmSpawner.req_prologue, and cmd")
 
 
 def shell_lines(template: BatchTemplate, name: str) -> tuple[list[str], int | None]:

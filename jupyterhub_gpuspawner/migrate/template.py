@@ -37,7 +37,7 @@ def _normal(name: str, value: str) -> str:
         if name == "mem":
             return format_memory(parse_memory(re.sub("(?i)b$", "", value)))
         if name == "time":
-            return format_walltime(parse_walltime(value))
+            return format_walltime(parse_walltime(value) or None)  # zero is no limit
     except ValueError:
         pass
     if name == "export" and value not in ("ALL", "NONE", "NIL"):

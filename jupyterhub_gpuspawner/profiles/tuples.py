@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
-from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres
+from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres, parse_walltime
 
 TYPED = {
     "cluster": "cluster",
@@ -99,6 +99,8 @@ def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
                 value = rest.pop(name)
                 value = value.strip() if isinstance(value, str) else value
                 fields[ours] = None if value == "" else value
+    if fields.get("time") is not None:
+        fields["time"] = _limit(fields["time"])
     for name in ("req_gres", *(("gres",) if bare else ())):
         if name in rest:
             for ours, value in _gres(rest.pop(name)).items():
@@ -107,6 +109,14 @@ def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
                 elif value is not None or ours not in fields:
                     fields[ours] = value
     return fields
+
+
+def _limit(value: Any) -> Any:
+    """A time as sbatch reads it, to which zero is no limit."""
+    try:
+        return "UNLIMITED" if parse_walltime(value) == 0 else value
+    except ValueError:  # said where the profile is read
+        return value
 
 
 def _gres(text: Any) -> dict[str, Any]:

@@ -89,10 +89,6 @@ def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path) -> None:
         ("c.JupyterHub.spawner_class = 'gpu-profiles'", "this hub has a spawner of this package already."),
         ("c.JupyterHub.port = ", "SyntaxError: invalid syntax"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
-        (
-            "c.JupyterHub.spawner_class = 'wrapspawner.ProfilesSpawner'\nc.ProfilesSpawner.profiles = [(1, 2, 3)]",
-            "c.ProfilesSpawner.profiles[0]: a tuple of 3 is not a profile",
-        ),
         ("c.JupyterHub.spawner_class = 'jupyterhub_moss.MOSlurmSpawner'", "moss needs a table of partitions."),
     ],
 )

@@ -157,16 +157,20 @@ STOP_PATIENCE_SECONDS = 10.0
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def refuse_unknown(traits: Mapping[str, Any], spawner_class: type[HasTraits], *, where: str) -> None:
-    """Raise ConfigError for the first of a profile's ``traits`` that is no setting of this class."""
-    for name in sorted(traits):
-        trait = spawner_class.class_traits().get(name)
-        if trait is None or trait.metadata.get("of_the_hub"):
+def known_settings(traits: Mapping[str, Any], spawner_class: type[HasTraits], *, where: str) -> dict[str, Any]:
+    """Those of a profile's ``traits`` that this class has; the others are dropped, as traitlets does.
+
+    Raises ConfigError for a setting of the hub's.
+    """
+    known = {name: value for name, value in traits.items() if name in spawner_class.class_traits()}
+    for name in sorted(known):
+        if spawner_class.class_traits()[name].metadata.get("of_the_hub"):
             raise ConfigError(
-                f"{spawner_class.__name__} has no setting {name!r}.",
+                f"{name} is the same for all servers.",
                 where=where,
-                hint="The reference lists the settings of each spawner.",
+                hint=f"Set it as c.{spawner_class.__name__}.{name}.",
             )
+    return known
 
 
 class OwnSettings(HasTraits):
@@ -191,7 +195,11 @@ class OwnSettings(HasTraits):
     def checked(self, settings: Mapping[str, Any], *, where: str) -> dict[str, Any]:
         """The same settings as their traits take them; raises ConfigError, which names ``where`` they stand."""
         try:
-            return {name: self._as_set(name, copy.deepcopy(value)) for name, value in settings.items()}
+            return {
+                name: self._as_set(name, copy.deepcopy(value))
+                for name, value in settings.items()
+                if self.has_trait(name)  # others of a profile are named by `gpuspawner check`
+            }
         except TraitError as error:
             raise ConfigError(str(error), where=where) from error
 

@@ -22,7 +22,7 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.batch.carried import Carried, cargo_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS
-from jupyterhub_gpuspawner.hub.site.slurm_settings import refuse_unknown
+from jupyterhub_gpuspawner.hub.site.slurm_settings import known_settings
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, Spawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -65,10 +65,10 @@ def other_class(dotted_name: str, *, where: str) -> type[Spawner]:
 
 def new_delegate(spawner: Spawner, delegate_class: type[Spawner], traits: Mapping[str, Any], *, where: str) -> Spawner:
     """A delegate of ``spawner`` with these settings; raises ConfigError, which names ``where``."""
-    refuse_unknown(traits, delegate_class, where=where)
+    own = known_settings(traits, delegate_class, where=where)
     arguments = {name: getattr(spawner, name) for name in CONSTRUCTOR_ARGUMENTS if spawner.has_trait(name)}
     try:
-        return delegate_class(**arguments, **copy.deepcopy(dict(traits)))
+        return delegate_class(**arguments, **copy.deepcopy(own))
     except TraitError as error:
         raise ConfigError(str(error), where=where) from error
 

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.batch.job import JobSettings
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import chosen, extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
-from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, refuse_unknown
+from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, known_settings
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners import delegate
 from jupyterhub_gpuspawner.hub.spawners.hook_settings import BEFORE_REQUEST, HookSettings, shown_to_hooks
@@ -280,8 +280,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     @staticmethod
     def _refuse(traits: Mapping[str, Any], *, where: str) -> None:
-        """Raise ConfigError for the first of a profile's ``traits`` that is no setting of a job."""
-        refuse_unknown(traits, GPUSlurmSpawner, where=where)
+        """Raise ConfigError for the first of a profile's ``traits`` that a job has not for itself."""
+        known_settings(traits, GPUSlurmSpawner, where=where)
         for name in CONNECTION:
             if name in traits:
                 raise ConfigError(

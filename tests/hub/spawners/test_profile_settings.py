@@ -344,10 +344,6 @@ def test_a_profile_cannot_share_what_it_changes() -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a name that is no setting": (
-        {"traits": {"req_foo": "1"}},
-        "profile p: GPUSlurmSpawner has no setting 'req_foo'. The reference lists the settings of each spawner.",
-    ),
     "a value of another type": (
         {"traits": {"slurm_timeout": "many"}},
         "profile p: The 'slurm_timeout' trait of a GPUProfilesSpawner instance expected a float, not the str 'many'.",

@@ -1,0 +1,109 @@
+"""Values that the new hub does not take: each is left out and is a row of the list, and all others stay."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from traitlets import Unicode
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.spawners.delegate import other_class
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration
+from jupyterhub_gpuspawner.profiles.parsing import parse_profile
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.schema import dotted, validated
+from jupyterhub_gpuspawner.profiles.tuples import TYPED, typed_fields
+from jupyterhub_gpuspawner.site.values import refused
+from jupyterhub_gpuspawner.slurm.sbatch_options import written_options
+
+REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
+"""Settings that request something of Slurm."""
+
+
+def valid_requests(migration: Migration, requests: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The settings of one spawner, by names with ``req_``, without the requests that no field takes."""
+    valid = dict(requests)
+    options = valid.get("req_options")
+    if isinstance(options, str):  # several lines are as they were in a script
+        valid["req_options"] = "\n".join(line.strip().removeprefix("#SBATCH").strip() for line in options.splitlines())
+    for name in sorted(REQUESTS & requests.keys()):
+        fault = _fault(name, valid[name])
+        if not fault:
+            continue
+        value = valid.pop(name)
+        rest = _valid_options(str(value)) if name == "req_options" else ""
+        if rest:
+            valid[name] = rest
+        migration.add("value_refused", f"{where}{name}", requests[name], rest or None, fault=fault)
+    return valid
+
+
+def _fault(name: str, value: Any) -> str:
+    """Why no field takes the value of a request; empty if one does."""
+    try:
+        fields = {field: value for field, value in typed_fields({name: value}).items() if value is not None}
+        fields.pop("cluster", None)  # of several, the admin decides
+        validated(Resources, fields, dotted)
+        if name == "req_options":
+            [*written_options(str(value))]
+    except ConfigError as error:
+        return error.fault.rstrip(".")
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _valid_options(text: str) -> str:
+    """Those options of a text that a profile may pass on to sbatch."""
+    try:
+        options = [option for line in text.splitlines() for option in written_options(line)]
+    except ValueError:
+        return ""
+    words = [shlex.quote(str(option)) for option in options]
+    return " ".join(word for word in words if not _fault("req_options", word))
+
+
+def leave_out_refused(migration: Migration) -> None:
+    """Leave out settings of a wrong type, and profiles of which even that does not make a valid one."""
+    for name, value in migration.settings.items():
+        if isinstance(value, int) and isinstance(GPUSlurmSpawner.class_traits().get(name), Unicode):
+            migration.settings[name] = str(value)
+    for error in refused(Config({"GPUSlurmSpawner": dict(migration.settings)}), GPUSlurmSpawner):
+        name = error.where.rpartition(".")[2]
+        was = migration.old.settings().get(name)
+        migration.add("value_refused", was or error.where, migration.settings.pop(name), fault=error.fault.rstrip("."))
+    taken: set[str] = set()
+    for converted in tuple(migration.profiles):
+        _other_slug(converted, taken)
+        try:
+            profile = parse_profile(converted.document, dotted)
+            if profile.spawner_class:
+                other_class(profile.spawner_class, where="")
+        except ConfigError as error:
+            leave_out(migration, converted, error)
+
+
+def _other_slug(converted: ConvertedProfile, taken: set[str]) -> None:
+    """A slug that no other profile has, also for a name without a letter of ASCII's."""
+    first = name = str(converted.document.get("slug") or "profile")
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{first}-{number}"
+    taken.add(name)
+    converted.document["slug"] = name
+
+
+def leave_out(migration: Migration, converted: ConvertedProfile, error: Exception) -> None:
+    """Leave out a profile of which the new hub could start no server."""
+    fault = " ".join(str(error).split()).rstrip(".")
+    migration.profiles.remove(converted)
+    moved = [row for row in migration.differences if row.code == "moved" and row.where == converted.where]
+    for row in moved:
+        migration.differences.remove(row)
+    where = converted.where or f"profile {converted.slug}"
+    migration.add("profile_refused", where, converted.document.get("display_name", converted.slug), fault=fault)
