@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -165,3 +166,50 @@ def test_what_an_extension_says_of_itself_loads_nothing_else() -> None:
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
     assert printed.split() == sorted(f"{folder.__name__}.{name}" for name in installed().names)
+
+
+ORDINARY = {
+    "availability",
+    "bandwidth",
+    "idle",
+    "inherited",
+    "messages",
+    "picture",
+    "records",
+    "several_nodes",
+    "usage",
+}
+"""Names that are ordinary words where the core speaks of nodes, jobs, Slurm and events."""
+
+
+def _texts(file: Path) -> Iterator[str]:
+    """The names and texts of a module without its docstrings, or the whole of another file."""
+    if file.suffix != ".py":
+        yield file.read_text()
+        return
+    tree = ast.parse(file.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+        yield from (name for key in ("id", "attr", "arg", "name") if isinstance(name := getattr(node, key, None), str))
+
+
+def test_the_core_does_not_name_an_extension() -> None:
+    """Neither its modules nor its templates, styles and scripts; comments may have one as an example."""
+    others = {"extensions", "check", "cli", "migrate", "demo", "site"}
+    core = [
+        path
+        for path in PACKAGE.parent.rglob("*")
+        if path.suffix in {".py", ".html", ".css", ".js", ".sh"}
+        and path.relative_to(PACKAGE.parent).parts[0] not in others
+    ]
+    names = {extension.name for extension in installed() if extension.folder.parent == PACKAGE} - ORDINARY
+    texts = {str(path.relative_to(PACKAGE.parent)): "\n".join(_texts(path)) for path in core}
+
+    assert [
+        (file, name)
+        for file, text in texts.items()
+        for name in sorted(names)
+        if re.search(rf"(?<![A-Za-z]){name}(?![A-Za-z])", text)
+    ] == []

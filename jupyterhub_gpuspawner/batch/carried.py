@@ -82,7 +82,7 @@ def cargo_of(request: JobRequest, carried: Iterable[Carried], settings: Mapping[
     cargo = Cargo(tuple(used), tuple(used.values()))
     if request.placement.claim and not any(use.choose for use in cargo.uses):
         raise ConfigError(
-            "placement.claim needs the extension claims, which this hub does not have.",
+            "placement.claim needs an extension to claim GPUs, and this hub has none.",
             where=f"profile {request.profile.slug}",
             hint="Without it the server would use GPUs that belong to others.",
         )

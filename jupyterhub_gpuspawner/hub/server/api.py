@@ -169,7 +169,7 @@ class SessionHandler(OwnServerHandler):
     """A running server, for itself; only its own token is accepted, which JupyterLab's companion and the gate use."""
 
     async def get(self) -> None:
-        """Its end, GPUs, more time and messages: the session document, version 1."""
+        """Its end, its GPUs, what is told to its user, and what extensions add: the session document, version 1."""
         spawner = self.own_spawner()
         await refresh_servers([spawner])
         user: Any = self.current_user

@@ -279,8 +279,8 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         asks Slurm: squeue, scontrol show, sinfo, sacctmgr show, sshare, and the accounts of its users (getent). The
         hub's machine then needs neither Slurm nor munge nor its users' accounts. It is split into words, without a
         shell; after ssh's destination each word is quoted for the shell of the other machine. `exec_prefix` begins with
-        the same words: `ssh login sudo -n -u {username}`. The script `twin` of `wrapper_dir`, which counts the seats of
-        courses with Slurm's own scheduler, is run in the same way. Empty: the commands on the hub's machine.""",
+        the same words: `ssh login sudo -n -u {username}`. Scripts of `wrapper_dir` that extensions add, such as `twin`,
+        are run in the same way. Empty: the commands on the hub's machine.""",
     )
     req_homedir = OptionText(
         "",
