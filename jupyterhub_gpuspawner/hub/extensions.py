@@ -38,7 +38,7 @@ from jupyterhub_gpuspawner.hub.extension import (
     ServerPart,
     WithServer,
 )
-from jupyterhub_gpuspawner.hub.site.connection import Cluster
+from jupyterhub_gpuspawner.hub.site.connection import Cluster, Clusters
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.site.state import HubState, state_for, state_of
 from jupyterhub_gpuspawner.hub.site.tables import ExtensionTables
@@ -197,6 +197,7 @@ class HubExtensions:
         self.extensions = extensions
         self.state = HubState() if state is None else state
         self.state.keep(self)
+        self.state.of(Clusters).prepare = self.prepare
         self._session: Session | None = None
         """That of the hub's database, which is rolled back when an extension's query fails."""
         for left_out in extensions.faults:

@@ -129,7 +129,7 @@ class ClusterView(SharedView[ClusterSnapshot]):
     """The cluster: ``ask`` is :meth:`SlurmClient.snapshot`, and ``taken_at`` is the time of the last one."""
 
     prepare: Callable[[ClusterSnapshot], object] | None = None
-    """Builds what pages ask of a snapshot: called in a thread, not in the event loop that serves pages."""
+    """See :attr:`Clusters.prepare`."""
 
     async def _answer(self) -> ClusterSnapshot:
         snapshot = await self._ask()
@@ -238,8 +238,12 @@ class Cluster:
 class Clusters(dict[Location, Cluster]):
     """The clusters of a hub by where they are, which all servers share; each is made on first use."""
 
+    prepare: Callable[[ClusterSnapshot], object] | None = None
+    """Builds what pages ask of a cluster's view: called in a thread, not in the event loop that serves pages."""
+
     def __missing__(self, at: Location) -> Cluster:
         self[at] = cluster = _new_cluster(at)
+        cluster.view.prepare = self.prepare
         return cluster
 
 

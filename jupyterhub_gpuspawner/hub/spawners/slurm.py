@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.extension import WithServer
-from jupyterhub_gpuspawner.hub.extensions import HubExtensions, extensions_for
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.ending import ending_state
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
@@ -145,12 +145,6 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def waits(self, *, queued: bool) -> Waits:
         """What is known of waits on its cluster, of pending jobs or before a job is submitted."""
         return extensions_for(self).waits(self.cluster, queued=queued)
-
-    def connection(self, settings: Effective | None = None) -> Cluster:
-        """The cluster of these settings, whose views the hub's extensions prepare for what pages ask of them."""
-        cluster = super().connection(settings)
-        cluster.view.prepare = self.hub_state.of(HubExtensions).prepare
-        return cluster
 
     def accept_report(self, report: NodeReport) -> None:
         """Take a report of the launcher's; see :meth:`ServerReport.accept`."""
