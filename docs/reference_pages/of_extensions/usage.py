@@ -7,4 +7,4 @@ from jupyterhub_gpuspawner.extensions.usage import api
 from jupyterhub_gpuspawner.extensions.usage.metric import GpuUseCollector
 
 DOCUMENTS = (Document("Usage document", api.VERSION, api.UsageDocument),)
-METRICS = (GpuUseCollector({}),)
+METRICS = (GpuUseCollector(),)

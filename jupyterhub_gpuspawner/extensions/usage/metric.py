@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from jupyterhub.app import JupyterHub
-from jupyterhub.user import UserDict
 from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from jupyterhub_gpuspawner.extensions.usage.use import ServerUsage
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import this_hub
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
 
 KNOWN, UNKNOWN = "known", "unknown"
@@ -20,12 +19,9 @@ KNOWN, UNKNOWN = "known", "unknown"
 class GpuUseCollector(Collector):
     """How much running servers use their GPUs, by cluster, profile and partition, counted at each scrape.
 
-    Their mean use is ``gpuspawner_gpus_busy / ignoring(use) gpuspawner_gpus_measured{use="known"}``. Neither users nor
-    GPUs are labels.
+    They are those of this process's hub. Their mean use is ``gpuspawner_gpus_busy / ignoring(use)
+    gpuspawner_gpus_measured{use="known"}``. Neither users nor GPUs are labels.
     """
-
-    def __init__(self, users: UserDict) -> None:
-        self._users = users
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """The metrics without values."""
@@ -34,7 +30,9 @@ class GpuUseCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The metrics of the servers that run now."""
         busy, measured = self._families()
-        spawners = (spawner for user in self._users.values() for spawner in list(user.spawners.values()))
+        hub = this_hub()
+        users = list(hub.users.values()) if hub is not None and hub.users is not None else []
+        spawners = (spawner for user in users for spawner in list(user.spawners.values()))
         usages = (kept_with(spawner, ServerUsage) for spawner in spawners)
         sums, counts = use_of_gpus(usage for usage in usages if usage is not None)
         for labels, value in sorted(sums.items()):
@@ -83,6 +81,4 @@ def use_of_gpus(
     return sums, dict(counts)
 
 
-def begin_metric(app: JupyterHub) -> None:
-    """Have the hub's metrics tell it from now on."""
-    REGISTRY.register(GpuUseCollector(app.users))
+REGISTRY.register(GpuUseCollector())
