@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(900)]
 CONFIG = """
 c.GPUSlurmSpawner.slurm_bin_dir = {bin!r}
 from jupyterhub_gpuspawner.hub.server import report
-report.REPORTS.burst = report.REPORTS.per_minute = 10**9  # the test's own attack is to reach the parser
+report.ReportRate.burst = report.ReportRate.per_minute = 10**9  # the test's own attack is to reach the parser
 """
 
 

@@ -13,7 +13,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.server.waiting import STREAMS
+from jupyterhub_gpuspawner.hub.server.waiting import ProgressStreams
 from tests.fixtures.hubs import COMMAND, new_hub
 from tests.hub.servers import job_id, start
 from tests.hub.visitor import Visitor
@@ -75,11 +75,11 @@ def test_a_reader_has_so_many_streams_and_no_more(hub: HubProcess) -> None:
     tokens = {user: Visitor(hub, user).token() for user in ("ann", "ben")}
     with ExitStack() as stack:
         bens = stack.enter_context(stream(hub, tokens["ben"]))
-        anns = [stack.enter_context(stream(hub, tokens["ann"])) for _ in range(STREAMS.limit + 5)]
+        anns = [stack.enter_context(stream(hub, tokens["ann"])) for _ in range(ProgressStreams.limit + 5)]
         with ThreadPoolExecutor(len(anns) + 1) as threads:
             over = list(threads.map(is_over, [bens, *anns]))
 
-    assert over == [False] + 5 * [True] + STREAMS.limit * [False]
+    assert over == [False] + 5 * [True] + ProgressStreams.limit * [False]
 
 
 def test_a_hub_without_a_file_left_says_so_once_and_answers_again(hub: HubProcess) -> None:

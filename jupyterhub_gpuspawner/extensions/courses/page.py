@@ -55,6 +55,7 @@ from jupyterhub_gpuspawner.extensions.messages.store import TEXT_LIMIT, clean_te
 from jupyterhub_gpuspawner.hub.extension import MINUTES_AT_MOST
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back, transaction
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.site.tables import SECONDS, delete_older
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
 
@@ -273,7 +274,12 @@ REST = 10.0
 """Seconds after which a stream without news says that it is alive."""
 LONGEST = 300.0
 """Seconds after which a stream ends. The browser opens another one, for which the rights are checked again."""
-STREAMS = OpenStreams(6)
+
+
+class CourseStreams(OpenStreams):
+    """The streams that each instructor has open about one course."""
+
+    limit = 6
 
 
 def teaches_any(parsed_scopes: Mapping[str, Any], user: Any) -> bool:
@@ -517,7 +523,7 @@ class CourseEvents(_OfCourses):
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-cache")
         self.set_header("X-Accel-Buffering", "no")  # nginx would keep events back
-        with STREAMS.one((self._user_name, slug)) as over:
+        with state_of(self.settings).of(CourseStreams).one((self._user_name, slug)) as over:
             await self._send(course, over)
 
     async def _send(self, course: HubCourse, over: asyncio.Future[None]) -> None:

@@ -17,8 +17,11 @@ from jupyterhub_gpuspawner.slurm.estimate import utc
 
 VERSION = 1
 
-SUMMARIES = RateLimit(burst=10, per_minute=10)
-"""For each server. Ordinarily it sends one in five minutes."""
+
+class SummaryRate(RateLimit):
+    """For each server. Ordinarily it sends one in five minutes."""
+
+    burst, per_minute = 10, 10
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def usage_document(usage: tuple[Use, ...]) -> UsageDocument:
 class UsageReportHandler(ReportHandler):
     """Takes summaries of a server's use; only the server's own token is accepted."""
 
-    limit = SUMMARIES
+    rate = SummaryRate
     body_name, plural = "usage summary", "usage summaries"
     parse = staticmethod(parse_usage)
     taker = staticmethod(usage_taker)

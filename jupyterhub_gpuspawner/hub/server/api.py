@@ -23,8 +23,11 @@ from jupyterhub_gpuspawner.hub.spawners.server import Server, refresh_servers, s
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named
 from jupyterhub_gpuspawner.slurm.estimate import utc
 
-REQUESTS = RateLimit(burst=20, per_minute=20)
-"""For each server, whoever asks."""
+
+class RequestRate(RateLimit):
+    """For each server, whoever asks."""
+
+    burst, per_minute = 20, 20
 
 
 def staff_for(handler: BaseHandler, spawner: Spawner) -> str:
@@ -79,15 +82,19 @@ class RunningServerHandler(RESTHandler):
     def spawner_of(self, user_name: str, server_name: str) -> Spawner:
         """The server's spawner; raises 404 where there is none, 429 beyond the limit."""
         _, spawner = server_named(self, user_name, server_name)
-        self.try_later(429, REQUESTS.wait((user_name, server_name)), "Too many requests about this server.")
+        self.limited(RequestRate, (user_name, server_name), "Too many requests about this server.")
         return spawner
 
 
 # ``GET /hub/api/gpuspawner/session``: what a running server may know of itself, for what runs beside it.
 
 VERSION = 1
-SESSIONS = RateLimit(burst=30, per_minute=20)
-"""For each server, whose browser tabs share the answer."""
+
+
+class SessionRate(RateLimit):
+    """For each server, whose browser tabs share the answer."""
+
+    burst, per_minute = 30, 20
 
 
 @dataclass(frozen=True)
@@ -158,7 +165,7 @@ class OwnServerHandler(RESTHandler):
         name, user = own_server(self), self.current_user
         if name is None or not isinstance(user, User):
             raise web.HTTPError(403, "A session is told to the server's own token alone.")
-        self.try_later(429, SESSIONS.wait((user.name, name)), "This server asks too often.")
+        self.limited(SessionRate, (user.name, name), "This server asks too often.")
         spawner = user.spawners.get(name)
         if spawner is None or not spawner.active:
             raise web.HTTPError(404, "This server does not run.")

@@ -21,8 +21,6 @@ from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, NodeReport
 
-REPORTS = RateLimit(burst=10, per_minute=10)
-"""For each server. A launcher sends one report, and up to six where the hub has trouble taking it."""
 REPORTS_OF_A_NODE = 3
 """Added to the burst for each other node of the server's job: its report, and two more tries."""
 
@@ -32,6 +30,12 @@ BODY_TIMEOUT = 10.0
 
 DATABASE_RETRY = 2.0
 """Seconds after which a launcher is asked to try again while the hub's database is not responding."""
+
+
+class ReportRate(RateLimit):
+    """For each server. A launcher sends one report, and up to six where the hub has trouble taking it."""
+
+    burst, per_minute = 10, 10
 
 
 def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:
@@ -62,7 +66,7 @@ class ReportHandler(RESTHandler):
     connection that is closed in the middle of its body as no response, and behind a proxy as 503.
     """
 
-    limit = REPORTS
+    rate: type[RateLimit] = ReportRate
     body_limit = REPORT_LIMIT
     body_name, plural = "report", "reports"
     parse: Callable[[bytes], Any] = staticmethod(parse_report)
@@ -136,7 +140,7 @@ class ReportHandler(RESTHandler):
             raise web.HTTPError(403, f"A {self.body_name} needs the server's own token.")
         spawner = user.spawners.get(name)
         more = min(other_nodes_of(spawner), LIST_LIMIT) * REPORTS_OF_A_NODE if spawner is not None else 0
-        self.try_later(429, self.limit.wait((user.name, name), more=more), "This server reports too often.")
+        self.limited(self.rate, (user.name, name), "This server reports too often.", more=more)
         return spawner
 
 

@@ -349,8 +349,10 @@ class NotRunningPage(_WithContent, UserUrlHandler):
     """``/hub/user/...``: the page of a server that is not running."""
 
 
-STREAMS = OpenStreams(12)
-"""The streams that each reader has open about the servers of one user; each holds a file of the hub's."""
+class ProgressStreams(OpenStreams):
+    """The streams that each reader has open about the servers of one user; each holds a file of the hub's."""
+
+    limit = 12
 
 
 class ProgressStream(SpawnProgressAPIHandler):
@@ -359,9 +361,10 @@ class ProgressStream(SpawnProgressAPIHandler):
     _over: asyncio.Future[None]
 
     async def get(self, user_name: str, *server_name: str) -> None:
-        """The events of a start; beyond :data:`STREAMS` the reader's oldest stream ends with its next event."""
+        """The events of a start; beyond their limit the reader's oldest stream ends with its next event."""
         reader: Any = self.current_user
-        with STREAMS.one((getattr(reader, "kind", ""), getattr(reader, "name", ""), user_name)) as self._over:
+        streams = state_of(self.settings).of(ProgressStreams)
+        with streams.one((getattr(reader, "kind", ""), getattr(reader, "name", ""), user_name)) as self._over:
             await super().get(user_name, *server_name)
 
     async def send_event(self, event: dict[str, Any]) -> None:

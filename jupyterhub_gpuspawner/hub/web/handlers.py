@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import wraps
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +23,7 @@ from tornado import web
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, came_with_token, is_admin, posted_options
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, may_start_alone, refusal_of_choice
 from jupyterhub_gpuspawner.hub.words import title_of_another
 
@@ -33,17 +33,18 @@ UNUSED_LINK = "link"
 """Query parameter: the choice of a link that was not used, since a server was there, as a query of the form."""
 
 
-@dataclass
 class RateLimit:
-    """A token bucket for each caller."""
+    """A token bucket for each caller. A subclass is for one kind of request, and each hub has one object of it."""
 
     burst: int
     """Requests that are allowed at once."""
     per_minute: float
     """Requests per minute in the long run."""
-    clock: Callable[[], float] = time.monotonic
-    _left: dict[Hashable, tuple[float, float, int]] = field(default_factory=dict)
-    """For each caller the allowance left, the time at which that was so, and what was added to its burst."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._left: dict[Hashable, tuple[float, float, int]] = {}
+        """For each caller the allowance left, the time at which that was so, and what was added to its burst."""
 
     def wait(self, caller: Hashable, *, more: int = 0) -> float:
         """Seconds until ``caller`` may make the next request; 0.0: now, and this request is counted.
@@ -98,6 +99,10 @@ class RESTHandler(APIHandler):
             more["detail"] = error.for_admin
         self.set_status(error.status_code)
         self.finish({"status": error.status_code, "message": error.for_user, **more})
+
+    def limited(self, rate: type[RateLimit], caller: Hashable, sentence: str, *, more: int = 0) -> None:
+        """Count a request of this caller; raises 429 beyond the rate, see :meth:`RateLimit.wait`."""
+        self.try_later(429, state_of(self.settings).of(rate).wait(caller, more=more), sentence)
 
     def try_later(self, status: int, seconds: float, sentence: str) -> None:
         """Raise an error with ``Retry-After``; return where ``seconds`` is 0."""
@@ -201,10 +206,12 @@ def permitted(method: Method) -> Method:
 
 
 class OpenStreams:
-    """The open streams by reader, the oldest first."""
+    """The open streams by reader, the oldest first. Each hub has one object of a subclass."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    limit: int
+    """Streams that a reader may have open."""
+
+    def __init__(self) -> None:
         self._open: dict[Hashable, list[asyncio.Future[None]]] = {}
 
     @contextmanager

@@ -14,7 +14,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.server.report import BODY_TIMEOUT, REPORTS
+from jupyterhub_gpuspawner.hub.server.report import BODY_TIMEOUT, ReportRate
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
 from tests.fixtures.hubs import offer, scrape
 from tests.hub.visitor import Visitor
@@ -31,7 +31,7 @@ SILENT = """
   command: [/bin/true]
 """
 PATH = "/hub/api/gpuspawner/report"
-NEXT = 60.0 / REPORTS.per_minute
+NEXT = 60.0 / ReportRate.per_minute
 
 
 @pytest.fixture(scope="module")
@@ -333,10 +333,10 @@ def test_a_body_that_does_not_come_is_not_waited_for(started: Started, head: str
 
 def test_a_server_that_reports_without_end_is_told_when_to_come_again(hub: HubProcess, started: Started) -> None:
     """429 with Retry-After after some; other servers are not affected."""
-    answers = [started.report({"version": 1, "port": 1}) for _ in range(REPORTS.burst + 3)]
+    answers = [started.report({"version": 1, "port": 1}) for _ in range(ReportRate.burst + 3)]
     codes = [answer.status_code for answer in answers]
 
-    assert codes[: REPORTS.burst] == [400] * REPORTS.burst
+    assert codes[: ReportRate.burst] == [400] * ReportRate.burst
     assert codes[-1] == 429
     assert 1 <= int(answers[-1].headers["Retry-After"]) <= NEXT
     assert answers[-1].json()["message"] == "This server reports too often."
