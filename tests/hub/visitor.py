@@ -68,6 +68,10 @@ class Visitor:
         data = {"_xsrf": self._xsrf, **fields}
         return self.session.post(f"{self.hub.url}{path}", data=data, allow_redirects=False, timeout=60)
 
+    def events(self, user: str, server: str = "", *, seconds: float = 60.0) -> Iterator[dict[str, Any]]:
+        """The progress events of a start, as they arrive at a page of the visitor's."""
+        return _events(self.session, self.hub, self.headers, server_path(user, server), seconds)
+
     def _get(self, path: str) -> requests.Response:
         return self.session.get(f"{self.hub.url}{path}", timeout=60)
 
@@ -93,14 +97,17 @@ class Visitor:
 
 
 def events(hub: HubProcess, user: str, server: str = "", *, seconds: float = 60.0) -> Iterator[dict[str, Any]]:
-    """The progress events of a start, as they arrive, until the hub ends the stream."""
+    """The progress events of a start, as they arrive at a program, until the hub ends the stream."""
+    headers = {"Authorization": f"token {hub.token}"}
+    return _events(requests.Session(), hub, headers, server_path(user, server), seconds)
+
+
+def _events(
+    session: requests.Session, hub: HubProcess, headers: Mapping[str, str], path: str, seconds: float
+) -> Iterator[dict[str, Any]]:
     ends_at = time.monotonic() + seconds
-    with requests.get(
-        f"{hub.url}/hub/api{server_path(user, server)}/progress",
-        headers={"Authorization": f"token {hub.token}"},
-        stream=True,
-        timeout=30,
-    ) as answer:
+    url = f"{hub.url}/hub/api{path}/progress"
+    with session.get(url, headers=dict(headers), stream=True, timeout=30) as answer:
         assert answer.ok, answer.text
         for line in answer.iter_lines(chunk_size=1):
             if line.startswith(b"data: "):

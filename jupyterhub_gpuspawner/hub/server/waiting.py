@@ -378,14 +378,20 @@ class ProgressStream(SpawnProgressAPIHandler):
         await super().send_event(self._for_reader(event))
 
     def _for_reader(self, event: dict[str, Any]) -> dict[str, Any]:
-        """The event as it is said to the server's user, or on a page to somebody else; a program gets the user's."""
+        """The event as it is said to the server's user, or on a page to somebody else; a program gets the user's.
+
+        JupyterHub says ``failed`` of a start that was stopped, too: that one has ``stopped``.
+        """
         user_name, *name = self.path_args
         user: Any = self.find_user(user_name)
-        if user is None or user is self.current_user or came_with_token(self):
+        spawner = user.spawners.get("".join(name)) if user is not None else None
+        if event.get("failed") and (spawner is None or server_of(spawner, with_start=False).failure is None):
+            return {**event, "stopped": True}
+        if spawner is None or user is self.current_user or came_with_token(self):
             return event
         if event.get("failed"):
             return {"progress": event.get("progress", 100), "failed": True, "message": words_for(own=False).FAILED}
-        start = server_of(user.spawners["".join(name)]).start if "gpuspawner" in event else None
+        start = server_of(spawner).start if "gpuspawner" in event else None
         if start is None:
             return event
         told = progress_event(start, now=time.time(), own=False)

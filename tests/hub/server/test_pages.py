@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import offer
 from tests.hub.servers import job_id, start
-from tests.hub.visitor import Visitor
+from tests.hub.visitor import Visitor, events
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -170,7 +170,7 @@ def test_an_administrator_is_not_spoken_to_as_the_servers_user(
         wrong[state] = said_to(admin, user)
         own[state] = TO_ITS_USER.findall(visitor.pending().text)
         if state in ("queued", "starting"):
-            wrong[f"progress, {state}"] = {"": TO_ITS_USER.findall(json.dumps(first_event(admin, user)))}
+            wrong[f"progress, {state}"] = {"": TO_ITS_USER.findall(json.dumps(next(admin.events(user))))}
         if state != "failed":
             light_hub.end(user)
 
@@ -178,8 +178,22 @@ def test_an_administrator_is_not_spoken_to_as_the_servers_user(
     assert {state for state, sentences in own.items() if sentences} >= {"queued", "starting", "failed", "stopped"}
 
 
-def first_event(visitor: Visitor, user: str) -> object:
-    """The first event of the progress of a user's server that a page gets."""
-    url = f"{visitor.hub.url}/hub/api/users/{user}/server/progress"
-    with visitor.session.get(url, headers=visitor.headers, stream=True, timeout=60) as answer:
-        return next(json.loads(line[6:]) for line in answer.iter_lines(chunk_size=1) if line.startswith(b"data: "))
+@pytest.mark.parametrize("reader", ["its user", "an administrator", "a program"])
+def test_a_start_that_was_stopped_is_told_from_one_that_failed(light_hub: HubProcess, reader: str) -> None:
+    """By the last event of its progress, whoever reads it and whoever has stopped it; JupyterHub calls both failed."""
+    offer(light_hub, "slow", SLOW)
+    user = f"end-{reader.split()[-1]}"
+    visitor = Visitor(light_hub, "admin" if reader == "an administrator" else user)
+    last = {}
+    for profile in ("broken", "held"):
+        start(light_hub, user, profile)
+        stream = events(light_hub, user) if reader == "a program" else visitor.events(user)
+        seen = [next(stream)]
+        if profile == "held":
+            light_hub.end(user)
+        last[profile] = [*seen, *stream][-1]
+
+    assert {profile: (event.get("failed"), event.get("stopped")) for profile, event in last.items()} == {
+        "broken": (True, None),
+        "held": (True, True),
+    }

@@ -123,7 +123,7 @@ function waitForServer(page) {
 
   const events = new EventSource(page.dataset.progressUrl);
   events.onmessage = async (event) => {
-    const { message: text, progress, gpuspawner: told, ready, failed, url } = JSON.parse(event.data);
+    const { message: text, progress, gpuspawner: told, ready, failed, stopped, url } = JSON.parse(event.data);
     if (told) {
       show(told);
       expectNews();
@@ -132,8 +132,8 @@ function waitForServer(page) {
       over = true;
       clearTimeout(patience);
       events.close();
-      if (failed) notice(words.failed);
-      else if (await answers(url)) {
+      if (failed && !stopped) notice(words.failed); // somebody wanted the end of one that was stopped
+      else if (ready && (await answers(url))) {
         headline(words.started);
         notice(words.ready);
       }
