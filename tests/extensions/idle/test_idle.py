@@ -23,10 +23,9 @@ PROFILES = f"""
   command: {COMMAND}
 """
 LINES = """
-from jupyterhub_gpuspawner.extensions.idle import policy, watch as idle_watch
+from jupyterhub_gpuspawner.extensions.idle import fields, policy, watch as idle_watch
 idle_watch.POLL_SECONDS = 0.5
-from jupyterhub_gpuspawner.profiles import profile
-profile.WARNED_AFTER, profile.HELD_FACTOR = (2 / 3,), 1
+fields.WARNED_AFTER, fields.HELD_FACTOR = (2 / 3,), 1
 policy.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then
 c.GPUSlurmSpawner.usage_interval = 1
 c.JupyterHub.load_roles += [{"name": "sees-states", "users": ["admin"], "scopes": ["admin:server_state"]}]

@@ -36,10 +36,9 @@ c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
 from jupyterhub_gpuspawner.extensions.lab import hub as lab_hub
 lab_hub.SAVES = (2, 1)
 c.GPUSlurmSpawner.usage_interval = 1
-from jupyterhub_gpuspawner.extensions.idle import policy, watch as idle_watch
+from jupyterhub_gpuspawner.extensions.idle import fields, policy, watch as idle_watch
 idle_watch.POLL_SECONDS = 1.0
-from jupyterhub_gpuspawner.profiles import profile
-profile.WARNED_AFTER, profile.HELD_FACTOR = (1 / 120,), 1
+fields.WARNED_AFTER, fields.HELD_FACTOR = (1 / 120,), 1
 policy.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then
 """
 """A second chance, for a machine on which JupyterLab takes more than a minute to load."""

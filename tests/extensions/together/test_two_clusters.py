@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 LINES = f"""
 {ASKS_OFTEN}
-from jupyterhub_gpuspawner.hub.spawners import offers
+from jupyterhub_gpuspawner.extensions.courses import offers
 offers.FOR_SEATS = 0.0
 {NO_SPAWN_WAIT}
 c.JupyterHub.init_spawners_timeout = 1  # a start under way is not waited for
