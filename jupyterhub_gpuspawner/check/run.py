@@ -9,6 +9,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from jupyterhub_gpuspawner.check.finding import (
     checks_in,
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.extension import Extensions, load_each
+from jupyterhub_gpuspawner.extension import Extensions, Fault, load_each
 from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -53,21 +54,29 @@ from jupyterhub_gpuspawner.site.values import refusal, refused
 MODULES = (clusters, requests, profiles, settings, hub, slurm, machine, run_as, submit)
 CHECKS = tuple(check for module in MODULES for check in checks_in(module))
 """In the order of their findings."""
-EXTENSION = Code("extension", "An extension cannot be used, so the hub leaves it out.")
+EXTENSION = Code("extension", "An extension, or a part of one, cannot be used, so it is left out.")
+REFERENCES = ("hub", "spawner_settings", "profile_fields", "checks", "judge", "requests", "launcher", "forget")
+"""What an extension may refer to, besides its commands."""
 
 
 def _extensions_of(spawner: object) -> Extensions:
     return chosen(getattr(spawner, "extensions", None))
 
 
+def _unsaid(_fault: Fault) -> None:
+    """A check of its own names whatever cannot be loaded."""
+
+
 def checks_of(spawner: object) -> tuple[Check, ...]:
     """All checks for a hub with this spawner: ours, and those of its extensions."""
     extensions = _extensions_of(spawner)
-    faults = list(extensions.faults)
-    loaded = load_each(extensions, lambda extension: extension.checks, faults.append)
+    loaded = load_each(extensions, lambda extension: extension.checks, _unsaid)
     brought = [check for _, module in loaded for check in checks_in(module)]
 
     def check_extensions(_context: Context) -> Iterator[Finding]:
+        faults = list(extensions.faults)
+        for name in REFERENCES:
+            tuple(load_each(extensions, attrgetter(name), faults.append))
         for fault in faults:
             yield EXTENSION.error("c.GPUProfilesSpawner.extensions", str(fault), "")
 
@@ -147,7 +156,7 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
         snapshot=snapshot,
         slurm_error=slurm_error,
         options=options,
-        judges=tuple(judge for _, judge in load_each(_extensions_of(spawner), lambda adds: adds.judge, lambda _: None)),
+        judges=tuple(judge for _, judge in load_each(_extensions_of(spawner), lambda adds: adds.judge, _unsaid)),
     )
 
 

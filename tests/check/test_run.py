@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-from jupyterhub_gpuspawner.check import requests
+import pytest
+
+from jupyterhub_gpuspawner.check import requests, run
 from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity
-from jupyterhub_gpuspawner.check.run import findings
+from jupyterhub_gpuspawner.check.run import REFERENCES, checks_of, findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.extension import Extension, Extensions
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from tests.check.sites import HEAD, RecordedClient, context, findings_in
-from tests.cli.runner import run
+from tests.cli.runner import run as run_command
 from tests.cli.test_check import ONE_ACCOUNT
 
 FINDING = Finding(Severity.OK, "x", "x", "found before the error")
@@ -46,7 +51,7 @@ def test_a_cluster_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
         command.write_text(f"#!/bin/sh\necho '{text}'\n")
         command.chmod(0o755)
     lines = f"{HEAD}{PROFILE}{ONE_ACCOUNT}c.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n"
-    checked = run(tmp_path, lines, "check", "--json")
+    checked = run_command(tmp_path, lines, "check", "--json")
     documents = json.loads(checked.stdout)["findings"]
 
     assert checked.exit_code == 1
@@ -70,3 +75,29 @@ def test_a_defect_of_one_check_is_one_finding(tmp_path: Path) -> None:
     assert failed.text.startswith(f"TypeError in {__name__} (line ")
     assert failed.text.endswith("): what is this")
     assert (before, profile.code) == (FINDING, "profile")
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_whatever_of_an_extension_cannot_be_loaded_is_one_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The other checks are made, and its other parts and those of other extensions are used."""
+    broken_part: dict[str, Any] = {name: ".nothing:at_all"}
+    broken = Extension("broken", "Broken.", package="json", **broken_part)
+    monkeypatch.setattr(run, "chosen", lambda _names: Extensions((broken,)))
+    where = context(tmp_path, PROFILE)
+    checks = [check for check in checks_of(where.spawner) if check.__name__ in ("check_extensions", "check_requests")]
+    profile, found = asyncio.run(findings(where, checks))
+
+    assert (profile.code, found.code, found.where) == ("profile", "extension", "c.GPUProfilesSpawner.extensions")
+    assert found.text == (
+        "The extension broken is left out: .nothing:at_all cannot be loaded: "
+        "ModuleNotFoundError: No module named 'json.nothing'"
+    )
+
+
+def test_all_that_an_extension_may_refer_to_is_checked() -> None:
+    """But what it is called, and who declares it."""
+    texts = [field.name for field in fields(Extension) if field.type == "str"]
+
+    assert [*REFERENCES] == [name for name in texts if name not in ("name", "about", "package")]
