@@ -20,7 +20,6 @@ from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.profiles.tuples import TYPED
 from jupyterhub_gpuspawner.slurm import job as jobs
 from jupyterhub_gpuspawner.slurm.job import Account, JobIdentity, job_owner, owner_number
-from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 SETTINGS = {ours: old for old, ours in TYPED.items()}
@@ -229,27 +228,27 @@ def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
 def template_variables(settings: JobSettings, request: JobRequest, account: Account) -> dict[str, str]:
     """The variables of an admin's own template, by batchspawner's names.
 
-    They are the ``req_*`` settings as set, and what the job requests of Slurm. The request includes the site's
-    defaults, so what it does not ask for is empty whatever a setting says.
+    They are the ``req_*`` settings as set, and what the job requests of Slurm, as the admin wrote it. The request
+    includes the site's defaults, so what it does not ask for is empty whatever a setting says.
     """
     variables: dict[str, Any] = {name.removeprefix("req_"): value for name, value in settings.requests.items()}
-    variables.update(in_batchspawners_names(request.resources))
+    variables.update(in_batchspawners_names(request.resources, settings.batch_script))
     variables.update(username=account.name, homedir=account.home)
     names = [*sorted({*settings.variables, *ACCOUNT_VARIABLES}), settings.requests["req_keepvars_extra"]]
     variables["keepvars"] = ",".join(filter(None, names))
     return {key: str(value) for key, value in variables.items()}
 
 
-def in_batchspawners_names(resources: Resources) -> dict[str, str]:
-    """What a job requests, as batchspawner's template variables; empty for what it does not."""
+def in_batchspawners_names(resources: Resources, text: str = "") -> dict[str, str]:
+    """What a job requests, as batchspawner's variables of a template with this text; empty for what it does not."""
     plain = resources.plain_options
     return {
         "partition": resources.partition or "",
         "nprocs": str(resources.cpus or ""),
         "ngpus": str(resources.gpus or ""),
         "nnodes": str(resources.node_count),
-        "memory": format_memory(resources.memory) if resources.memory is not None else "",
-        "runtime": resources.time_option or "",
+        "memory": template.memory_variable(text, resources.memory) if resources.memory is not None else "",
+        "runtime": template.runtime_variable(text, resources.time) if resources.time is not None else "",
         **{field: "" if plain[name] is None else str(plain[name]) for name, field in SBATCH_OPTIONS.items()},
         "gres": resources.gres_option,
         "options": " ".join(resources.options),

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from jupyterhub_gpuspawner.batch.shell import (
     AT_EXIT,
+    before_sites_lines,
     call,
     find_python,
     in_container,
     lines,
     own_log,
+    prologue_lines,
     report_failure,
     setup_lines,
     srun_cpus,
@@ -64,13 +66,15 @@ def render(
     head += [f"#SBATCH {option(name, value)}" for name, value in first.items()]
     head += ["#SBATCH --no-requeue"]  # a server that lost its node has lost its work; its user decides what comes next
     head += [f"#SBATCH {option}" for option in options(request.resources, plan.policy, gpus_option)]
+    setup, before = "\n".join(setup_lines(environment)), prologue_lines(prologue)
     parts = [
         "\n".join(head),
         report_failure(),
+        before_sites_lines() if environment.setup or before else "",
         own_log(log_path, log_folder) if log_folder else "",
-        _section("The profile's environment", "\n".join(setup_lines(environment))),
+        _section("The profile's environment", setup),
         srun_cpus(),
-        _section("Before the server: the site's own lines", prologue and f"gpuspawner_fault=prologue\n{prologue}"),
+        _section("Before the server: the site's own lines", before and f"gpuspawner_fault=prologue\n{before}"),
         unpack(launcher, plan, at_exit=AT_EXIT),
         find_python(server.python_beside, now=True),
         *before_server,

@@ -27,6 +27,8 @@ _LATER_PYTHON = """\
 # none yet: use the one that the lines below provide
 [ "$GPUSPAWNER_PYTHON" != none ] || GPUSPAWNER_PYTHON=python3"""
 
+_SPECIAL = re.compile(r"[^A-Za-z0-9_@%+=:,./-]")
+
 _SRUN = """\
 # Since Slurm 22.05, srun does not inherit --cpus-per-task from its job
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"""
@@ -141,15 +143,32 @@ def own_log(log: str, folder: str) -> str:
     return lines("own_log", kept=str(KEPT_LOGS), more=str(KEPT_LOGS + 1), log=path, folder=shlex.quote(folder))
 
 
+def before_sites_lines() -> str:
+    """Lines before those of the site, after :func:`report_failure`: a ``trap ... EXIT`` in them does not replace ours.
+
+    A line that fails where ``set -e`` is in force is named. bash alone lets them do that: another shell's ``trap`` is
+    left as it is.
+    """
+    return lines("trap")
+
+
+def prologue_lines(prologue: str) -> str:
+    """The site's ``req_prologue``, of which each line must succeed, as in batchspawner's own script; empty for none."""
+    return f"set -euo pipefail\n{prologue.strip()}\nset +euo pipefail" if prologue.strip() else ""
+
+
 def srun_cpus() -> str:
     """Lines that let a job step use all CPUs of its job."""
     return _SRUN
 
 
-def call(command: Sequence[str]) -> str:
-    """The command that launches the server; raises ValueError if a word is not printable."""
+def call(command: Sequence[str], *, in_quotes: bool = False) -> str:
+    """The command that launches the server; raises ValueError if a word is not printable.
+
+    ``in_quotes``: it may be within single quotes or a here-document, so it has none itself.
+    """
     for word in command:
         if not word.isprintable():
             raise ValueError(f"{word!r} in the server's command is not printable")
-    words = shlex.join(command)
+    words = " ".join(_SPECIAL.sub(r"\\\g<0>", word) or '""' for word in command) if in_quotes else shlex.join(command)
     return f'"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- {words}'

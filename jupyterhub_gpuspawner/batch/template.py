@@ -15,6 +15,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from jupyterhub_gpuspawner.batch.script import option
 from jupyterhub_gpuspawner.batch.shell import (
     AT_EXIT,
+    before_sites_lines,
     call,
     find_python,
     in_container,
@@ -26,7 +27,9 @@ from jupyterhub_gpuspawner.batch.shell import (
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
+from jupyterhub_gpuspawner.profiles.schema import Written
 from jupyterhub_gpuspawner.slurm.sbatch_options import Option, written_options
+from jupyterhub_gpuspawner.units import format_memory, format_walltime
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 WHERE = "batch_script"
@@ -37,7 +40,8 @@ _REQUESTED = {
     **{field: (name,) for name, field in SBATCH_OPTIONS.items()},
 }
 """Variables that a profile may set and a template may omit, with the options that request them."""
-_BRACES = "Write each brace of the shell twice: ${{HOME}}."
+_BRACES = "Write $HOME without braces, or the template for jinja2, as {{ partition }}, where ${HOME} needs nothing."
+_SBATCH_MEMORY = re.compile(r"\d+[KMGT]?B?", re.ASCII | re.IGNORECASE)
 _WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
 
 
@@ -66,14 +70,15 @@ def render_template(
     If ``{{`` or ``{%`` occurs, the template is rendered by jinja2 (sandboxed; undefined names are errors), otherwise by
     ``str.format``, as in batchspawner. ``{cmd}`` calls the launcher; the lines that unpack it, set up the profile's
     ``environment``, and the lines ``before_server``, are inserted before the first command. The tag is always added;
-    ``--job-name``, ``--nodes=1`` and ``--export=ALL`` are added unless the template has such options.
+    ``--job-name``, ``--nodes=1``, ``--chdir`` (the user's home) and ``--export=ALL`` are added unless the template has
+    such options.
     """
     if environment is not None:
         command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.choose))
     for name, value in variables.items():
         if name not in SHELL and not value.isprintable():
             raise ConfigError(f"the value of {name}, {value!r}, is not one printable line", where=WHERE)
-    words = call(command.all_words)
+    words = call(command.all_words, in_quotes=True)
     text = _filled(template, {**variables, "tag": tag, "cmd": words})
     lines = text.split("\n")
     if not any(words in line for line in lines if not line.lstrip().startswith("#")):
@@ -83,9 +88,10 @@ def render_template(
             hint="Put {cmd} on the line where jupyterhub-singleuser is to start.",
         )
     notes: list[str] = []
-    if re.search(rf"\bexec\b.*{re.escape(words)}", text):
+    if re.search(rf"^[^'\"\n]*\bexec\b.*{re.escape(words)}", text, re.MULTILINE):
         notes.append("exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.")
-    if any(_TRAP.match(line) and AT_EXIT not in line for line in lines):
+    in_bash = "bash" in lines[0] or not lines[0].startswith("#!")
+    if not in_bash and any(_TRAP.match(line) and AT_EXIT not in line for line in lines):
         notes.append(f"trap ... EXIT replaces the launcher's, which removes its folder: call {AT_EXIT} in yours, too.")
     first = next(at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     head, there = _repaired(lines[:first], tag, notes)
@@ -95,11 +101,13 @@ def render_template(
     head[at:at] = [f"#SBATCH {option}" for option in _added(there, variables, plan.policy, tag, notes)]
     block = [
         report_failure(),
+        before_sites_lines(),
         unpack(launcher, plan, at_exit=AT_EXIT),
         srun_cpus(),
         *(setup_lines(environment) if environment is not None else ()),
         find_python(command.python_beside, now=False),
         *before_server,
+        "export GPUSPAWNER_PYTHON GPUSPAWNER_LAUNCHER GPUSPAWNER_PLAN",  # {cmd} may be in quotes, or in a file
         "gpuspawner_fault=script",
     ]
     shebang = [] if at else ["#!/bin/bash"]
@@ -107,6 +115,26 @@ def render_template(
 
 
 _TRAP = re.compile(r"\s*trap\s+(?!-).*\s(EXIT|0)\b")
+
+
+def memory_variable(template: str, mib: int) -> str:
+    """The value of ``{memory}``: as the admin wrote it, or in the unit that follows it in the template."""
+    text = mib.text if isinstance(mib, Written) else ""
+    unit = re.search(r"\bmemory\b[^{}]*\}+([KMGT])", template)
+    if unit and text and not text.isdigit():
+        number = mib * 1024 / 1024 ** "KMGT".index(unit[1])
+        return f"{number:.0f}" if number.is_integer() else format_memory(mib)
+    return text if _SBATCH_MEMORY.fullmatch(text) else format_memory(mib)
+
+
+def runtime_variable(template: str, seconds: int | str) -> str:
+    """The value of ``{runtime}``: as the admin wrote it, or in hours where ``:00:00`` follows it in the template."""
+    if isinstance(seconds, str):
+        return seconds
+    text = seconds.text if isinstance(seconds, Written) else ""
+    if re.search(r"\bruntime\b[^{}]*\}+:00:00", template) and not text.isdigit() and not seconds % 3600:
+        return str(seconds // 3600)
+    return text or format_walltime(seconds)
 
 
 def _filled(template: str, variables: Mapping[str, str]) -> str:
@@ -174,17 +202,23 @@ def _written(given: Option) -> str:
     return option(given.name, given.value) if given.value else f"--{given.name}"
 
 
+def _word(name: str, value: str) -> str:
+    return f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'
+
+
 def _added(there: set[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
     """Options that a server needs and that are not ``there`` in the template."""
     yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
     if "nodes" not in there:
         yield f"--nodes={variables.get('nnodes') or 1}"
+    if "chdir" not in there and variables.get("homedir"):
+        yield _word("chdir", variables["homedir"])
     if "export" not in there:
         yield "--export=ALL"  # the default, but required from 26.05 on with --export-file, which the wrapper uses
     for name, options in _REQUESTED.items():
         value = variables.get(name, "")
         if value and not there & set(options):
-            option = f"--{options[0]}={value}" if _WORD_VALUE.fullmatch(value) else f'--{options[0]}="{value}"'
+            option = _word(options[0], value)
             notes.append(f"{option} is added: the profile requests it, and the template does not.")
             yield option
     if policy == "restricted" and variables.get("gres") and "gres-flags" not in there:

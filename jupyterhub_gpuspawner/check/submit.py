@@ -21,7 +21,7 @@ from tornado.web import Application, RequestHandler
 from jupyterhub_gpuspawner.batch.job import launch_plan, plain_request, slurms_log_dir
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.script import option, options
-from jupyterhub_gpuspawner.batch.shell import call, find_python, setup_lines, srun_cpus, unpack
+from jupyterhub_gpuspawner.batch.shell import call, find_python, prologue_lines, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
 from jupyterhub_gpuspawner.check.machine import START, HubAddress, hub_address
 from jupyterhub_gpuspawner.check.on_node import MARK
@@ -258,7 +258,7 @@ def render(job: ProbeJob) -> str:
 def _of_profile(request: JobRequest, job: ProbeJob) -> str:
     """Lines that set up a profile's environment in a shell of its own, and look for its command there."""
     environment, container, slug = request.environment, request.environment.container, request.profile.slug
-    lines = [_fact("profile", slug=slug), *setup_lines(environment), *([job.prologue] if job.prologue else [])]
+    lines = [_fact("profile", slug=slug), *setup_lines(environment), *filter(None, [prologue_lines(job.prologue)])]
     if container is not None:
         lines.append(_need("runtime", slug, container.runtime, f"command -v -- {container.runtime} >/dev/null"))
         if container.image.startswith("/"):
@@ -277,7 +277,7 @@ def _of_profile(request: JobRequest, job: ProbeJob) -> str:
 
 def _in_environment(command: str, request: JobRequest, job: ProbeJob) -> str:
     """The line that runs a command where the server would run: with a proxy of the profile, or of the login shell."""
-    lines = [*setup_lines(request.environment), *([job.prologue] if job.prologue else []), command]
+    lines = [*setup_lines(request.environment), *filter(None, [prologue_lines(job.prologue)]), command]
     return f"GPUSPAWNER_PYTHON=$GPUSPAWNER_PYTHON {_in_shell(lines, request)}"
 
 

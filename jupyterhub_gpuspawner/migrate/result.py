@@ -19,6 +19,7 @@ import yaml
 
 from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate
+from jupyterhub_gpuspawner.profiles.schema import Replacing
 
 SHOWN_AT_MOST = 160
 """Characters of a value in the list of differences."""
@@ -234,6 +235,9 @@ class _Dumper(yaml.SafeDumper):
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
         super().increase_indent(flow, indentless=False)
+
+
+_Dumper.add_representer(Replacing, yaml.SafeDumper.represent_str)
 
 
 def profiles_yaml(documents: Sequence[Mapping[str, Any]]) -> str:

@@ -29,6 +29,7 @@ from jupyterhub_gpuspawner.profiles.resources import (
     Resources,
     over_defaults,
 )
+from jupyterhub_gpuspawner.profiles.schema import Alone
 from jupyterhub_gpuspawner.words import day, moment, some
 
 Defaults: TypeAlias = Mapping[str, Resources]
@@ -262,8 +263,8 @@ def resolve(
 
 
 def _removes_lines(slurm: Resources) -> bool:
-    """Whether it says ``extra: null``, which removes the site's lines, whatever another option adds."""
-    return "extra" in slurm.model_fields_set and slurm.extra is None
+    """Whether it removes the site's lines, whatever another option adds: by ``extra: null``, or as in wrapspawner."""
+    return isinstance(slurm.extra, Alone) or ("extra" in slurm.model_fields_set and slurm.extra is None)
 
 
 def with_defaults(resources: Resources, defaults: Defaults) -> Resources:

@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     Name,
     Names,
     OneOrMany,
+    OptionLines,
     PythonHome,
     ShellLine,
     Text,
@@ -183,7 +184,7 @@ class Resources(Frozen):
     """How far the job's priority in the queue is lowered; negative values are Slurm's operators' alone."""
     exclusive: bool | None = None
     """The whole node."""
-    extra: Annotated[Annotated[tuple[ExtraLine, ...], Lines] | None, Guarded("extra")] = ()
+    extra: Annotated[Annotated[tuple[ExtraLine, ...], OptionLines] | None, Guarded("extra")] = ()
     """Further sbatch options, one per line, such as ``--gres-flags=enforce-binding``; they follow the site's, which
     ``null`` removes."""
     _time_unit: str = PrivateAttr(default="")

@@ -14,10 +14,19 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import re2
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError, core_schema
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.slurm.sbatch_options import option_lines
 from jupyterhub_gpuspawner.units import parse_memory, parse_wait, parse_walltime
 from jupyterhub_gpuspawner.words import some
 
@@ -173,15 +182,28 @@ def _parsed(parse: Callable[[str], Parsed], value: object) -> Parsed:
         raise BadValue(rule, text) from None
 
 
+class Written(int):
+    """A number, with the text that it was written as: a site's own template has that where nobody changed it."""
+
+    text = ""
+
+    @classmethod
+    def of(cls, number: int, value: object) -> Written:
+        """The number that ``value`` was read as."""
+        written = cls(number)
+        written.text = str(value).strip()
+        return written
+
+
 def _memory(value: object) -> int:
-    return _parsed(parse_memory, value)
+    return Written.of(_parsed(parse_memory, value), value)
 
 
 def _time(value: object) -> int | str:
     seconds = _parsed(parse_walltime, value)
     if seconds == 0:
         raise BadValue("must not be zero: write UNLIMITED for no time limit")
-    return "UNLIMITED" if seconds is None else seconds
+    return "UNLIMITED" if seconds is None else Written.of(seconds, value)
 
 
 def _wait(value: object) -> int | str:
@@ -194,6 +216,22 @@ def _duration(value: object) -> int:
     if match is None:
         raise BadValue("is not a duration: use for example 90s, 10min or 2h", value)
     return int(match[1]) * _SECONDS[match[2]]
+
+
+class Replacing(str):
+    """Lines of options in place of those of the site."""
+
+
+class Alone(tuple[str, ...]):
+    """Such lines, checked."""
+
+    __slots__ = ()
+
+
+def _option_lines(value: object, check: Callable[[object], tuple[str, ...]]) -> tuple[str, ...]:
+    """A block of text becomes a list of lines."""
+    lines = check(option_lines(value) if isinstance(value, str) else value)
+    return Alone(lines) if isinstance(value, Replacing) else lines
 
 
 def _lines(value: object) -> object:
@@ -257,6 +295,7 @@ Prose = Annotated[str, Checked(lambda value: printable(" ".join(_as_text(value).
 """Text for people; folded YAML text becomes one line."""
 ShellLine = Annotated[str, AfterValidator(_shell_line)]
 Lines = BeforeValidator(_lines)
+OptionLines = WrapValidator(_option_lines)
 OneOrMany = BeforeValidator(_one_or_many)
 Memory = Annotated[int, Checked(_memory, {"type": ["string", "integer"], "examples": ["32G"]})]
 Time = Annotated[int | str, Checked(_time, {"type": ["string", "integer"], "examples": ["8:00:00"]})]

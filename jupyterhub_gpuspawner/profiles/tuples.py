@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
+from jupyterhub_gpuspawner.profiles.schema import Replacing
 from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres, parse_walltime
 
 TYPED = {
@@ -90,9 +91,10 @@ def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
     """Remove the settings that have a typed field from ``rest`` and return them; ``bare``: also without ``req_``.
 
     An empty text becomes null, which removes the site's default, as in wrapspawner, where a profile's value replaces
-    that of the class. Blanks around a text mean nothing in a script.
+    that of the class; so do its options. Blanks around a text mean nothing in a script.
     """
     fields: dict[str, Any] = {}
+    own_options = bool(rest.get("req_options") or (bare and rest.get("options")))
     for old, ours in TYPED.items():
         for name in (f"req_{old}", *((old,) if bare else ())):
             if name in rest:
@@ -108,7 +110,7 @@ def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
                     fields[ours] = f"{fields[ours]}\n{value}"
                 elif value is not None or ours not in fields:
                     fields[ours] = value
-    return fields
+    return {**fields, "extra": Replacing(fields["extra"])} if own_options and fields.get("extra") else fields
 
 
 def _limit(value: Any) -> Any:

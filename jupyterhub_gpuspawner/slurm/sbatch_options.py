@@ -6,6 +6,7 @@ also tells how each is written, whether it lacks a value, and writes it again.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from enum import Enum
@@ -128,9 +129,21 @@ def options_of(line: str) -> Iterator[tuple[str, str]]:
     return ((option.name, option.value) for option in written_options(line))
 
 
+def option_lines(text: str) -> tuple[str, ...]:
+    """The lines of options in a text, each without ``#SBATCH`` and comments.
+
+    batchspawner's hubs have several lines in one setting: all but the first begin with ``#SBATCH``.
+    """
+    lines = (line.strip().removeprefix("#SBATCH").strip() for line in text.split("\n"))
+    return tuple(_COMMENT.sub("", line) for line in lines if line and not line.startswith("#"))
+
+
+_COMMENT = re.compile(r"\s+#[^'\"]*$")
+
+
 def written_options(line: str) -> Iterator[Option]:
-    """The options of one line as they are written; raises ValueError for unbalanced quotes."""
-    words = shlex.split(line, comments=True)
+    """The options of one line, or of several, as they are written; raises ValueError for unbalanced quotes."""
+    words = [word for each in option_lines(line) for word in shlex.split(each, comments=True)]
     while words:
         word = words.pop(0)
         name, assigned, value = word.partition("=")

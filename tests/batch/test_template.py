@@ -111,6 +111,7 @@ def test_what_todays_slurm_does_not_take_is_mended_and_told(
     directives = [
         f"#SBATCH --comment={TAG}",
         "#SBATCH --nodes=1",
+        *([] if "workdir" in line else ["#SBATCH --chdir=/home/ada"]),
         "#SBATCH --export=ALL",
         *([replacement] if replacement else []),
     ]
@@ -166,7 +167,8 @@ def test_the_profiles_environment_is_set_up_before_the_templates_commands() -> N
 def test_a_template_without_a_shebang_gets_one() -> None:
     """sbatch refuses a script without."""
     assert _render("{cmd}").script.startswith(
-        f"#!/bin/bash\n#SBATCH --comment={TAG}\n#SBATCH --nodes=1\n#SBATCH --export=ALL\n# --- gpuspawner"
+        f"#!/bin/bash\n#SBATCH --comment={TAG}\n#SBATCH --nodes=1\n#SBATCH --chdir=/home/ada\n"
+        "#SBATCH --export=ALL\n# --- gpuspawner"
     )
 
 
@@ -179,7 +181,8 @@ def test_cmd_is_where_the_template_puts_it() -> None:
 
 
 def test_exec_is_told_to_leave_a_folder_behind() -> None:
-    """The shell that would remove it is gone by then."""
+    """The shell that would remove it is gone by then; in another shell it is what it should be."""
+    assert _render("#!/bin/bash\nsrun bash -c 'source /etc/profile; exec {cmd}'\n").notes == ()
     assert _render("#!/bin/bash\nexec srun {cmd}\n").notes == (
         "exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.",
     )
@@ -197,9 +200,10 @@ def test_exec_is_told_to_leave_a_folder_behind() -> None:
     ],
 )
 def test_a_trap_of_the_sites_own_is_told_to_call_ours(line: str, noted: bool) -> None:
-    """A shell has one for its end."""
+    """A shell has one for its end, and bash alone lets the script have both."""
+    assert _render(f"#!/bin/bash\n{line}\n{{cmd}}\n").notes == ()
     note = "trap ... EXIT replaces the launcher's, which removes its folder: call gpuspawner_end in yours, too."
-    assert _render(f"#!/bin/bash\n{line}\n{{cmd}}\n").notes == (note,) * noted
+    assert _render(f"#!/bin/sh\n{line}\n{{cmd}}\n").notes == (note,) * noted
 
 
 @pytest.mark.parametrize(
@@ -213,7 +217,7 @@ def test_a_trap_of_the_sites_own_is_told_to_call_ours(line: str, noted: bool) ->
         ("", "batch_script: the template has no {cmd}"),
         (
             "{cmd} {queu}",
-            "batch_script: there is no value called 'queu'. Write each brace of the shell twice: ${{HOME}}.",
+            "batch_script: there is no value called 'queu'. Write $HOME without braces, or the template",
         ),
         ("{{ cmd }} {{ queu }}", "batch_script: 'queu' is undefined. Names are account, cmd, epilogue,"),
         ("{{ cmd }}\n{% if %}", "batch_script, line 2: Expected an expression, got 'end of statement block'."),

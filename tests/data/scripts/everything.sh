@@ -77,6 +77,29 @@ trap gpuspawner_end EXIT
 # Other shells than bash do nothing at their end where a signal is their end
 [ -n "${BASH_VERSION:-}" ] || { trap 'exit 129' HUP; trap 'exit 130' INT; trap 'exit 143' TERM; }
 
+# A line that ends the script, since `set -e` is in force, is named; and a trap of the site's own for EXIT is run after
+# that of the launcher, and does not replace it
+# shellcheck disable=SC2154
+[ -z "${BASH_VERSION:-}" ] || trap 'case $- in *e*) [ -z "${BASH_COMMAND##*GPUSPAWNER_LAUNCHER*}" ] ||
+    echo "gpuspawner: line $LINENO of the script failed, which ends the job: $BASH_COMMAND" >&2 ;; esac' ERR
+gpuspawner_exit() (
+    gpuspawner_end
+    exit "$gpuspawner_status"
+)
+[ -z "${BASH_VERSION:-}" ] || case :${SHELLOPTS:-}: in *:posix:*) ;; *) eval '
+trap() {
+    [ "${1:-}" != gpuspawner_end ] || return 0
+    builtin trap "$@" || return
+    [ "$BASHPID:${gpuspawner_status:-}" = "$$:" ] || return 0
+    eval "set -- $(builtin trap -p EXIT)"
+    case ${3:-} in
+        gpuspawner_*) ;;
+        "") builtin trap gpuspawner_end EXIT ;;
+        *) builtin trap "gpuspawner_exit && :
+$3" EXIT ;;
+    esac
+}' ;; esac
+
 # The profile's environment
 gpuspawner_fail() { gpuspawner_fault=$1; gpuspawner_subject=$2; echo "gpuspawner: $3" >&2; exit 1; }
 type module >/dev/null 2>&1 || gpuspawner_fail module_command '' 'there is no module command on this node'
@@ -94,7 +117,9 @@ source /sw/env.sh
 
 # Before the server: the site's own lines
 gpuspawner_fault=prologue
+set -euo pipefail
 echo before
+set +euo pipefail
 
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \

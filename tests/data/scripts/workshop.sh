@@ -65,6 +65,28 @@ gpuspawner_end() {
 trap gpuspawner_end EXIT
 # Other shells than bash do nothing at their end where a signal is their end
 [ -n "${BASH_VERSION:-}" ] || { trap 'exit 129' HUP; trap 'exit 130' INT; trap 'exit 143' TERM; }
+# A line that ends the script, since `set -e` is in force, is named; and a trap of the site's own for EXIT is run after
+# that of the launcher, and does not replace it
+# shellcheck disable=SC2154
+[ -z "${BASH_VERSION:-}" ] || trap 'case $- in *e*) [ -z "${BASH_COMMAND##*GPUSPAWNER_LAUNCHER*}" ] ||
+    echo "gpuspawner: line $LINENO of the script failed, which ends the job: $BASH_COMMAND" >&2 ;; esac' ERR
+gpuspawner_exit() (
+    gpuspawner_end
+    exit "$gpuspawner_status"
+)
+[ -z "${BASH_VERSION:-}" ] || case :${SHELLOPTS:-}: in *:posix:*) ;; *) eval '
+trap() {
+    [ "${1:-}" != gpuspawner_end ] || return 0
+    builtin trap "$@" || return
+    [ "$BASHPID:${gpuspawner_status:-}" = "$$:" ] || return 0
+    eval "set -- $(builtin trap -p EXIT)"
+    case ${3:-} in
+        gpuspawner_*) ;;
+        "") builtin trap gpuspawner_end EXIT ;;
+        *) builtin trap "gpuspawner_exit && :
+$3" EXIT ;;
+    esac
+}' ;; esac
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \
 '{"choose": null, "before": [], "beside": [], "cpus": null, "deadline": 3.0, "gpus": null, "instead": null, "memory_policy": "preferred", "policy": "best-effort", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "version": 1}'
@@ -168,6 +190,7 @@ with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
     }
     echo "gpuspawner: no folder could hold the launcher; it is kept in memory" >&2
 fi
+export GPUSPAWNER_PYTHON GPUSPAWNER_LAUNCHER GPUSPAWNER_PLAN
 gpuspawner_fault=script
 
 source /sw/apps/mpi/env.sh
