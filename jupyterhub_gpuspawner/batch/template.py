@@ -150,7 +150,8 @@ def _filled(template: str, variables: Mapping[str, str]) -> str:
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         where = f"{WHERE}, line {line}" if line else WHERE
-        raise ConfigError(f"{error.message}.", where=where, hint=f"Names are {names}.") from None
+        braces = f"{_BRACES} " if "${{" in template else ""
+        raise ConfigError(f"{error.message}.", where=where, hint=f"{braces}Names are {names}.") from None
     except (ValueError, IndexError, AttributeError) as error:
         raise ConfigError(f"the template cannot be filled in: {error}.", where=WHERE, hint=_BRACES) from None
 

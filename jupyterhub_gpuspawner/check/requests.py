@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import islice, product
 from typing import Any
 
-from jupyterhub_gpuspawner.batch.job import batch_job, site_profile
+from jupyterhub_gpuspawner.batch.job import batch_job, plain_request, site_profile
 from jupyterhub_gpuspawner.check.finding import (
     Case,
     Code,
@@ -28,6 +28,8 @@ from jupyterhub_gpuspawner.profiles.profile import LEAST_MEMORY, Profile, SlugTa
 from jupyterhub_gpuspawner.profiles.resolve import permitted, with_defaults
 from jupyterhub_gpuspawner.profiles.resources import ReservationRule, Resources
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY
+from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
+from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
 from jupyterhub_gpuspawner.words import day
 
 VARIANTS = 200
@@ -154,6 +156,7 @@ REPAIRED = Code("template-mended", "The hub corrects the admin's own `batch_scri
 def check_requests(context: Context) -> Iterator[Finding]:
     """Make the job of each profile and option on the cluster, for somebody who may use it, and judge it."""
     if not context.has_profiles:  # the site's defaults are the only request
+        yield from _of_plain_job(context)
         plain = site_profile(context.spawner.site_settings()).model_copy(update={"slurm": Resources()})
         yield from faults_of(plain, context)
         return
@@ -214,6 +217,41 @@ def _described(profile: Profile, context: Context) -> str:
     return text
 
 
+def _of_plain_job(context: Context) -> Iterator[Finding]:
+    """What is wrong with the script of a hub without profiles, and what is corrected in the admin's own."""
+    where, settings = context.setting("batch_script"), context.spawner.site_settings()
+    try:
+        request = plain_request(settings, username=SOMEBODY.name, server_name="")
+        job = batch_job(settings, request, SOMEBODY, start_id="")
+    except ConfigError as error:
+        yield NO_JOB.error(error.where.replace("batch_script", where, 1), error.fault, error.hint)
+        return
+    for fault in _unreadable(job.script):
+        yield NO_JOB.error(where, fault, "Correct the template.")
+    for note in job.notes:
+        yield REPAIRED.warning(where, note, "Correct the template.")
+
+
+_READERS: dict[str, Callable[[str], object]] = {
+    **dict.fromkeys(["mem", "mem-per-cpu", "mem-per-gpu"], parse_memory),
+    **dict.fromkeys(["time", "time-min"], parse_walltime),
+}
+
+
+def _unreadable(script: str) -> Iterator[str]:
+    """Each option of a script whose value sbatch would refuse."""
+    try:
+        options = [*options_in(script)]
+    except ValueError as error:
+        yield f"sbatch cannot read the options of the script: {error}."
+        return
+    for name, value in options:
+        try:
+            _READERS.get(name, str)(value)
+        except ValueError as error:
+            yield f"sbatch does not take --{name}={value}: {error}."
+
+
 def _of_scripts(profile: Profile, context: Context) -> Iterator[Finding]:
     """What keeps a batch script from being written, and what is corrected in the admin's own."""
     user, groups = _somebody(profile)
@@ -222,7 +260,10 @@ def _of_scripts(profile: Profile, context: Context) -> Iterator[Finding]:
         try:
             request = context.request(case, user=user, groups=groups)
             if request.profile.kind == "slurm":
-                notes = batch_job(spawner.settings_of(request), request, SOMEBODY, start_id="").notes
+                job = batch_job(spawner.settings_of(request), request, SOMEBODY, start_id="")
+                notes = job.notes
+                for fault in _unreadable(job.script):
+                    yield NO_JOB.error(context.location(profile, *case.path), fault)
             else:
                 notes = ()
                 context.site.spawner(user, groups).prepare(request)
