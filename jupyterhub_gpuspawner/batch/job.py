@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from jupyterhub_gpuspawner.batch import script, template
 from jupyterhub_gpuspawner.batch.carried import Carried, cargo_of
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.program import ServerCommand
@@ -67,6 +67,8 @@ class JobSettings:
     """The settings that these read, by their names."""
     variables: frozenset[str]
     """Names of the job's variables beside the account's; empty without a ``batch_script``, and for no server."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What a form of the site's has sent and its ``batch_script`` names, see :func:`with_options`."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,8 @@ def site_profile(settings: JobSettings) -> Profile:
     traits = {name: value for name, value in settings.requests.items() if value and name not in _NOT_REQUESTED}
 
     def where(path: Sequence[str | int]) -> str:
-        field = str(path[-1]) if path else "*"
-        name = f"req_{SETTINGS.get(field, field)}"
+        last = str(path[-1]) if path else "*"
+        name = f"req_{SETTINGS.get(last, last)}"
         return settings.locations.get(name, f"c.GPUSlurmSpawner.{name}")
 
     return parse_profile(("The site's defaults", "default", "GPUSlurmSpawner", traits), where)
@@ -144,6 +146,41 @@ def plain_request(settings: JobSettings, *, username: str, server_name: str) -> 
     )
 
 
+def with_options(settings: JobSettings, options: Mapping[str, Any]) -> JobSettings:
+    """The settings of a job with what a form of the site's has sent, as for batchspawner; raises RequestError.
+
+    Each is the template's variable of its name, in place of a setting's; without a template it is what the setting
+    requests. Nobody has checked a value, which a program can send as well, so one that the template names must be one
+    word to a shell, or words in a list, and none replaces the command or shell lines.
+    """
+    if refused := sorted(_NOT_OF_A_FORM.intersection(options)):
+        raise RequestError(f"{refused[0]!r} is not an option here.", field=refused[0])
+    requests = {f"req_{name}": _as_text(value) for name, value in options.items() if f"req_{name}" in settings.requests}
+    try:
+        site_profile(replace(settings, requests=requests, locations={name: name[4:] for name in requests}))
+    except ConfigError as error:
+        raise RequestError(f"{error}", field=error.where) from error
+    named = template.names_in(settings.batch_script).intersection(options)
+    for name in sorted(named):
+        if not template.is_safe(options[name]):
+            raise RequestError(
+                f"{name}: {str(options[name])[:80]!r} is not allowed.",
+                field=name,
+                hint="Use letters, digits and . : / , + = @ % _ - without blanks.",
+            )
+    chosen = {name: value for name, value in options.items() if name in named}
+    return replace(settings, requests={**settings.requests, **requests}, options=chosen)
+
+
+_NOT_OF_A_FORM = frozenset(
+    ["cmd", "tag", "username", "homedir", "keepvars", "keepvars_extra", "cluster", "srun", *template.SHELL]
+)
+
+
+def _as_text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
+
+
 def server_command(request: JobRequest | None, cmd: Sequence[str], args: Sequence[str]) -> ServerCommand:
     """The server's command: a program's own, or the profile's, or ``cmd``, with JupyterHub's arguments."""
     program = program_of(request.profile) if request is not None else None
@@ -165,6 +202,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
         rendered = template.render_template(
             settings.batch_script,
             template_variables(settings, request, account),
+            options=settings.options,
             launcher=launcher,
             plan=plan,
             before_server=cargo.lines,

@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from string import Formatter
+from types import MappingProxyType
+from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined, TemplateError, meta
 from jinja2.sandbox import SandboxedEnvironment
 
 from jupyterhub_gpuspawner.batch.script import option
@@ -42,7 +45,33 @@ _REQUESTED = {
 """Variables that a profile may set and a template may omit, with the options that request them."""
 _BRACES = "Write $HOME without braces, or the template for jinja2, as {{ partition }}, where ${HOME} needs nothing."
 _SBATCH_MEMORY = re.compile(r"\d+[KMGT]?B?", re.ASCII | re.IGNORECASE)
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+_SAFE = re.compile(r"[\w.:/,+=@%-]*")
 _WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
+
+
+def names_in(template: str) -> frozenset[str]:
+    """The variables that a template names; none in one that cannot be read."""
+    try:
+        if "{{" in template or "{%" in template:
+            return frozenset(meta.find_undeclared_variables(SandboxedEnvironment().parse(template)))
+        fields = [(name, form) for _, name, form, _ in Formatter().parse(template) if name is not None]
+    except (TemplateError, ValueError):
+        return frozenset()
+    return frozenset(re.split(r"[.[]", name)[0] for name, _ in fields).union(
+        *(names_in(form or "") for _, form in fields)
+    )
+
+
+def is_safe(value: object) -> bool:
+    """Whether a value can add no line and no command, wherever a template puts it."""
+    if isinstance(value, str):
+        return _SAFE.fullmatch(value) is not None
+    if isinstance(value, Mapping):
+        return all(map(is_safe, [*value, *value.values()]))
+    return (
+        all(map(is_safe, value)) if isinstance(value, list | tuple) else value is None or isinstance(value, int | float)
+    )
 
 
 @dataclass(frozen=True)
@@ -64,6 +93,7 @@ def render_template(
     before_server: Sequence[str] = (),
     environment: Environment | None = None,
     job_name: str = "",
+    options: Mapping[str, Any] = NO_OPTIONS,
 ) -> Rendered:
     """Fill in an admin's own template; raises ConfigError if it is not valid.
 
@@ -71,7 +101,7 @@ def render_template(
     ``str.format``, as in batchspawner. ``{cmd}`` calls the launcher; the lines that unpack it, set up the profile's
     ``environment``, and the lines ``before_server``, are inserted before the first command. The tag is always added;
     ``--job-name``, ``--nodes=1``, ``--chdir`` (the user's home) and ``--export=ALL`` are added unless the template has
-    such options.
+    such options. ``options`` are a user's own, in place of the variables of their names: only those that are safe.
     """
     if environment is not None:
         command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.choose))
@@ -79,7 +109,7 @@ def render_template(
         if name not in SHELL and not value.isprintable():
             raise ConfigError(f"the value of {name}, {value!r}, is not one printable line", where=WHERE)
     words = call(command.all_words, in_quotes=True)
-    text = _filled(template, {**variables, "tag": tag, "cmd": words})
+    text = _filled(template, {**variables, **options, "tag": tag, "cmd": words})
     lines = text.split("\n")
     if not any(words in line for line in lines if not line.lstrip().startswith("#")):
         raise ConfigError(

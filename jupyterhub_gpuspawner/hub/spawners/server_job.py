@@ -169,6 +169,12 @@ class ServerJob(ExtensionSettings, SlurmSettings):
             variables=variables,
         )
 
+    def has_form(self) -> bool:
+        """Whether the site has a form, of its configuration or its subclass."""
+        spawner: Any = self
+        jupyterhubs: Any = Spawner
+        return bool(spawner.options_form) or type(spawner).get_options_form is not jupyterhubs.get_options_form
+
     def carried(self) -> tuple[Carried, ...]:
         """What the hub's extensions add to the launcher of a job."""
         names: list[str] | None = getattr(self, "extensions", None)
@@ -212,6 +218,8 @@ class ServerJob(ExtensionSettings, SlurmSettings):
 
     def batch_job(self, account: Account) -> build.BatchJob:
         """The job as it would be submitted now; raises ConfigError or RequestError."""
-        settings = self.job_settings()
-        request = self.request or build.plain_request(settings, username=self.user.name, server_name=self.name)
+        settings, request = self.job_settings(), self.request
+        if request is None:
+            settings = build.with_options(settings, self.user_options if self.has_form() else {})
+            request = build.plain_request(settings, username=self.user.name, server_name=self.name)
         return build.batch_job(settings, request, account, start_id=self.attempt.start_id)

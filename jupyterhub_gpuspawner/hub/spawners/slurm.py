@@ -78,13 +78,18 @@ DEADLINE = "--deadline"
 """sbatch's option: Slurm removes a job that could not end before."""
 
 
-def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None:
-    """Refuse every user option: in a hub without profiles there is nothing to choose. Raises HTTPError."""
-    for name in user_options:
-        error = RequestError(
-            f"{str(name)[:40]!r} is not an option here.", field=str(name)[:40], hint="No options are offered."
-        )
-        raise spawn_failure(error)
+def take_options(spawner: Any, user_options: Mapping[str, object]) -> None:
+    """What a form of the site's has sent is for its hooks and its template; other options are refused.
+
+    JupyterHub's ``apply_user_options`` of a hub without profiles. Raises HTTPError.
+    """
+    try:
+        if user_options and not spawner.has_form():
+            name = str(next(iter(user_options)))[:40]
+            raise RequestError(f"{name!r} is not an option here.", field=name, hint="No options are offered.")
+        build.with_options(spawner.site_settings(), user_options)
+    except GPUSpawnerError as error:
+        raise spawn_failure(error, server=spawner._log_name, contact=spawner.contact) from error  # noqa: SLF001 - ours
 
 
 class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, ServerJob):
@@ -111,7 +116,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
 
     @default("apply_user_options")
     def _default_apply_user_options(self) -> Any:
-        return refuse_options
+        return take_options
 
     # --- what others read -----------------------------------------------------------------------
 
