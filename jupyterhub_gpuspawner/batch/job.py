@@ -15,11 +15,12 @@ from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, resolved
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources, over_defaults
 from jupyterhub_gpuspawner.profiles.sections import program_of
-from jupyterhub_gpuspawner.profiles.tuples import TYPED
+from jupyterhub_gpuspawner.profiles.tuples import TYPED, as_requests
 from jupyterhub_gpuspawner.slurm import job as jobs
 from jupyterhub_gpuspawner.slurm.job import Account, JobIdentity, job_owner, owner_number
+from jupyterhub_gpuspawner.slurm.sbatch_options import Option
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 SETTINGS = {ours: old for old, ours in TYPED.items()}
@@ -65,6 +66,8 @@ class JobSettings:
     """What the hub's extensions add to the launcher."""
     of_extensions: Mapping[str, Any]
     """The settings that these read, by their names."""
+    of_command: tuple[Option, ...]
+    """Options of batchspawner's command line, which win over those of the script."""
     variables: frozenset[str]
     """Names of the job's variables beside the account's; empty without a ``batch_script``, and for no server."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -181,6 +184,28 @@ def _as_text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
 
 
+def as_commanded(request: JobRequest, options: Sequence[Option]) -> JobRequest:
+    """The request with what the options of batchspawner's command line say instead; raises ConfigError."""
+    traits = as_requests(options)
+    traits.pop("req_cluster", None)  # it is no field of a hub that names no clusters
+    if not traits or request.profile.kind != "slurm":
+        return request
+    own = parse_profile(("", "command", "GPUSlurmSpawner", traits), lambda _: "batch_submit_cmd").slurm
+    resources = over_defaults(own, request.resources)
+    lines = tuple(dict.fromkeys(reversed(resources.extra or ())))
+    return replace(request, resources=resources.model_copy(update={"extra": lines[::-1]}))
+
+
+def with_lines(template: str, options: Sequence[Option]) -> str:
+    """An admin's own template with these options below its ``#SBATCH`` lines, of which the last of a kind counts."""
+    if not options:
+        return template
+    lines = template.split("\n")
+    head = (at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith(("#", "{%", "{#")))
+    at = next(head, len(lines))
+    return "\n".join([*lines[:at], *(f"#SBATCH {option}" for option in options), *lines[at:]])
+
+
 def server_command(request: JobRequest | None, cmd: Sequence[str], args: Sequence[str]) -> ServerCommand:
     """The server's command: a program's own, or the profile's, or ``cmd``, with JupyterHub's arguments."""
     program = program_of(request.profile) if request is not None else None
@@ -194,13 +219,14 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
     tag = jobs.tag(settings.hub_name, request.username, request.server_name)
     if start_id:
         tag = f"{tag}#{start_id}"
+    request = as_commanded(request, settings.of_command)
     command = server_command(request, settings.cmd, settings.args)
     cargo = cargo_of(request, settings.carried, settings.of_extensions)
     launcher, plan = launcher_archive(cargo.carried), cargo.on(launch_plan(settings, request))
     name = jobs.job_name(settings.job_name, start_id)
     if settings.batch_script:
         rendered = template.render_template(
-            settings.batch_script,
+            with_lines(settings.batch_script, settings.of_command),
             template_variables(settings, request, account),
             options=settings.options,
             launcher=launcher,

@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.slurm.commands import (
 )
 from jupyterhub_gpuspawner.slurm.login_node import QUERY, is_remote, local_words, occurrences
 from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, TimedOut, failure, last_line
+from jupyterhub_gpuspawner.tasks import in_name_thread
 
 # The wrapper scripts that are installed in ``wrapper_dir``: there, executable, root's, and of this version.
 
@@ -158,6 +159,11 @@ FAILS = Code("run-as-user-fails", "exec_prefix, sudo's rules or a script do not 
 ONE_ACCOUNT = Code(
     "one-account", "exec_prefix has no {username}, so the servers of all users belong to the same account."
 )
+SERVERS_AS_ROOT = Code(
+    "servers-as-root",
+    "exec_prefix does not run sbatch as another account than root, so everybody who signs in would be root of the "
+    "cluster. The hub does not start with it.",
+)
 AS_ROOT = Code(
     "checked-as-root",
     "The check runs as root, whom sudo never refuses, and the hub runs as another account: sudo's rules are not tried.",
@@ -195,6 +201,15 @@ PROBES = (
 async def check_prefix(context: Context) -> AsyncIterator[Finding]:
     """Try each command as the user of the command line."""
     site = context.spawner
+    try:
+        await in_name_thread(site.check_account)
+    except ConfigError as error:
+        yield SERVERS_AS_ROOT.error(
+            error.where,
+            error.fault if site.exec_prefix.strip() else f"{error.fault[:-1]}, as this check does.",
+            f"{error.hint} Run the check as the hub's account, if that is another one.",
+        )
+        return
     if not site.exec_prefix.strip():
         return
     where, user = context.setting(PREFIX), context.options.user

@@ -159,6 +159,7 @@ def check(app: JupyterHub) -> None:
             if profiles is not None and profiles.source.folder is not None:
                 begin_slugs(app, profiles.source.folder)  # before it is read
             site.check()
+            site.check_accounts()
             for cls in extensions_of_hub(app).settings:
                 cls(config=app.config)
     except (ConfigError, TraitError) as error:

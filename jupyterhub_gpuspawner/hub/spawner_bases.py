@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         """Runs the server as a Slurm job (batchspawner)."""
 
         batch_script: Any
+        batch_submit_cmd: Any
         exec_prefix: Any
         req_epilogue: str
         req_partition: str

@@ -18,8 +18,9 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Migration
-from jupyterhub_gpuspawner.migrate.template import BatchTemplate, as_variable, spelled, swallows_the_script
+from jupyterhub_gpuspawner.migrate.template import BatchTemplate, spelled, swallows_the_script
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
+from jupyterhub_gpuspawner.profiles.tuples import as_variable
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 

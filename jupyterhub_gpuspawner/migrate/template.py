@@ -17,8 +17,7 @@ from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
 from jinja2 import Environment, TemplateError, meta
 
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
-from jupyterhub_gpuspawner.profiles.tuples import typed_fields
+from jupyterhub_gpuspawner.profiles.tuples import OPTIONS, as_variable
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, Option, options_in, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
@@ -61,36 +60,6 @@ VARIABLES = frozenset(
 """batchspawner's variables."""
 FORM_VARIABLES = frozenset({"gpus", "constraint", "modules", "oversubscribe", "ui", "profile", "feature"})
 """SlurmFormSpawner's further variables."""
-OPTIONS = {
-    **SBATCH_OPTIONS,
-    "clusters": "cluster",
-    "cpus-per-task": "nprocs",
-    "gpus": "ngpus",
-    "gpus-per-node": "ngpus",
-    "gres": "gres",
-    "mem": "memory",
-    "nodes": "nnodes",
-    "partition": "partition",
-    "time": "runtime",
-}
-"""sbatch's option, and the setting for it, without ``req_``; where batchspawner has a variable, it is that."""
-
-
-def as_variable(name: str, value: str) -> dict[str, str]:
-    """The setting, without ``req_``, that expresses an option, and its value; empty where no field can hold that."""
-    if name in ("gpus", "gpus-per-node"):  # on one node they are the same
-        name, value = "gres", f"gpu:{value}"
-    if name not in OPTIONS or not value:
-        return {}
-    variable = OPTIONS[name]
-    try:
-        if variable != "cluster":  # of several, the admin decides
-            Resources.model_validate(typed_fields({f"req_{variable}": value}))
-    except ValueError:
-        return {}
-    return {variable: value}
-
-
 _ALIASES = {("partition", "queue"), ("gres", "gpus"), ("oversubscribe", "oversubscribe")}
 _REPLACED = frozenset(
     ["chdir", "comment", "error", "export", "get-user-env", "gid", "job-name", "output", "uid", "workdir"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.profiles.schema import Replacing
+from jupyterhub_gpuspawner.slurm.sbatch_options import Option
 from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres, parse_walltime
 
 TYPED = {
@@ -27,6 +28,19 @@ TYPED = {
     "options": "extra",
 }
 """The name of a site's default, without ``req_``, and of its field; where batchspawner has a name, it is that."""
+OPTIONS = {
+    **SBATCH_OPTIONS,
+    "clusters": "cluster",
+    "cpus-per-task": "nprocs",
+    "gpus": "ngpus",
+    "gpus-per-node": "ngpus",
+    "gres": "gres",
+    "mem": "memory",
+    "nodes": "nnodes",
+    "partition": "partition",
+    "time": "runtime",
+}
+"""sbatch's option, and the setting for it, without ``req_``; where batchspawner has a variable, it is that."""
 _ITS_OWN = ("start_timeout", "queue_timeout", "default_url")
 _LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner")
 _SCHEMA = ("slurm", "placement", "allow", "profile_options", "display_name", "slug")
@@ -143,3 +157,30 @@ def slug_of(display_name: str) -> str:
     """``Furiosa GPU node - 40 cores`` -> ``furiosa-gpu-node-40-cores``."""
     plain = unicodedata.normalize("NFKD", display_name).encode("ascii", "ignore").decode().lower()
     return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
+
+
+def as_variable(name: str, value: str) -> dict[str, str]:
+    """The setting, without ``req_``, that expresses an option, and its value; empty where no field can hold that."""
+    if name in ("gpus", "gpus-per-node"):  # on one node they are the same
+        name, value = "gres", f"gpu:{value}"
+    if name not in OPTIONS or not value:
+        return {}
+    variable = OPTIONS[name]
+    try:
+        if variable != "cluster":  # of several, the admin decides
+            Resources.model_validate(typed_fields({f"req_{variable}": value}))
+    except ValueError:
+        return {}
+    return {variable: value}
+
+
+def as_requests(options: Iterable[Option]) -> dict[str, str]:
+    """The settings ``req_*`` that request what these options of one command line do; the last of a kind counts."""
+    requests: dict[str, str] = {}
+    lines: dict[str, str] = {}
+    for option in options:
+        own = as_variable(option.name, option.value)
+        requests |= {f"req_{variable}": value for variable, value in own.items()}
+        if not own:
+            lines[option.name] = str(option)
+    return requests | ({"req_options": "\n".join(lines.values())} if lines else {})

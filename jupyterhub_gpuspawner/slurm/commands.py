@@ -301,6 +301,11 @@ def checked_user_name(username: str) -> str:
     return username
 
 
+def plain_fields(text: str) -> str:
+    """A text of batchspawner's with its fields as ``{name}``, which may be written for jinja2, too."""
+    return _JINJA.sub(r"{\1}", text)
+
+
 def command_prefix(text: str | Sequence[str], username: str, **values: str) -> tuple[str, ...]:
     """``exec_prefix`` as words, with ``{username}`` and ``values`` filled into each word; no shell is involved.
 
@@ -309,7 +314,7 @@ def command_prefix(text: str | Sequence[str], username: str, **values: str) -> t
     """
     replacements = {"username": checked_user_name(username), **values}
     try:
-        words = shlex.split(_JINJA.sub(r"{\1}", text)) if isinstance(text, str) else list(text)
+        words = shlex.split(plain_fields(text)) if isinstance(text, str) else list(text)
     except ValueError as error:
         raise ConfigError(f"{text!r} is not a valid command: {error}.", where="exec_prefix") from error
 

@@ -143,7 +143,11 @@ _COMMENT = re.compile(r"\s+#[^'\"]*$")
 
 def written_options(line: str) -> Iterator[Option]:
     """The options of one line, or of several, as they are written; raises ValueError for unbalanced quotes."""
-    words = [word for each in option_lines(line) for word in shlex.split(each, comments=True)]
+    return options_of_words([word for each in option_lines(line) for word in shlex.split(each, comments=True)])
+
+
+def options_of_words(words: list[str], *, strict: bool = False) -> Iterator[Option]:
+    """The options among these words, which it consumes; raises ValueError for another word where it is ``strict``."""
     while words:
         word = words.pop(0)
         name, assigned, value = word.partition("=")
@@ -153,6 +157,8 @@ def written_options(line: str) -> Iterator[Option]:
         elif word.startswith("-") and len(word) > 1:
             name, value, assigned = LONG.get(word[1], word[1]), word[2:], ""
             needs_value = not value and name not in FLAGS
+        elif strict:
+            raise ValueError(f"{word!r} is no option of sbatch")
         else:
             continue
         if needs_value and words and not words[0].startswith("-"):

@@ -50,6 +50,10 @@ def configuration(folder: Path, lines: str) -> Path:
     return config
 
 
+AS_ROOT = """
+c.GPUSlurmSpawner.exec_prefix = ''
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = True
+"""
 JUNIPER = {"slurm_conf": "/etc/juniper/slurm.conf"}
 CEDAR = {"slurm_conf": "/etc/cedar/slurm.conf"}
 MIXED = {
@@ -244,9 +248,7 @@ def test_a_job_is_submitted_on_each_cluster(tmp_path: Path, unused_tcp_port: int
 echo "$SLURM_CONF" "$partition" >>{tmp_path}/asked
 echo 'sbatch: error: Batch job submission failed: Access/permission denied' >&2
 exit 1"""
-    lines = with_commands(
-        tmp_path, {"sbatch": sbatch}, f"c.GPUSlurmSpawner.exec_prefix = ''\nc.JupyterHub.hub_port = {unused_tcp_port}\n"
-    )
+    lines = with_commands(tmp_path, {"sbatch": sbatch}, f"{AS_ROOT}c.JupyterHub.hub_port = {unused_tcp_port}\n")
 
     async def codes() -> list[tuple[str, str, str]]:
         contexts = await contexts_of(load_site(configuration(tmp_path, lines)), Options(submit=True))

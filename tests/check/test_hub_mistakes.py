@@ -45,6 +45,7 @@ BASE = """
 c.JupyterHub.spawner_class = "gpu-profiles"
 c.GPUProfilesSpawner.profiles = [{"display_name": "GPU", "slurm": {"partition": "gpu", "gpus": 1}}]
 c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = True
 c.GPUSlurmSpawner.slurm_bin_dir = "FOLDER/slurm"
 c.JupyterHub.db_url = "sqlite:///FOLDER/hub.sqlite"
 c.JupyterHub.cleanup_servers = False
@@ -309,8 +310,8 @@ MISTAKES = {
         "'no.such.Authenticator' could not be imported. [hub-setting-invalid]",
     ),
     "a setting of batchspawner's that does nothing here": HubMistake(
-        "c.SlurmSpawner.batch_submit_cmd = 'sudo sbatch'",
-        "warn  c.SlurmSpawner.batch_submit_cmd: has no effect. The commands are fixed; set "
+        "c.SlurmSpawner.batch_query_cmd = 'sudo squeue'",
+        "warn  c.SlurmSpawner.batch_query_cmd: has no effect. The commands are fixed; set "
         "c.GPUSlurmSpawner.slurm_bin_dir to the folder of another Slurm's commands. [setting-ignored]",
     ),
     "sbatch is told to pass no variables": HubMistake(

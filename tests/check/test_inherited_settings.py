@@ -74,6 +74,7 @@ VALUES = {
     "start_timeout": 33,
     "startup_poll_interval": 3.0,
     "daemon_resolver": {"a": "b"},
+    "batch_submit_cmd": "runuser -u other sbatch -p gpu",
     "exec_prefix": "runuser -u {username} --",
     "ip": "10.0.0.1",
 }

@@ -225,6 +225,7 @@ c.GPUProfilesSpawner.profiles = [
     {{"display_name": "Batch", "slurm": {{"partition": "batch"}}, "command": ["/bin/true"]}},
 ]
 c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = True
 c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
 c.GPUSlurmSpawner.req_homedir = {home!r}
 c.GPUSlurmSpawner.topology_file = {topology!r}

@@ -24,7 +24,11 @@ c.GPUProfilesSpawner.profiles = [
 c.JupyterHub.load_groups = {"course": ["ada"]}
 c.Authenticator.allow_all = True
 """
-ONE_ACCOUNT = "c.GPUSlurmSpawner.exec_prefix = ''\nc.GPUSlurmSpawner.req_homedir = '/tmp'\n"
+ONE_ACCOUNT = """
+c.GPUSlurmSpawner.exec_prefix = ''
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = True
+c.GPUSlurmSpawner.req_homedir = '/tmp'
+"""
 NO_SLURM = "c.GPUSlurmSpawner.slurm_bin_dir = '/no/such/folder'\n"
 
 
@@ -83,6 +87,7 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
 SILENT = """
 c.GPUSlurmSpawner.slurm_timeout = 1
 c.GPUSlurmSpawner.exec_prefix = "env SOMEBODY={username}"
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = True
 """
 
 

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from traitlets import Dict, Enum, Float, HasTraits, Integer, TraitError, Unicode, default, validate
+from traitlets import Bool, Dict, Enum, Float, HasTraits, Integer, TraitError, Unicode, default, validate
 
 from jupyterhub_gpuspawner.batch.job import OWN_LOG_DIR
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -26,6 +26,15 @@ from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.job import JobIdentity, job_owner, tag
+from jupyterhub_gpuspawner.slurm.run_as import (
+    ALLOW_ROOT,
+    COMMAND_HINT,
+    SUBMIT,
+    SubmitCommand,
+    as_root,
+    runs_as_root,
+    submit_command,
+)
 from jupyterhub_gpuspawner.units import parse_wait
 
 # Trait types with bounds: a value outside them is refused when the hub starts, and the message names the bounds.
@@ -133,6 +142,7 @@ OF_THE_HUB = frozenset(
     {
         "clusters",
         "contact",
+        ALLOW_ROOT,
         "environment",
         "extensions",
         "hub_name",
@@ -264,6 +274,13 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         must preserve the environment, which contains the job's token: sudo needs `-E`, and SETENV in the sudoers file.
         A hub that runs as root may use `runuser -u {username} --`.""",
     )
+    dangerously_run_servers_as_root = Bool(
+        False,
+        config=True,
+        help="""Whether servers may run as root, where `exec_prefix` does not run sbatch as another account: whoever
+        signs in is then root of the cluster. Only for tests on a machine that nobody else uses. Otherwise such a hub
+        does not start, and a job that turns out to be root's is cancelled.""",
+    ).tag(of_the_hub=True)
     wrapper_dir = Unicode(
         "",
         config=True,
@@ -385,11 +402,50 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         super().__init__(**kwargs)
         self.hub_state = state_for(self)
         """What the hub keeps for all of its servers."""
+        self.submit_command, self._command_fault = SubmitCommand(), None
+        self._take_submit_command()
         self._timeout_of_all = self.slurm_timeout  # as configured, whatever a profile, a group or a hook sets later
         own = {name for settings in self.clusters.values() for name in settings}
         self._of_all_clusters = {name: copy.deepcopy(getattr(self, name)) for name in own}
         for name, value in self.cluster_settings(self.first_cluster).items():
             setattr(self, name, value)
+
+    def _take_submit_command(self) -> None:
+        """Have batchspawner's ``batch_submit_cmd`` mean what it meant there: its prefix, folder and options."""
+        self._command_fault: ConfigError | None
+        try:
+            if self.batch_submit_cmd == SUBMIT:
+                return
+            where = self.configured_as("batch_submit_cmd")
+            self.submit_command = submit_command(self.exec_prefix, self.batch_submit_cmd, where=where)
+        except ConfigError as fault:  # with which the hub does not start
+            self._command_fault = fault
+            return
+        self.exec_prefix, self.batch_submit_cmd = self.submit_command.prefix, SUBMIT
+        self.slurm_bin_dir = self.slurm_bin_dir or self.submit_command.bin_dir
+        named = [option.value for option in self.submit_command.options if option.name == "clusters"]
+        self.req_cluster = named[-1] if named else self.req_cluster
+
+    def check_command(self, of: Effective | SlurmSettings) -> None:
+        """Raise ConfigError for a ``batch_submit_cmd`` that could not be taken over."""
+        if self._command_fault is not None:
+            raise self._command_fault
+        if of.batch_submit_cmd != SUBMIT:
+            raise ConfigError(
+                "batch_submit_cmd is the same for all servers.",
+                where=self.configured_as("batch_submit_cmd"),
+                hint=COMMAND_HINT,
+            )
+
+    def check_account(self, settings: Effective | None = None) -> None:
+        """Raise ConfigError where servers would run as root; by default with the settings of this server's start.
+
+        Reads the account database, so it may block.
+        """
+        of = settings or self
+        self.check_command(of)
+        if not self.dangerously_run_servers_as_root and runs_as_root(command_prefix(of.exec_prefix, "somebody")):
+            raise as_root(self.configured_as("exec_prefix"))
 
     @validate("start_timeout", "http_timeout")
     def _at_least_a_second(self, proposal: Any) -> int:

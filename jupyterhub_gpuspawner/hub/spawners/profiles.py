@@ -19,7 +19,7 @@ from jupyterhub.utils import maybe_future
 from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, default, validate
 from traitlets.config.loader import LazyConfigValue
 
-from jupyterhub_gpuspawner.batch.job import JobSettings
+from jupyterhub_gpuspawner.batch.job import JobSettings, as_commanded
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import chosen, extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
@@ -45,6 +45,7 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form,
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
+from jupyterhub_gpuspawner.slurm.run_as import COMMAND_HINT, SUBMIT
 from jupyterhub_gpuspawner.tasks import timeout
 
 TIMES = ("start_timeout", "http_timeout", "poll_interval")
@@ -229,6 +230,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             now=datetime.now().astimezone(),
             defaults=self.defaults(),
         )
+        request = as_commanded(request, self.submit_command.options)
         return replace(request, offer=next(offer for offer in offers if offer.profile.slug == request.profile.slug))
 
     async def ask_right_again(self) -> None:
@@ -282,6 +284,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
     def _refuse(traits: Mapping[str, Any], *, where: str) -> None:
         """Raise ConfigError for the first of a profile's ``traits`` that a job has not for itself."""
         known_settings(traits, GPUSlurmSpawner, where=where)
+        if traits.get("batch_submit_cmd", SUBMIT) != SUBMIT:
+            raise ConfigError("batch_submit_cmd is the same for all servers.", where=where, hint=COMMAND_HINT)
         for name in CONNECTION:
             if name in traits:
                 raise ConfigError(

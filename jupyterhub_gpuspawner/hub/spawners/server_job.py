@@ -152,13 +152,10 @@ class ServerJob(ExtensionSettings, SlurmSettings):
 
     def _settings(self, settings: Effective | ServerJob, variables: frozenset[str] = frozenset()) -> build.JobSettings:
         requests = {name: getattr(settings, name) for name in self.requested()}
-        own = {
-            field.name: getattr(settings, field.name)
-            for field in fields(build.JobSettings)
-            if self.has_trait(field.name)
-        }
+        traits = ServerJob.class_traits()  # of which a site's own class may have plain values
+        own = {field.name: getattr(settings, field.name) for field in fields(build.JobSettings) if field.name in traits}
         args = settings.get_args() if isinstance(settings, ServerJob) else settings.args
-        own |= {"args": tuple(args), "cmd": tuple(settings.cmd)}
+        own |= {"args": tuple(args), "cmd": tuple(settings.cmd), "of_command": self.submit_command.options}
         locations = {name: self.configured_as(name) for name in requests}
         return build.JobSettings(
             **own,
@@ -189,12 +186,18 @@ class ServerJob(ExtensionSettings, SlurmSettings):
         for name in self.clusters or [""]:
             settings = self.effective(name)
             build.site_profile(self._settings(settings))
+            self.check_command(settings)
             check_commands(settings)
             for of_extension in ExtensionSettings.__bases__:
                 if check := getattr(of_extension, "check_settings", None):
                     check(settings)
         # reads all that jobs may carry: takes a second, once, and that now, not in the hub's loop during a start
         launcher_archive(self.carried())
+
+    def check_accounts(self) -> None:
+        """Raise ConfigError where servers of any cluster would run as root; reads the account database."""
+        for name in self.clusters or [""]:
+            self.check_account(self.effective(name))
 
     async def account(self, settings: build.JobSettings | None = None, cluster: Cluster | None = None) -> Account:
         """Home and shell of the job's user, by default the server's; raises ConfigError if there is no such account."""

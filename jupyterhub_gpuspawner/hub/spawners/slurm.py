@@ -69,7 +69,7 @@ from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Waits
 from jupyterhub_gpuspawner.slurm.job import Account, End, Job, JobIdentity, Phase, hub_mark, job_words
 from jupyterhub_gpuspawner.slurm.watcher import SHOW_JOBS
-from jupyterhub_gpuspawner.tasks import first_of, in_background, timeout
+from jupyterhub_gpuspawner.tasks import first_of, in_background, in_name_thread, timeout
 from jupyterhub_gpuspawner.wire.documents import NodeReport
 
 VISIBILITY_SECONDS = 300.0
@@ -245,6 +245,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     async def _submit(self) -> None:
         start = RecordedStart(self._username, self.name)
         await refuse_root(start.user)
+        await in_name_thread(self.check_account)
         # without their jobs, the hub could not tell whether they run
         if self.exec_prefix.strip() and await self.connection().shows_jobs.recent(VISIBILITY_SECONDS) is False:
             raise ConfigError("Slurm does not show the hub the jobs of its users (PrivateData=jobs).", hint=SHOW_JOBS)

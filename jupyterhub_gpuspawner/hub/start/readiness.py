@@ -15,7 +15,7 @@ from typing import Any
 import jupyterhub
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
@@ -34,7 +34,8 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.estimate import Waits, as_planned
-from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
+from jupyterhub_gpuspawner.slurm.run_as import foreign_owner
 from jupyterhub_gpuspawner.tasks import connected, first_of, resolved, timeout
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
@@ -108,12 +109,25 @@ class Readiness:
         if status is not None and submitted is not None and not self._comment_checked:
             self._comment_checked = True
             check_comment(self.spawner.connection(), status, submitted, self.spawner.log)
+            self._refuse_foreign(status, submitted)
             note_owner(self.spawner.connection(), self.spawner.as_user(), status)
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
         if status is not None and status.phase is Phase.QUEUED:
             self._follow_wait(status, time.time())
         self.job.notify()
+
+    def _refuse_foreign(self, job: Job, submitted: JobIdentity) -> None:
+        """Raise ConfigError for a job that turns out to be another account's; it is cancelled as the start fails."""
+        prefix, username = self.spawner.as_user(), self.spawner.user.name
+        owner = foreign_owner(job, submitted, prefix, username)
+        if owner and not (self.spawner.dangerously_run_servers_as_root and job.uid == 0):
+            raise ConfigError(
+                f"job {job.job_id} of {username!r} runs as {owner!r}, and must run as {username!r}; it is cancelled.",
+                where=self.spawner.configured_as("exec_prefix"),
+                for_user="The server was stopped: it ran under another account than yours.",
+                hint=f"Find out as whom {' '.join(prefix) or 'the hub'!r} runs sbatch.",
+            )
 
     def _follow_wait(self, status: Job, now: float) -> None:
         """Take note of when the pending job is expected to start."""

@@ -227,6 +227,7 @@ c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
 c.GPUSlurmSpawner.req_homedir = "{folder}/home/{{username}}"
 c.GPUSlurmSpawner.log_dir = "{folder}"
 c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = True
 c.GPUSlurmSpawner.topology_file = {topology!r}
 c.GPUProfilesSpawner.courses_dir = "{folder}"
 c.GPUProfilesSpawner.profiles = [

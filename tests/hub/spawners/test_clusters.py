@@ -163,7 +163,7 @@ async def test_a_job_of_the_same_number_on_another_cluster_is_another_job() -> N
     assert cancelling == {"juniper": set(), "cedar": set()}
 
 
-REFUSED = {*CONNECTION, "clusters"} - {"req_cluster"}
+REFUSED = {"batch_submit_cmd", *CONNECTION, "clusters"} - {"req_cluster"}
 """Settings that say where a cluster is, which no profile may set; ``req_cluster`` is read as ``slurm.cluster``."""
 VALUES: tuple[Any, ...] = (
     *(

@@ -34,7 +34,7 @@ class Spawner(GPUSlurmSpawner):
     def __init__(self, session: Any) -> None:
         self.away = False
         self.jobs_of: list[str] = []
-        super().__init__(exec_prefix="")
+        super().__init__(exec_prefix="", dangerously_run_servers_as_root=True)
         self.row = Stored(session)
 
     @property
