@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.migrate.settings import (
     requests_as_defaults,
     shell_lines,
     source_of,
+    take_submit_command,
 )
 from jupyterhub_gpuspawner.migrate.slurmformspawner import convert_form, form_template
 from jupyterhub_gpuspawner.migrate.template import (
@@ -67,6 +68,7 @@ def migrate(path: Path) -> Migration:
     migration = Migration(old, read_template(text, frozenset({"output"} if old.system is System.MOSS else ())))
     if old.system is System.SLURMFORMSPAWNER:
         migration.template = form_template(migration)
+    take_submit_command(migration)
     if old.system is System.BATCHSPAWNER:
         convert_settings(migration)
         of_hub = migration.requests.pop("req_cluster", "")
@@ -215,6 +217,10 @@ def _convert_traits(migration: Migration, document: dict[str, Any], where: str) 
         row = INHERITED.get(name)
         if name in ("req_prologue", "req_epilogue"):
             _convert_shell_lines(migration, document, where, name)
+        elif name == "batch_submit_cmd":
+            migration.add(
+                "submit_command", f"{where}: {name}", traits.pop(name), fault="it is the same for all servers"
+            )
         elif name == "req_host":
             _convert_host(migration, traits.pop(name), where)
         elif row is not None and name not in REQUESTS and row.effect in ineffective:

@@ -20,6 +20,7 @@ import yaml
 from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 from jupyterhub_gpuspawner.profiles.schema import Replacing
+from jupyterhub_gpuspawner.slurm.run_as import SubmitCommand
 
 SHOWN_AT_MOST = 160
 """Characters of a value in the list of differences."""
@@ -120,6 +121,8 @@ class Migration:
 
     old: OldHub
     template: BatchTemplate
+    command: SubmitCommand = field(default_factory=SubmitCommand)
+    """What ``batch_submit_cmd`` says."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Of ``c.GPUSlurmSpawner``, whose values are written anew."""
     requests: dict[str, Any] = field(default_factory=dict)

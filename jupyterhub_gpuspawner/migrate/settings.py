@@ -11,17 +11,20 @@ import shlex
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
+from batchspawner import SlurmSpawner
 from jupyterhub.spawner import Spawner
 
+from jupyterhub_gpuspawner.batch.job import with_lines
 from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, Effect, InheritedSetting
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Migration
-from jupyterhub_gpuspawner.migrate.template import BatchTemplate, spelled, swallows_the_script
+from jupyterhub_gpuspawner.migrate.template import BatchTemplate, sbatch_options, spelled, swallows_the_script
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
-from jupyterhub_gpuspawner.profiles.tuples import as_variable
+from jupyterhub_gpuspawner.profiles.tuples import as_requests, as_variable
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
+from jupyterhub_gpuspawner.slurm.run_as import SubmitCommand, runs_as, submit_command
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 
 INHERITED = {setting.name: setting for setting in BATCHSPAWNER}
@@ -45,6 +48,8 @@ def source_of(migration: Migration, name: str) -> str:
     settings, template = migration.old.settings(), migration.template
     fixed = template.typed and name.removeprefix("req_") in template.constants
     source = settings.get("batch_script") if fixed or name not in settings else settings[name]
+    if name.removeprefix("req_") in template.of_command:
+        source = settings["batch_submit_cmd"]
     return str(source or "batch_script")
 
 
@@ -79,6 +84,8 @@ def _convert(migration: Migration, name: str, setting: OldSetting) -> None:
     row = INHERITED.get(name)
     if name in REQUESTS:
         _convert_request(migration, name, setting)
+    elif name == "batch_submit_cmd":
+        _convert_submit_command(migration, setting)
     elif row is not None and row.effect is not Effect.KEPT:
         _convert_ineffective(migration, name, setting)
     elif name in GPUSlurmSpawner.class_traits(config=True):
@@ -92,7 +99,8 @@ def _convert(migration: Migration, name: str, setting: OldSetting) -> None:
 
 def _convert_request(migration: Migration, name: str, setting: OldSetting) -> None:
     if migration.template.typed and name.removeprefix("req_") in migration.template.constants:
-        migration.add("fixed_by_template", setting, setting.value)
+        of_command = name.removeprefix("req_") in migration.template.of_command
+        migration.add("fixed_by_command" if of_command else "fixed_by_template", setting, setting.value)
         return
     value = valid_requests(migration, {name: setting.value}, f"c.{setting.section}.").get(name, "")
     if name == "req_options" and isinstance(value, str):
@@ -134,8 +142,6 @@ def _convert_ineffective(migration: Migration, name: str, setting: OldSetting) -
     elif name == "req_queue" and "queue" in template.used:
         migration.requests["req_partition"] = setting.value
         migration.moved(setting, setting.value, "slurm.partition")
-    elif name == "batch_submit_cmd" and str(setting.value).split()[:1] != ["sbatch"]:
-        migration.add("submit_command", setting, setting.value)
     else:
         add_ineffective(migration, setting, setting.value, row)
 
@@ -152,7 +158,8 @@ def _convert_template(migration: Migration) -> None:
     if template.unknown:
         migration.add("unknown_variables", where, ", ".join(f"{{{name}}}" for name in template.unknown))
     if not template.typed:
-        migration.settings["batch_script"] = _with_variables(template)
+        migration.settings["batch_script"] = with_lines(_with_variables(template), migration.command.options)
+        migration.requests |= {f"req_{name}": template.constants[name] for name in template.of_command}
         migration.add("template_kept", where, template.text, reasons="; ".join(dict.fromkeys(template.reasons)))
         return
     for variable, value in template.constants.items():
@@ -266,8 +273,46 @@ def between(lines: Sequence[str], at: int | None, own: str) -> str:
     return "\n".join(parts if has_document else filter(None, parts))
 
 
+def take_submit_command(migration: Migration) -> None:
+    """Read ``batch_submit_cmd`` as the new hub would: its options are what the template of the script fixes."""
+    settings, template = migration.old.settings(), migration.template
+    setting, prefix = settings.get("batch_submit_cmd"), settings.get("exec_prefix")
+    if setting is None or migration.old.system is System.SLURMFORMSPAWNER:
+        return
+    before = str(prefix.value) if prefix is not None else SlurmSpawner.exec_prefix.default_value
+    try:
+        migration.command = submit_command(before, setting.value, where=str(setting))
+    except ConfigError as error:
+        migration.add("submit_command", setting, setting.value, fault=error.fault.rpartition(": ")[2].rstrip("."))
+        return
+    requests = {name.removeprefix("req_"): value for name, value in as_requests(migration.command.options).items()}
+    lines = requests.pop("options", "").splitlines()
+    if "gres" in requests:
+        template.constants.pop("gpu_type", None)
+    template.constants |= requests
+    template.extra += lines
+    template.of_command = frozenset(requests)
+    template.commanded = sbatch_options("\n".join(f"#SBATCH {option}" for option in migration.command.options))
+
+
+def _convert_submit_command(migration: Migration, setting: OldSetting) -> None:
+    command = migration.command
+    if command.bin_dir and "slurm_bin_dir" not in migration.settings:
+        migration.settings["slurm_bin_dir"] = command.bin_dir
+    parts = [f"exec_prefix = {command.prefix}"] if command.prefix else []
+    parts += [f"slurm_bin_dir = {command.bin_dir}"] if command.bin_dir else []
+    parts += map(str, command.options)
+    if command != SubmitCommand():
+        migration.add("submit_command_taken", setting, setting.value, ", ".join(parts))
+    elif not any(row.code == "submit_command" for row in migration.differences):
+        migration.add("submit_command_usual", setting, setting.value)
+
+
 def _convert_exec_prefix(migration: Migration) -> None:
-    setting = migration.old.settings().get("exec_prefix")
+    settings = migration.old.settings()
+    setting = settings.get("exec_prefix")
+    if setting is None and migration.command.prefix not in ("", SlurmSpawner.exec_prefix.default_value):
+        setting = settings["batch_submit_cmd"]
     if migration.old.system is System.SLURMFORMSPAWNER:
         migration.settings |= {"exec_prefix": "sudo -n -u {username}", "wrapper_dir": _WRAPPERS}
         migration.add("prefix_of_form", "c.GPUSlurmSpawner.exec_prefix", wrappers=_WRAPPERS)
@@ -275,15 +320,19 @@ def _convert_exec_prefix(migration: Migration) -> None:
     if setting is None:
         migration.add("prefix_default", "exec_prefix")
         return
-    text = str(setting.value)
+    text = migration.command.prefix or str(setting.value)
     migration.settings["exec_prefix"] = text
     try:
         words = shlex.split(text)
     except ValueError:  # the new hub says so when it starts, as the old one did at each start of a server
         words = text.split()
     by_ssh = is_remote(words)
+    if runs_as(words) == "":
+        migration.add("prefix_of_one", setting, text)
+        return
     if not words or (not by_ssh and _keeps_environment(words)):
-        migration.moved(setting, text, "c.GPUSlurmSpawner.exec_prefix")
+        if text == setting.value:  # otherwise the row of batch_submit_cmd says it
+            migration.moved(setting, text, "c.GPUSlurmSpawner.exec_prefix")
         return
     migration.settings["wrapper_dir"] = _WRAPPERS
     migration.add("prefix_by_ssh" if by_ssh else "prefix_without_environment", setting, text, wrappers=_WRAPPERS)

@@ -81,6 +81,10 @@ class BatchTemplate:
     """Variables whose value becomes an option."""
     extra: list[str] = field(default_factory=list)
     """Constant options that no field expresses."""
+    of_command: frozenset[str] = frozenset()
+    """Those of :attr:`constants` that sbatch's command line fixes."""
+    commanded: Mapping[str, str] = field(default_factory=dict)
+    """The options of that command line, which win over those of the script."""
     log_dir: str | None = None
     before: list[str] = field(default_factory=list)
     """Shell lines before the server."""
@@ -121,7 +125,7 @@ def old_options(template: BatchTemplate, values: Mapping[str, Any]) -> dict[str,
     keepvars = ",".join(filter(None, ["JUPYTERHUB_API_TOKEN", str(variables.get("keepvars_extra") or "")]))
     variables |= {"username": name, "homedir": home, "keepvars": keepvars, "cmd": "jupyterhub-singleuser"}
     try:
-        return sbatch_options(format_template(template.text, **variables))
+        return {**sbatch_options(format_template(template.text, **variables)), **template.commanded}
     except Exception:  # noqa: BLE001 - an admin's template may raise anything, and then no job was ever submitted
         return None
 

@@ -14,7 +14,7 @@ from batchspawner.batchspawner import format_template
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
-from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.login_node import command_line
 from jupyterhub_gpuspawner.slurm.run_as import foreign_owner, runs_as, runs_as_root, submit_command
 
@@ -197,7 +197,7 @@ def test_as_whom_a_prefix_runs_a_command(prefix: str, account: str | None) -> No
 
 IS_ROOT = os.geteuid() == 0
 ADA = JobIdentity(owner="ada", uid=1001)
-JOB = Job("118", "RUNNING", user="ada", uid=1001)
+JOB = Job("118", Phase.RUNNING, user="ada", uid=1001)
 OWNERS = {
     "hers": (JOB, ADA, "sudo -u ada", ""),
     "root's": (replace(JOB, user="root", uid=0), ADA, "sudo -u ada", "root"),

@@ -402,7 +402,8 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         super().__init__(**kwargs)
         self.hub_state = state_for(self)
         """What the hub keeps for all of its servers."""
-        self.submit_command, self._command_fault = SubmitCommand(), None
+        self.submit_command = SubmitCommand()
+        self._command_fault: ConfigError | None = None
         self._take_submit_command()
         self._timeout_of_all = self.slurm_timeout  # as configured, whatever a profile, a group or a hook sets later
         own = {name for settings in self.clusters.values() for name in settings}
@@ -412,7 +413,6 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
 
     def _take_submit_command(self) -> None:
         """Have batchspawner's ``batch_submit_cmd`` mean what it meant there: its prefix, folder and options."""
-        self._command_fault: ConfigError | None
         try:
             if self.batch_submit_cmd == SUBMIT:
                 return

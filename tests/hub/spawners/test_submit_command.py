@@ -125,7 +125,7 @@ ELSEWHERE = {
 @pytest.mark.parametrize(("config", "fault"), ELSEWHERE.values(), ids=ELSEWHERE.keys())
 def test_a_hub_does_not_start_with_a_command_that_is_not_taken_over(config: dict[str, Any], fault: str) -> None:
     """Nothing of it is left out silently."""
-    offered = {"ProfilesSpawner": {"profiles": [("A", "a", "SlurmSpawner", {})]}}
+    offered: dict[str, Any] = {"ProfilesSpawner": {"profiles": [("A", "a", "SlurmSpawner", {})]}}
     spawner = Site(Config({**offered, **config}), GPUProfilesSpawner).spawner("ada")
     with pytest.raises(ConfigError) as refused:
         spawner.check()
