@@ -70,7 +70,7 @@ def render(
     parts = [
         "\n".join(head),
         report_failure(),
-        before_sites_lines() if environment.setup or before else "",
+        before_sites_lines() if environment.setup or before or epilogue else "",
         own_log(log_path, log_folder) if log_folder else "",
         _section("The profile's environment", setup),
         srun_cpus(),

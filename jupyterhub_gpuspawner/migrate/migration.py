@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.migrate.settings import (
     command_of,
     convert_settings,
     fields_in_options,
+    profiles_have_options,
     requests_as_defaults,
     shell_lines,
     source_of,
@@ -145,10 +146,10 @@ _LOCAL = "jupyterhub.spawner.LocalProcessSpawner"
 
 
 def _convert_profile(migration: Migration, where: str, item: Any) -> None:
-    template = migration.template
-    item = _with_fields(_with_valid_requests(migration, where, item))
+    original, item = item, _with_valid_requests(migration, where, item)
     try:
-        document = as_document(item)
+        item = _with_sites_options(migration, item)
+        document = as_document(_with_fields(item))
     except (ValueError, TypeError) as error:
         shown = item[0] if isinstance(item, (tuple, list)) and item else item
         migration.add("profile_refused", where, shown, fault=str(error).rstrip("."))
@@ -160,17 +161,67 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
         return
     was = None
     if document["kind"] == "slurm":
-        own_requests = {name.removeprefix("req_"): value for name, value in item[-1].items()}
+        own_script, template = document["traits"].get("batch_script"), migration.template
+        if isinstance(own_script, str):
+            of_command = {name: template.constants[name] for name in template.of_command}
+            template = read_template(own_script)
+            template.constants |= of_command
+        own_requests = {name.removeprefix("req_"): value for name, value in original[-1].items()}
         was = old_options(template, {**_old_requests(migration), **own_requests})
         slurm = document["slurm"]
         document["slurm"] = _without_constants(slurm, template)
+        if isinstance(own_script, str):
+            _convert_own_template(migration, document, where, template)
+        document["slurm"] = _without_needless(document["slurm"], migration)
         for name in sorted(set(slurm) - set(document["slurm"])):
-            migration.add("fixed_for_profile", f"{where}: {name}", slurm[name])
-        _convert_traits(migration, document, where)
+            if slurm[name] is not None:
+                migration.add("fixed_for_profile", f"{where}: {name}", slurm[name])
+        _convert_traits(migration, document, where, template)
         del document["kind"]  # the default
     document = {name: value for name, value in document.items() if value not in ({}, None)}
     migration.profiles.append(ConvertedProfile(document, was, where=where))
     migration.moved(where, document["display_name"], f"profile {document['slug']}")
+
+
+def _convert_own_template(migration: Migration, document: dict[str, Any], where: str, template: BatchTemplate) -> None:
+    """A profile's own script in place of the hub's: its options become fields, and its lines the profile's settings."""
+    traits, slurm = document["traits"], document["slurm"]
+    of_hub = migration.template
+    for variable in of_hub.constants.keys() - of_hub.of_command if of_hub.typed else ():
+        slurm.setdefault(TYPED.get(variable, variable), None)
+    if not template.typed:
+        reasons = "; ".join(dict.fromkeys(template.reasons))
+        migration.add("template_kept", f"{where}: batch_script", template.text, reasons=reasons)
+        return
+    del traits["batch_script"]
+    if not of_hub.typed:
+        traits["batch_script"] = ""  # that of the hub is kept
+    fixed = {f"req_{name}": value for name, value in template.constants.items() if name != "gpu_type"}
+    slurm.update(typed_fields({name: value for name, value in fixed.items() if (name, value) != ("req_nnodes", "1")}))
+    if template.extra:
+        slurm["extra"] = "\n".join(filter(None, [slurm.get("extra"), *template.extra]))
+    for name in ("req_prologue", "req_epilogue"):
+        site = migration.old.settings().get(name) if shell_lines(template, name)[1] is not None else None
+        traits.setdefault(name, "" if site is None else str(site.value))
+    if template.dropped:
+        migration.add("shell_options", f"{where}: batch_script", "; ".join(dict.fromkeys(template.dropped)))
+    if template.step:
+        migration.add("job_step", f"{where}: batch_script", template.step)
+    migration.moved(f"{where}: batch_script", template.text, f"profile {document['slug']}")
+
+
+def _without_needless(slurm: dict[str, Any], migration: Migration) -> dict[str, Any]:
+    """The typed request, without the fields that remove a default that there is not."""
+    defaults = typed_fields(dict(migration.requests))
+    return {name: value for name, value in slurm.items() if value is not None or name in (*defaults, "cluster")}
+
+
+def _with_sites_options(migration: Migration, item: Any) -> Any:
+    """The profile with the site's ``req_options`` if it has none, and others have."""
+    site = migration.old.settings().get("req_options")
+    if site is None or not profiles_have_options(migration) or as_document(item)["kind"] != "slurm":
+        return item
+    return (*item[:-1], {"req_options": site.value, **item[-1]})
 
 
 def _with_valid_requests(migration: Migration, where: str, item: Any) -> Any:
@@ -209,14 +260,14 @@ def _with_gpu_type(slurm: dict[str, Any], template: BatchTemplate) -> dict[str, 
     return slurm
 
 
-def _convert_traits(migration: Migration, document: dict[str, Any], where: str) -> None:
+def _convert_traits(migration: Migration, document: dict[str, Any], where: str, template: BatchTemplate) -> None:
     """Remove the traits that have no effect, and make shell lines the environment's."""
     traits = document["traits"]
-    ineffective = (Effect.NONE, Effect.TEMPLATE) if migration.template.typed else (Effect.NONE,)
+    ineffective = (Effect.NONE, Effect.TEMPLATE) if template.typed else (Effect.NONE,)
     for name in sorted(traits):
         row = INHERITED.get(name)
         if name in ("req_prologue", "req_epilogue"):
-            _convert_shell_lines(migration, document, where, name)
+            _convert_shell_lines(migration, document, where, name, template)
         elif name == "batch_submit_cmd":
             migration.add(
                 "submit_command", f"{where}: {name}", traits.pop(name), fault="it is the same for all servers"
@@ -229,18 +280,28 @@ def _convert_traits(migration: Migration, document: dict[str, Any], where: str) 
             migration.add("dropped_by_wrapspawner", f"{where}: {name}", traits.pop(name))
 
 
-def _convert_shell_lines(migration: Migration, document: dict[str, Any], where: str, name: str) -> None:
+def _convert_shell_lines(
+    migration: Migration, document: dict[str, Any], where: str, name: str, template: BatchTemplate
+) -> None:
     """A profile's lines replace those of the hub; they are the profile's environment where that runs them first."""
-    traits, template = document["traits"], migration.template
+    traits, of_profile = document["traits"], template is not migration.template
     own = str(traits.pop(name)).strip("\n")
     lines, at = shell_lines(template, name)
     if template.typed and at is None:
-        migration.add("never_ran", f"{where}: {name}", own, variable=name.removeprefix("req_"))
-    elif name == "req_prologue" and at in (0, None) and own and name not in migration.old.settings():
-        document.setdefault("environment", {})["setup"] = own.split("\n")
+        if own:
+            migration.add("never_ran", f"{where}: {name}", own, variable=name.removeprefix("req_"))
+        if not of_profile:
+            return
+        own = ""
+    if name == "req_prologue" and at == 0 and own and not lines and name not in migration.old.settings():
+        strict = [*template.shell_options, *own.split("\n"), "set +euo pipefail"]
+        document.setdefault("environment", {})["setup"] = strict if template.shell_options else own.split("\n")
         migration.moved(f"{where}: {name}", document["environment"]["setup"], "environment.setup")
-    else:
-        traits[name] = between(lines, at, own)
+        return
+    text = between(lines, at, own)
+    if text or not of_profile or name in migration.settings:
+        traits[name] = template.under_its_options(text) if name == "req_prologue" and template.own else text
+    if not of_profile:
         migration.moved(f"{where}: {name}", own, f"its setting {name}, with the template's lines around them")
 
 

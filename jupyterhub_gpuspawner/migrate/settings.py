@@ -18,14 +18,14 @@ from jupyterhub_gpuspawner.batch.job import with_lines
 from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, Effect, InheritedSetting
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
+from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Migration
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate, sbatch_options, spelled, swallows_the_script
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
 from jupyterhub_gpuspawner.profiles.tuples import as_requests, as_variable
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.run_as import SubmitCommand, runs_as, submit_command
-from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
+from jupyterhub_gpuspawner.slurm.sbatch_options import option_lines, options_of
 
 INHERITED = {setting.name: setting for setting in BATCHSPAWNER}
 _SHELL = ("req_prologue", "req_epilogue")
@@ -77,6 +77,8 @@ def convert_settings(migration: Migration, converted: Collection[str] = ()) -> N
     _convert_template(migration)
     _convert_shell_lines(migration)
     _convert_lines_of_command(migration)
+    if migration.settings.get("req_prologue") and migration.template.own:
+        migration.settings["req_prologue"] = migration.template.under_its_options(migration.settings["req_prologue"])
     _convert_exec_prefix(migration)
 
 
@@ -102,6 +104,9 @@ def _convert_request(migration: Migration, name: str, setting: OldSetting) -> No
         of_command = name.removeprefix("req_") in migration.template.of_command
         migration.add("fixed_by_command" if of_command else "fixed_by_template", setting, setting.value)
         return
+    if name == "req_options" and profiles_have_options(migration):
+        migration.moved(setting, setting.value, "slurm of each profile that has no options of its own")
+        return
     value = valid_requests(migration, {name: setting.value}, f"c.{setting.section}.").get(name, "")
     if name == "req_options" and isinstance(value, str):
         without = _ONE_NODE.sub("", value).strip()
@@ -114,6 +119,13 @@ def _convert_request(migration: Migration, name: str, setting: OldSetting) -> No
         migration.requests[name] = value
 
 
+def profiles_have_options(migration: Migration) -> bool:
+    """Whether a profile of wrapspawner has ``req_options``, which replace those of the site."""
+    profiles = (item for section in WRAPPER_SECTIONS for item in migration.old.section(section).get("profiles", ()))
+    traits = (item[-1] for item in profiles if isinstance(item, (tuple, list)) and item)
+    return any(isinstance(each, dict) and not {"req_options", "options"}.isdisjoint(each) for each in traits)
+
+
 def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, str], str]:
     """The settings ``req_*`` that express options of a line, and the rest of the line.
 
@@ -121,7 +133,7 @@ def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, s
     line that sbatch would not understand.
     """
     try:
-        options = [option for line in text.splitlines() for option in options_of(line)]
+        options = [*options_of(text)]
     except ValueError:
         return {}, text
     fields: dict[str, str] = {}
@@ -132,7 +144,7 @@ def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, s
             fields |= own
         else:
             rest.append(shlex.quote(spelled(name, value)))
-    return (fields, " ".join(rest)) if fields else ({}, text)
+    return (fields, " ".join(rest)) if fields else ({}, "\n".join(option_lines(text)))
 
 
 def _convert_ineffective(migration: Migration, name: str, setting: OldSetting) -> None:

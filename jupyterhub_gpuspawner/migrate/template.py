@@ -65,7 +65,13 @@ _REPLACED = frozenset(
     ["chdir", "comment", "error", "export", "get-user-env", "gid", "job-name", "output", "uid", "workdir"]
 )
 """Options that this package sets itself."""
-_SHELL_OPTIONS = re.compile(r"set [-+][A-Za-z]+( pipefail)?|trap .*|echo \"?jupyterhub-singleuser ended gracefully\"?")
+_SHELL_OPTIONS = re.compile(r"set [-+][A-Za-z]+( pipefail)?")
+_NOT_NEEDED = re.compile(
+    rf"{_SHELL_OPTIONS.pattern}|trap ('[^']*'|\"[^\"]*\"|[\w:-]+)( (?!EXIT|0)\w+)+|"
+    r'echo "?jupyterhub-singleuser ended gracefully"?'
+)
+_STRICT = ["set -euo pipefail"]
+"""How ``req_prologue`` is run here, as in batchspawner's own template."""
 _SERVER = re.compile(r"(exec |(?P<srun>srun|@srun@)( -\S+)* )?@cmd@")
 _HERE = re.compile(r"<<-?\s*[\"']?(\w+)")
 
@@ -95,6 +101,8 @@ class BatchTemplate:
     """The same of :attr:`after` and ``{epilogue}``."""
     dropped: list[str] = field(default_factory=list)
     """Shell lines that the script needs no more."""
+    shell_options: list[str] = field(default_factory=list)
+    """The shell's options that it sets before the server."""
     step: str = ""
     """The ``srun`` that started the server."""
     unknown: tuple[str, ...] = ()
@@ -106,6 +114,12 @@ class BatchTemplate:
     def own(self) -> bool:
         """The admin's, and not batchspawner's default."""
         return self.text != DEFAULT_TEMPLATE
+
+    def under_its_options(self, prologue: str) -> str:
+        """Lines of a ``req_prologue``, run under the shell's options that the template sets."""
+        if not prologue or not self.typed or self.shell_options == _STRICT:
+            return prologue
+        return "\n".join(["set +euo pipefail", *self.shell_options, prologue])
 
     @property
     def typed(self) -> bool:
@@ -215,7 +229,9 @@ def _shell_lines(template: BatchTemplate, lines: Sequence[str], variable: str) -
     at: int | None = None
     for line in lines:
         text = line.rstrip().replace("@homedir@", "$HOME").replace("@username@", "$USER")
-        if _SHELL_OPTIONS.fullmatch(line.strip()):
+        if _NOT_NEEDED.fullmatch(line.strip()):
+            if variable == "prologue" and _SHELL_OPTIONS.fullmatch(line.strip()):
+                template.shell_options.append(line.strip())
             template.dropped.append(line.strip())
         elif line.strip() == f"@{variable}@":
             if at is not None:

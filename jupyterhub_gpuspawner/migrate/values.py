@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
 from jupyterhub_gpuspawner.profiles.tuples import TYPED, typed_fields
 from jupyterhub_gpuspawner.site.values import refused
-from jupyterhub_gpuspawner.slurm.sbatch_options import written_options
+from jupyterhub_gpuspawner.slurm.sbatch_options import option_lines, written_options
 
 REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
 """Settings that request something of Slurm."""
@@ -29,7 +29,7 @@ def valid_requests(migration: Migration, requests: Mapping[str, Any], where: str
     valid = dict(requests)
     options = valid.get("req_options")
     if isinstance(options, str):  # several lines are as they were in a script
-        valid["req_options"] = "\n".join(line.strip().removeprefix("#SBATCH").strip() for line in options.splitlines())
+        valid["req_options"] = "\n".join(option_lines(options))
     for name in sorted(REQUESTS & requests.keys()):
         fault = _fault(name, valid[name])
         if not fault:
@@ -60,7 +60,7 @@ def _fault(name: str, value: Any) -> str:
 def _valid_options(text: str) -> str:
     """Those options of a text that a profile may pass on to sbatch."""
     try:
-        options = [option for line in text.splitlines() for option in written_options(line)]
+        options = [*written_options(text)]
     except ValueError:
         return ""
     words = [shlex.quote(str(option)) for option in options]
@@ -102,7 +102,11 @@ def leave_out(migration: Migration, converted: ConvertedProfile, error: Exceptio
     """Leave out a profile of which the new hub could start no server."""
     fault = " ".join(str(error).split()).rstrip(".")
     migration.profiles.remove(converted)
-    moved = [row for row in migration.differences if row.code == "moved" and row.where == converted.where]
+    moved = [
+        row
+        for row in migration.differences
+        if row.code in ("moved", "template_kept") and row.where.partition(": ")[0] == converted.where
+    ]
     for row in moved:
         migration.differences.remove(row)
     where = converted.where or f"profile {converted.slug}"

@@ -15,6 +15,7 @@ def test_batchspawners_own_template_needs_nothing() -> None:
         DEFAULT_TEMPLATE,
         used={"partition", "runtime", "memory", "gres", "nprocs", "reservation", "options"},
         log_dir="{homedir}",
+        shell_options=["set -euo pipefail"],
         dropped=[
             "set -euo pipefail",
             "trap 'echo SIGTERM received' TERM",
