@@ -14,6 +14,7 @@ c.GPUProfilesSpawner.profiles = [
     }
 ]
 c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = True  # as those of the other spawners, on this machine alone
 c.GPUSlurmSpawner.req_homedir = f"{os.environ['GPUSPAWNER_DEMO_FOLDER']}/homes/{{username}}"
 c.GPUSlurmSpawner.start_timeout = 600
 c.GPUSlurmSpawner.topology_file = os.environ["BENCH_TOPOLOGY"]

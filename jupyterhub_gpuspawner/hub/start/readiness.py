@@ -69,7 +69,7 @@ class Readiness:
     extensions: ServerExtensions = field(default_factory=ServerExtensions)
     waits: Waits = as_planned
     """What is known of waits of pending jobs on its cluster."""
-    _comment_checked: bool = False
+    _job_checked: bool = False
 
     async def wait(self) -> None:
         """Return once the server answers at the address and port of the report.
@@ -105,12 +105,13 @@ class Readiness:
 
     def _follow(self, status: Job | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""
-        submitted = self.job.submitted_as if self.attempt.restored_at is None else None
-        if status is not None and submitted is not None and not self._comment_checked:
-            self._comment_checked = True
-            check_comment(self.spawner.connection(), status, submitted, self.spawner.log)
+        submitted = self.job.submitted_as
+        if status is not None and submitted is not None and not self._job_checked:
+            self._job_checked = True
             self._refuse_foreign(status, submitted)
-            note_owner(self.spawner.connection(), self.spawner.as_user(), status)
+            if self.attempt.restored_at is None:
+                check_comment(self.spawner.connection(), status, submitted, self.spawner.log)
+                note_owner(self.spawner.connection(), self.spawner.as_user(), status)
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
         if status is not None and status.phase is Phase.QUEUED:
