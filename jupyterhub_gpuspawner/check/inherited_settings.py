@@ -79,6 +79,14 @@ _NAMED = frozenset(f"req_{variable}" for variable in (*_VARIABLES.values(), "pro
 """The settings of the same kind."""
 
 
+_FORMS = ("options_form", "options_from_form")
+_OTHER_FORM = (
+    "is of a form for all spawners, and profiles make the form here: what this one sends is refused, unless it is the "
+    "slug of a profile and its options. To keep a form whose values a hook or batch_script reads, set "
+    "c.JupyterHub.spawner_class = 'gpu-slurm'; a form that chooses profiles is c.GPUProfilesSpawner.options_form."
+)
+
+
 @dataclass(frozen=True)
 class IgnoredSetting:
     """A setting in a hub's configuration that has no effect."""
@@ -137,6 +145,9 @@ def ignored_settings(
 def _in_section(section: str, name: str, spawner_class: type[Spawner], batch_script: str) -> str:
     """Return why ``c.SECTION.NAME`` has no effect; empty if it has one, or is unknown to us."""
     if section in spawner_class.section_names():
+        of_jobs = section in GPUSlurmSpawner.section_names()
+        if of_jobs and name in _FORMS and issubclass(spawner_class, GPUProfilesSpawner):
+            return _OTHER_FORM
         return _no_effect(name, batch_script)
     return _not_read(name, spawner_class, batch_script) if section.endswith("SlurmSpawner") else ""
 

@@ -18,6 +18,8 @@ from jupyterhub_gpuspawner.migrate.moss import convert_moss
 from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (
+    FORMS,
+    HOOKS,
     INHERITED,
     add_ineffective,
     between,
@@ -84,7 +86,7 @@ def migrate(path: Path) -> Migration:
             _convert_profiles(migration)
     _convert_clusters(migration, str(of_hub or ""))
     _tidy(migration.profiles)
-    _note_forms(migration)
+    _note_code(migration)
     _convert_commands(migration)
     leave_out_refused(migration)
     _note_gpus(migration)
@@ -376,15 +378,25 @@ def _tidy(profiles: Sequence[ConvertedProfile]) -> None:
                 slurm[name] = int(slurm[name])
 
 
-def _note_forms(migration: Migration) -> None:
-    """A form of the site's own, wherever it is set."""
+def _note_code(migration: Migration) -> None:
+    """Forms and hooks of the site's own, wherever they are set."""
     for section in ("Spawner", *sorted(migration.old.old_sections)):
-        settings = migration.old.section(section)
-        for name in ("options_form", "options_from_form"):
-            if name in settings:
-                migration.settings.pop(name, None)
-                now = "as it is" if section == "Spawner" else "left out"
-                migration.add("own_form", f"c.{section}.{name}", settings[name], now)
+        for name, value in migration.old.section(section).items():
+            where = f"c.{section}.{name}"
+            if name in FORMS:
+                migration.add("own_form", where, value, "as it is" if section == "Spawner" else "left out")
+            elif name in HOOKS:
+                new = "" if section == "Spawner" else f"c.GPUSlurmSpawner.{name}"
+                code = "hook_before" if name in _BEFORE else "hook_moved" if new else "hook_as_it_is"
+                migration.add(
+                    code, where, value, new or "as it is", move=f"Write it as {new}. " if new else "", new=new
+                )
+            elif name == "group_overrides" and section == "Spawner":
+                migration.add("hook_as_it_is", where, value, "as it is")
+
+
+_BEFORE = ("apply_user_options", "auth_state_hook", "pre_spawn_hook")
+"""Hooks of a start that read the user's options, or set what its job requests."""
 
 
 def _convert_commands(migration: Migration) -> None:

@@ -27,6 +27,9 @@ from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
 from jupyterhub_gpuspawner.slurm.run_as import SubmitCommand, runs_as, submit_command
 from jupyterhub_gpuspawner.slurm.sbatch_options import option_lines, options_of
 
+FORMS = ("options_form", "options_from_form")
+HOOKS = ("apply_user_options", "auth_state_hook", "post_stop_hook", "pre_spawn_hook")
+"""JupyterHub's settings with code of the site's that acts on a start, which have rows of their own."""
 INHERITED = {setting.name: setting for setting in BATCHSPAWNER}
 _SHELL = ("req_prologue", "req_epilogue")
 _ONE_NODE = re.compile(r"(?<!\S)(--nodes=1|-N ?1|--ntasks=1|-n ?1)(?!\S)")
@@ -64,10 +67,10 @@ def convert_settings(migration: Migration, converted: Collection[str] = ()) -> N
     """Decide about every setting of the Slurm spawner but those ``converted`` already."""
     settings = migration.old.settings()
     for name, setting in sorted(settings.items()):
-        if name not in (*converted, *_SHELL, "batch_script", "exec_prefix"):
+        if name not in (*converted, *_SHELL, *FORMS, *HOOKS, "batch_script", "exec_prefix"):
             _convert(migration, name, setting)
     for setting in migration.old.all_settings():
-        winner = settings.get(setting.name)
+        winner = settings.get(setting.name) if setting.name not in (*FORMS, *HOOKS) else None
         if setting.section in migration.old.sections and winner is not None and winner.section != setting.section:
             migration.add("replaced", setting, setting.value, winner=winner)
     if "start_timeout" not in settings:

@@ -223,6 +223,20 @@ def test_a_home_that_sbatch_cannot_take_is_refused_in_a_sentence() -> None:
     assert refused.value.for_user == "The hub cannot start this server: it is not set up correctly."
 
 
+@pytest.mark.parametrize("name", ["options_form", "options_from_form"])
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_form_of_another_spawner_is_named_where_there_are_profiles(section: str, name: str) -> None:
+    """With the spawner that keeps it; a form for profiles is one, and without profiles any form is."""
+    config = Config({section: {name: str}})
+    (text,) = without_effect({section: {name: str}})
+
+    assert text.startswith(f"c.{section}.{name} is of a form for all spawners")
+    assert "spawner_class = 'gpu-slurm'" in text
+    assert without_effect({"GPUProfilesSpawner": {name: str}}) == []
+    assert without_effect({section: {"options_form": ""}}) == []
+    assert ignored_settings(config, GPUSlurmSpawner) == ()
+
+
 def test_a_folder_of_profiles_that_is_empty_yet_keeps_no_hub_from_starting(tmp_path: Path) -> None:
     """Settings without effect are found all the same."""
     config = Config({"GPUProfilesSpawner": {"profiles_dir": str(tmp_path)}, "SlurmSpawner": {"req_queue": "x"}})

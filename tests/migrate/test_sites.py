@@ -470,17 +470,45 @@ def test_a_function_is_to_be_set_again(tmp_path: Path) -> None:
     """It cannot be written down."""
     old = tmp_path / "jupyterhub_config.py"
     old.write_text("""
-def hook(spawner):
+def ready(spawner):
     pass
 
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
-c.SlurmSpawner.pre_spawn_hook = hook
+c.SlurmSpawner.progress_ready_hook = ready
 """)
     migration = migrate(old)
     decide = {row.where: row.todo for row in migration.differences if row.kind is Kind.DECIDE}
 
-    assert decide["c.SlurmSpawner.pre_spawn_hook"] == "Set c.GPUSlurmSpawner.pre_spawn_hook to it."
-    assert "pre_spawn_hook" not in migration.settings
+    assert decide["c.SlurmSpawner.progress_ready_hook"] == "Set c.GPUSlurmSpawner.progress_ready_hook to it."
+    assert "progress_ready_hook" not in migration.settings
+
+
+CODE = {
+    "options_form": ("own_form", "own_form"),
+    "options_from_form": ("own_form", "own_form"),
+    "pre_spawn_hook": ("hook_before", "hook_before"),
+    "auth_state_hook": ("hook_before", "hook_before"),
+    "apply_user_options": ("hook_before", "hook_before"),
+    "post_stop_hook": ("hook_as_it_is", "hook_moved"),
+    "group_overrides": ("hook_as_it_is", "moved"),
+}
+
+
+@pytest.mark.parametrize("section", ["Spawner", "SlurmSpawner", "BatchSpawnerBase"])
+@pytest.mark.parametrize("name", CODE)
+def test_each_form_and_hook_has_one_row(name: str, section: str, tmp_path: Path) -> None:
+    """Wherever it is set."""
+    value = "{'all': {'groups': ['a'], 'spawner_override': {}}}" if name == "group_overrides" else "lambda *_: ''"
+    old = tmp_path / "jupyterhub_config.py"
+    old.write_text(f"c.JupyterHub.spawner_class = 'batchspawner.SlurmSpawner'\nc.{section}.{name} = {value}\n")
+    migration = migrate(old)
+    rows = [row for row in migration.differences if row.where.endswith(f".{name}")]
+
+    assert [(row.where, row.code) for row in rows] == [(f"c.{section}.{name}", CODE[name][section != "Spawner"])]
+    assert all(row.todo for row in rows if row.kind is Kind.DECIDE)
+    assert ("Write it as c.GPUSlurmSpawner." in rows[0].todo) == (
+        section != "Spawner" and rows[0].code in ("hook_before", "hook_moved")
+    )
 
 
 @pytest.mark.parametrize(
