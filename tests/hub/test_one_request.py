@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, option_fields,
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
+from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
 
 VARIABLES = [
     "partition",
@@ -230,7 +231,7 @@ def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any]
 @settings(max_examples=40, deadline=None)
 @given(site=SITES, slurm=SLURM | SHARDS)
 def test_a_templates_variables_are_the_request(site: dict[str, str], slurm: dict[str, Any]) -> None:
-    """Each variable equals the option in the script without a template, and is empty if there is none."""
+    """Each variable means the option in the script without a template, and is empty if there is none."""
     profile = {"display_name": "P", "slug": "p", "slurm": slurm}
     spawner = spawner_of({**site, "batch_script": TEMPLATE + "{{cmd}}\n"}, profile)
     try:
@@ -240,6 +241,10 @@ def test_a_templates_variables_are_the_request(site: dict[str, str], slurm: dict
     spawner.prepare(request)
     text = spawner.batch_job(SOMEBODY).script
     variables = dict(re.findall(r"^# (\w+)=\[(.*)\]$", text, re.MULTILINE))
+    if variables["memory"]:  # as it was written
+        variables["memory"] = format_memory(parse_memory(variables["memory"]))
+    if variables["runtime"]:
+        variables["runtime"] = format_walltime(parse_walltime(variables["runtime"]))
     options = dict(
         line.removeprefix("--").partition("=")[::2] for line in script.options(request.resources, "best-effort")
     )
