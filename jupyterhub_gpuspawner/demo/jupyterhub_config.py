@@ -53,7 +53,9 @@ c.JupyterHub.load_roles = [
 homes = folder / "homes"
 account = os.environ.get("GPUSPAWNER_DEMO_ACCOUNT", "")  # that servers run as; empty: the hub's
 c.Spawner.cmd = [os.environ["GPUSPAWNER_DEMO_SINGLEUSER"]]
-c.Spawner.args = ["--allow-root"] if os.getuid() == 0 and not account else []
+of_root = os.getuid() == 0 and not account  # in tests alone: root's demo has another account for its servers
+c.Spawner.args = ["--allow-root"] if of_root else []
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = of_root
 if os.environ.get("GPUSPAWNER_DEMO_TMP"):
     c.Spawner.environment = {"TMPDIR": os.environ["GPUSPAWNER_DEMO_TMP"]}  # it is removed with the demo
 c.Spawner.http_timeout = 120

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
 NO_PREFIX = """
 c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = False
 """
 AS_ANOTHER = """#!/bin/sh
 # named as a program that runs a command as the account after -u, which this one does not

@@ -25,7 +25,6 @@ exec "$@"
 """
 LINES = """
 c.GPUSlurmSpawner.exec_prefix = "{recorder} {{username}}"
-c.GPUSlurmSpawner.dangerously_run_servers_as_root = True
 c.JupyterHub.db_url = "sqlite:///{database}"
 c.Authenticator.allowed_users = {{"#0", "ann"}}
 """

@@ -14,7 +14,7 @@ c.JupyterHub.spawner_class = "gpu-profiles"
 c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
 c.GPUSlurmSpawner.req_homedir = "/tmp"
 c.GPUSlurmSpawner.exec_prefix = ""
-c.GPUSlurmSpawner.dangerously_run_servers_as_root = True
+c.GPUSlurmSpawner.dangerously_run_servers_as_root = True  # in tests, which root may run
 c.GPUProfilesSpawner.courses_dir = {str(courses)!r}
 c.GPUProfilesSpawner.profiles = [{profile!r}]
 """
