@@ -29,7 +29,8 @@ NO_PROFILE = {
     "code": "configuration",
     "where": "",
     "text": "There is no profile to offer.",
-    "fix": "Set c.GPUProfilesSpawner.profiles, or put files with profiles into c.GPUProfilesSpawner.profiles_dir; "
+    "fix": "Set c.GPUProfilesSpawner.profiles, or put files with profiles into c.GPUProfilesSpawner.profiles_dir; a "
+    "hub without profiles sets c.JupyterHub.spawner_class = 'gpu-slurm'; "
     "`gpuspawner files DIR --profiles` writes examples.",
     "cluster": "",
 }

@@ -22,7 +22,8 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 EXAMPLES = "`gpuspawner files DIR --profiles` writes examples."
 NO_PROFILE = "There is no profile to offer."
 OFFER_PROFILES = (
-    "Set c.GPUProfilesSpawner.profiles, or put files with profiles into c.GPUProfilesSpawner.profiles_dir; " + EXAMPLES
+    "Set c.GPUProfilesSpawner.profiles, or put files with profiles into c.GPUProfilesSpawner.profiles_dir; a "
+    "hub without profiles sets c.JupyterHub.spawner_class = 'gpu-slurm'; " + EXAMPLES
 )
 
 
