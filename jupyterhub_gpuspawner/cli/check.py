@@ -14,10 +14,12 @@ from jupyterhub_gpuspawner.check import run
 from jupyterhub_gpuspawner.check.finding import Finding, Options
 from jupyterhub_gpuspawner.cli.options import CLUSTER, CONFIG, EXIT_CONFIG, JSON_VERSION, OPTION, choice_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.migrate.compare import comparisons
 from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
 from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.jobs import choice_on, jobs_of
+from jupyterhub_gpuspawner.slurm.accounts import account_of
 
 
 @click.command()
@@ -124,13 +126,30 @@ def show(
     help="Print this part alone, such as for a file of its own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all parts as one JSON object.")
-def migrate(*, config: Path, only: str | None, as_json: bool) -> None:
+@click.option(
+    "--compare",
+    "user",
+    default="",
+    metavar="USER",
+    help="Print the script of this user's job as batchspawner makes it beside the new one, for each profile.",
+)
+def migrate(*, config: Path, only: str | None, as_json: bool, user: str) -> None:
     """Convert FILE, a jupyterhub_config.py for batchspawner, wrapspawner, moss or SlurmFormSpawner.
 
     FILE is executed, as the hub does, and not changed. Printed are the settings to write in place of the older ones,
     the profiles as YAML, and a list of all differences: those that you have to decide about come first.
+
+    With --compare nothing is submitted. A line begins with ! where the two scripts of a profile differ, and with ~
+    where every job of this package does. Exit code 0: the jobs are the same; 1: one of them differs, or there is no
+    result.
     """
     migration = migration_of(config)
+    if user:
+        compared = [*comparisons(migration, asyncio.run(account_of(user)))]
+        click.echo("\n\n".join(comparison.text() for comparison in compared))
+        if not all(comparison.same for comparison in compared):
+            raise SystemExit(EXIT_CONFIG)
+        return
     parts = {
         "settings": settings_text(migration),
         "profiles": profiles_yaml(migration.in_files),

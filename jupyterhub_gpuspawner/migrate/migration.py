@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from batchspawner import SlurmSpawner
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher
@@ -16,6 +17,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.forms import KNOWN
 from jupyterhub_gpuspawner.migrate.moss import convert_moss
 from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub
+from jupyterhub_gpuspawner.migrate.old_script import OldProfile
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (
     FORMS,
@@ -148,6 +150,7 @@ _LOCAL = "jupyterhub.spawner.LocalProcessSpawner"
 
 
 def _convert_profile(migration: Migration, where: str, item: Any) -> None:
+    old_profile = _old_profile(item)
     original, item = item, _with_valid_requests(migration, where, item)
     try:
         item = _with_sites_options(migration, item)
@@ -181,7 +184,7 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
         _convert_traits(migration, document, where, template)
         del document["kind"]  # the default
     document = {name: value for name, value in document.items() if value not in ({}, None)}
-    migration.profiles.append(ConvertedProfile(document, was, where=where))
+    migration.profiles.append(ConvertedProfile(document, was, where=where, old=old_profile))
     migration.moved(where, document["display_name"], f"profile {document['slug']}")
 
 
@@ -226,12 +229,27 @@ def _with_sites_options(migration: Migration, item: Any) -> Any:
     return (*item[:-1], {"req_options": site.value, **item[-1]})
 
 
+def _old_profile(item: Any) -> OldProfile | None:
+    """Key, class and settings of a profile as wrapspawner has it; None for one that it could not have."""
+    match item:
+        case (str(), key, spawner_class, dict() as settings):
+            return str(key), spawner_class, settings
+        case (str() as name, dict() as settings):
+            return name, SlurmSpawner, _full_names(settings)
+    return None
+
+
+def _full_names(traits: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a pair, whose names may omit ``req_``."""
+    return {f"req_{name}" if f"req_{name}" in SlurmSpawner.class_traits() else name: traits[name] for name in traits}
+
+
 def _with_valid_requests(migration: Migration, where: str, item: Any) -> Any:
     """The profile without the requests that no field takes."""
     match item:
         case (*names, dict() as traits) if len(names) in (1, 3):
-            if len(names) == 1:  # a pair's names may omit it
-                traits = {f"req_{name}" if f"req_{name}" in REQUESTS else name: traits[name] for name in traits}
+            if len(names) == 1:
+                traits = _full_names(traits)
             return (*names, valid_requests(migration, traits, f"{where}: "))
     return item
 

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
+from jupyterhub_gpuspawner.migrate.old_script import OldProfile
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 from jupyterhub_gpuspawner.profiles.schema import Replacing
 from jupyterhub_gpuspawner.slurm.run_as import SubmitCommand
@@ -109,6 +110,8 @@ class ConvertedProfile:
     """A YAML file may have it."""
     where: str = ""
     """Where the old configuration has it; empty for one that is made of the hub's settings."""
+    old: OldProfile | None = None
+    """wrapspawner's, of which it is made."""
 
     @property
     def slug(self) -> str:

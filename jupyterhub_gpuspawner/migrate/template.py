@@ -147,7 +147,7 @@ def old_options(template: BatchTemplate, values: Mapping[str, Any]) -> dict[str,
 def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTemplate:
     """Take a template apart; ``variables`` are further ones that the hub's spawner has."""
     try:
-        names = _variables_of(text)
+        names = variables_of(text)
         unknown = tuple(sorted(names - VARIABLES - FORM_VARIABLES - variables))
         marks: dict[str, object] = {name: "" if name in unknown else f"@{name}@" for name in names}
         marks.update({name: [f"@{name}@"] for name in names & {"modules"}})
@@ -168,7 +168,7 @@ def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTe
     return template
 
 
-def _variables_of(text: str) -> frozenset[str]:
+def variables_of(text: str) -> frozenset[str]:
     """The names that a template uses; raises ValueError or jinja2's TemplateError if it is not valid."""
     if "{{" in text or "{%" in text:
         return frozenset(meta.find_undeclared_variables(Environment(autoescape=True).parse(text)))

@@ -1,0 +1,121 @@
+"""batchspawner's script of each profile beside the new one: options by their names, then the site's lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.migrate.migration import site_of_result
+from jupyterhub_gpuspawner.migrate.old_script import OldScript, old_script
+from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration
+from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
+from jupyterhub_gpuspawner.slurm.job import Account
+
+SAME, OURS, DIFFERS = " ", "~", "!"
+"""What a line is in both scripts: the same, different in every job of this package, or different in this one."""
+_OURS = frozenset(
+    ["comment", "error", "export", "get-user-env", "gid", "job-name", "no-requeue", "output", "uid", "workdir"]
+)
+"""Options that this package sets itself."""
+_DROPPED = re.compile(
+    r"set [-+][A-Za-z]+( pipefail)?|trap 'echo SIGTERM received' TERM|echo \"?jupyterhub-singleuser ended gracefully\"?"
+)
+"""Lines of batchspawner's own script in whose place the new one has others."""
+_CALL = re.compile(r'"\$GPUSPAWNER_PYTHON" -I "\$GPUSPAWNER_LAUNCHER" --plan "\$GPUSPAWNER_PLAN" -- ')
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A line of both scripts; empty where one has none."""
+
+    mark: str
+    was: str
+    now: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The two scripts of one profile."""
+
+    profile: str
+    pairs: tuple[Pair, ...] = ()
+    fault: str = ""
+    """Why there are not two scripts; empty if there are."""
+
+    @property
+    def same(self) -> bool:
+        """Whether they are the same job, but for what every job of this package has."""
+        return not self.fault and all(pair.mark != DIFFERS for pair in self.pairs)
+
+    def text(self) -> str:
+        """The pairs in two columns, below the profile's name."""
+        width = max((len(pair.was) for pair in self.pairs), default=0)
+        lines = [f"{pair.mark} {pair.was:<{width}} | {pair.now}".rstrip() for pair in self.pairs]
+        return "\n".join([f"# profile {self.profile}", *lines, *([self.fault] if self.fault else [])])
+
+
+def comparisons(migration: Migration, account: Account) -> Iterator[Comparison]:
+    """Compare the job of each Slurm profile, for its default choice."""
+    for profile in migration.profiles:
+        if profile.document.get("kind", "slurm") == "slurm":
+            yield _comparison(migration, profile, account)
+
+
+def _comparison(migration: Migration, profile: ConvertedProfile, account: Account) -> Comparison:
+    try:
+        was = old_script(migration.old, profile.old, user=account.name, home=account.home)
+    except Exception as error:  # noqa: BLE001 - a site's template and classes may raise anything
+        return Comparison(profile.slug, fault=f"batchspawner makes no script of it: {type(error).__name__}: {error}")
+    try:
+        options, lines = _new_job(migration, profile, account)
+    except GPUSpawnerError as error:
+        return Comparison(profile.slug, fault=f"there is no new script: {error}")
+    pairs = (*_options(sbatch_options(was.text), options, account.home), *_lines(_site_lines(was), lines))
+    return Comparison(profile.slug, pairs)
+
+
+def _new_job(migration: Migration, profile: ConvertedProfile, account: Account) -> tuple[dict[str, str], list[str]]:
+    """Options and the site's lines of the new script, with the server's command alone; raises GPUSpawnerError."""
+    spawner = site_of_result(migration).spawner(account.name)
+    spawner.prepare(spawner.resolve({"profile": profile.slug}))
+    script = str(spawner.batch_job(account).script)
+    if spawner.batch_script:
+        body = script.rpartition("\ngpuspawner_fault=script\n")[2]
+        lines = [*spawner.request.environment.setup, *body.splitlines()]
+    else:
+        server = next(line for line in script.splitlines() if _CALL.search(line))
+        words = _CALL.split(server)[-1].partition(" <")[0].partition(" &")[0]
+        setup, before = spawner.request.environment.setup, spawner.req_prologue.splitlines()
+        lines = [*setup, *before, words, *spawner.req_epilogue.splitlines()]
+    return sbatch_options(script), [_CALL.sub("", line).strip() for line in lines if line.strip()]
+
+
+def _site_lines(script: OldScript) -> list[str]:
+    lines = [line.strip().replace(script.command, script.server) for line in script.text.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _options(was: Mapping[str, str], now: Mapping[str, str], home: str) -> Iterator[Pair]:
+    for name in sorted({*was, *now}):
+        old, new = was.get(name), now.get(name)
+        expected = name in _OURS or (name, old, new) in [
+            ("nodes", None, "1"),
+            ("ntasks", "1", None),
+            ("chdir", None, home),
+            ("gres-flags", None, "enforce-binding"),
+        ]
+        mark = SAME if old == new else OURS if expected else DIFFERS
+        yield Pair(mark, spelled(name, old), spelled(name, new))
+
+
+def _lines(was: list[str], now: list[str]) -> Iterator[Pair]:
+    bare = [line.removeprefix("srun ") for line in was]
+    for _, first, last, start, end in SequenceMatcher(None, bare, now, autojunk=False).get_opcodes():
+        for old, new in zip_longest(was[first:last], now[start:end], fillvalue=""):
+            dropped = "" in (old, new) and _DROPPED.fullmatch(old or new) is not None
+            step = old != new and old.removeprefix("srun ") == new
+            yield Pair(SAME if old == new else OURS if dropped or step else DIFFERS, old, new)

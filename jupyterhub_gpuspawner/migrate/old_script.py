@@ -1,0 +1,100 @@
+"""The script that the classes of the old hub render themselves, from the same configuration. Nothing is submitted."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from batchspawner import BatchSpawnerBase, SlurmSpawner
+from jupyterhub.spawner import Spawner
+from traitlets.config import Config
+from traitlets.utils.importstring import import_item
+from wrapspawner import WrapSpawner
+
+from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+from jupyterhub_gpuspawner.migrate.template import SOMEBODY, variables_of
+from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser
+
+OldProfile = tuple[str, Any, Mapping[str, Any]]
+"""A profile of wrapspawner's: key, class and settings."""
+
+
+@dataclass(frozen=True)
+class OldScript:
+    """A batch script of the old hub."""
+
+    text: str
+    command: str
+    """The server's command in it, with batchspawner's program before it."""
+    server: str
+    """The same without that program."""
+
+
+def old_script(old: OldHub, profile: OldProfile | None, *, user: str = "", home: str = "") -> OldScript:
+    """The script for a user, with the default choice; raises whatever the site's template or classes raise.
+
+    ``profile``: None in a hub without profiles. Without ``user`` it is for somebody who need not have an account.
+    """
+    name, of_name = (user, home) if user else SOMEBODY
+    spawner = _plain(old, name) if profile is None else _child(old, name, *profile)
+    if of_name:
+        spawner.req_homedir = of_name
+    spawner.req_keepvars = "JUPYTERHUB_API_TOKEN"
+    variables = spawner.get_req_subvars()
+    options = {key: value for key, value in (spawner.user_options or {}).items() if isinstance(key, str)}
+    command = str(spawner.cmd_formatted_for_batch())
+    unknown = dict.fromkeys(variables_of(str(spawner.batch_script)) - variables.keys(), "")
+    script = asyncio.run(spawner._get_batch_script(**{**unknown, **variables, "cmd": command, **options}))  # noqa: SLF001
+    return OldScript(str(script), command, command.removeprefix(f"{spawner.batchspawner_singleuser_cmd} "))
+
+
+def _plain(old: OldHub, user: str) -> Any:
+    named = _class_named(old.config.JupyterHub.get("spawner_class", ""))
+    return _of_a_batch_system(named)(config=old.config, user=NamedUser(user), hub=NamedHub())
+
+
+def _class_named(named: object) -> type | None:
+    """A class, or that of a name as JupyterHub takes it; None for one that cannot be imported here."""
+    if isinstance(named, str):
+        registered = next(iter(entry_points(group="jupyterhub.spawners", name=named)), None) if named else None
+        try:
+            named = import_item(registered.value.replace(":", ".") if registered else named)
+        except (ImportError, ValueError):
+            return None
+    return named if isinstance(named, type) else None
+
+
+def _of_a_batch_system(named: type | None) -> type[BatchSpawnerBase]:
+    """The class, if it is batchspawner's or derived from one of its; else batchspawner's for Slurm."""
+    spawner_class: type[BatchSpawnerBase] = SlurmSpawner
+    if named is not None and issubclass(named, BatchSpawnerBase) and not issubclass(named, SlurmSettings):
+        spawner_class = named
+    return spawner_class
+
+
+def _child(old: OldHub, user: str, key: str, spawner_class: Any, settings: Mapping[str, Any]) -> Any:
+    """The spawner that wrapspawner makes for a profile: settings of the wrapper's own replace those of its class."""
+    config = copy.deepcopy(old.config)
+    for section in config:
+        if isinstance(config[section], Config):
+            for name in ("profiles", "default_profiles", "child_class", "child_config"):
+                config[section].pop(name, None)
+    named = _class_named(config.JupyterHub.get("spawner_class", ""))
+    wrapper_class = named if named is not None and issubclass(named, WrapSpawner) else WrapSpawner
+    wrapper = wrapper_class(config=config, user=NamedUser(user), hub=NamedHub())
+    wrapper.child_class = _of_a_batch_system(_class_named(spawner_class))
+    wrapper.child_config = {
+        name: value for name, value in settings.items() if name in wrapper.child_class.class_traits()
+    }
+    wrapper.user_options = {"profile": key}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it passes on arguments that its child does not have
+        WrapSpawner.construct_child(wrapper)
+    child: Spawner = wrapper.child_spawner
+    return child

@@ -1,0 +1,127 @@
+"""``gpuspawner migrate --compare``: batchspawner's own script beside the new one, and whether they are the same job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.migrate.compare import comparisons
+from jupyterhub_gpuspawner.migrate.migration import migrate
+from jupyterhub_gpuspawner.slurm.job import Account
+from tests.fixtures.commands import Call
+
+ADA = Account("ada", "/home/ada", uid=1000)
+OWN_TEMPLATE = """c.SlurmSpawner.batch_script = '''#!/bin/bash
+#SBATCH --partition={{partition}} --job-name=nb
+{% if memory %}#SBATCH --mem={{memory}}
+{% endif %}
+module load python
+{{cmd}}
+'''
+"""
+EVERY = [
+    "~ (not given) | --comment=jupyterhub-gpuspawner/hub/ada/",
+    "~ (not given) | --no-requeue",
+    "~ (not given) | --nodes=1",
+]
+DEFAULT = [
+    "  --chdir=/home/ada | --chdir=/home/ada",
+    "~ --export=(names) | --export=ALL",
+    "~ --get-user-env=L | (not given)",
+    "~ --job-name=spawner-jupyterhub | --job-name=jupyterhub",
+    "~ --output=/home/ada/jupyterhub_slurmspawner_%j.log | --output=/home/ada/jupyterhub-%j.log",
+    "~ set -euo pipefail |",
+    "~ trap 'echo SIGTERM received' TERM |",
+    "~ srun jupyterhub-singleuser | jupyterhub-singleuser",
+    '~ echo "jupyterhub-singleuser ended gracefully" |',
+    *EVERY,
+]
+OWN = [
+    "~ (not given) | --chdir=/home/ada",
+    "~ (not given) | --export=ALL",
+    "~ --job-name=nb | --job-name=jupyterhub",
+    "~ (not given) | --output=/home/ada/jupyterhub-%j.log",
+    "~ | set +euo pipefail",
+    "  module load python | module load python",
+    "  jupyterhub-singleuser | jupyterhub-singleuser",
+    *EVERY,
+]
+
+
+def hub(profiles: str, lines: str = "") -> str:
+    """A hub of wrapspawner's."""
+    first = "c.JupyterHub.spawner_class = 'wrapspawner.ProfilesSpawner'"
+    return f"{first}\n{lines}\nc.ProfilesSpawner.profiles = {profiles}\n"
+
+
+SLURM = "'batchspawner.SlurmSpawner'"
+JOBS: dict[str, tuple[str, list[str], bool]] = {
+    "batchspawner alone": (
+        "c.JupyterHub.spawner_class = 'batchspawner.SlurmSpawner'\nc.SlurmSpawner.req_memory = '8G'\n",
+        [*DEFAULT, "  --mem=8192M | --mem=8192M"],
+        True,
+    ),
+    "no time limit": (
+        hub(f"[('A', 'a', {SLURM}, {{'req_runtime': '0'}})]"),
+        [*DEFAULT, "  --time=UNLIMITED | --time=UNLIMITED"],
+        True,
+    ),
+    "names that the class does not have": (
+        hub(f"[('A', 'a', {SLURM}, {{'req_cores': '2', 'req_partition': 'main'}})]"),
+        [*DEFAULT, "  --partition=main | --partition=main"],
+        True,
+    ),
+    "a template of the site's": (
+        hub(f"[('A', 'a', {SLURM}, {{'req_partition': 'cpu', 'req_memory': '4G'}})]", OWN_TEMPLATE),
+        [*OWN, "  --mem=4096M | --mem=4096M", "  --partition=cpu | --partition=cpu"],
+        True,
+    ),
+    "GPUs that did not reach the job": (
+        hub(f"[('A', 'a', {SLURM}, {{'req_partition': 'cpu', 'req_ngpus': '1'}})]", OWN_TEMPLATE),
+        [*OWN, "! (not given) | --gres=gpu:1", "  --partition=cpu | --partition=cpu"],
+        False,
+    ),
+    "a value that is left out": (
+        hub(f"[('A', 'a', {SLURM}, {{'req_memory': 'lots'}})]"),
+        [*DEFAULT, "! --mem=lots | (not given)"],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "lines", "same"), JOBS.values(), ids=JOBS.keys())
+def test_both_scripts_of_a_profile_are_shown(tmp_path: Path, text: str, lines: list[str], same: bool) -> None:
+    """Each line of both, with the mark of those that differ."""
+    old = tmp_path / "old.py"
+    old.write_text(text)
+    (comparison,) = comparisons(migrate(old), ADA)
+    assert comparison.fault == ""
+    shown = [" ".join(f"{pair.was} | {pair.now}".split()) for pair in comparison.pairs]
+
+    assert sorted(f"{pair.mark} {line}" for pair, line in zip(comparison.pairs, shown, strict=True)) == sorted(
+        line if not line.startswith("~ |") else "~ " + line[2:] for line in lines
+    )
+    assert comparison.same is same
+
+
+def test_a_profile_of_which_batchspawner_makes_no_script_is_told(tmp_path: Path) -> None:
+    """A number where batchspawner has a text ended each start."""
+    old = tmp_path / "old.py"
+    old.write_text(hub(f"[('A', 'a', {SLURM}, {{'req_nprocs': 2}})]"))
+    (comparison,) = comparisons(migrate(old), ADA)
+
+    assert comparison.fault.startswith("batchspawner makes no script of it: TraitError: ")
+    assert (comparison.same, comparison.pairs) == (False, ())
+
+
+@pytest.mark.parametrize(("name", "status"), [("no time limit", 0), ("a value that is left out", 1)])
+def test_the_exit_status_says_whether_the_jobs_are_the_same(
+    gpuspawner: Call, tmp_path: Path, name: str, status: int
+) -> None:
+    """And the name of each profile is above its two columns."""
+    old = tmp_path / "old.py"
+    old.write_text(JOBS[name][0])
+    called = gpuspawner("migrate", old, "--compare", "root")
+
+    assert (called.exit_code, called.stdout.split("\n")[0]) == (status, "# profile a")
