@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -360,3 +361,19 @@ def test_a_spawner_class_that_is_none_is_a_finding(value: object, text: str, tmp
         "c.JupyterHub.spawner_class",
         text,
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tests' account is not root")
+@pytest.mark.parametrize("spawner", ["gpu-slurm", "gpu-profiles"])
+def test_servers_of_everybody_that_would_be_roots(tmp_path: Path, spawner: str) -> None:
+    """The hub does not start with it; the other checks are made, too."""
+    lines = f"c.JupyterHub.spawner_class = {spawner!r}\nc.SlurmSpawner.exec_prefix = ''\n"
+    checked = run(tmp_path, CONFIGURATION + NO_SLURM + lines, "check")
+
+    assert checked.exit_code == 1
+    assert [line for line in checked.stdout.splitlines() if line.endswith("[servers-as-root]")] == [
+        "WRONG c.SlurmSpawner.exec_prefix: servers of all users would run as root, as this check does. Set it to what "
+        'runs sbatch as the user: "runuser -u {username} --" for a hub that is root, "sudo -n -u {username}" with '
+        "wrapper_dir for one that is not. (Tests may set c.GPUSlurmSpawner.dangerously_run_servers_as_root.) Run the "
+        "check as the hub's account, if that is another one. [servers-as-root]"
+    ]
