@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.migrate.migration import site_of_result
+from jupyterhub_gpuspawner.migrate.old_hub import System
 from jupyterhub_gpuspawner.migrate.old_script import OldScript, old_script
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration
 from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
@@ -59,7 +60,15 @@ class Comparison:
 
 
 def comparisons(migration: Migration, account: Account) -> Iterator[Comparison]:
-    """Compare the job of each Slurm profile, for its default choice."""
+    """Compare the job of each Slurm profile, for its default choice; one that is left out has no new script.
+
+    Raises ConfigError for a hub whose form made the job.
+    """
+    if migration.old.system not in (System.BATCHSPAWNER, System.WRAPSPAWNER):
+        raise ConfigError("only the scripts of batchspawner's and wrapspawner's hubs can be compared.")
+    for row in migration.differences:
+        if row.code in ("class_not_found", "no_profiles", "profile_refused"):
+            yield Comparison(row.was, fault=f"there is no new script: {row.why}")
     for profile in migration.profiles:
         if profile.document.get("kind", "slurm") == "slurm":
             yield _comparison(migration, profile, account)

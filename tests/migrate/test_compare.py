@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.migrate.compare import comparisons
 from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.slurm.job import Account
@@ -113,6 +114,27 @@ def test_a_profile_of_which_batchspawner_makes_no_script_is_told(tmp_path: Path)
 
     assert comparison.fault.startswith("batchspawner makes no script of it: TraitError: ")
     assert (comparison.same, comparison.pairs) == (False, ())
+
+
+def test_a_profile_that_is_left_out_is_not_the_same(tmp_path: Path) -> None:
+    """Nor is a hub of which no profile is left."""
+    old = tmp_path / "old.py"
+    old.write_text(hub("[(1, 2, 3)]"))
+
+    assert [(each.profile, each.same) for each in comparisons(migrate(old), ADA)] == [
+        ("1", False),
+        ("servers that no profile describes", False),
+    ]
+
+
+def test_the_job_of_a_form_cannot_be_compared(tmp_path: Path) -> None:
+    """The old script has what the user chose."""
+    old = tmp_path / "old.py"
+    old.write_text(
+        "c.JupyterHub.spawner_class = 'jupyterhub_moss.MOSlurmSpawner'\nc.MOSlurmSpawner.partitions = {'gpu': {}}\n"
+    )
+    with pytest.raises(ConfigError, match="only the scripts of batchspawner's and wrapspawner's hubs"):
+        [*comparisons(migrate(old), ADA)]
 
 
 @pytest.mark.parametrize(("name", "status"), [("no time limit", 0), ("a value that is left out", 1)])
