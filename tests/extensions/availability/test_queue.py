@@ -13,9 +13,12 @@ import pytest
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import Capacity
 from jupyterhub_gpuspawner.extensions.availability.queue import InQueue
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.site.connection import ClusterView
+from jupyterhub_gpuspawner.hub.site.state import KEY
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_servers, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -105,7 +108,8 @@ async def test_a_new_view_is_prepared_in_a_thread_before_pages_have_it(monkeypat
     monkeypatch.setattr(
         Capacity, "warm", lambda _: threads.append(threading.current_thread() is threading.main_thread())
     )
-    user = SimpleNamespace(name="ada", groups=[], spawners={}, settings=SETTINGS)
+    hub = HubExtensions(installed())  # of its own: the view of another test's hub has been asked already
+    user = SimpleNamespace(name="ada", groups=[], spawners={}, settings={KEY: hub.state})
     view = GPUSlurmSpawner(user=user, config=Config()).connection().view
 
     assert (await view.recent(), threads) == (snapshot, [False])
