@@ -12,18 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
-from jupyterhub.spawner import LocalProcessSpawner, Spawner
-from traitlets.config import Config
+from traitlets.config import Config, Configurable
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.spawner_bases import BatchSpawnerBase, LocalProcessSpawner, Spawner
+from jupyterhub_gpuspawner.hub.spawners.classes import is_own, submits_to_slurm, unused_methods
 from jupyterhub_gpuspawner.hub.spawners.delegate import other_class
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.site.values import subclasses
 
 
 def is_old_launcher(command: object) -> bool:
@@ -101,18 +105,35 @@ class IgnoredSetting:
 
 
 def ignored_by(spawner: GPUSlurmSpawner) -> tuple[IgnoredSetting, ...]:
-    """Settings of this spawner's hub, and of its profiles, that have no effect; raises ConfigError."""
+    """Settings of this spawner's hub and of its profiles, and methods, that have no effect; raises ConfigError."""
     profiles: tuple[Profile, ...] = ()
     local: type[Spawner] = LocalProcessSpawner
+    classes: Mapping[str, type] = {}
     if isinstance(spawner, GPUProfilesSpawner):
         local = spawner.local_spawner_class
         try:
             profiles = spawner.offered()
         except ConfigError:  # none yet: a folder may be filled later
             profiles = spawner.source.configured_profiles()
-    return ignored_settings(
-        spawner.config, type(spawner), batch_script=spawner.batch_script, profiles=profiles, local=local
+        classes = spawner.profile_classes
+    ours = GPUProfilesSpawner if isinstance(spawner, GPUProfilesSpawner) else GPUSlurmSpawner
+    methods = [*unused_methods(type(spawner), ours)]
+    methods += [method for cls in classes.values() if submits_to_slurm(cls) for method in unused_methods(cls)]
+    settings = ignored_settings(
+        spawner.config,
+        type(spawner),
+        batch_script=spawner.batch_script,
+        profiles=profiles,
+        local=local,
+        classes=classes,
     )
+    return (*settings, *(IgnoredSetting(method, _NEVER_CALLED) for method in dict.fromkeys(methods)))
+
+
+_NEVER_CALLED = (
+    "has no effect: no server calls this method of batchspawner's. Move what it does to a pre_spawn_hook, the "
+    "batch_script or req_prologue."
+)
 
 
 def ignored_settings(
@@ -122,34 +143,69 @@ def ignored_settings(
     batch_script: str = "",
     profiles: Iterable[Profile] = (),
     local: type[Spawner] = LocalProcessSpawner,
+    classes: Mapping[str, type] = MappingProxyType({}),
 ) -> tuple[IgnoredSetting, ...]:
     """Return the settings of a hub with this spawner class that have no effect, each once.
 
-    ``local`` is the class of servers on the hub's machine.
+    ``local`` is the class of servers on the hub's machine; ``classes`` are those that wrapspawner's tuples name, by
+    their dotted names.
     """
+    read: dict[str, type] = {}
+    for cls in classes.values():
+        for base in cls.__mro__:
+            read.setdefault(base.__name__, cls)
     ignored = [
         IgnoredSetting(f"c.{section}.{name}", text)
         for section, values in sorted(config.items())
         if isinstance(values, dict)
         for name in sorted(values)
         if not _is_unset(values[name])
-        if (text := _in_section(section, name, spawner_class, batch_script))
+        if (text := _in_section(section, name, values, spawner_class, batch_script, read.get(section)))
     ]
     for profile in profiles:
-        ignored += _unknown(profile, local)
+        ignored += _unknown(profile, local, classes)
         if profile.kind == "slurm":
             ignored += _of_a_profile(profile, batch_script)
     return tuple(ignored)
 
 
-def _in_section(section: str, name: str, spawner_class: type[Spawner], batch_script: str) -> str:
+def _in_section(
+    section: str,
+    name: str,
+    values: Mapping[str, Any],
+    spawner_class: type[Spawner],
+    batch_script: str,
+    of_profile: type | None,
+) -> str:
     """Return why ``c.SECTION.NAME`` has no effect; empty if it has one, or is unknown to us."""
     if section in spawner_class.section_names():
         of_jobs = section in GPUSlurmSpawner.section_names()
         if of_jobs and name in _FORMS and issubclass(spawner_class, GPUProfilesSpawner):
             return _OTHER_FORM
         return _no_effect(name, batch_script)
-    return _not_read(name, spawner_class, batch_script) if section.endswith("SlurmSpawner") else ""
+    if of_profile is not None:
+        return _not_of_a_profile(name, of_profile) if submits_to_slurm(of_profile) else ""
+    return _not_read(name, spawner_class, batch_script) if _is_of_jobs(section, values) else ""
+
+
+def _not_of_a_profile(name: str, cls: type) -> str:
+    """Why a setting of a class that profiles name has no effect; its other settings are those of the profiles."""
+    if name in SlurmSettings.class_traits() and name not in Spawner.class_traits():
+        return ""  # said with the profile
+    if is_own(name) and hasattr(cls, name):
+        return ""
+    if name in Spawner.class_traits():
+        return f"has no effect, as with wrapspawner. Write c.GPUSlurmSpawner.{name}, or set it in the profiles."
+    return f"has no effect: methods of {cls.__name__} are not called."
+
+
+def _is_of_jobs(section: str, values: Mapping[str, Any]) -> bool:
+    """Whether a section that this hub does not read is that of a class whose servers are batch jobs."""
+    known = [cls for cls in subclasses(Configurable) if cls.__name__ == section]
+    if known:
+        return any(issubclass(cls, BatchSpawnerBase) for cls in known)
+    own = BatchSpawnerBase.class_traits(config=True).keys() - Spawner.class_traits().keys() - {"ip", "start_timeout"}
+    return section.endswith("SlurmSpawner") or any(name in own or is_own(name) for name in values)
 
 
 def _is_unset(value: object) -> bool:
@@ -187,19 +243,21 @@ def _names(template: str, name: str) -> bool:
 
 def _not_read(name: str, spawner_class: type[Spawner], batch_script: str) -> str:
     """Return why a Slurm server's setting has no effect under a class that no server of the hub has."""
-    if spawner_class.class_traits(config=True).get(name) is None and name not in _BY_NAME:
-        return ""
-    return _no_effect(name, batch_script) or (
-        f"has no effect: no Slurm server reads this class. Write c.GPUSlurmSpawner.{name}."
-    )
+    known = name in spawner_class.class_trait_names(config=True) or name in _BY_NAME
+    instead = f" Write c.GPUSlurmSpawner.{name}." if known else ""
+    if is_own(name):
+        instead = f" Write c.GPUSlurmSpawner.template_variables = {{{name.removeprefix('req_')!r}: ...}}."
+    without = _no_effect(name, batch_script) if known else ""
+    return without or f"has no effect: no Slurm server reads this class.{instead}"
 
 
-def _unknown(profile: Profile, local: type[Spawner]) -> Iterator[IgnoredSetting]:
+def _unknown(profile: Profile, local: type[Spawner], classes: Mapping[str, type]) -> Iterator[IgnoredSetting]:
     """Traits that the class of a profile's spawner does not have, which it drops."""
     spawner_class = local if profile.kind == "local" else GPUSlurmSpawner
     if profile.kind == "other":
         try:
-            spawner_class = other_class(profile.spawner_class or "", where="")
+            named = profile.spawner_class or ""
+            spawner_class = other_class(classes.get(named, named), where="")
         except ConfigError:  # with which the hub does not start
             return
     for name in sorted(set(profile.traits) - set(spawner_class.class_traits())):

@@ -25,10 +25,11 @@ from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
 from jupyterhub_gpuspawner.hub.site.configured import configured_value, exposed_database, refused_names
 from jupyterhub_gpuspawner.hub.site.database import write_fix
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
-from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
+from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, SlurmSpawner
+from jupyterhub_gpuspawner.hub.spawners.classes import classes_beside, submits_to_slurm, unused_methods
 from jupyterhub_gpuspawner.site import configuration
 from jupyterhub_gpuspawner.site.database import DEFAULT, write_fault
-from jupyterhub_gpuspawner.site.values import ConfiguredValue, configured_values, problem_of, refused
+from jupyterhub_gpuspawner.site.values import ConfiguredValue, configured_values, problem_of, refused, subclasses
 
 IGNORED = Code("setting-ignored", "A setting of batchspawner or wrapspawner has no effect here.")
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")
@@ -59,6 +60,8 @@ async def check_settings(context: Context) -> AsyncIterator[Finding]:
     config = context.site.config
     for setting in ignored_by(context.spawner):
         yield IGNORED.warning(setting.where, setting.text)
+    for cls in unused_classes(context):
+        yield UNUSED.warning(cls.__name__, *_of_unused(cls))
     for text in refused_names(config):
         yield REFUSED.error("users", text)
     extensions = [
@@ -77,6 +80,32 @@ async def check_settings(context: Context) -> AsyncIterator[Finding]:
         if fault := await asyncio.to_thread(write_fault, db_url, config.JupyterHub.get("db_kwargs", {})):
             text = f"it takes no changes ({fault}), so nobody could sign in, and no server start."
             yield READ_ONLY.error("database", text, write_fix(db_url))
+
+
+UNUSED = Code(
+    "class-unused", "The configuration defines a class of batchspawner's family that none of the hub's servers has."
+)
+
+
+def unused_classes(context: Context) -> Iterator[type]:
+    """The classes of batchspawner's family that the configuration file defines, and no server is of."""
+    named = getattr(context.spawner, "profile_classes", {}).values()
+    used = {base for cls in (type(context.spawner), *named) for base in cls.__mro__}
+    bases = {base for cls in context.site.classes for base in cls.__mro__[1:]}
+    yield from (cls for cls in context.site.classes if cls not in used | bases)
+
+
+def _of_unused(cls: type) -> tuple[str, str]:
+    methods = {method.rpartition(".")[2] for method in unused_methods(cls)}
+    own = {name for base in classes_beside(cls, SlurmSpawner) for name in vars(base)}
+    values = {name for name in own if name[0] != "_" and (hasattr(SlurmSpawner, name) or name.startswith("req_"))}
+    names = sorted(methods | values)
+    what = f" ({', '.join(names)})" if names else ""
+    return (
+        f"no server is of this class, so what it sets and does has no effect{what}.",
+        "Set its values as c.GPUSlurmSpawner.NAME, as `gpuspawner migrate` does with the former spawner_class; or "
+        "derive it from GPUSlurmSpawner, and name it as c.JupyterHub.spawner_class.",
+    )
 
 
 LEFT_OUT = Code("setting-left-out", "A setting is one of an extension that the hub leaves out, so it has no effect.")
@@ -226,7 +255,10 @@ def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
             classes.append(getattr(app, name))
         except TraitError as error:  # a plugin that is not installed
             raise ConfigError(problem_of(error), where=f"c.JupyterHub.{name}") from error
-    classes += [import_item(profile.spawner_class) for profile in context.profiles if profile.spawner_class is not None]
+    named = getattr(context.spawner, "profile_classes", {})
+    others = (profile.spawner_class for profile in context.profiles if profile.spawner_class is not None)
+    classes += [named.get(name) or import_item(name) for name in others]
+    classes += [cls for cls in named.values() if submits_to_slurm(cls)]
     return tuple(dict.fromkeys(classes))
 
 
@@ -243,7 +275,7 @@ def _unknown(config: Config, classes: tuple[Any, ...]) -> Iterator[Finding]:
 
     Sections of classes that this hub does not use are common, so only one with a similar name is reported.
     """
-    class_names = {cls.__name__ for cls in _every_class(Configurable)}
+    class_names = {cls.__name__ for cls in subclasses(Configurable)}
     sections = {name.lower(): name for cls in classes for name in cls.section_names()}
     for section, values in sorted(config.items()):
         set_here = sorted(name for name in values if not name[:1].isupper()) if isinstance(values, dict) else []
@@ -269,9 +301,3 @@ def _unknown_setting(section: str, name: str, names: Iterable[str]) -> Finding:
     if near := get_close_matches(name, names, n=1, cutoff=ALIKE):
         return SETTING.error(where, text, f"Write c.{section}.{near[0]}.")
     return SETTING.warning(where, text, "Remove it, or look for its present name in the settings' reference.")
-
-
-def _every_class(cls: type[Any]) -> Iterator[type[Any]]:
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _every_class(subclass)

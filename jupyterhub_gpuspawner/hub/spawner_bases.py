@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     class LocalProcessSpawner(Spawner):
         """Runs the server as a process on the hub's machine (jupyterhub.spawner)."""
 
-    class SlurmSpawner(Spawner):
-        """Runs the server as a Slurm job (batchspawner)."""
+    class BatchSpawnerBase(Spawner):
+        """Runs the server as a job of a batch system (batchspawner)."""
 
         batch_script: Any
         batch_submit_cmd: Any
@@ -67,6 +67,9 @@ if TYPE_CHECKING:
         req_epilogue: str
         req_partition: str
         req_prologue: str
+
+    class SlurmSpawner(BatchSpawnerBase):
+        """Runs the server as a Slurm job (batchspawner)."""
 
     class ProfilesSpawner(Spawner):
         """Lets the user choose the spawner from a list (wrapspawner)."""
@@ -76,8 +79,8 @@ if TYPE_CHECKING:
         profiles: Any
 
 else:
-    from batchspawner import SlurmSpawner
+    from batchspawner import BatchSpawnerBase, SlurmSpawner
     from jupyterhub.spawner import LocalProcessSpawner, Spawner
     from wrapspawner import ProfilesSpawner
 
-__all__ = ["LocalProcessSpawner", "ProfilesSpawner", "SlurmSpawner", "Spawner"]
+__all__ = ["BatchSpawnerBase", "LocalProcessSpawner", "ProfilesSpawner", "SlurmSpawner", "Spawner"]

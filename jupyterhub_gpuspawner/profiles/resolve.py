@@ -274,7 +274,10 @@ def with_defaults(resources: Resources, defaults: Defaults) -> Resources:
     """
     name = resources.cluster or next(iter(defaults))
     if name not in defaults:
-        named = f"Clusters of this hub are {', '.join(defaults)}." if any(defaults) else "This hub names no clusters."
+        named = f"Clusters of this hub are {', '.join(defaults)}."
+        if not any(defaults):
+            one = f"c.GPUSlurmSpawner.clusters = {{{name!r}: {{'req_cluster': {name!r}}}}}"
+            named = f"This hub names no clusters; with one, its configuration has {one}."
         similar = "".join(f"Did you mean {near}? " for near in get_close_matches(name, defaults, 1))
         raise RequestError(f"There is no cluster {name!r}.", field="slurm.cluster", hint=f"{similar}{named}")
     return over_defaults(resources, defaults[name]).model_copy(update={"cluster": name or None})

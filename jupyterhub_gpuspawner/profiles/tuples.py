@@ -43,6 +43,9 @@ OPTIONS = {
 """sbatch's option, and the setting for it, without ``req_``; where batchspawner has a variable, it is that."""
 _ITS_OWN = ("start_timeout", "queue_timeout", "default_url")
 _LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner")
+_SLURM = ("SlurmSpawner", "GPUSlurmSpawner", "MOSlurmSpawner")
+_THEIRS = ("jupyterhub", "batchspawner", "jupyterhub_gpuspawner", "jupyterhub_moss")
+"""The packages of these classes; a class of another one may have the same name."""
 _SCHEMA = ("slurm", "placement", "allow", "profile_options", "display_name", "slug")
 
 
@@ -95,10 +98,13 @@ def _class_name(spawner_class: object) -> str:
 
 
 def _kind(class_name: str) -> str:
-    last = class_name.rpartition(".")[2]
-    if last.endswith("SlurmSpawner"):
+    """Of a class as it is named; what a site's own class is derived from is looked at before."""
+    package, name = class_name.partition(".")[0], class_name.rpartition(".")[2]
+    if package not in (*_THEIRS, name):
+        return "other"
+    if name in _SLURM:
         return "slurm"
-    return "local" if last in _LOCAL else "other"
+    return "local" if name in _LOCAL else "other"
 
 
 def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:

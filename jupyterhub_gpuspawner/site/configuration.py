@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -29,10 +29,11 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
+from jupyterhub_gpuspawner.hub.spawner_bases import BatchSpawnerBase
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.site.database import DEFAULT, connected, is_readable
-from jupyterhub_gpuspawner.site.values import refusal
+from jupyterhub_gpuspawner.site.values import refusal, subclasses
 from jupyterhub_gpuspawner.slurm.job import Account
 
 COOKIE_FILE = "jupyterhub_cookie_secret"
@@ -103,6 +104,8 @@ class Site:
     spawner_class: type[GPUProfilesSpawner | GPUSlurmSpawner]
     folder: Path | None = None
     """The hub's working directory; None if it is not known."""
+    classes: tuple[type, ...] = ()
+    """The spawner classes of batchspawner's family that the file itself defines."""
     state: HubState = field(default_factory=HubState, repr=False, compare=False)
     """What the spawners of this configuration share."""
 
@@ -153,8 +156,12 @@ class Site:
 
 def load_site(path: Path) -> Site:
     """Read a hub's configuration file; raises ConfigError."""
+    before = {*subclasses(BatchSpawnerBase)}
     config = read_config(path)
-    return site_of(path, config, spawner_class_of(config))
+    # a file that is executed without a module's name defines its classes in that of Python's own names
+    own = (cls for cls in subclasses(BatchSpawnerBase) if cls.__module__ == "builtins" and cls not in before)
+    site = site_of(path, config, spawner_class_of(config))
+    return replace(site, classes=tuple(dict.fromkeys(own)))
 
 
 def read_config(path: Path, missing: str = _MISSING) -> Config:

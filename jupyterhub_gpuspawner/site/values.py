@@ -38,6 +38,13 @@ class ConfiguredValue:
         return f"c.{self.section}.{self.name}"
 
 
+def subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    """All classes that are derived from one, each at least once."""
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)
+
+
 def configured_values(config: Config, cls: type[Configurable]) -> Iterator[ConfiguredValue]:
     """The settings of a class in the configuration: each trait's from the class itself or its nearest base."""
     sections = {name: values for name, values in config.items() if isinstance(values, dict)}

@@ -146,13 +146,13 @@ def test_a_gres_text_becomes_gpus_or_shards_or_goes_to_slurm_as_it_is(gres: str,
     [
         ("batchspawner.SlurmSpawner", "slurm"),
         ("jupyterhub_gpuspawner.GPUSlurmSpawner", "slurm"),
-        ("mysite.spawners.OurSlurmSpawner", "slurm"),
+        ("mysite.spawners.SlurmSpawner", "other"),
         ("jupyterhub.spawner.SimpleLocalProcessSpawner", "local"),
         ("dockerspawner.DockerSpawner", "other"),
     ],
 )
 def test_the_class_of_a_tuple_decides_what_starts_the_server(name: str, kind: str) -> None:
-    """By its name, without importing it; other classes become kind ``other``."""
+    """By its whole name, without importing it; a hub looks at what the classes of others are derived from."""
     (profile,) = parse_profiles([("P", "p", name, {})])
     assert (profile.kind, profile.spawner_class) == (kind, name if kind == "other" else None)
 

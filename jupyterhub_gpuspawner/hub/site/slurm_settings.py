@@ -158,6 +158,8 @@ CONNECTION = ("exec_prefix", "query_prefix", "req_cluster", "slurm_bin_dir", "sl
 """Settings without which a job cannot be found, polled or cancelled."""
 OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
 """Settings of which batchspawner takes the default from the account database."""
+VARIABLES = ("environment", "template_variables")
+"""Settings of which a profile's values are added to the site's."""
 RECONCILE_INTERVAL = 600.0
 """Seconds between searches for jobs of this hub that belong to no server."""
 STOP_PATIENCE_SECONDS = 10.0
@@ -197,10 +199,8 @@ class OwnSettings(HasTraits):
 
     def with_site(self, traits: Mapping[str, Any]) -> Mapping[str, Any]:
         """A profile's settings, with the site's variables beside its own."""
-        variables = traits.get("environment")
-        if not isinstance(variables, Mapping):
-            return traits
-        return {**traits, "environment": {**self.of_site("environment"), **variables}}
+        own = {name: traits[name] for name in VARIABLES if isinstance(traits.get(name), Mapping)}
+        return {**traits, **{name: {**self.of_site(name), **variables} for name, variables in own.items()}}
 
     def checked(self, settings: Mapping[str, Any], *, where: str) -> dict[str, Any]:
         """The same settings as their traits take them; raises ConfigError, which names ``where`` they stand."""
@@ -263,6 +263,13 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         config=True,
         help="""Your own template, as for batchspawner, with the `req_*` values by name and `{cmd}`. Empty (the
         default): the script is built from typed values; `gpuspawner show` prints it.""",
+    )
+    template_variables: Dict[str, str] = Dict(
+        value_trait=Unicode(),
+        key_trait=Unicode(),
+        config=True,
+        help="""Further variables of your own `batch_script`, such as `{"conda_env": "/opt/lab"}` for `{conda_env}`;
+        those of a profile's `traits` are added. A class of your own has them as settings that begin with `req_`.""",
     )
     exec_prefix = Unicode(
         "sudo -n -E -u {username}",
@@ -523,4 +530,5 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
 
     def requested(self) -> tuple[str, ...]:
         """Names of the ``req_*`` settings, without those that batchspawner takes from the account database."""
-        return tuple(name for name in self.trait_names() if name.startswith("req_") and name not in OF_THE_ACCOUNT)
+        names = dict.fromkeys((*self.trait_names(), *SlurmSettings.class_trait_names()))  # also a subclass's attributes
+        return tuple(name for name in names if name.startswith("req_") and name not in OF_THE_ACCOUNT)

@@ -52,15 +52,15 @@ SETTINGS = (
 """Settings that reach the server if a hook or a group has set them, or the configuration of the profiles spawner."""
 
 
-def other_class(dotted_name: str, *, where: str) -> type[Spawner]:
-    """Import a spawner class; raises ConfigError, which names ``where``."""
+def other_class(spawner_class: str | type, *, where: str) -> type[Spawner]:
+    """Import a spawner class, unless it is one; raises ConfigError, which names ``where``."""
     try:
-        spawner_class = import_item(dotted_name)
+        found = import_item(spawner_class) if isinstance(spawner_class, str) else spawner_class
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"the spawner class {dotted_name!r} cannot be imported: {error}", where=where) from error
-    if not (isinstance(spawner_class, type) and issubclass(spawner_class, Spawner)):
-        raise ConfigError(f"{dotted_name!r} is not a Spawner class", where=where)
-    return spawner_class
+        raise ConfigError(f"the spawner class {spawner_class!r} cannot be imported: {error}", where=where) from error
+    if not (isinstance(found, type) and issubclass(found, Spawner)):
+        raise ConfigError(f"{spawner_class!r} is not a Spawner class", where=where)
+    return found
 
 
 def new_delegate(spawner: Spawner, delegate_class: type[Spawner], traits: Mapping[str, Any], *, where: str) -> Spawner:

@@ -24,8 +24,8 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import chosen, extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, known_settings
-from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, Spawner
-from jupyterhub_gpuspawner.hub.spawners import delegate
+from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, SlurmSpawner, Spawner
+from jupyterhub_gpuspawner.hub.spawners import classes, delegate
 from jupyterhub_gpuspawner.hub.spawners.hook_settings import BEFORE_REQUEST, HookSettings, shown_to_hooks
 from jupyterhub_gpuspawner.hub.spawners.offers import (
     ProfileSource,
@@ -162,6 +162,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._profile_classes: dict[str, type] = {}
+        self._by_class: tuple[list[Any], list[Any]] | None = None
         self.environment = self._environment_of(type(self).__mro__)
         names = (*delegate.SETTINGS, *CONNECTION, "environment")
         self._configured = {name: copy.deepcopy(getattr(self, name)) for name in names}
@@ -198,7 +200,39 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         extensions = None if self.extensions is None else frozenset(self.extensions)
         rights = Rights(frozenset(self.profiles_dir_allows), frozenset(self.profiles_dir_classes), extensions)
         folder = self.hub_state.of(ProfileFolders)[self.profiles_dir, rights] if self.profiles_dir else None
-        return ProfileSource(self.profiles, folder, self.configured_as("profiles"), extensions)
+        return ProfileSource(self._configured_profiles(), folder, self.configured_as("profiles"), extensions)
+
+    @property
+    def profile_classes(self) -> Mapping[str, type]:
+        """The spawner classes that wrapspawner's tuples name, by their dotted names; raises ConfigError."""
+        self._configured_profiles()
+        return self._profile_classes
+
+    def _configured_profiles(self) -> list[Any]:
+        """The configured profiles; in wrapspawner's tuples with what a class of the site's sets. Raises ConfigError."""
+        if self._by_class is None or self._by_class[0] is not self.profiles:
+            name = self.configured_as("profiles")
+            items = [self._with_class(item, f"{name}[{at}]") for at, item in enumerate(self.profiles)]
+            self._by_class = self.profiles, classes.with_all_variables(items)
+        return self._by_class[1]
+
+    def _with_class(self, item: Any, where: str) -> Any:
+        if not isinstance(item, (tuple, list)) or len(item) != 4 or not isinstance(item[3], Mapping):
+            return item
+        display_name, key, named, traits = item
+        cls = classes.class_named(named)
+        if not isinstance(cls, type):
+            return item
+        self._profile_classes[f"{cls.__module__}.{cls.__qualname__}"] = cls
+        if not classes.submits_to_slurm(cls):
+            return item
+        values: Mapping[str, Any] = {}
+        if classes.classes_beside(cls, type(self)):
+            plain, made = (classes.made_for(self, each, where=where) for each in (SlurmSpawner, cls))
+            values = classes.of_a_profile(classes.values_beside(made, plain), cls)
+        same = {name for name in CONNECTION if name in values and values[name] == getattr(self, name)}
+        own = {name: value for name, value in values.items() if name not in same}
+        return display_name, key, classes.PLAIN, classes.with_variables({**own, **traits}, cls)
 
     def offered(self) -> tuple[Profile, ...]:
         """Return this hub's profiles, then what extensions offer the user, all as last read; raises ConfigError."""
@@ -291,8 +325,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
                 raise ConfigError(
                     f"{name} is the same for all servers of a cluster.",
                     where=where,
-                    hint=f"Set it in c.GPUSlurmSpawner.clusters, and slurm.cluster in the profile; or for all servers "
-                    f"as c.GPUSlurmSpawner.{name}.",
+                    hint=f"Set it in c.GPUSlurmSpawner.clusters, and slurm.cluster in the profile; or for all servers: "
+                    f"c.GPUSlurmSpawner.{name} = {traits[name]!r}.",
                 )
         if "clusters" in traits:
             raise ConfigError(
@@ -310,7 +344,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     def _delegate(self, kind: str, class_name: str | None, traits: Mapping[str, Any], *, where: str) -> Spawner:
         local = kind == "local"
-        spawner_class = self.local_spawner_class if local else delegate.other_class(class_name or "", where=where)
+        named = self.local_spawner_class if local else self.profile_classes.get(class_name or "", class_name or "")
+        spawner_class = delegate.other_class(named, where=where)
         return delegate.new_delegate(self, spawner_class, traits, where=where)
 
     def _share_times(self, settings: Mapping[str, Any]) -> None:

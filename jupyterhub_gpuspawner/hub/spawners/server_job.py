@@ -151,7 +151,8 @@ class ServerJob(ExtensionSettings, SlurmSettings):
         self.own(self.cluster_settings(name), where=f"{self.configured_as('clusters')}: {name}")
 
     def _settings(self, settings: Effective | ServerJob, variables: frozenset[str] = frozenset()) -> build.JobSettings:
-        requests = {name: getattr(settings, name) for name in self.requested()}
+        requests = {f"req_{name}": value for name, value in settings.template_variables.items()}
+        requests |= {name: getattr(settings, name) for name in self.requested()}
         traits = ServerJob.class_traits()  # of which a site's own class may have plain values
         own = {field.name: getattr(settings, field.name) for field in fields(build.JobSettings) if field.name in traits}
         args = settings.get_args() if isinstance(settings, ServerJob) else settings.args

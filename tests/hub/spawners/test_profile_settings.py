@@ -351,7 +351,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "another cluster": (
         {"traits": {"slurm_bin_dir": "/opt/b/bin"}},
         "profile p: slurm_bin_dir is the same for all servers of a cluster. Set it in c.GPUSlurmSpawner.clusters, and "
-        "slurm.cluster in the profile; or for all servers as c.GPUSlurmSpawner.slurm_bin_dir.",
+        "slurm.cluster in the profile; or for all servers: c.GPUSlurmSpawner.slurm_bin_dir = "
+        "'/opt/b/bin'.",
     ),
     "a class that is none": (
         {"kind": "other", "spawner_class": "os.path"},

@@ -1,0 +1,140 @@
+"""Spawner classes of a site's own that are derived from batchspawner's: what they set, and what of them has no effect.
+
+What a class is, is judged by what it is derived from, never by its name. Its values are asked of an object of it, with
+the hub's configuration, since traitlets, ``@default`` methods and properties decide them there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from traitlets import HasTraits
+from traitlets.config import Config
+from traitlets.utils.importstring import import_item
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.slurm_settings import OF_THE_ACCOUNT, SlurmSettings
+from jupyterhub_gpuspawner.hub.spawner_bases import BatchSpawnerBase, SlurmSpawner, Spawner
+from jupyterhub_gpuspawner.hub.spawners.delegate import new_delegate
+
+_BATCHSPAWNER = SlurmSpawner.__mro__[: SlurmSpawner.__mro__.index(Spawner)]
+"""batchspawner's classes, the most specific first."""
+PLAIN = "batchspawner.SlurmSpawner"
+"""batchspawner's class itself, which sets nothing that ours does not."""
+
+
+def class_named(spawner_class: object) -> object:
+    """The class of a dotted name; anything else, and what cannot be imported, as it is."""
+    if not isinstance(spawner_class, str) or "." not in spawner_class:
+        return spawner_class
+    try:
+        return import_item(spawner_class)
+    except (ImportError, ValueError):
+        return spawner_class
+
+
+def submits_to_slurm(cls: object) -> bool:
+    """Whether the servers of a class are Slurm jobs: batchspawner's class for Slurm, or a base that runs sbatch."""
+    if not isinstance(cls, type) or not issubclass(cls, BatchSpawnerBase):
+        return False
+    command = inspect.getattr_static(cls, "batch_submit_cmd", "")
+    text = getattr(command, "default_value", command)
+    return issubclass(cls, SlurmSpawner) or (isinstance(text, str) and "sbatch" in text)
+
+
+def classes_beside(cls: type, shared: type) -> tuple[type, ...]:
+    """The class and its bases whose sections and values are not those of ``shared`` as well."""
+    return tuple(base for base in cls.__mro__ if base not in shared.__mro__ and issubclass(base, HasTraits))
+
+
+def values_beside(made: Spawner, plain: Spawner) -> dict[str, Any]:
+    """What an object of a site's class has in other ways than one of batchspawner's with the same configuration.
+
+    That is every ``req_*`` and every setting, also where a plain attribute or a property stands in a trait's place.
+    """
+    cls = type(made)
+    names = {name for name in (*cls.class_trait_names(), *dir(cls)) if name.startswith("req_")}
+    names |= {*SlurmSpawner.class_trait_names(config=True), *cls.class_trait_names(config=True)}
+    own = {name for base in classes_beside(cls, type(plain)) for name in _set_by(base, made.config)}
+    values = {name: _value(made, name) for name in sorted(names) if name not in OF_THE_ACCOUNT or name in own}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not _NONE and (name in OF_THE_ACCOUNT or value != _value(plain, name))
+    }
+
+
+def made_for(spawner: Spawner, cls: type, *, where: str) -> Spawner:
+    """An object of a class as the hub would make it for this spawner's user; raises ConfigError."""
+    try:
+        return new_delegate(spawner, cls, {}, where=where)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a site's class does when it is made
+        raise ConfigError(f"{cls.__name__} cannot be made: {type(error).__name__}: {error}", where=where) from error
+
+
+def _set_by(cls: type, config: Config) -> Iterator[str]:
+    yield from config.get(cls.__name__, ())
+    yield from vars(cls)
+
+
+_NONE = object()
+"""In place of the value of what an object does not have, or cannot say outside of a hub."""
+
+
+def _value(made: Spawner, name: str) -> Any:
+    try:
+        return getattr(made, name, _NONE)
+    except Exception as error:  # noqa: BLE001 - a site's method may do anything
+        made.log.warning("%s.%s cannot be read: %s: %s", type(made).__name__, name, type(error).__name__, error)
+        return _NONE
+
+
+def of_a_profile(values: Mapping[str, Any], cls: type) -> dict[str, Any]:
+    """The values that wrapspawner left a class: those of JupyterHub's own settings were its wrapper's."""
+    ours = SlurmSettings.class_traits()
+    linked = Spawner.class_traits().keys() & cls.class_traits().keys()  # type: ignore[attr-defined]
+    return {name: value for name, value in values.items() if name not in linked and (name in ours or is_own(name))}
+
+
+def is_own(name: str) -> bool:
+    """Whether a setting of a site's class is a variable of templates that batchspawner does not have."""
+    return name.startswith("req_") and name not in SlurmSettings.class_traits()
+
+
+def with_variables(traits: Mapping[str, Any], cls: type) -> dict[str, Any]:
+    """The settings of a class, those that are variables of its own in ``template_variables``."""
+    known = {name for name in traits if is_own(name) and hasattr(cls, name)}
+    variables = {name.removeprefix("req_"): str(traits[name]) for name in sorted(known)}
+    rest = {name: value for name, value in traits.items() if name not in known}
+    return {**rest, **({"template_variables": variables} if variables else {})}
+
+
+def with_all_variables(items: Sequence[Any]) -> list[Any]:
+    """wrapspawner's tuples, each with every class's own variables: templates of batchspawner's have those as empty."""
+    name = "template_variables"
+    empty = dict.fromkeys(variable for item in items if isinstance(item, tuple) for variable in item[-1].get(name, ()))
+    return [
+        (*item[:-1], {**item[-1], name: {**dict.fromkeys(empty, ""), **item[-1].get(name, {})}})
+        if empty and isinstance(item, tuple) and item[2:3] == (PLAIN,)
+        else item
+        for item in items
+    ]
+
+
+def unused_methods(cls: type, ours: type | None = None) -> Iterator[str]:
+    """The methods of a site's class, as ``Class.method``, that no server calls.
+
+    Of a class that replaces ``ours``, they are in the place of a method of batchspawner's that ours never calls; of one
+    that is replaced itself, in the place of any method of a spawner.
+    """
+    for base in classes_beside(cls, ours or SlurmSpawner):
+        for name, value in vars(base).items():
+            if inspect.isroutine(value) and not re.search("^__|_default$", name) and hasattr(SlurmSpawner, name):
+                there = next((other for other in (ours or SlurmSpawner).__mro__ if name in vars(other)), None)
+                if ours is None or there in _BATCHSPAWNER:
+                    yield f"{base.__name__}.{name}"

@@ -1,0 +1,175 @@
+"""Spawner classes of a site's own: batchspawner's scripts of their servers, and ours, with one line changed.
+
+The configurations are whole files, of hubs whose classes are defined in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from batchspawner import SlurmSpawner
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.check.finding import Severity
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.migrate.template import sbatch_options
+from jupyterhub_gpuspawner.site.configuration import load_site, read_config
+from jupyterhub_gpuspawner.site.jobs import jobs_of
+from tests.check.sites import of_configuration
+from tests.migrate.conftest import SITES
+from tests.migrate.test_sites import USER, ReadProfiles, rendered
+
+FILES = sorted((SITES.parent / "classes").glob("*.py"))
+OURS = frozenset(
+    ["chdir", "comment", "error", "export", "get-user-env", "job-name", "no-requeue", "nodes", "output", "ntasks"]
+)
+"""Options that each script of this package has in its own way."""
+AFTER = "c.GPUSlurmSpawner.hub_name = 'hub'\nc.GPUSlurmSpawner.req_homedir = '/home/{username}'\n"
+
+
+def old_scripts(path: Path) -> dict[str, str]:
+    """The script that batchspawner renders for each profile, by its key; of a hub of one class, by an empty key."""
+    config = read_config(path)
+    named = config.JupyterHub.spawner_class
+    if named != "wrapspawner.ProfilesSpawner":
+        return {"": rendered(SlurmSpawner if isinstance(named, str) else named, config)}
+    profiles = config.ProfilesSpawner.profiles
+    children = {key: ReadProfiles(config=Config(), profiles=profiles).child_of(key) for _, key, _, _ in profiles}
+    return {key: rendered(cls, config, **traits) for key, (cls, traits) in children.items()}
+
+
+def requested(script: str) -> dict[str, str]:
+    """What a script asks of Slurm beside what this package sets in its own way."""
+    return {name: value for name, value in sbatch_options(script).items() if name not in OURS and value}
+
+
+def shell_lines(script: str) -> list[str]:
+    """The lines of a site's own before the server, without those of batchspawner's own template."""
+    lines = [line.strip() for line in script.partition("jupyterhub-singleuser")[0].split("\n")]
+    theirs = re.compile("#|set -euo|trap |which |srun|$")
+    return [line for line in lines if not theirs.match(line)]
+
+
+def with_one_line_changed(path: Path, folder: Path) -> Path:
+    """The configuration with a spawner of this package in the place of its own."""
+    spawner = "gpu-profiles" if "wrapspawner" in path.read_text("utf-8") else "gpu-slurm"
+    text, count = re.subn(r"(?m)^(c\.JupyterHub\.spawner_class = ).*", rf'\1"{spawner}"', path.read_text("utf-8"))
+    assert count == 1
+    new = folder / "jupyterhub_config.py"
+    new.write_text(text + AFTER, "utf-8")
+    return new
+
+
+def new_script(path: Path, key: str) -> str:
+    """The script of a profile's job in a hub of this package."""
+    (job,) = asyncio.run(jobs_of(load_site(path), {"profile": key} if key else {}, user=USER))
+    return job.script
+
+
+def compare(was: str, now: str) -> None:
+    """The same request, and the site's lines in the same order before the server."""
+    assert requested(now) == requested(was)
+    lines = iter(line.strip() for line in now.split("\n"))
+    assert [line for line in shell_lines(was) if line not in lines] == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if not path.name.startswith("hub_")], ids=lambda path: path.stem
+)
+def test_profiles_of_these_classes_are_the_same_jobs(path: Path, tmp_path: Path) -> None:
+    """With one line changed: what a class sets, and its sections, are its profiles'."""
+    new = with_one_line_changed(path, tmp_path)
+    for key, was in old_scripts(path).items():
+        compare(was, new_script(new, key))
+
+
+BATCHSPAWNERS = """
+from batchspawner import SlurmSpawner
+from traitlets import Unicode
+class MySpawner(SlurmSpawner):
+    req_runtime = "4:00:00"
+    req_conda_env = Unicode("lab").tag(config=True)
+    exec_prefix = "sudo -u {username}"
+    def state_ispending(self): return False
+    async def submit_batch_script(self): return ""
+    def helper(self): return ""
+c.Authenticator.allow_all = True
+c.JupyterHub.cleanup_servers = False
+"""
+
+
+def found(tmp_path: Path, lines: str) -> list[str]:
+    """What the check says of a configuration with that class, beside what is right, and Slurm, which is not here."""
+    path = tmp_path / "jupyterhub_config.py"
+    path.write_text(BATCHSPAWNERS + lines + AFTER, "utf-8")
+    findings = of_configuration(load_site(path))
+    return [
+        f"{finding.where}: {finding.text}"
+        for finding in findings
+        if finding.severity is not Severity.OK and finding.where != "Slurm"
+    ]
+
+
+IN_A_TUPLE = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.ProfilesSpawner.profiles = [("A", "a", MySpawner, {})]
+"""
+
+
+def test_how_commands_are_run_is_not_a_profiles(tmp_path: Path) -> None:
+    """A class with a prefix of its own: the error names it, and the line that sets it for all servers."""
+    with pytest.raises(ConfigError, match="exec_prefix is the same for all servers") as refused:
+        found(tmp_path, IN_A_TUPLE)
+
+    assert refused.value.hint.endswith("or for all servers: c.GPUSlurmSpawner.exec_prefix = 'sudo -u {username}'.")
+
+
+def test_methods_of_a_profiles_class_are_named(tmp_path: Path) -> None:
+    """Those in the place of a spawner's, with the class; a plain attribute is a value, and the own setting one too."""
+    set_here = "c.GPUSlurmSpawner.exec_prefix = MySpawner.exec_prefix\nc.MySpawner.cmd = ['x']\n"
+    lines = found(tmp_path, IN_A_TUPLE + set_here)
+
+    assert [line.partition(" has no effect")[0] for line in lines] == [
+        "c.MySpawner.cmd:",
+        "MySpawner.state_ispending:",
+        "MySpawner.submit_batch_script:",
+    ]
+    script = new_script(tmp_path / "jupyterhub_config.py", "a")
+    assert requested(script) == {"time": "4:00:00"}
+
+
+def test_a_class_that_no_server_has_is_named_with_its_settings(tmp_path: Path) -> None:
+    """Whatever it is called: a hub whose spawner_class was changed has such a one."""
+    lines = found(tmp_path, 'c.JupyterHub.spawner_class = "gpu-slurm"\nc.MySpawner.req_conda_env = "/opt/lab"\n')
+
+    assert [line.partition(". ")[0] for line in lines] == [
+        "c.MySpawner.req_conda_env: has no effect: no Slurm server reads this class",
+        "MySpawner: no server is of this class, so what it sets and does has no effect (exec_prefix, req_conda_env, "
+        "req_runtime, state_ispending, submit_batch_script).",
+    ]
+
+
+FROM_OURS = """
+from jupyterhub_gpuspawner import GPUSlurmSpawner
+class Ours(GPUSlurmSpawner):
+    req_runtime = "4:00:00"
+    req_conda_env = Unicode("lab").tag(config=True)
+    batch_script = property(lambda self: "#SBATCH --time={runtime}\\n# {conda_env}\\n{cmd}\\n")
+    async def _get_batch_script(self, **subvars): return ""
+    async def poll(self): return None
+c.JupyterHub.spawner_class = Ours
+"""
+
+
+def test_a_class_that_is_derived_from_ours_keeps_its_values(tmp_path: Path) -> None:
+    """Attributes and properties, too; methods that are never called are named."""
+    lines = found(tmp_path, FROM_OURS)
+
+    assert [line.partition(" has no effect")[0] for line in lines if "no server is" not in line] == [
+        "Ours._get_batch_script:"
+    ]
+    script = new_script(tmp_path / "jupyterhub_config.py", "")
+    assert requested(script) == {"time": "4:00:00"}
