@@ -8,15 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from batchspawner import SlurmSpawner
+from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.spawners.classes import (
+    PLAIN,
+    class_named,
+    is_own,
+    of_a_profile,
+    submits_to_slurm,
+    unused_methods,
+    with_variables,
+)
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.migrate.classes import ClassValues, setting_of
 from jupyterhub_gpuspawner.migrate.forms import KNOWN
 from jupyterhub_gpuspawner.migrate.moss import convert_moss
-from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, System, can_be_imported, read_old_hub
+from jupyterhub_gpuspawner.migrate.old_hub import (
+    OF_ALL_SERVERS,
+    WRAPPER_SECTIONS,
+    OldHub,
+    System,
+    can_be_imported,
+    read_old_hub,
+)
 from jupyterhub_gpuspawner.migrate.old_script import OldProfile
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (
@@ -33,6 +51,7 @@ from jupyterhub_gpuspawner.migrate.settings import (
     shell_lines,
     source_of,
     take_submit_command,
+    variables_in,
 )
 from jupyterhub_gpuspawner.migrate.slurmformspawner import convert_form, form_template
 from jupyterhub_gpuspawner.migrate.template import (
@@ -42,6 +61,7 @@ from jupyterhub_gpuspawner.migrate.template import (
     read_template,
     sbatch_options,
     spelled,
+    variables_of,
 )
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, leave_out, leave_out_refused, valid_requests
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, allowances_of
@@ -70,7 +90,7 @@ def migrate(path: Path) -> Migration:
     old = read_old_hub(path)
     script = old.settings().get("batch_script")
     text = str(script.value) if script is not None else DEFAULT_TEMPLATE
-    migration = Migration(old, read_template(text, frozenset({"output"} if old.system is System.MOSS else ())))
+    migration = Migration(old, _template(old, text))
     if old.system is System.SLURMFORMSPAWNER:
         migration.template = form_template(migration)
     take_submit_command(migration)
@@ -101,9 +121,23 @@ def migrate(path: Path) -> Migration:
     return migration
 
 
+def _template(old: OldHub, text: str) -> BatchTemplate:
+    """A template of the old hub; it is kept where it has variables of a class of the site's own."""
+    own = old.variables()
+    template = read_template(text, own | ({"output"} if old.system is System.MOSS else set()))
+    if template.typed and own & variables_of(text):
+        template.reasons.append("it uses variables of the site's own spawner class")
+    return template
+
+
 def _old_requests(migration: Migration) -> dict[str, Any]:
-    settings = migration.old.settings()
-    return {name[4:]: setting.value for name, setting in settings.items() if name.startswith("req_")}
+    """What batchspawner passed to the template."""
+    settings, plain = migration.old.settings(), migration.old.own.plain
+    return {
+        name[4:]: setting.value
+        for name, setting in settings.items()
+        if name.startswith("req_") and not (setting.of_class and name in plain)
+    }
 
 
 def _convert_one(migration: Migration) -> None:
@@ -132,6 +166,10 @@ def _convert_profiles(migration: Migration) -> None:
                 child[name] = where, value
             else:
                 migration.add(KNOWN["wrapspawner"].get(name, "wrapper_setting"), where, value)
+    every = (migration.old.of_profile(key) for key in migration.old.classes)
+    variables = sorted({name[4:] for each in every for name in each.values if is_own(name)})
+    if used := [name for name in variables if name in variables_in(migration.template)]:
+        migration.settings["template_variables"] = dict.fromkeys(used, "")
     if "DockerProfilesSpawner" in (migration.old.spawner, *migration.old.config):
         migration.add("docker_profiles", "DockerProfilesSpawner")
     if profiles:
@@ -151,7 +189,8 @@ _LOCAL = "jupyterhub.spawner.LocalProcessSpawner"
 
 def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     old_profile = _old_profile(item)
-    original, item = item, _with_valid_requests(migration, where, item)
+    original, item = _with_class(migration, where, item)
+    item = _with_valid_requests(migration, where, item)
     try:
         item = _with_sites_options(migration, item)
         document = as_document(_with_fields(item))
@@ -162,14 +201,19 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     document.setdefault("slug", slug_of(document["display_name"]))
     spawner_class = document.get("spawner_class", "")
     if spawner_class and not can_be_imported(spawner_class):
-        migration.add("class_not_found", where, f"{document['display_name']} ({spawner_class})")
+        of_file = not isinstance(item[2], str)
+        migration.add(
+            "class_of_the_file" if of_file else "class_not_found",
+            where,
+            f"{document['display_name']} ({spawner_class})",
+        )
         return
     was = None
     if document["kind"] == "slurm":
         own_script, template = document["traits"].get("batch_script"), migration.template
         if isinstance(own_script, str):
             of_command = {name: template.constants[name] for name in template.of_command}
-            template = read_template(own_script)
+            template = _template(migration.old, own_script)
             template.constants |= of_command
         own_requests = {name.removeprefix("req_"): value for name, value in original[-1].items()}
         was = old_options(template, {**_old_requests(migration), **own_requests})
@@ -186,6 +230,46 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     document = {name: value for name, value in document.items() if value not in ({}, None)}
     migration.profiles.append(ConvertedProfile(document, was, where=where, old=old_profile))
     migration.moved(where, document["display_name"], f"profile {document['slug']}")
+
+
+def _with_class(migration: Migration, where: str, item: Any) -> tuple[Any, Any]:
+    """The profile as wrapspawner had it, with what a class of the site's own sets; and the same as a job of ours."""
+    if not (isinstance(item, (list, tuple)) and len(item) == 4 and isinstance(item[3], dict)):
+        return item, item
+    display_name, key, _, traits = item
+    cls = migration.old.classes.get(key) if isinstance(key, str) else None
+    if cls is None:
+        named = class_named(item[2])
+        plain = (display_name, key, PLAIN, traits) if submits_to_slurm(named) else item
+        return plain, plain
+    own, config = migration.old.of_profile(key), migration.old.config
+    note_class(migration, cls, own)
+    values = of_a_profile(own.values, cls)
+    for name in sorted(own.values.keys() - values.keys()):
+        if name in Spawner.class_traits(config=True):
+            migration.add("replaced_by_wrapper", setting_of(cls, name, config), own.values[name])
+    settings = migration.old.settings()
+    for name in OF_ALL_SERVERS:
+        value = values.pop(name, None)
+        if value is not None and (name not in settings or settings[name].value != value):
+            migration.add("same_for_all_servers", f"{where}: {setting_of(cls, name, config)}", value, name=name)
+    for name, value in sorted(values.items()):
+        if name not in traits and not is_own(name):
+            migration.moved(setting_of(cls, name, config), value, f"profile {key}")
+    passed = {name: value for name, value in values.items() if name not in own.plain}
+    ours = with_variables({**values, **traits}, cls)
+    return (display_name, key, PLAIN, {**passed, **traits}), (display_name, key, PLAIN, ours)
+
+
+def note_class(migration: Migration, cls: type, own: ClassValues) -> None:
+    """What cannot be taken over from a class of the site's own: its methods, and values of each user."""
+    if own.fault:
+        migration.add("class_not_made", cls.__name__, fault=own.fault)
+    for name in own.of_each_user:
+        if name in GPUSlurmSpawner.class_traits() or is_own(name):
+            migration.add("value_of_each_user", setting_of(cls, name, migration.old.config))
+    for method in unused_methods(cls):
+        migration.add("own_method", method)
 
 
 def _convert_own_template(migration: Migration, document: dict[str, Any], where: str, template: BatchTemplate) -> None:
@@ -283,6 +367,15 @@ def _with_gpu_type(slurm: dict[str, Any], template: BatchTemplate) -> dict[str, 
 def _convert_traits(migration: Migration, document: dict[str, Any], where: str, template: BatchTemplate) -> None:
     """Remove the traits that have no effect, and make shell lines the environment's."""
     traits = document["traits"]
+    used = variables_in(template)
+    for name, value in [*traits.get("template_variables", {}).items()]:
+        if name in used:
+            migration.moved(f"{where}: req_{name}", value, f"{name} in its setting template_variables")
+        else:
+            del traits["template_variables"][name]
+            migration.add("own_setting", f"{where}: req_{name}", value)
+    if not traits.get("template_variables", True):
+        del traits["template_variables"]
     ineffective = (Effect.NONE, Effect.TEMPLATE) if template.typed else (Effect.NONE,)
     for name in sorted(traits):
         row = INHERITED.get(name)
@@ -452,7 +545,10 @@ def _note_class(migration: Migration) -> None:
     """The spawner itself, which may be a class of the site's own."""
     spawner = migration.old.spawner
     migration.add("spawner_class", "c.JupyterHub.spawner_class", spawner)
-    if spawner not in _SPAWNERS:
+    cls = migration.old.spawner_class
+    if cls is not None:
+        note_class(migration, cls, migration.old.own)
+    elif spawner not in _SPAWNERS:
         migration.add("own_class", spawner)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,10 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.configured import configured_value
+from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner, Spawner
+from jupyterhub_gpuspawner.hub.spawners.classes import classes_beside, is_own, submits_to_slurm
+from jupyterhub_gpuspawner.migrate.classes import ClassValues, definer, profile_classes, values_of
 from jupyterhub_gpuspawner.site.configuration import read_config
 
 BATCH_SECTIONS = ("SlurmSpawner", "UserEnvMixin", "BatchSpawnerRegexStates", "BatchSpawnerBase")
@@ -21,6 +27,11 @@ WRAPPER_SECTIONS = ("DockerProfilesSpawner", "ProfilesSpawner", "OptionsFormSpaw
 FORM_SECTIONS = ("SbatchForm", "SlurmAPI")
 """SlurmFormSpawner's classes beside the spawner."""
 OURS = ("GPUSlurmSpawner", "GPUProfilesSpawner")
+OF_ALL_SERVERS = ("batch_submit_cmd", "exec_prefix")
+"""How commands are run, which no profile has of its own."""
+_ALL = "Spawner"
+"""The section of all spawners; batchspawner's classes read their own settings there, too."""
+_OF_JOBS = SlurmSpawner.class_traits(config=True).keys() - Spawner.class_traits().keys()
 _GENERAL = ("Spawner", "LoggingConfigurable", "Configurable", "HasTraits", "HasDescriptors", "object")
 
 
@@ -40,9 +51,11 @@ class OldSetting:
     section: str
     name: str
     value: Any
+    of_class: bool = False
+    """The class itself sets it, and not its section."""
 
     def __str__(self) -> str:
-        return f"c.{self.section}.{self.name}"
+        return f"{'' if self.of_class else 'c.'}{self.section}.{self.name}"
 
 
 @dataclass(frozen=True)
@@ -55,21 +68,57 @@ class OldHub:
     """The spawner class, as its name."""
     sections: tuple[str, ...]
     """Of the Slurm spawner, the most specific class first."""
+    spawner_class: type | None = None
+    """The Slurm spawner's class in a hub of batchspawner's, where it is known here."""
+    classes: Mapping[str, type] = field(default_factory=dict)
+    """Of wrapspawner's profiles, by their keys: the classes for Slurm that are the site's own."""
+
+    @cached_property
+    def own(self) -> ClassValues:
+        """What the class of all Slurm servers sets; of wrapspawner's classes, how commands are run if they agree."""
+        if self.spawner_class is not None:
+            return values_of(self.spawner_class, self.config)
+        profiles = self.section("ProfilesSpawner").get("profiles", ())
+        keys = {item[1] for item in profiles if isinstance(item, (list, tuple)) and len(item) == 4}
+        if not keys or keys != self.classes.keys():
+            return ClassValues()
+        first, *others = (self.of_profile(key).values for key in self.classes)
+        shared = {name: first[name] for name in OF_ALL_SERVERS if name in first}
+        return ClassValues({name: value for name, value in shared.items() if all(o.get(name) == value for o in others)})
+
+    def of_profile(self, key: str) -> ClassValues:
+        """What the class of one of wrapspawner's profiles sets."""
+        return values_of(self.classes[key], self.config)
+
+    def variables(self) -> frozenset[str]:
+        """The variables of templates that the site's classes have beside batchspawner's."""
+        every = (self.own, *map(self.of_profile, self.classes))
+        return frozenset(name.removeprefix("req_") for own in every for name in own.values if is_own(name))
 
     @property
     def old_sections(self) -> frozenset[str]:
         """All sections of the older packages in the configuration."""
         sections = {*self.sections, *BATCH_SECTIONS, *WRAPPER_SECTIONS, *FORM_SECTIONS, "MultiSlurmSpawner"}
         also = {name for name in self.config if name.endswith(("SlurmSpawner", "SlurmFormSpawner"))}
+        sections |= {base.__name__ for cls in self.classes.values() for base in classes_beside(cls, SlurmSpawner)}
         return frozenset((sections | also) - set(OURS))
 
     def settings(self) -> dict[str, OldSetting]:
-        """The Slurm spawner's settings by name, that of the most specific class."""
-        return {
+        """The Slurm spawner's settings by name: that of the most specific section, else what the class sets."""
+        configured = {
             name: OldSetting(section, name, value)
-            for section in reversed(self.sections)
+            for section in (_ALL, *reversed(self.sections))
             for name, value in self.section(section).items()
+            if section != _ALL or name in _OF_JOBS
         }
+        cls = self.spawner_class or next(iter(self.classes.values()), SlurmSpawner)
+        traits = cls.class_trait_names()  # type: ignore[attr-defined]
+        own = {
+            name: OldSetting(definer(cls, name), name, value, of_class=True)
+            for name, value in self.own.values.items()
+            if name not in configured or name not in traits
+        }
+        return configured | own
 
     def section(self, name: str) -> dict[str, Any]:
         """One section's values."""
@@ -80,17 +129,29 @@ class OldHub:
         """Every setting of the old sections, also those that a more specific class overrides."""
         return [
             OldSetting(section, name, value)
-            for section in sorted(self.old_sections)
+            for section in sorted({_ALL, *self.old_sections})
             for name, value in sorted(self.section(section).items())
+            if section != _ALL or name in _OF_JOBS
         ]
+
+    def of_all_spawners(self) -> list[str]:
+        """The settings of batchspawner's under the section of all spawners, where they still act."""
+        return [f"c.{_ALL}.{name}" for name in sorted(self.section(_ALL)) if name in _OF_JOBS]
 
 
 def read_old_hub(path: Path) -> OldHub:
     """Execute a configuration file; raises ConfigError if that fails, or if it is of no spawner that is known here."""
     config = read_config(path, missing="")
-    names = _class_names(config.JupyterHub.get("spawner_class", ""))
-    system, sections = _system(names, config)
-    return OldHub(config, system, names[0], sections)
+    named = config.JupyterHub.get("spawner_class", "")
+    cls = _class(named)
+    names = _names(cls) if cls is not None else (str(named).rpartition(".")[2],)
+    classes = dict(profile_classes(config))
+    read = {base.__name__ for each in classes.values() for base in classes_beside(each, SlurmSpawner)}
+    system, sections = _system(cls, names, config, read)
+    spawner_class = None
+    if system is System.BATCHSPAWNER and submits_to_slurm(cls) and classes_beside(cls, SlurmSpawner):
+        spawner_class = cls
+    return OldHub(config, system, names[0], sections, spawner_class, classes if system is System.WRAPSPAWNER else {})
 
 
 def can_be_imported(dotted_name: str) -> bool:
@@ -102,24 +163,35 @@ def can_be_imported(dotted_name: str) -> bool:
     return True
 
 
-def _class_names(named: object) -> tuple[str, ...]:
-    """The names of a spawner class and of those that it is derived from; of an unknown one, its own name alone."""
-    named_class = named
+def _class(named: object) -> type | None:
+    """The class that is named as JupyterHub takes it; None for one that is not known here."""
+    found = named
     if isinstance(named, str):
         entry_point = next(iter(entry_points(group="jupyterhub.spawners", name=named)), None)
         path = entry_point.value.replace(":", ".") if entry_point else named
         if "." not in path or not can_be_imported(path):
-            return (named.rpartition(".")[2],)
-        named_class = import_item(path)
-    if not isinstance(named_class, type):
+            return None
+        found = import_item(path)
+    if not isinstance(found, type):
         raise ConfigError(f"{named!r} is not a spawner class.", where="c.JupyterHub.spawner_class")
-    return tuple(base.__name__ for base in named_class.__mro__ if base.__name__ not in _GENERAL)
+    return found
 
 
-def _system(names: tuple[str, ...], config: Config) -> tuple[System, tuple[str, ...]]:
-    """What the hub used, and the sections that its Slurm spawner read; raises ConfigError."""
+def _names(cls: type) -> tuple[str, ...]:
+    """The names of a spawner class and of those that it is derived from."""
+    return tuple(base.__name__ for base in cls.__mro__ if base.__name__ not in _GENERAL)
+
+
+def _system(
+    cls: type | None, names: tuple[str, ...], config: Config, of_profiles: Collection[str]
+) -> tuple[System, tuple[str, ...]]:
+    """What the hub used, and the sections that its Slurm spawner read; raises ConfigError.
+
+    ``of_profiles``: sections that classes of profiles read.
+    """
     own = tuple(name for name in config if name.endswith("SlurmSpawner") and name not in (*BATCH_SECTIONS, *OURS))
-    if any(name in OURS for name in names):
+    own = tuple(name for name in own if name not in of_profiles)
+    if issubclass(cls, SlurmSettings) if cls is not None else names[0] in OURS:
         raise ConfigError("this hub has a spawner of this package already.", where="c.JupyterHub.spawner_class")
     if "SlurmFormSpawner" in names:
         return System.SLURMFORMSPAWNER, names
@@ -127,7 +199,7 @@ def _system(names: tuple[str, ...], config: Config) -> tuple[System, tuple[str, 
         return System.MOSS, names
     if not set(names).isdisjoint(WRAPPER_SECTIONS):
         return System.WRAPSPAWNER, (*own, *BATCH_SECTIONS)
-    if "SlurmSpawner" in names:
+    if submits_to_slurm(cls) or "SlurmSpawner" in names:
         return System.BATCHSPAWNER, names
     if own or any(name in config for name in BATCH_SECTIONS):
         return System.BATCHSPAWNER, (*own, *BATCH_SECTIONS)

@@ -202,8 +202,7 @@ def settings_text(migration: Migration) -> str:
     """The statements for jupyterhub_config.py."""
     lines = ["import os", ""] if migration.in_files else []
     sections = sorted(migration.old.old_sections & set(migration.old.config))
-    if sections:
-        named = ", ".join(f"c.{name}" for name in sections)
+    if named := ", ".join([*(f"c.{name}" for name in sections), *migration.old.of_all_spawners()]):
         lines.append(f"# In place of all statements that set {named},\n# and of c.JupyterHub.spawner_class:")
     lines.append('c.JupyterHub.spawner_class = "gpu-profiles"')
     if migration.in_files:

@@ -12,15 +12,23 @@ from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
 from batchspawner import SlurmSpawner
+from jinja2 import TemplateError
 from jupyterhub.spawner import Spawner
 
 from jupyterhub_gpuspawner.batch.job import with_lines
 from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, Effect, InheritedSetting
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.spawners.classes import is_own
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Migration
-from jupyterhub_gpuspawner.migrate.template import BatchTemplate, sbatch_options, spelled, swallows_the_script
+from jupyterhub_gpuspawner.migrate.template import (
+    BatchTemplate,
+    sbatch_options,
+    spelled,
+    swallows_the_script,
+    variables_of,
+)
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
 from jupyterhub_gpuspawner.profiles.tuples import as_requests, as_variable
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
@@ -93,6 +101,9 @@ def _convert(migration: Migration, name: str, setting: OldSetting) -> None:
         _convert_submit_command(migration, setting)
     elif row is not None and row.effect is not Effect.KEPT:
         _convert_ineffective(migration, name, setting)
+    elif is_own(name) and name[4:] in migration.old.variables() & variables_in(migration.template):
+        migration.settings.setdefault("template_variables", {})[name[4:]] = str(setting.value)
+        migration.moved(setting, setting.value, f"{name[4:]} in c.GPUSlurmSpawner.template_variables")
     elif name in GPUSlurmSpawner.class_traits(config=True):
         migration.keep(setting, "start_timeout" if name == "start_timeout" else "moved")
         if migration.old.system is System.WRAPSPAWNER and name in Spawner.class_traits(config=True):
@@ -100,6 +111,14 @@ def _convert(migration: Migration, name: str, setting: OldSetting) -> None:
     else:
         own = migration.old.sections[0] not in ("SlurmSpawner", "MOSlurmSpawner", "SlurmFormSpawner")
         migration.add("own_setting" if own else "unknown_setting", setting, setting.value)
+
+
+def variables_in(template: BatchTemplate) -> frozenset[str]:
+    """The variables of a template that is kept, which a class of the site's own may give their values."""
+    try:
+        return variables_of(template.text) if not template.typed else frozenset()
+    except (ValueError, TemplateError):
+        return frozenset()
 
 
 def _convert_request(migration: Migration, name: str, setting: OldSetting) -> None:
@@ -110,7 +129,7 @@ def _convert_request(migration: Migration, name: str, setting: OldSetting) -> No
     if name == "req_options" and profiles_have_options(migration):
         migration.moved(setting, setting.value, "slurm of each profile that has no options of its own")
         return
-    value = valid_requests(migration, {name: setting.value}, f"c.{setting.section}.").get(name, "")
+    value = valid_requests(migration, {name: setting.value}, str(setting).removesuffix(name)).get(name, "")
     if name == "req_options" and isinstance(value, str):
         without = _ONE_NODE.sub("", value).strip()
         if without != value:

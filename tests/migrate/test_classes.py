@@ -15,11 +15,13 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.migrate.migration import migrate
+from jupyterhub_gpuspawner.migrate.result import Kind
 from jupyterhub_gpuspawner.migrate.template import sbatch_options
 from jupyterhub_gpuspawner.site.configuration import load_site, read_config
 from jupyterhub_gpuspawner.site.jobs import jobs_of
 from tests.check.sites import of_configuration
-from tests.migrate.conftest import SITES
+from tests.migrate.conftest import SITES, write_result
 from tests.migrate.test_sites import USER, ReadProfiles, rendered
 
 FILES = sorted((SITES.parent / "classes").glob("*.py"))
@@ -107,7 +109,7 @@ def found(tmp_path: Path, lines: str) -> list[str]:
     path.write_text(BATCHSPAWNERS + lines + AFTER, "utf-8")
     findings = of_configuration(load_site(path))
     return [
-        f"{finding.where}: {finding.text}"
+        f"{finding.where}: {finding.text} {finding.fix}".rstrip()
         for finding in findings
         if finding.severity is not Severity.OK and finding.where != "Slurm"
     ]
@@ -148,7 +150,7 @@ def test_a_class_that_no_server_has_is_named_with_its_settings(tmp_path: Path) -
     assert [line.partition(". ")[0] for line in lines] == [
         "c.MySpawner.req_conda_env: has no effect: no Slurm server reads this class",
         "MySpawner: no server is of this class, so what it sets and does has no effect (exec_prefix, req_conda_env, "
-        "req_runtime, state_ispending, submit_batch_script).",
+        "req_runtime, state_ispending, submit_batch_script)",
     ]
 
 
@@ -173,3 +175,89 @@ def test_a_class_that_is_derived_from_ours_keeps_its_values(tmp_path: Path) -> N
     ]
     script = new_script(tmp_path / "jupyterhub_config.py", "")
     assert requested(script) == {"time": "4:00:00"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_these_hubs_are_migrated_to_the_same_jobs(path: Path, tmp_path: Path) -> None:
+    """What it is beside batchspawner's own scripts, and no difference but those of every job."""
+    migration = migrate(path)
+    write_result(migration, tmp_path)
+    new = tmp_path / "jupyterhub_config.py"
+    new.write_text(new.read_text("utf-8") + AFTER, "utf-8")
+    for key, was in old_scripts(path).items():
+        compare(was, new_script(new, key or "server"))
+    listed = {row.where for row in migration.differences if row.where.startswith("--")}
+
+    assert listed <= {f"--{name}" for name in OURS}
+
+
+UNWRITABLE = """
+from batchspawner import SlurmSpawner
+from jupyterhub.spawner import LocalProcessSpawner
+from traitlets import Unicode, default
+class Mine(SlurmSpawner):
+    exec_prefix = "sudo -u {username}"
+    req_flavour = Unicode("x").tag(config=True)
+    @default("req_account")
+    def _account(self): return "of_" + self.user.name
+    async def start(self): return await super().start()
+    def state_ispending(self): return True
+    def helper(self): return None
+class Here(LocalProcessSpawner):
+    pass
+c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
+c.Mine.cmd = ["x"]
+c.ProfilesSpawner.profiles = [
+    ("A", "a", Mine, {"req_partition": "p"}),
+    ("B", "b", Here, {}),
+    ("C", "c", "batchspawner.SlurmSpawner", {"req_partition": "q"}),
+]
+"""
+
+
+def test_what_cannot_be_taken_over_from_a_class_is_to_decide(tmp_path: Path) -> None:
+    """With the class, or with its section, and with the method."""
+    old = tmp_path / "old.py"
+    old.write_text(UNWRITABLE, "utf-8")
+    at = "c.ProfilesSpawner.profiles"
+    rows = [(row.code, row.where) for row in migrate(old).differences if row.kind is Kind.DECIDE]
+
+    assert sorted(rows) == [
+        ("class_of_the_file", f"{at}[1]"),
+        ("no_gpus", "slurm.gpus"),
+        ("own_method", "Mine.start"),
+        ("own_method", "Mine.state_ispending"),
+        ("own_setting", f"{at}[0]: req_flavour"),
+        ("same_for_all_servers", f"{at}[0]: Mine.exec_prefix"),
+        ("value_of_each_user", "Mine.req_account"),
+    ]
+
+
+def test_a_value_of_each_user_is_each_users(tmp_path: Path) -> None:
+    """In a hub, where the class is asked for its user."""
+    new = tmp_path / "jupyterhub_config.py"
+    prefix = "c.GPUSlurmSpawner.exec_prefix = Mine.exec_prefix\n"
+    new.write_text(UNWRITABLE.replace("wrapspawner.ProfilesSpawner", "gpu-profiles") + prefix + AFTER, "utf-8")
+
+    assert requested(new_script(new, "a")) == {"partition": "p", "account": f"of_{USER}"}
+    assert requested(new_script(new, "c")) == {"partition": "q"}
+
+
+def test_a_class_of_the_file_that_is_no_job_is_used_as_it_is(tmp_path: Path) -> None:
+    """An object, which no dotted name finds."""
+    new = tmp_path / "jupyterhub_config.py"
+    new.write_text(UNWRITABLE.replace("wrapspawner.ProfilesSpawner", "gpu-profiles") + AFTER, "utf-8")
+    spawner = load_site(new).spawner(USER)
+    spawner.exec_prefix = "sudo -u {username}"
+    spawner.prepare(spawner.resolve({"profile": "b"}))
+
+    assert type(spawner.child_spawner).__name__ == "Here"
+
+
+def test_a_cluster_that_only_profiles_name_is_told_how_to_name_it(tmp_path: Path) -> None:
+    """The error has the line."""
+    profile = '("T", "t", "batchspawner.SlurmSpawner", {"req_cluster": "teach"})'
+    lines = f'c.JupyterHub.spawner_class = "gpu-profiles"\nc.ProfilesSpawner.profiles = [{profile}]\n'
+    first, *_ = found(tmp_path, lines)
+
+    assert "c.GPUSlurmSpawner.clusters = {'teach': {'req_cluster': 'teach'}}" in first

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from traitlets import HasTraits
 from traitlets.config import Config
@@ -36,7 +36,7 @@ def class_named(spawner_class: object) -> object:
         return spawner_class
 
 
-def submits_to_slurm(cls: object) -> bool:
+def submits_to_slurm(cls: object) -> TypeGuard[type[Spawner]]:
     """Whether the servers of a class are Slurm jobs: batchspawner's class for Slurm, or a base that runs sbatch."""
     if not isinstance(cls, type) or not issubclass(cls, BatchSpawnerBase):
         return False
