@@ -268,7 +268,7 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         value_trait=Unicode(),
         key_trait=Unicode(),
         config=True,
-        help="""Further variables of your own `batch_script`, such as `{"conda_env": "/opt/lab"}` for `{conda_env}`;
+        help="""Further variables of your own `batch_script`, such as `{"conda_env": "/opt/torch"}` for `{conda_env}`;
         those of a profile's `traits` are added. A class of your own has them as settings that begin with `req_`.""",
     )
     exec_prefix = Unicode(
