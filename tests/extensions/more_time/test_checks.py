@@ -137,8 +137,9 @@ def test_whether_servers_can_be_extended(
     """Where a profile has `extend`, the script that raises time limits is tried without a job."""
     (tmp_path / "extend").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "extend").chmod(0o755)
-    settings = {"slurm_bin_dir": slurm_cluster.bin_dir, "extend_prefix": "env A=1", "wrapper_dir": str(tmp_path)}
-    settings["exec_prefix"] = ""  # the other scripts are not needed
+    settings: dict[str, object] = {"slurm_bin_dir": slurm_cluster.bin_dir, "wrapper_dir": str(tmp_path)}
+    # the other scripts are not needed
+    settings |= {"extend_prefix": "env A=1", "exec_prefix": "", "dangerously_run_servers_as_root": True}
     lines = "".join(f"c.GPUSlurmSpawner.{name} = {value!r}\n" for name, value in settings.items())
     checked = run(tmp_path, CONFIGURATION + LONG + lines, "check", environment=slurm_cluster.environment)
 
