@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
-from jinja2 import Environment, TemplateSyntaxError
+from jinja2 import Environment, TemplateSyntaxError, nodes
 from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.hub import times, words
+from jupyterhub_gpuspawner.hub.choose import words as words_of_form
 from jupyterhub_gpuspawner.hub.extension import Link, Notice
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts, use_our_templates
+from tests.fixtures.extensions import PAGE_TOOLS
 
 STOCK = JupyterHub()._template_paths_default()
 ANNOUNCEMENT = """{% extends "templates/page.html" %}
@@ -88,6 +90,44 @@ def test_no_page_compiles_a_template_when_it_is_shown(tmp_path: Path, monkeypatc
 
     assert {"home.html", "page.html", "spawn_pending.html", "login.html"} < at_the_start
     assert compiled == ["token.html"]
+
+
+NOT_KNOWN = object()
+"""What only a page that is shown has, such as its variables."""
+OWN_WORDS = {"options_form.html": {"say": words_of_form}}
+"""Names that a template is given by those who render it."""
+
+
+def value(node: nodes.Node, names: dict[str, Any], missing: list[str]) -> Any:
+    """What an expression of names and attributes stands for; an attribute that nothing has goes to ``missing``."""
+    if isinstance(node, nodes.Name):
+        return names.get(node.name, NOT_KNOWN)
+    if isinstance(node, nodes.Or):  # such as `spoken or gpuspawner.words`
+        return value(node.right, names, missing)
+    if not isinstance(node, nodes.Getattr) or (owner := value(node.node, names, missing)) is NOT_KNOWN:
+        return NOT_KNOWN
+    if not hasattr(owner, node.attr):
+        missing.append(f"line {node.lineno}: {node.attr}")
+    return getattr(owner, node.attr, NOT_KNOWN)
+
+
+OF_ALL = [TEMPLATES, *(extension.folder / "templates" for extension in installed())]
+
+
+@pytest.mark.parametrize(
+    "path", [path for folder in OF_ALL for path in folder.glob("*.html")], ids=lambda path: path.name
+)
+def test_a_template_takes_no_words_that_are_not_there(path: Path) -> None:
+    """Jinja shows nothing in the place of an attribute that an object lacks, such as on a button."""
+    tree = Environment().parse(path.read_text())  # noqa: S701 - nothing is rendered
+    names, missing = {"gpuspawner": PAGE_TOOLS, **OWN_WORDS.get(path.name, {})}, list[str]()
+    for assignment in tree.find_all(nodes.Assign):
+        if isinstance(assignment.target, nodes.Name):
+            names[assignment.target.name] = value(assignment.node, names, missing)
+    for attribute in tree.find_all(nodes.Getattr):
+        value(attribute, names, missing)
+
+    assert missing == []
 
 
 NOTICES = "pages do not show what is told to users"
