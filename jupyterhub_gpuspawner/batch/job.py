@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from jinja2 import TemplateError
+
 from jupyterhub_gpuspawner.batch import script, template
 from jupyterhub_gpuspawner.batch.carried import Carried, cargo_of
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
@@ -163,7 +165,10 @@ def with_options(settings: JobSettings, options: Mapping[str, Any]) -> JobSettin
         site_profile(replace(settings, requests=requests, locations={name: name[4:] for name in requests}))
     except ConfigError as error:
         raise RequestError(f"{error}", field=error.where) from error
-    named = template.names_in(settings.batch_script).intersection(options)
+    try:
+        named = template.names_in(settings.batch_script).intersection(options)
+    except (TemplateError, ValueError):  # no job can be made of it, whose error says so
+        named = frozenset()
     for name in sorted(named):
         if not template.is_safe(options[name]):
             raise RequestError(

@@ -51,13 +51,10 @@ _WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
 
 
 def names_in(template: str) -> frozenset[str]:
-    """The variables that a template names; none in one that cannot be read."""
-    try:
-        if "{{" in template or "{%" in template:
-            return frozenset(meta.find_undeclared_variables(SandboxedEnvironment().parse(template)))
-        fields = [(name, form) for _, name, form, _ in Formatter().parse(template) if name is not None]
-    except (TemplateError, ValueError):
-        return frozenset()
+    """The variables that a template names; raises ValueError or TemplateError if it is not valid."""
+    if "{{" in template or "{%" in template:
+        return frozenset(meta.find_undeclared_variables(SandboxedEnvironment().parse(template)))
+    fields = [(name, form) for _, name, form, _ in Formatter().parse(template) if name is not None]
     return frozenset(re.split(r"[.[]", name)[0] for name, _ in fields).union(
         *(names_in(form or "") for _, form in fields)
     )

@@ -16,9 +16,11 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
+from jinja2 import TemplateError
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import LazyConfigValue
 
+from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import BatchSpawnerBase, LocalProcessSpawner, Spawner
@@ -234,11 +236,13 @@ def _unnamed(name: str) -> str:
 
 
 def _names(template: str, name: str) -> bool:
-    """Whether a template uses the variable of a setting, between braces."""
+    """Whether a template uses the variable of a setting; True for one that is not valid, which is said elsewhere."""
     variable = name.removeprefix("req_")
     variables = (variable, "keepvars") if variable == "keepvars_extra" else (variable,)
-    inside = re.findall(r"\{([^{}]*)\}", template)
-    return any(re.search(rf"\b{variable}\b", text) for variable in variables for text in inside)
+    try:
+        return not names_in(template).isdisjoint(variables)
+    except (TemplateError, ValueError):
+        return True
 
 
 def _not_read(name: str, spawner_class: type[Spawner], batch_script: str) -> str:

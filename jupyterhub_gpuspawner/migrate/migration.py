@@ -11,6 +11,7 @@ from batchspawner import SlurmSpawner
 from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.classes import (
@@ -61,7 +62,6 @@ from jupyterhub_gpuspawner.migrate.template import (
     read_template,
     sbatch_options,
     spelled,
-    variables_of,
 )
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, leave_out, leave_out_refused, valid_requests
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, allowances_of
@@ -125,7 +125,7 @@ def _template(old: OldHub, text: str) -> BatchTemplate:
     """A template of the old hub; it is kept where it has variables of a class of the site's own."""
     own = old.variables()
     template = read_template(text, own | ({"output"} if old.system is System.MOSS else set()))
-    if template.typed and own & variables_of(text):
+    if template.typed and own & names_in(text):
         template.reasons.append("it uses variables of the site's own spawner class")
     return template
 

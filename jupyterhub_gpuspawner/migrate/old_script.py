@@ -16,9 +16,10 @@ from traitlets.config import Config
 from traitlets.utils.importstring import import_item
 from wrapspawner import WrapSpawner
 
+from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.migrate.old_hub import OldHub
-from jupyterhub_gpuspawner.migrate.template import SOMEBODY, variables_of
+from jupyterhub_gpuspawner.migrate.template import SOMEBODY
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser
 
 OldProfile = tuple[str, Any, Mapping[str, Any]]
@@ -49,7 +50,7 @@ def old_script(old: OldHub, profile: OldProfile | None, *, user: str = "", home:
     variables = spawner.get_req_subvars()
     options = {key: value for key, value in (spawner.user_options or {}).items() if isinstance(key, str)}
     command = str(spawner.cmd_formatted_for_batch())
-    unknown = dict.fromkeys(variables_of(str(spawner.batch_script)) - variables.keys(), "")
+    unknown = dict.fromkeys(names_in(str(spawner.batch_script)) - variables.keys(), "")
     script = asyncio.run(spawner._get_batch_script(**{**unknown, **variables, "cmd": command, **options}))  # noqa: SLF001
     return OldScript(str(script), command, command.removeprefix(f"{spawner.batchspawner_singleuser_cmd} "))
 

@@ -16,6 +16,7 @@ from jinja2 import TemplateError
 from jupyterhub.spawner import Spawner
 
 from jupyterhub_gpuspawner.batch.job import with_lines
+from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, Effect, InheritedSetting
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.classes import is_own
@@ -27,7 +28,6 @@ from jupyterhub_gpuspawner.migrate.template import (
     sbatch_options,
     spelled,
     swallows_the_script,
-    variables_of,
 )
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
 from jupyterhub_gpuspawner.profiles.tuples import as_requests, as_variable
@@ -116,7 +116,7 @@ def _convert(migration: Migration, name: str, setting: OldSetting) -> None:
 def variables_in(template: BatchTemplate) -> frozenset[str]:
     """The variables of a template that is kept, which a class of the site's own may give their values."""
     try:
-        return variables_of(template.text) if not template.typed else frozenset()
+        return names_in(template.text) if not template.typed else frozenset()
     except (ValueError, TemplateError):
         return frozenset()
 

@@ -8,15 +8,15 @@ template is then kept. Two scripts are compared by their ``#SBATCH`` lines, as o
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
-from jinja2 import Environment, TemplateError, meta
+from jinja2 import TemplateError
 
+from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.profiles.tuples import OPTIONS, as_variable
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, Option, options_in, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
@@ -147,7 +147,7 @@ def old_options(template: BatchTemplate, values: Mapping[str, Any]) -> dict[str,
 def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTemplate:
     """Take a template apart; ``variables`` are further ones that the hub's spawner has."""
     try:
-        names = variables_of(text)
+        names = names_in(text)
         unknown = tuple(sorted(names - VARIABLES - FORM_VARIABLES - variables))
         marks: dict[str, object] = {name: "" if name in unknown else f"@{name}@" for name in names}
         marks.update({name: [f"@{name}@"] for name in names & {"modules"}})
@@ -166,14 +166,6 @@ def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTe
                 _read_option(template, name, value)
     _read_commands(template, lines[first:])
     return template
-
-
-def variables_of(text: str) -> frozenset[str]:
-    """The names that a template uses; raises ValueError or jinja2's TemplateError if it is not valid."""
-    if "{{" in text or "{%" in text:
-        return frozenset(meta.find_undeclared_variables(Environment(autoescape=True).parse(text)))
-    fields = (name for _, name, _, _ in string.Formatter().parse(text) if name is not None)
-    return frozenset(re.split(r"[.\[]", name)[0] for name in fields)
 
 
 def _read_option(template: BatchTemplate, name: str, value: str) -> None:

@@ -216,6 +216,14 @@ def test_what_a_template_does_not_pass_on_is_named() -> None:
     assert without_effect({}, profile) == []
 
 
+def test_a_name_in_a_comment_of_a_template_is_none() -> None:
+    """The template's language decides what is a variable, as when it is rendered."""
+    template = "#!/bin/bash\n{# {prologue} #}\necho ${prologue}\n{{ cmd }}\n"
+    assert without_effect({"SlurmSpawner": {"req_prologue": "date"}}, template=template) == [
+        "c.SlurmSpawner.req_prologue has no effect: batch_script does not name {prologue}.",
+    ]
+
+
 def test_a_home_that_sbatch_cannot_take_is_refused_in_a_sentence() -> None:
     """It is the account's, which no setting has checked."""
     with pytest.raises(ConfigError, match=r"the account ada: --output: .* contains a quote or a backslash") as refused:
