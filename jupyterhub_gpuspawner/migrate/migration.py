@@ -33,7 +33,6 @@ from jupyterhub_gpuspawner.migrate.old_hub import (
     WRAPPER_SECTIONS,
     OldHub,
     System,
-    can_be_imported,
     read_old_hub,
 )
 from jupyterhub_gpuspawner.migrate.old_script import OldProfile
@@ -200,7 +199,7 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
         return
     document.setdefault("slug", slug_of(document["display_name"]))
     spawner_class = document.get("spawner_class", "")
-    if spawner_class and not can_be_imported(spawner_class):
+    if spawner_class and isinstance(class_named(spawner_class), str):
         of_file = not isinstance(item[2], str)
         migration.add(
             "class_of_the_file" if of_file else "class_not_found",

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from traitlets.config import Config
-from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner, Spawner
-from jupyterhub_gpuspawner.hub.spawners.classes import classes_beside, is_own, submits_to_slurm
+from jupyterhub_gpuspawner.hub.spawners.classes import class_named, classes_beside, is_own, submits_to_slurm
 from jupyterhub_gpuspawner.migrate.classes import ClassValues, definer, profile_classes, values_of
 from jupyterhub_gpuspawner.site.configuration import read_config
 
@@ -143,7 +142,9 @@ def read_old_hub(path: Path) -> OldHub:
     """Execute a configuration file; raises ConfigError if that fails, or if it is of no spawner that is known here."""
     config = read_config(path, missing="")
     named = config.JupyterHub.get("spawner_class", "")
-    cls = _class(named)
+    cls = spawner_class_named(named)
+    if cls is None and not isinstance(named, str):
+        raise ConfigError(f"{named!r} is not a spawner class.", where="c.JupyterHub.spawner_class")
     names = _names(cls) if cls is not None else (str(named).rpartition(".")[2],)
     classes = dict(profile_classes(config))
     read = {base.__name__ for each in classes.values() for base in classes_beside(each, SlurmSpawner)}
@@ -154,27 +155,12 @@ def read_old_hub(path: Path) -> OldHub:
     return OldHub(config, system, names[0], sections, spawner_class, classes if system is System.WRAPSPAWNER else {})
 
 
-def can_be_imported(dotted_name: str) -> bool:
-    """Whether there is a class of this name here."""
-    try:
-        import_item(dotted_name)
-    except ImportError:
-        return False
-    return True
-
-
-def _class(named: object) -> type | None:
-    """The class that is named as JupyterHub takes it; None for one that is not known here."""
-    found = named
-    if isinstance(named, str):
+def spawner_class_named(named: object) -> type | None:
+    """A class, or that of a name as JupyterHub takes it; None for what is none, or cannot be imported here."""
+    if isinstance(named, str) and named:
         entry_point = next(iter(entry_points(group="jupyterhub.spawners", name=named)), None)
-        path = entry_point.value.replace(":", ".") if entry_point else named
-        if "." not in path or not can_be_imported(path):
-            return None
-        found = import_item(path)
-    if not isinstance(found, type):
-        raise ConfigError(f"{named!r} is not a spawner class.", where="c.JupyterHub.spawner_class")
-    return found
+        named = class_named(entry_point.value.replace(":", ".") if entry_point else named)
+    return named if isinstance(named, type) else None
 
 
 def _names(cls: type) -> tuple[str, ...]:

@@ -7,18 +7,16 @@ import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any
 
 from batchspawner import BatchSpawnerBase, SlurmSpawner
 from jupyterhub.spawner import Spawner
 from traitlets.config import Config
-from traitlets.utils.importstring import import_item
 from wrapspawner import WrapSpawner
 
 from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+from jupyterhub_gpuspawner.migrate.old_hub import OldHub, spawner_class_named
 from jupyterhub_gpuspawner.migrate.template import SOMEBODY
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser
 
@@ -56,19 +54,8 @@ def old_script(old: OldHub, profile: OldProfile | None, *, user: str = "", home:
 
 
 def _plain(old: OldHub, user: str) -> Any:
-    named = _class_named(old.config.JupyterHub.get("spawner_class", ""))
+    named = spawner_class_named(old.config.JupyterHub.get("spawner_class", ""))
     return _of_a_batch_system(named)(config=old.config, user=NamedUser(user), hub=NamedHub())
-
-
-def _class_named(named: object) -> type | None:
-    """A class, or that of a name as JupyterHub takes it; None for one that cannot be imported here."""
-    if isinstance(named, str):
-        registered = next(iter(entry_points(group="jupyterhub.spawners", name=named)), None) if named else None
-        try:
-            named = import_item(registered.value.replace(":", ".") if registered else named)
-        except (ImportError, ValueError):
-            return None
-    return named if isinstance(named, type) else None
 
 
 def _of_a_batch_system(named: type | None) -> type[BatchSpawnerBase]:
@@ -86,10 +73,10 @@ def _child(old: OldHub, user: str, key: str, spawner_class: Any, settings: Mappi
         if isinstance(config[section], Config):
             for name in ("profiles", "default_profiles", "child_class", "child_config"):
                 config[section].pop(name, None)
-    named = _class_named(config.JupyterHub.get("spawner_class", ""))
+    named = spawner_class_named(config.JupyterHub.get("spawner_class", ""))
     wrapper_class = named if named is not None and issubclass(named, WrapSpawner) else WrapSpawner
     wrapper = wrapper_class(config=config, user=NamedUser(user), hub=NamedHub())
-    wrapper.child_class = _of_a_batch_system(_class_named(spawner_class))
+    wrapper.child_class = _of_a_batch_system(spawner_class_named(spawner_class))
     wrapper.child_config = {
         name: value for name, value in settings.items() if name in wrapper.child_class.class_traits()
     }
