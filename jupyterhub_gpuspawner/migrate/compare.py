@@ -13,15 +13,12 @@ from jupyterhub_gpuspawner.migrate.migration import site_of_result
 from jupyterhub_gpuspawner.migrate.old_hub import System
 from jupyterhub_gpuspawner.migrate.old_script import OldScript, old_script
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration
-from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
+from jupyterhub_gpuspawner.migrate.template import REPLACED, sbatch_options, spelled
 from jupyterhub_gpuspawner.slurm.job import Account
 
 SAME, OURS, DIFFERS = " ", "~", "!"
 """What a line is in both scripts: the same, different in every job of this package, or different in this one."""
-_OURS = frozenset(
-    ["comment", "error", "export", "get-user-env", "gid", "job-name", "no-requeue", "output", "uid", "workdir"]
-)
-"""Options that this package sets itself."""
+_OURS = REPLACED - {"chdir"} | {"no-requeue"}
 _DROPPED = re.compile(
     r"set [-+][A-Za-z]+( pipefail)?|trap 'echo SIGTERM received' TERM|echo \"?jupyterhub-singleuser ended gracefully\"?"
 )

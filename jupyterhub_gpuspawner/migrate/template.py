@@ -61,7 +61,7 @@ VARIABLES = frozenset(
 FORM_VARIABLES = frozenset({"gpus", "constraint", "modules", "oversubscribe", "ui", "profile", "feature"})
 """SlurmFormSpawner's further variables."""
 _ALIASES = {("partition", "queue"), ("gres", "gpus"), ("oversubscribe", "oversubscribe")}
-_REPLACED = frozenset(
+REPLACED = frozenset(
     ["chdir", "comment", "error", "export", "get-user-env", "gid", "job-name", "output", "uid", "workdir"]
 )
 """Options that this package sets itself."""
@@ -172,7 +172,7 @@ def _read_option(template: BatchTemplate, name: str, value: str) -> None:
     if name == "output":
         folder, _, _ = value.rpartition("/")
         template.log_dir = re.sub("@(homedir|username)@", r"{\1}", folder) if "@output@" not in value else None
-    if name in _REPLACED or (not value and name in OPTIONS and name not in FLAGS) or (name, value) == ("ntasks", "1"):
+    if name in REPLACED or (not value and name in OPTIONS and name not in FLAGS) or (name, value) == ("ntasks", "1"):
         return
     variable = OPTIONS.get(name)
     marked = re.fullmatch(r"@(\w+)@", value)
