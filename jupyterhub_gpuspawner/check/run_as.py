@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import shutil
 import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -25,6 +24,7 @@ from jupyterhub_gpuspawner.slurm.commands import (
 )
 from jupyterhub_gpuspawner.slurm.login_node import QUERY, is_remote, local_words, occurrences
 from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, TimedOut, failure, last_line
+from jupyterhub_gpuspawner.slurm.run_as import accounts
 from jupyterhub_gpuspawner.tasks import in_name_thread
 
 # The wrapper scripts that are installed in ``wrapper_dir``: there, executable, root's, and of this version.
@@ -170,8 +170,6 @@ AS_ROOT = Code(
 )
 PREFIX = "exec_prefix"
 """The setting, and the place of errors that are its fault."""
-_AS_ACCOUNT = frozenset(("doas", "dzdo", "runuser", "sudo"))
-_ACCOUNT = re.compile(r"(?:-[A-Za-z]*?u|--user=?)(?P<name>.*)")
 NO_JOB = "999999999"
 """A job id beyond Slurm's greatest."""
 
@@ -302,23 +300,11 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
 def _of_one_account(where: str, prefix: Sequence[str]) -> Finding:
     """The finding for a prefix that is the same for every user."""
     fix = "Write {username} in its place, as in `sudo -n -u {username}`."
-    for name in _accounts(prefix):
-        if not name.startswith("#") and not has_account(name):
+    for name in accounts(local_words(prefix)):
+        if name and not name.isdecimal() and not has_account(name):
             return FAILS.error(where, f"there is no account {name!r}, as which Slurm's commands are run.", fix)
     return ONE_ACCOUNT.warning(
         where,
         "it has no {username}, so every server runs under the same account, and users can read each other's files.",
         "Write {username} where the account's name belongs, as in `sudo -n -u {username}`.",
     )
-
-
-def _accounts(prefix: Sequence[str]) -> Iterator[str]:
-    """The account that each of sudo and its like is told by an option, on this machine."""
-    words, expects_account = local_words(prefix), False
-    for word, following in zip(words, (*words[1:], ""), strict=True):
-        option = _ACCOUNT.fullmatch(word)
-        if Path(word).name in _AS_ACCOUNT:
-            expects_account = True
-        elif expects_account and option is not None:
-            yield option["name"] or following
-            expects_account = False

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
 from jupyterhub_gpuspawner.migrate.old_script import OldProfile
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate
 from jupyterhub_gpuspawner.profiles.schema import Replacing
-from jupyterhub_gpuspawner.slurm.run_as import SubmitCommand
+from jupyterhub_gpuspawner.slurm.submit_command import SubmitCommand
 
 SHOWN_AT_MOST = 160
 """Characters of a value in the list of differences."""

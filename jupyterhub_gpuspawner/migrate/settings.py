@@ -32,8 +32,9 @@ from jupyterhub_gpuspawner.migrate.template import (
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
 from jupyterhub_gpuspawner.profiles.tuples import as_requests, as_variable
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
-from jupyterhub_gpuspawner.slurm.run_as import SubmitCommand, runs_as, submit_command
+from jupyterhub_gpuspawner.slurm.run_as import runs_as
 from jupyterhub_gpuspawner.slurm.sbatch_options import option_lines, options_of
+from jupyterhub_gpuspawner.slurm.submit_command import SubmitCommand, submit_command
 
 FORMS = ("options_form", "options_from_form")
 HOOKS = ("apply_user_options", "auth_state_hook", "post_stop_hook", "pre_spawn_hook")

@@ -379,6 +379,11 @@ MISTAKES = {
         "{username} in its place, as in `sudo -n -u {username}`. [run-as-user-fails]",
         options=Options(user="daemon"),
     ),
+    "the prefix names nobody, to another program than sudo": HubMistake(
+        "c.GPUSlurmSpawner.exec_prefix = 'setpriv --reuid=nobody-such --clear-groups --'",
+        "WRONG c.GPUSlurmSpawner.exec_prefix: there is no account 'nobody-such', as which Slurm's commands are run. "
+        "Write {username} in its place, as in `sudo -n -u {username}`. [run-as-user-fails]",
+    ),
     "the prefix is the same for every user": HubMistake(
         "c.GPUSlurmSpawner.exec_prefix = 'sudo -n --user=daemon'",
         "warn  c.GPUSlurmSpawner.exec_prefix: it has no {username}, so every server runs under the same account, and "

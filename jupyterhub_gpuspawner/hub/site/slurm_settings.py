@@ -26,15 +26,8 @@ from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.job import JobIdentity, job_owner, tag
-from jupyterhub_gpuspawner.slurm.run_as import (
-    ALLOW_ROOT,
-    COMMAND_HINT,
-    SUBMIT,
-    SubmitCommand,
-    as_root,
-    runs_as_root,
-    submit_command,
-)
+from jupyterhub_gpuspawner.slurm.run_as import ALLOW_ROOT, as_root, runs_as_root
+from jupyterhub_gpuspawner.slurm.submit_command import COMMAND_HINT, SUBMIT, SubmitCommand, submit_command
 from jupyterhub_gpuspawner.units import parse_wait
 
 # Trait types with bounds: a value outside them is refused when the hub starts, and the message names the bounds.

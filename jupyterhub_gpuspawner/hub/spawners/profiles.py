@@ -45,7 +45,7 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form,
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
-from jupyterhub_gpuspawner.slurm.run_as import COMMAND_HINT, SUBMIT
+from jupyterhub_gpuspawner.slurm.submit_command import COMMAND_HINT, SUBMIT
 from jupyterhub_gpuspawner.tasks import timeout
 
 TIMES = ("start_timeout", "http_timeout", "poll_interval")
