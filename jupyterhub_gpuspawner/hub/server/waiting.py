@@ -210,8 +210,6 @@ async def server_log(spawner: Spawner, extent: Extent) -> tuple[str, str]:
 _STOPPED = "stopped"
 """Query parameter after *Stop this server*."""
 _OURS = (_STOPPED, GAVE_UP)
-_NEXT = "next"
-"""JupyterHub's query parameter: where a server that is ready leads."""
 
 
 def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
@@ -239,7 +237,7 @@ def _profile_name(spawner: Any, slug: str) -> str:
     return slug if with_profiles(spawner) is not None else ""
 
 
-async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str], *, own: bool) -> dict[str, Any]:
+async def _pending(spaces: Mapping[str, Any], _query: Mapping[str, str], *, own: bool) -> dict[str, Any]:
     spawner = spaces["spawner"]
     await refresh_servers([spawner])
     server = server_of(spawner)
@@ -250,7 +248,6 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str], *, own: 
         "told": document(server.start, now=time.time(), own=own) if server.start is not None else None,
         "profile": _profile_name(spawner, slug),
         "application": bool(server.app or program_of(profile)),
-        "next": query.get(_NEXT, ""),
     }
 
 
@@ -309,7 +306,7 @@ class _WithContent:
     async def _with_content(self, name: str, spaces: dict[str, Any]) -> Any:
         query = {
             name: self.get_query_argument(name)  # type: ignore[attr-defined]
-            for name in (*_OURS, _NEXT)
+            for name in _OURS
             if name in self.request.query_arguments  # type: ignore[attr-defined]
         }
         own = spaces.get("user", self.current_user) is self.current_user  # type: ignore[attr-defined]
