@@ -1,4 +1,7 @@
-"""The accounts of users, on this machine or as a login node knows them, and what Slurm allows the one that asks it."""
+"""The accounts of users, on this machine or as a login node knows them, and what Slurm allows the one that asks it.
+
+The hub's questions to Slurm come from its own account, or from that of ``query_prefix``.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,6 @@ from jupyterhub_gpuspawner.slurm.commands import Installation, checked_user_name
 from jupyterhub_gpuspawner.slurm.job import Account, own_account
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.tasks import in_name_thread
-
-# Accounts of the cluster, as a login node knows them, for a hub whose machine does not.
 
 ROOT = "is an account of uid 0 (root); servers are never started as root."
 _GROUPS_AGE = 60.0
@@ -161,9 +162,6 @@ def _memberships(owner: str, names: tuple[str, ...], _minute: int) -> Mapping[st
         with suppress(KeyError):
             memberships[name] = grp.getgrnam(name).gr_gid in numbers
     return memberships
-
-
-# What Slurm allows the account that the hub's questions come from: its own, or that of ``query_prefix``.
 
 
 async def asking_account(slurm: Installation) -> SystemAccount:

@@ -162,9 +162,8 @@ class Job:
 # loses its state, and after MaxJobId (slurm.conf(5)). Nobody can change a job's owner; its comment and name can be
 # changed by the owner, by an admin, and by a site's plugins.
 
-# The tag in every job's comment: it names hub, user and server, so that the hub can find the job again.
-
 PREFIX = "jupyterhub-gpuspawner"
+"""Begins the tag in every job's comment, which names hub, user and server, so that the hub can find the job again."""
 START = "{start}"
 """Placeholder for the start id in the setting for job names."""
 
@@ -372,9 +371,6 @@ SILENT = (
     "interactive shells only."
 )
 """For a job that ended by itself before its server reported, with nothing of ours in its log."""
-
-
-# Whose a job is.
 
 
 @dataclass(frozen=True)

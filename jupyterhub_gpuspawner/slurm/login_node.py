@@ -1,4 +1,8 @@
-"""What a login node by ssh needs: command lines that ssh runs, and the script ``query``."""
+"""What a login node by ssh needs: command lines that ssh runs, and the input of the script ``query``.
+
+ssh joins the words of a remote command with blanks, and the account's shell on the other machine splits them again
+(ssh(1)). So that each word arrives as it was, :func:`command_line` quotes it for that shell.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +13,24 @@ from pathlib import PurePath
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError
 
-# Standard input of the script ``query``, which runs the hub's questions to Slurm on a login node.
-
 QUERY = "query"
 """The script of ``wrapper_dir`` that runs what only reads."""
 SETTING = "query_prefix"
 """The setting with the prefix that runs it."""
-
-
-def request(command: str, arguments: Sequence[str]) -> str:
-    """The command and its arguments, each ended by a NUL."""
-    words = (command, *arguments)
-    if any("\0" in word for word in words):
-        raise SlurmOutputError(f"An argument of {command} contains a NUL.", raw=" ".join(words))
-    return "".join(f"{word}\0" for word in words)
-
-
-# Command lines that ssh runs on another machine.
-#
-# ssh joins the words of a remote command with blanks, and the account's shell on the other machine splits them again
-# (ssh(1)). So that each word arrives as it was, :func:`command_line` quotes it for that shell.
-
 FAILED = 255
 """Exit status of ssh for its own errors; otherwise it is that of the remote command."""
 _WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
 """ssh's options that take a value."""
 _ACCOUNT = re.compile(r"-[A-Za-z]*[gu]|--(group|other-user|regid|reuid|user)")
 """Options of sudo and its like whose value is the next word, an account or a group, which may have a program's name."""
+
+
+def request(command: str, arguments: Sequence[str]) -> str:
+    """The input of ``query``: the command and its arguments, each ended by a NUL."""
+    words = (command, *arguments)
+    if any("\0" in word for word in words):
+        raise SlurmOutputError(f"An argument of {command} contains a NUL.", raw=" ".join(words))
+    return "".join(f"{word}\0" for word in words)
 
 
 def command_line(prefix: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
