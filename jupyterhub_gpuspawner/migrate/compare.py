@@ -73,7 +73,7 @@ def comparisons(migration: Migration, account: Account) -> Iterator[Comparison]:
 
 def _comparison(migration: Migration, profile: ConvertedProfile, account: Account) -> Comparison:
     try:
-        was = old_script(migration.old, profile.old, user=account.name, home=account.home)
+        was = old_script(migration.old, profile.old, account)
     except Exception as error:  # noqa: BLE001 - a site's template and classes may raise anything
         return Comparison(profile.slug, fault=f"batchspawner makes no script of it: {type(error).__name__}: {error}")
     try:

@@ -17,8 +17,8 @@ from wrapspawner import WrapSpawner
 from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.migrate.old_hub import OldHub, spawner_class_named
-from jupyterhub_gpuspawner.migrate.template import SOMEBODY
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser
+from jupyterhub_gpuspawner.slurm.job import Account
 
 OldProfile = tuple[str, Any, Mapping[str, Any]]
 """A profile of wrapspawner's: key, class and settings."""
@@ -35,15 +35,13 @@ class OldScript:
     """The same without that program."""
 
 
-def old_script(old: OldHub, profile: OldProfile | None, *, user: str = "", home: str = "") -> OldScript:
+def old_script(old: OldHub, profile: OldProfile | None, account: Account) -> OldScript:
     """The script for a user, with the default choice; raises whatever the site's template or classes raise.
 
-    ``profile``: None in a hub without profiles. Without ``user`` it is for somebody who need not have an account.
+    ``profile``: None in a hub without profiles.
     """
-    name, of_name = (user, home) if user else SOMEBODY
-    spawner = _plain(old, name) if profile is None else _child(old, name, *profile)
-    if of_name:
-        spawner.req_homedir = of_name
+    spawner = _plain(old, account.name) if profile is None else _child(old, account.name, *profile)
+    spawner.req_homedir = account.home
     spawner.req_keepvars = "JUPYTERHUB_API_TOKEN"
     variables = spawner.get_req_subvars()
     options = {key: value for key, value in (spawner.user_options or {}).items() if isinstance(key, str)}

@@ -18,11 +18,9 @@ from jinja2 import TemplateError
 
 from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.profiles.tuples import OPTIONS, as_variable
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, Option, options_in, options_of
 from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_memory, parse_walltime
-
-SOMEBODY = ("somebody", "/home/somebody")
-"""Name and home of the user for whom scripts are compared."""
 
 
 def sbatch_options(script: str) -> dict[str, str]:
@@ -135,9 +133,9 @@ def old_options(template: BatchTemplate, values: Mapping[str, Any]) -> dict[str,
         if name.startswith("req_")
     }
     variables = {**dict.fromkeys(template.unknown, ""), **defaults, **values}
-    name, home = SOMEBODY
-    keepvars = ",".join(filter(None, ["JUPYTERHUB_API_TOKEN", str(variables.get("keepvars_extra") or "")]))
-    variables |= {"username": name, "homedir": home, "keepvars": keepvars, "cmd": "jupyterhub-singleuser"}
+    variables |= {"username": SOMEBODY.name, "homedir": SOMEBODY.home, "cmd": "jupyterhub-singleuser"}
+    names = ["JUPYTERHUB_API_TOKEN", str(variables.get("keepvars_extra") or "")]
+    variables["keepvars"] = ",".join(filter(None, names))
     try:
         return {**sbatch_options(format_template(template.text, **variables)), **template.commanded}
     except Exception:  # noqa: BLE001 - an admin's template may raise anything, and then no job was ever submitted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import subprocess
@@ -11,32 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batchspawner import SlurmSpawner
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import Environment
-from jupyterhub_gpuspawner.site.configuration import SOMEBODY, NamedHub, NamedUser, Site
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+from tests.fixtures.batchspawners import rendered, spawner_of
 
 OURS = frozenset(["chdir", "comment", "export", "nodes"])
 """Options that are added where a template has none."""
-
-
-def batchspawners(template: str, settings: dict[str, str]) -> str:
-    """The script that batchspawner's own class renders."""
-    spawner = SlurmSpawner(
-        config=Config({"SlurmSpawner": {"batch_script": template, **settings}}),
-        user=NamedUser(SOMEBODY.name),
-        hub=NamedHub(),
-        req_homedir=SOMEBODY.home,
-        req_keepvars="A",
-    )
-    variables = {**spawner.get_req_subvars(), "cmd": "jupyterhub-singleuser"}
-    return str(asyncio.run(spawner._get_batch_script(**variables)))
 
 
 def ours(settings: dict[str, Any], profile: object = None, **options: str) -> str:
@@ -101,7 +87,7 @@ def test_an_unchanged_job_is_the_same(head: str, settings: dict[str, str], *, of
     """Options of sbatch and shell lines; requests are the hub's, or those of a profile."""
     template = f"#!/bin/bash\n{head}\nmodule load a\ncd /scratch\n{{cmd}}\necho $?\n"
     template = template.replace("{cmd}", "{{cmd}}") if "{{" in head or "{%" in head else template
-    was = batchspawners(template, settings)
+    was = rendered(spawner_of(batch_script=template, **settings))
     if of_profile and "req_queue" not in settings:
         now = ours({"batch_script": template}, ("A", "a", "batchspawner.SlurmSpawner", settings))
     else:

@@ -5,7 +5,6 @@ The configurations are whole files, of hubs whose classes are defined in them.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -17,18 +16,13 @@ from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.result import Kind
-from jupyterhub_gpuspawner.migrate.template import sbatch_options
 from jupyterhub_gpuspawner.site.configuration import load_site, read_config
-from jupyterhub_gpuspawner.site.jobs import jobs_of
 from tests.check.sites import of_configuration
+from tests.fixtures.batchspawners import OURS, rendered, requested, spawner_of
 from tests.migrate.conftest import SITES, write_result
-from tests.migrate.test_sites import USER, ReadProfiles, rendered
+from tests.migrate.test_sites import USER, ReadProfiles, new_script
 
 FILES = sorted((SITES.parent / "classes").glob("*.py"))
-OURS = frozenset(
-    ["chdir", "comment", "error", "export", "get-user-env", "job-name", "no-requeue", "nodes", "output", "ntasks"]
-)
-"""Options that each script of this package has in its own way."""
 AFTER = "c.GPUSlurmSpawner.hub_name = 'hub'\nc.GPUSlurmSpawner.req_homedir = '/home/{username}'\n"
 
 
@@ -37,15 +31,10 @@ def old_scripts(path: Path) -> dict[str, str]:
     config = read_config(path)
     named = config.JupyterHub.spawner_class
     if named != "wrapspawner.ProfilesSpawner":
-        return {"": rendered(SlurmSpawner if isinstance(named, str) else named, config)}
+        return {"": rendered(spawner_of(SlurmSpawner if isinstance(named, str) else named, config))}
     profiles = config.ProfilesSpawner.profiles
     children = {key: ReadProfiles(config=Config(), profiles=profiles).child_of(key) for _, key, _, _ in profiles}
-    return {key: rendered(cls, config, **traits) for key, (cls, traits) in children.items()}
-
-
-def requested(script: str) -> dict[str, str]:
-    """What a script asks of Slurm beside what this package sets in its own way."""
-    return {name: value for name, value in sbatch_options(script).items() if name not in OURS and value}
+    return {key: rendered(spawner_of(cls, config, **traits)) for key, (cls, traits) in children.items()}
 
 
 def shell_lines(script: str) -> list[str]:
@@ -55,20 +44,12 @@ def shell_lines(script: str) -> list[str]:
     return [line for line in lines if not theirs.match(line)]
 
 
-def with_one_line_changed(path: Path, folder: Path) -> Path:
+def with_one_line_changed(path: Path, folder: Path) -> None:
     """The configuration with a spawner of this package in the place of its own."""
     spawner = "gpu-profiles" if "wrapspawner" in path.read_text("utf-8") else "gpu-slurm"
     text, count = re.subn(r"(?m)^(c\.JupyterHub\.spawner_class = ).*", rf'\1"{spawner}"', path.read_text("utf-8"))
     assert count == 1
-    new = folder / "jupyterhub_config.py"
-    new.write_text(text + AFTER, "utf-8")
-    return new
-
-
-def new_script(path: Path, key: str) -> str:
-    """The script of a profile's job in a hub of this package."""
-    (job,) = asyncio.run(jobs_of(load_site(path), {"profile": key} if key else {}, user=USER))
-    return job.script
+    (folder / "jupyterhub_config.py").write_text(text, "utf-8")
 
 
 def compare(was: str, now: str) -> None:
@@ -83,9 +64,9 @@ def compare(was: str, now: str) -> None:
 )
 def test_profiles_of_these_classes_are_the_same_jobs(path: Path, tmp_path: Path) -> None:
     """With one line changed: what a class sets, and its sections, are its profiles'."""
-    new = with_one_line_changed(path, tmp_path)
+    with_one_line_changed(path, tmp_path)
     for key, was in old_scripts(path).items():
-        compare(was, new_script(new, key))
+        compare(was, new_script(tmp_path, key))
 
 
 BATCHSPAWNERS = """
@@ -139,7 +120,7 @@ def test_methods_of_a_profiles_class_are_named(tmp_path: Path) -> None:
         "MySpawner.state_ispending:",
         "MySpawner.submit_batch_script:",
     ]
-    script = new_script(tmp_path / "jupyterhub_config.py", "a")
+    script = new_script(tmp_path, "a")
     assert requested(script) == {"time": "4:00:00"}
 
 
@@ -173,7 +154,7 @@ def test_a_class_that_is_derived_from_ours_keeps_its_values(tmp_path: Path) -> N
     assert [line.partition(" has no effect")[0] for line in lines if "no server is" not in line] == [
         "Ours._get_batch_script:"
     ]
-    script = new_script(tmp_path / "jupyterhub_config.py", "")
+    script = new_script(tmp_path)
     assert requested(script) == {"time": "4:00:00"}
 
 
@@ -182,10 +163,8 @@ def test_these_hubs_are_migrated_to_the_same_jobs(path: Path, tmp_path: Path) ->
     """What it is beside batchspawner's own scripts, and no difference but those of every job."""
     migration = migrate(path)
     write_result(migration, tmp_path)
-    new = tmp_path / "jupyterhub_config.py"
-    new.write_text(new.read_text("utf-8") + AFTER, "utf-8")
     for key, was in old_scripts(path).items():
-        compare(was, new_script(new, key or "server"))
+        compare(was, new_script(tmp_path, key or "server"))
     listed = {row.where for row in migration.differences if row.where.startswith("--")}
 
     assert listed <= {f"--{name}" for name in OURS}
@@ -237,10 +216,10 @@ def test_a_value_of_each_user_is_each_users(tmp_path: Path) -> None:
     """In a hub, where the class is asked for its user."""
     new = tmp_path / "jupyterhub_config.py"
     prefix = "c.GPUSlurmSpawner.exec_prefix = Mine.exec_prefix\n"
-    new.write_text(UNWRITABLE.replace("wrapspawner.ProfilesSpawner", "gpu-profiles") + prefix + AFTER, "utf-8")
+    new.write_text(UNWRITABLE.replace("wrapspawner.ProfilesSpawner", "gpu-profiles") + prefix, "utf-8")
 
-    assert requested(new_script(new, "a")) == {"partition": "p", "account": f"of_{USER}"}
-    assert requested(new_script(new, "c")) == {"partition": "q"}
+    assert requested(new_script(tmp_path, "a")) == {"partition": "p", "account": f"of_{USER}"}
+    assert requested(new_script(tmp_path, "c")) == {"partition": "q"}
 
 
 def test_a_class_of_the_file_that_is_no_job_is_used_as_it_is(tmp_path: Path) -> None:

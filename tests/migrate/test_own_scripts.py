@@ -11,17 +11,9 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.result import Migration
-from jupyterhub_gpuspawner.migrate.template import sbatch_options
+from tests.fixtures.batchspawners import rendered, requested, spawner_of
 from tests.migrate.conftest import write_result
-from tests.migrate.test_sites import new_script, rendered
-
-OURS = ("chdir", "comment", "export", "get-user-env", "job-name", "no-requeue", "nodes", "ntasks", "output")
-"""Options that the new hub sets itself."""
-
-
-def compared(script: str) -> dict[str, str]:
-    """The options that must be the same."""
-    return {name: value for name, value in sbatch_options(script).items() if name not in OURS}
+from tests.migrate.test_sites import new_script
 
 
 def migrated(folder: Path, profiles: list[Any], **settings: str) -> Migration:
@@ -71,9 +63,9 @@ def test_a_profiles_own_script_becomes_its_fields(text: str, of_hub: str, tmp_pa
     hub = {"batch_script": of_hub, "req_prologue": "module load site"} if of_hub else {}
     migration = migrated(tmp_path, [profile("a", **traits)], **hub)
 
-    was = rendered(SlurmSpawner, Config({"SlurmSpawner": hub}), **traits)
+    was = rendered(spawner_of(SlurmSpawner, Config({"SlurmSpawner": hub}), **traits))
     now = new_script(tmp_path, "a")
-    assert compared(now) == compared(was)
+    assert requested(now) == requested(was)
     assert ("module load hub" in now, "module load site" in now) == (False, False)
     kept = bool({"template_kept"} & {row.code for row in migration.differences if "profiles[0]" in row.where})
     assert kept == ("4G" not in text and ("}G" in text or "bash -c" in text))
@@ -103,8 +95,9 @@ def test_options_of_several_lines(text: str, of_site: str, tmp_path: Path) -> No
     migration = migrated(tmp_path, [profile("a", req_options=text), profile("b")], **hub)
     config = Config({"SlurmSpawner": hub})
 
-    assert compared(new_script(tmp_path, "a")) == compared(rendered(SlurmSpawner, config, req_options=text))
-    assert compared(new_script(tmp_path, "b")) == compared(rendered(SlurmSpawner, config))
+    was = rendered(spawner_of(SlurmSpawner, config, req_options=text))
+    assert requested(new_script(tmp_path, "a")) == requested(was)
+    assert requested(new_script(tmp_path, "b")) == requested(rendered(spawner_of(SlurmSpawner, config)))
     assert [row for row in migration.differences if row.code == "option_not_passed_on"] == []
 
 

@@ -19,10 +19,11 @@ from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.old_hub import System, read_old_hub
 from jupyterhub_gpuspawner.migrate.result import Difference, Kind, settings_text
 from jupyterhub_gpuspawner.migrate.template import sbatch_options, spelled
-from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser, load_site
+from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.jobs import jobs_of
 from jupyterhub_gpuspawner.slurm.sbatch_options import OPTIONS
 from tests.check.sites import of_configuration
+from tests.fixtures.batchspawners import rendered, spawner_of
 from tests.migrate.conftest import Migrated, write_result
 
 USER, HOME = "somebody", "/home/somebody"
@@ -43,6 +44,10 @@ MOSS_JOB = {
 }
 
 
+OTHER = {"other": ""}
+"""A name that a template may have, of a class of the site's own."""
+
+
 class SiteSlurmSpawner(SlurmSpawner):  # type: ignore[misc]
     """The class of the site's own that a configuration names."""
 
@@ -56,20 +61,11 @@ class ReadProfiles(ProfilesSpawner):  # type: ignore[misc]
         return self.child_class, self.child_config
 
 
-def rendered(spawner_class: type[Any], config: Config, **traits: Any) -> str:
-    """The script that batchspawner itself renders."""
-    spawner = spawner_class(
-        config=config, user=NamedUser(USER), hub=NamedHub(), req_homedir=HOME, req_keepvars="JUPYTERHUB_USER", **traits
-    )
-    variables = {**spawner.get_req_subvars(), "cmd": "jupyterhub-singleuser", "other": ""}
-    return str(asyncio.run(spawner._get_batch_script(**variables)))
-
-
 def old_options(path: Path) -> dict[str, dict[str, str]]:
     """sbatch's options of each Slurm profile of an old hub, by its display name."""
     hub = read_old_hub(path)
     if hub.system is System.BATCHSPAWNER:
-        return {"Notebook server": sbatch_options(rendered(SiteSlurmSpawner, hub.config))}
+        return {"Notebook server": sbatch_options(rendered(spawner_of(SiteSlurmSpawner, hub.config), OTHER))}
     options = {}
     for item in hub.config.ProfilesSpawner.profiles:
         traits = item[-1]
@@ -77,15 +73,15 @@ def old_options(path: Path) -> dict[str, dict[str, str]]:
             if "SlurmSpawner" not in str(item[2]):
                 continue
             _, traits = ReadProfiles(config=Config(), profiles=[item]).child_of(item[1])
-        options[item[0]] = sbatch_options(rendered(SlurmSpawner, hub.config, **traits))
+        options[item[0]] = sbatch_options(rendered(spawner_of(SlurmSpawner, hub.config, **traits)))
     return options
 
 
-def new_script(folder: Path, slug: str, **options: str) -> str:
-    """The batch script of a profile of the new hub."""
+def new_script(folder: Path, slug: str = "", **options: str) -> str:
+    """The batch script of a profile of the new hub, or of its only one."""
     site = load_site(folder / "jupyterhub_config.py")
     site.config.GPUSlurmSpawner.update({"hub_name": "hub", "req_homedir": "/home/{username}"})
-    (job,) = asyncio.run(jobs_of(site, {"profile": slug, **options}, user=USER))
+    (job,) = asyncio.run(jobs_of(site, {"profile": slug, **options} if slug else options, user=USER))
     return job.script
 
 
@@ -178,7 +174,7 @@ def test_the_same_commands_run_in_the_same_order(
     write_result(migrate(old), tmp_path)
 
     _, child = ReadProfiles(config=Config(), profiles=hub.config.ProfilesSpawner.profiles).child_of("one")
-    assert commands(new_script(tmp_path, "one")) == commands(rendered(SlurmSpawner, hub.config, **child))
+    assert commands(new_script(tmp_path, "one")) == commands(rendered(spawner_of(SlurmSpawner, hub.config, **child)))
 
 
 OF_HUB = {"prologue": "hub", "epilogue": "hub's end"}
@@ -261,7 +257,7 @@ c.ProfilesSpawner.profiles = [("Server", "server", "batchspawner.SlurmSpawner", 
 """)
     migration = migrate(old)
     write_result(migration, tmp_path)
-    was = sbatch_options(rendered(SlurmSpawner, read_old_hub(old).config, **traits))
+    was = sbatch_options(rendered(spawner_of(SlurmSpawner, read_old_hub(old).config, **traits), OTHER))
     now = new_options(tmp_path, "server")
 
     assert {name: now.get(name) for name in was} == was

@@ -8,8 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from batchspawner import SlurmSpawner
-from batchspawner.batchspawner import format_template
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets import Unicode
 from traitlets.config import Config
@@ -19,6 +17,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.template import DEFAULT_TEMPLATE, sbatch_options
 from jupyterhub_gpuspawner.slurm.job import Account
+from tests.fixtures.batchspawners import rendered, spawner_of
 
 HOME = Account("ada", "/home/ada", "/bin/bash", 1000)
 SITE = {"req_partition": "cpu", "req_nprocs": "2"}
@@ -80,14 +79,11 @@ async def started(
 
 async def with_batchspawner(hook: Hook) -> str:
     """The script of batchspawner after the same hook."""
-    spawner: Any = SlurmSpawner(config=Config(), req_username="ada", req_homedir="/home/ada", req_keepvars="HOME")
-    for name, value in THE_SAME.items():
-        setattr(spawner, name, value)
-    spawner.pre_spawn_hook = hook
+    spawner = spawner_of(batch_script=TEMPLATE, pre_spawn_hook=hook, **THE_SAME)
     result = spawner.run_pre_spawn_hook()
     if result is not None:
         await result
-    return str(format_template(TEMPLATE, **spawner.get_req_subvars(), cmd="jupyterhub-singleuser"))
+    return rendered(spawner)
 
 
 def partition_and_memory(spawner: Any) -> None:

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from batchspawner import SlurmSpawner
-from batchspawner.batchspawner import format_template
 from jupyterhub.utils import maybe_future
 from tornado.web import HTTPError
 from traitlets import default
@@ -18,8 +16,9 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.migrate.template import DEFAULT_TEMPLATE, sbatch_options
+from jupyterhub_gpuspawner.migrate.template import sbatch_options
 from jupyterhub_gpuspawner.slurm.job import Account
+from tests.fixtures import batchspawners
 
 HOME = Account("ada", "/home/ada", "/bin/bash", 1000)
 SITE = {"req_partition": "cpu", "req_nprocs": "2", "req_memory": "4G"}
@@ -97,15 +96,6 @@ async def test_without_a_form_options_are_refused(monkeypatch: pytest.MonkeyPatc
     assert refused.value.status_code == 400
 
 
-def batchspawners(template: str, options: Mapping[str, Any]) -> str:
-    """batchspawner's script."""
-    spawner: Any = SlurmSpawner(config=Config(), req_username="ada", req_homedir="/home/ada", req_keepvars="HOME")
-    for name, value in SITE.items():
-        setattr(spawner, name, value)
-    values = {**spawner.get_req_subvars(), "cmd": "jupyterhub-singleuser", **options}
-    return str(format_template(template, **values))
-
-
 PLAIN = (
     "#!/bin/bash\n#SBATCH --partition={partition} --mem={memory}\n"
     "export APP={app} FIRST={packages[0]}\necho {packages}\n{cmd}\n"
@@ -142,7 +132,7 @@ async def test_a_template_is_filled_in_as_batchspawner_does(
     spawner = spawner_of(GPUSlurmSpawner, {"Spawner": FORM}, monkeypatch)
     spawner.batch_script = template
     script = await script_of(spawner, options)
-    theirs = batchspawners(template, options)
+    theirs = batchspawners.rendered(batchspawners.spawner_of(batch_script=template, **SITE), options)
 
     assert without_lines_of_ours(script) == [line for line in theirs.splitlines() if line and not line.startswith("#")]
     assert sbatch_options(theirs).items() <= sbatch_options(script).items()
@@ -169,7 +159,7 @@ async def test_without_a_template_they_are_the_requests_of_batchspawners_own(
 
     ours, theirs = (
         {name: value for name, value in sbatch_options(text).items() if name in names}
-        for text in (script, batchspawners(DEFAULT_TEMPLATE, options))
+        for text in (script, batchspawners.rendered(batchspawners.spawner_of(**SITE), options))
     )
     assert ours == theirs
     assert "uid" not in sbatch_options(script)
