@@ -8,13 +8,14 @@ template is then kept. Two scripts are compared by their ``#SBATCH`` lines, as o
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
-from jinja2 import TemplateError
+from jinja2 import Environment, nodes
 
 from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.profiles.tuples import OPTIONS, as_variable
@@ -150,9 +151,14 @@ def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTe
         marks: dict[str, object] = {name: "" if name in unknown else f"@{name}@" for name in names}
         marks.update({name: [f"@{name}@"] for name in names & {"modules"}})
         script = format_template(text, **marks)
-    except (ValueError, TemplateError, AttributeError, KeyError, IndexError) as error:
+        reasons = _of_values(text) or [
+            f"more than the option or line with {{{name}}} depends on whether that is set"
+            for name in sorted(names - {*unknown, *FORM_VARIABLES, "cmd", "homedir", "username"})
+            if not _is_only_named(name, script, format_template(text, **{**marks, name: ""}))
+        ]
+    except Exception as error:  # noqa: BLE001 - an admin's template may raise anything
         return BatchTemplate(text, reasons=[f"it cannot be rendered ({type(error).__name__})"])
-    template = BatchTemplate(text, unknown=unknown)
+    template = BatchTemplate(text, unknown=unknown, reasons=reasons)
     lines = script.split("\n")
     first = next((at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
     for line in lines[:first]:
@@ -164,6 +170,37 @@ def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTe
                 _read_option(template, name, value)
     _read_commands(template, lines[first:])
     return template
+
+
+def _of_values(text: str) -> list[str]:
+    """Why marks in place of its variables do not show what a template makes of them."""
+    if "{{" in text or "{%" in text:
+        computes = _computes(Environment(autoescape=True).parse(text), names_in(text) - FORM_VARIABLES)
+    else:
+        fields = string.Formatter().parse(text)
+        computes = any(re.search(r"[.\[]", name) or form or conversion for _, name, form, conversion in fields if name)
+    return ["it computes with the values of variables, or compares them"] if computes else []
+
+
+def _computes(node: nodes.Node, names: frozenset[str]) -> bool:
+    """Whether a part of a template does more with these variables than to name them and to ask whether they are set."""
+    if isinstance(node, _NAMING):
+        return any(_computes(child, names) for child in node.iter_child_nodes())
+    is_defined = isinstance(node, nodes.Test) and node.name == "defined"
+    return not is_defined and any(name.name in names for name in node.find_all(nodes.Name))
+
+
+_NAMING = (nodes.Template, nodes.Output, nodes.If, nodes.CondExpr, nodes.And, nodes.Or, nodes.Not)
+
+
+def _is_only_named(name: str, script: str, without: str) -> bool:
+    """Whether a variable that is empty removes no more of a script than its mark, or the one option with it."""
+    mark = f"@{name}@"
+    lines, left = ({" ".join(line.split()) for line in text.split("\n")} | {""} for text in (script, without))
+    bare = {" ".join(line.replace(mark, "").split()): line for line in lines if mark in line}
+    gone = lines - left - {line for short, line in bare.items() if short in left}
+    one_option = re.compile(rf"(#SBATCH )?(\S+ )?\S*{mark}\S*")
+    return left - lines <= bare.keys() and all(one_option.fullmatch(line) for line in gone)
 
 
 def _read_option(template: BatchTemplate, name: str, value: str) -> None:

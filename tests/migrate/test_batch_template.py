@@ -70,6 +70,38 @@ def test_what_cannot_be_typed_is_said(body: str, reason: str) -> None:
     assert read_template(HEAD + body).reasons == [reason]
 
 
+COMPUTED = "it computes with the values of variables, or compares them"
+SET = "more than the option or line with {gres} depends on whether that is set"
+
+
+@pytest.mark.parametrize(
+    ("head", "reasons"),
+    [
+        ("#SBATCH --partition={{partition}}", []),
+        ("{% if gres is defined and gres %}#SBATCH --gres={{gres}}{% endif %}", []),
+        ("{% if partition == 'gpu' %}#SBATCH -q gpu{% endif %}", [COMPUTED]),
+        ("{% if username in ['ada'] %}#SBATCH -p vip{% else %}#SBATCH -p all{% endif %}", [COMPUTED]),
+        ("{% if username.startswith('s') %}#SBATCH -p students{% endif %}", [COMPUTED]),
+        ("#SBATCH --mem={{memory|int * 1024}}M", [COMPUTED]),
+        ("#SBATCH --time={{runtime.split('-')[0]}}", [COMPUTED]),
+        ("#SBATCH --time={{runtime or '8:00:00'}}", [SET.replace("gres", "runtime")]),
+        ("{% set q = partition %}{% if q == 'x' %}#SBATCH -q x{% endif %}", [COMPUTED]),
+        ("#SBATCH --partition={partition[0]}\n{cmd}", [COMPUTED]),
+        ("#SBATCH -c {{64 // nprocs|int}}", ["it cannot be rendered (ZeroDivisionError)"]),
+        ("{% if gres %}#SBATCH --gres={{gres}}\n{% else %}#SBATCH -p cpu\n{% endif %}", [SET]),
+        ("{% if not gres %}#SBATCH -p cpu{% endif %}", [SET]),
+        ("{% if gres %}#SBATCH --gres={{gres}} --cpus-per-gpu=4{% endif %}", [SET]),
+        ("{% if gres %}#SBATCH --exclusive{% endif %}", [SET]),
+        ("{% if gres %}module load cuda{% endif %}", [SET]),
+    ],
+)
+def test_a_template_that_decides_by_values_is_kept(head: str, reasons: list[str]) -> None:
+    """What it is for one profile or user is not what it is for another."""
+    text = f"#!/bin/bash\n{head}\n" if "{cmd}" in head else f"#!/bin/bash\n{head}\n{{{{cmd}}}}\n"
+
+    assert read_template(text).reasons[:1] == reasons
+
+
 def test_a_variable_of_the_sites_own_is_named() -> None:
     """batchspawner has none of this name."""
     assert read_template(f"{HEAD}{{other}}\n{{cmd}}\n").unknown == ("other",)
