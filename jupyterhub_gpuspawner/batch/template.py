@@ -188,7 +188,7 @@ def _repaired(lines: Sequence[str], tag: str, notes: list[str]) -> tuple[list[st
     head: list[str] = []
     there: set[str] = set()
     for line in lines:
-        directive, *rest = line.split(maxsplit=1) or [""]
+        directive, *rest = line.split(maxsplit=1) if line.startswith("#") else [""]  # indented, it is a comment
         if directive == "#SBATCH" and not rest:
             notes.append("An empty #SBATCH line is left out.")
             continue

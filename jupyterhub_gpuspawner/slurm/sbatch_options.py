@@ -113,10 +113,12 @@ class Option(NamedTuple):
 
 
 def directives(script: str) -> tuple[str, ...]:
-    """Return the ``#SBATCH`` lines of a batch script that Slurm reads: those before the first command (sbatch(1))."""
-    lines = (line.strip() for line in script.splitlines())
-    head = takewhile(lambda line: not line or line.startswith("#"), lines)
-    return tuple(line for line in head if line.startswith("#SBATCH"))
+    """Return the ``#SBATCH`` lines of a batch script that Slurm reads: those before the first command (sbatch(1)).
+
+    One that is indented is a comment.
+    """
+    head = takewhile(lambda line: not line.strip() or line.lstrip().startswith("#"), script.splitlines())
+    return tuple(line.strip() for line in head if line.startswith("#SBATCH"))
 
 
 def options_in(script: str) -> Iterator[tuple[str, str]]:
@@ -132,9 +134,10 @@ def options_of(line: str) -> Iterator[tuple[str, str]]:
 def option_lines(text: str) -> tuple[str, ...]:
     """The lines of options in a text, each without ``#SBATCH`` and comments.
 
-    batchspawner's hubs have several lines in one setting: all but the first begin with ``#SBATCH``.
+    batchspawner's hubs have several lines in one setting: all but the first begin with ``#SBATCH``, and one in which
+    that is indented is a comment.
     """
-    lines = (line.strip().removeprefix("#SBATCH").strip() for line in text.split("\n"))
+    lines = (line.removeprefix("#SBATCH").strip() for line in text.split("\n"))
     return tuple(_COMMENT.sub("", line) for line in lines if line and not line.startswith("#"))
 
 

@@ -43,7 +43,7 @@ def lines(script: str) -> list[str]:
     """The site's own lines, with a word for the server."""
     body = script.split("gpuspawner_fault=script\n")[-1]
     call = '"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- '
-    return [line.replace(call, "") for line in body.splitlines() if line.strip() and not line.startswith("#")]
+    return [line.replace(call, "") for line in body.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
 MEMORY = "#SBATCH --mem={{memory}}\n"
@@ -76,6 +76,10 @@ TEMPLATES = {
     ),
     "options with a comment": ("#SBATCH {options}", {"req_options": "--qos=normal # as ever\n#SBATCH -C k80"}),
     "options with a blank": ("#SBATCH {options}", {"req_options": '--mail-user="a b"\n#SBATCH   --nice=3\n'}),
+    "options that are comments": (
+        "  #SBATCH --chdir=/scratch --workdir=/scratch\n#SBATCH {options}",
+        {"req_options": "--account=a1\n  #SBATCH --qos=normal\n##SBATCH --nice=2\n#SBATCH -C k80"},
+    ),
     "a folder of its own": ("#SBATCH -D /scratch --output=x.log", {}),
     "a condition": ("{% if memory %}" + MEMORY + "{% endif %}", {"req_memory": "4", "req_account": ""}),
 }

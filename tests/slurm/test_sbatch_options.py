@@ -28,8 +28,9 @@ def test_a_line_is_read_as_sbatch_reads_it(line: str, options: list[tuple[str, s
 
 
 def test_the_options_of_a_script_are_those_before_its_first_command() -> None:
-    """So sbatch reads it."""
-    script = "#!/bin/bash\n#SBATCH -p gpu --mem=1G\n\n# others\n#SBATCH --hold\ntrue\n#SBATCH --exclusive\n"
+    """So sbatch reads it; one that is indented is a comment."""
+    script = "#!/bin/bash\n#SBATCH -p gpu --mem=1G\n\n# others\n#SBATCH --hold\n"
+    script += "  #SBATCH --mem=2G\n\t#SBATCH -c2\ntrue\n#SBATCH --exclusive\n"
 
     assert dict(options_in(script)) == {"partition": "gpu", "mem": "1G", "hold": ""}
 
