@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, time
@@ -14,6 +14,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.batch.job import SETTINGS
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.extension import Fault
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.document import Document, read_document
 from jupyterhub_gpuspawner.profiles.folder import shown_name
@@ -197,7 +198,9 @@ class Context:
     slurm_error: SlurmUnavailable | SlurmOutputError | None = None
     options: Options = DEFAULTS
     judges: tuple[Judge, ...] = ()
-    """Those of the hub's extensions."""
+    """Those of the hub's extensions; one that raises knows nothing."""
+    judge_faults: Sequence[Fault] = ()
+    """What these have raised until now."""
     others: Mapping[str, ClusterSnapshot | None] = field(default_factory=dict)
     """The snapshots of the hub's other clusters, as far as they were asked."""
 

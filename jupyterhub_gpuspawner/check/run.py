@@ -35,8 +35,10 @@ from jupyterhub_gpuspawner.check.finding import (
     Code,
     Context,
     Finding,
+    Judge,
     Options,
     Severity,
+    Verdict,
     checks_in,
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
@@ -45,11 +47,13 @@ from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.site.configuration import Site, read_config, site_of, spawner_class_of
 from jupyterhub_gpuspawner.site.database import is_readable
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 from jupyterhub_gpuspawner.site.values import refusal, refused
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
 MODULES = (clusters, requests, profiles, settings, hub, slurm, machine, run_as, submit)
 CHECKS = tuple(check for module in MODULES for check in checks_in(module))
@@ -73,14 +77,27 @@ def checks_of(spawner: object) -> tuple[Check, ...]:
     loaded = load_each(extensions, lambda extension: extension.checks, _unsaid)
     brought = [check for _, module in loaded for check in checks_in(module)]
 
-    def check_extensions(_context: Context) -> Iterator[Finding]:
-        faults = list(extensions.faults)
+    def check_extensions(context: Context) -> Iterator[Finding]:
+        faults = [*extensions.faults, *context.judge_faults]
         for name in REFERENCES:
             tuple(load_each(extensions, attrgetter(name), faults.append))
         for fault in faults:
             yield EXTENSION.error("c.GPUProfilesSpawner.extensions", str(fault), "")
 
     return (*CHECKS, *brought, check_extensions)
+
+
+def _guarded(judge: Judge, name: str, faults: list[Fault]) -> Judge:
+    """The judge of the extension ``name``, which knows nothing where it raises; that is one of ``faults`` then."""
+
+    def guarded(resources: Resources, snapshot: ClusterSnapshot, now: float) -> Verdict | None:
+        try:
+            return judge(resources, snapshot, now)
+        except Exception as error:  # noqa: BLE001 - an extension's fault
+            faults.append(Fault(name, f"its judge failed: {type(error).__name__}: {error}", error))
+            return None
+
+    return guarded
 
 
 CONFIGURATION = Code("configuration", "The hub would not start with this configuration. Nothing else is checked.")
@@ -144,6 +161,8 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
         version, snapshot = await client.version(), await client.snapshot()
     except (SlurmUnavailable, SlurmOutputError) as error:
         slurm_error = error
+    faults: list[Fault] = []
+    judges = load_each(_extensions_of(spawner), lambda adds: adds.judge, _unsaid)
     return Context(
         site=site,
         spawner=spawner,
@@ -156,7 +175,8 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
         snapshot=snapshot,
         slurm_error=slurm_error,
         options=options,
-        judges=tuple(judge for _, judge in load_each(_extensions_of(spawner), lambda adds: adds.judge, _unsaid)),
+        judges=tuple(_guarded(judge, extension.name, faults) for extension, judge in judges),
+        judge_faults=faults,
     )
 
 

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.check import requests, run
-from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity
+from jupyterhub_gpuspawner.check.finding import Context, Finding, Severity, Verdict
+from jupyterhub_gpuspawner.check.requests import REFUSED
 from jupyterhub_gpuspawner.check.run import REFERENCES, checks_of, findings
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.extension import Extension, Extensions
-from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from tests.check.sites import HEAD, RecordedClient, context, findings_in
 from tests.cli.runner import run as run_command
 from tests.cli.test_check import ONE_ACCOUNT
@@ -94,6 +96,29 @@ def test_whatever_of_an_extension_cannot_be_loaded_is_one_finding(
         "The extension broken is left out: .nothing:at_all cannot be loaded: "
         "ModuleNotFoundError: No module named 'json.nothing'"
     )
+
+
+def test_a_judge_that_raises_hides_nothing_of_the_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one finding, and the next judge is asked."""
+    monkeypatch.setattr(Extension, "load", lambda self, _reference: faulty_judge if self.name == "broken" else refusing)
+    broken, good = (Extension(name, "About.", package="json", judge=".judge:of") for name in ("broken", "good"))
+    monkeypatch.setattr(run, "chosen", lambda _names: Extensions((broken, good)))
+    where = context(tmp_path, PROFILE)
+    checks = [check for check in checks_of(where.spawner) if check.__name__ in ("check_extensions", "check_requests")]
+    refused, found = asyncio.run(findings(where, checks))
+
+    assert (refused.code, refused.fix) == ("request-refused", "Name another one.")
+    assert found.text == "The extension broken is left out: its judge failed: KeyError: 'nobody'"
+
+
+def faulty_judge(_resources: Resources, _snapshot: ClusterSnapshot, _now: float) -> Verdict | None:
+    """One with a defect."""
+    raise KeyError("nobody")
+
+
+def refusing(_resources: Resources, _snapshot: ClusterSnapshot, _now: float) -> Verdict | None:
+    """One to whom nothing is right."""
+    return Verdict("cpus", "nothing is right", REFUSED, "Name another one.")
 
 
 def test_all_that_an_extension_may_refer_to_is_checked() -> None:
