@@ -170,7 +170,7 @@ def read_config(path: Path, missing: str = _MISSING) -> Config:
         raise ConfigError(f"there is no file {path}.", hint=missing)
     try:
         return PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         hint = "Run the command where the hub's packages are." if isinstance(error, ImportError) else ""
         raise ConfigError(f"{type(error).__name__}: {error}", where=str(path), hint=hint) from error
 

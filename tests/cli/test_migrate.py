@@ -89,6 +89,7 @@ def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path) -> None:
         ("c.JupyterHub.spawner_class = 'gpu-profiles'", "this hub has a spawner of this package already."),
         ("c.JupyterHub.port = ", "SyntaxError: invalid syntax"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
         ("c.JupyterHub.spawner_class = 'jupyterhub_moss.MOSlurmSpawner'", "moss needs a table of partitions."),
     ],
 )
