@@ -178,7 +178,9 @@ def _filled(template: str, variables: Mapping[str, str]) -> str:
         line = getattr(error, "lineno", None)
         where = f"{WHERE}, line {line}" if line else WHERE
         braces = f"{_BRACES} " if "${{" in template else ""
-        raise ConfigError(f"{error.message}.", where=where, hint=f"{braces}Names are {names}.") from None
+        raise ConfigError(
+            f"{str(error.message).rstrip('.')}.", where=where, hint=f"{braces}Names are {names}."
+        ) from None
     except (ValueError, IndexError, AttributeError) as error:
         raise ConfigError(f"the template cannot be filled in: {error}.", where=WHERE, hint=_BRACES) from None
 

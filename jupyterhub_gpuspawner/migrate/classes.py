@@ -60,12 +60,12 @@ def definer(cls: type, name: str) -> str:
     return next((base.__name__ for base in bases if {name, f"_{name}_default"} & vars(base).keys()), cls.__name__)
 
 
-def profile_classes(config: Config) -> Iterator[tuple[Any, type]]:
+def profile_classes(config: Config) -> Iterator[tuple[str, type]]:
     """The key and the class of each of wrapspawner's profiles whose class is one for Slurm of the site's own."""
     for section in config.values():
         profiles = section.get("profiles", ()) if isinstance(section, Config) else ()
         for item in profiles if isinstance(profiles, (list, tuple)) else ():
-            if isinstance(item, (list, tuple)) and len(item) == 4:
+            if isinstance(item, (list, tuple)) and len(item) == 4 and isinstance(item[1], str):
                 cls = class_named(item[2])
                 if submits_to_slurm(cls) and classes_beside(cls, SlurmSpawner):
                     yield item[1], cls

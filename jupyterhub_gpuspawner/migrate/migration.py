@@ -214,7 +214,7 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
             of_command = {name: template.constants[name] for name in template.of_command}
             template = _template(migration.old, own_script)
             template.constants |= of_command
-        own_requests = {name.removeprefix("req_"): value for name, value in original[-1].items()}
+        own_requests = {str(name).removeprefix("req_"): value for name, value in original[-1].items()}
         was = old_options(template, {**_old_requests(migration), **own_requests})
         slurm = document["slurm"]
         document["slurm"] = _without_constants(slurm, template)
@@ -583,6 +583,8 @@ def _compare_options(migration: Migration) -> None:
             if migration.settings.get("batch_script") and not profile.document.get("traits", {}).get("batch_script"):
                 setting = migration.old.settings()["batch_script"]
                 fault = " ".join(str(error).split()).rstrip(".")
+                kept = ("template_kept", str(setting))
+                migration.differences[:] = [row for row in migration.differences if (row.code, row.where) != kept]
                 migration.add("template_refused", setting, migration.settings.pop("batch_script"), fault=fault)
                 return _compare_options(migration)
             leave_out(migration, profile, error)

@@ -78,7 +78,8 @@ class OldHub:
         if self.spawner_class is not None:
             return values_of(self.spawner_class, self.config)
         profiles = self.section("ProfilesSpawner").get("profiles", ())
-        keys = {item[1] for item in profiles if isinstance(item, (list, tuple)) and len(item) == 4}
+        profiles = profiles if isinstance(profiles, (list, tuple)) else ()
+        keys = {str(item[1]) for item in profiles if isinstance(item, (list, tuple)) and len(item) == 4}
         if not keys or keys != self.classes.keys():
             return ClassValues()
         first, *others = (self.of_profile(key).values for key in self.classes)

@@ -70,8 +70,8 @@ def refused(config: Config, cls: type[Configurable]) -> Iterator[ConfigError]:
         try:
             if value is not None or not setting.trait.allow_none:
                 validate(blank, value)
-        except TraitError as error:
-            if _SECRET.search(setting.name):
+        except (TraitError, TypeError) as error:  # JupyterHub's sizes raise TypeError
+            if isinstance(error, TypeError) or _SECRET.search(setting.name):
                 kind = type(setting.value).__name__
                 text = f"the value must be {setting.trait.info()}, and is of type {kind}."
                 yield ConfigError(text, where=setting.where)

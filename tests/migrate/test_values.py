@@ -50,7 +50,12 @@ def rows_of(migration: Migration, *kinds: Kind) -> list[tuple[str, str, str, str
     ]
 
 
-VALUES: dict[str, tuple[dict[str, Any], dict[str, Any], list[tuple[str, str, str, str]]]] = {
+VALUES: dict[str, tuple[dict[Any, Any], dict[str, Any], list[tuple[str, str, str, str]]]] = {
+    "a name that is no text": (
+        {7: 1, "req_partition": "main"},
+        {"slurm": {"partition": "main"}},
+        [("dropped_by_wrapspawner", f"{PROFILES}: 7", "1", "")],
+    ),
     "names that the class does not have": (
         {"req_nodes": "1", "req_cores": "2", "req_culltime": 3900, "req_partition": "main"},
         {"slurm": {"partition": "main"}},
@@ -167,6 +172,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a tuple of three": ((1, 2, 3), "1"),
     "no tuple": (7, "7"),
     "a name that is no text": ((4, "one", SLURM, {}), "4"),
+    "a size that is none": (("One", "one", SLURM, {"mem_limit": []}), "One"),
     "traits that are no dict": (("One", "one", SLURM, ["req_memory"]), "One"),
     "a field of ours": (("One", "one", SLURM, {"slurm": {}}), "One"),
     "a setting of a wrong type": (("One", "one", SLURM, {"notebook_dir": 4}), "One"),
@@ -192,6 +198,12 @@ def test_one_profile_leaves_the_others_as_they_are(tmp_path: Path, profile: Any,
 OF_HUB: dict[str, tuple[str, dict[str, Any], dict[str, Any], list[tuple[str, str, str, str]]]] = {
     "no time limit": ("req_runtime = '0'", {}, {"time": "UNLIMITED"}, []),
     "a number": ("req_nprocs = 4", {}, {"cpus": 4}, []),
+    "a size that is none": (
+        "mem_limit = []",
+        {},
+        {},
+        [("value_refused", "c.SlurmSpawner.mem_limit", "[]", "left out")],
+    ),
     "memory that is none": (
         "req_memory = 'lots'",
         {},
@@ -268,6 +280,7 @@ def test_one_setting_leaves_the_others_as_they_are(
     assert migration.settings == settings
     assert profile.document["slurm"] == {"partition": "main", **slurm}
     assert [row for row in rows_of(migration) if row[0] != "template_kept"] == rows
+    assert not {"template_kept", "template_refused"} <= {row.code for row in migration.differences}
     load_site(tmp_path / "jupyterhub_config.py").spawner("ada").check()
 
 
@@ -308,23 +321,25 @@ def test_a_wrapper_of_one_class_is_one_profile(tmp_path: Path, lines: str, field
     assert "no_profiles" not in [row.code for row in migration.differences]
 
 
-def test_a_hub_without_profiles_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("profiles", ["[(1, 2, 3)]", "7"])
+def test_a_hub_without_profiles_says_so(tmp_path: Path, profiles: str) -> None:
     """The settings are printed, and that nobody can start a server is to be decided."""
-    migration = migrated(tmp_path, of_profiles((1, 2, 3)))
+    migration = migrated(tmp_path, of_profiles().replace("[]", profiles))
 
     assert migration.profiles == []
     assert [row[0] for row in rows_of(migration)] == ["profile_refused", "no_profiles"]
 
 
-SLUGS = {
+SLUGS: dict[str, tuple[list[tuple[str, Any]], list[str]]] = {
     "the same key twice": ([("A", "a"), ("B", "a")], ["a", "a-2"]),
     "keys that differ in blanks": ([("A", "gpu 1"), ("B", "gpu-1")], ["gpu-1", "gpu-1-2"]),
+    "a key that is no text": ([("A", ["a"]), ("B", "b")], ["a", "b"]),
     "keys without a letter": ([("A", "日本"), ("B", "!")], ["profile", "profile-2"]),
 }
 
 
 @pytest.mark.parametrize(("names", "slugs"), SLUGS.values(), ids=SLUGS.keys())
-def test_each_profile_has_a_slug_of_its_own(tmp_path: Path, names: list[tuple[str, str]], slugs: list[str]) -> None:
+def test_each_profile_has_a_slug_of_its_own(tmp_path: Path, names: list[tuple[str, Any]], slugs: list[str]) -> None:
     """wrapspawner's keys may be any text."""
     migration = migrated(tmp_path, of_profiles(*((*name, SLURM, {"req_nprocs": "1"}) for name in names)))
 

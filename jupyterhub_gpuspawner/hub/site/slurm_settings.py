@@ -203,7 +203,7 @@ class OwnSettings(HasTraits):
                 for name, value in settings.items()
                 if self.has_trait(name)  # others of a profile are named by `gpuspawner check`
             }
-        except TraitError as error:
+        except (TraitError, TypeError) as error:  # JupyterHub's sizes raise TypeError
             raise ConfigError(str(error), where=where) from error
 
     def _as_set(self, name: str, value: Any) -> Any:
