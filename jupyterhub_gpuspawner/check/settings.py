@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.site.configured import configured_value, exposed_
 from jupyterhub_gpuspawner.hub.site.database import write_fix
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, SlurmSpawner
-from jupyterhub_gpuspawner.hub.spawners.classes import classes_beside, submits_to_slurm, unused_methods
+from jupyterhub_gpuspawner.hub.spawners.classes import classes_beside, set_by, submits_to_slurm, unused_methods
 from jupyterhub_gpuspawner.site import configuration
 from jupyterhub_gpuspawner.site.database import DEFAULT, write_fault
 from jupyterhub_gpuspawner.site.values import ConfiguredValue, configured_values, problem_of, refused, subclasses
@@ -97,7 +97,7 @@ def unused_classes(context: Context) -> Iterator[type]:
 
 def _of_unused(cls: type) -> tuple[str, str]:
     methods = {method.rpartition(".")[2] for method in unused_methods(cls)}
-    own = {name for base in classes_beside(cls, SlurmSpawner) for name in vars(base)}
+    own = {name for base in classes_beside(cls, SlurmSpawner) for name in set_by(base)}
     values = {name for name in own if name[0] != "_" and (hasattr(SlurmSpawner, name) or name.startswith("req_"))}
     names = sorted(methods | values)
     what = f" ({', '.join(names)})" if names else ""

@@ -9,7 +9,13 @@ from typing import Any
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
-from jupyterhub_gpuspawner.hub.spawners.classes import class_named, classes_beside, submits_to_slurm, values_beside
+from jupyterhub_gpuspawner.hub.spawners.classes import (
+    class_named,
+    classes_beside,
+    set_by,
+    submits_to_slurm,
+    values_beside,
+)
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser
 
 _USERS = ("somebody", "anybody")
@@ -56,8 +62,7 @@ def setting_of(cls: type, name: str, config: Config) -> str:
 
 def definer(cls: type, name: str) -> str:
     """The name of the class that sets a value, as far as that can be seen."""
-    bases = classes_beside(cls, SlurmSpawner)
-    return next((base.__name__ for base in bases if {name, f"_{name}_default"} & vars(base).keys()), cls.__name__)
+    return next((base.__name__ for base in classes_beside(cls, SlurmSpawner) if name in set_by(base)), cls.__name__)
 
 
 def profile_classes(config: Config) -> Iterator[tuple[str, type]]:

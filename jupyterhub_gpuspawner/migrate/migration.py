@@ -266,7 +266,8 @@ def note_class(migration: Migration, cls: type, own: ClassValues) -> None:
         migration.add("class_not_made", cls.__name__, fault=own.fault)
     for name in own.of_each_user:
         if name in GPUSlurmSpawner.class_traits() or is_own(name):
-            migration.add("value_of_each_user", setting_of(cls, name, migration.old.config))
+            code = "other_account" if name == "req_username" else "value_of_each_user"
+            migration.add(code, setting_of(cls, name, migration.old.config))
     for method in unused_methods(cls):
         migration.add("own_method", method)
 

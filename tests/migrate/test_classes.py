@@ -212,6 +212,28 @@ def test_what_cannot_be_taken_over_from_a_class_is_to_decide(tmp_path: Path) -> 
     ]
 
 
+ACCOUNTS = {
+    "by a name for the default": "def _req_username_default(self): return self.user.name.lower()[1:]",
+    "by a decorated method": "@default('req_username')\n    def _name(self): return self.user.name.split('@')[0][1:]",
+    "by a property": "req_username = property(lambda self: 'u' + self.user.name)",
+}
+
+
+@pytest.mark.parametrize("of_mixin", [False, True])
+@pytest.mark.parametrize("lines", ACCOUNTS.values(), ids=ACCOUNTS)
+def test_another_account_than_the_users_name_is_to_decide(lines: str, tmp_path: Path, *, of_mixin: bool) -> None:
+    """Its jobs would be submitted as somebody else; a base may be no class of traitlets'."""
+    old = tmp_path / "old.py"
+    mixin = f"class Mapped:\n    {lines}\nclass Server(Mapped, SlurmSpawner): pass\n"
+    server = mixin if of_mixin else f"class Server(SlurmSpawner):\n    {lines}\n"
+    imports = "from batchspawner import SlurmSpawner\nfrom traitlets import default\n"
+    old.write_text(f"{imports}{server}c.JupyterHub.spawner_class = Server\n", "utf-8")
+    where = "Mapped.req_username" if of_mixin else "Server.req_username"
+    rows = [row.where for row in migrate(old).differences if row.code == "other_account"]
+
+    assert rows == ([] if of_mixin and "@default" in lines else [where])  # which traitlets does not find there
+
+
 def test_a_value_of_each_user_is_each_users(tmp_path: Path) -> None:
     """In a hub, where the class is asked for its user."""
     new = tmp_path / "jupyterhub_config.py"

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from traitlets import HasTraits
-from traitlets.config import Config
+from traitlets import DefaultHandler
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -47,7 +46,15 @@ def submits_to_slurm(cls: object) -> TypeGuard[type[Spawner]]:
 
 def classes_beside(cls: type, shared: type) -> tuple[type, ...]:
     """The class and its bases whose sections and values are not those of ``shared`` as well."""
-    return tuple(base for base in cls.__mro__ if base not in shared.__mro__ and issubclass(base, HasTraits))
+    return tuple(base for base in cls.__mro__ if base not in shared.__mro__)
+
+
+def set_by(cls: type) -> frozenset[str]:
+    """The names of what a class itself sets, also by methods for defaults."""
+    return frozenset(
+        value.trait_name if isinstance(value, DefaultHandler) else re.sub(r"^_(\w+)_default$", r"\1", name)
+        for name, value in vars(cls).items()
+    )
 
 
 def values_beside(made: Spawner, plain: Spawner) -> dict[str, Any]:
@@ -58,12 +65,13 @@ def values_beside(made: Spawner, plain: Spawner) -> dict[str, Any]:
     cls = type(made)
     names = {name for name in (*cls.class_trait_names(), *dir(cls)) if name.startswith("req_")}
     names |= {*SlurmSpawner.class_trait_names(config=True), *cls.class_trait_names(config=True)}
-    own = {name for base in classes_beside(cls, type(plain)) for name in _set_by(base, made.config)}
+    bases = classes_beside(cls, type(plain))
+    own = {name for base in bases for name in (*made.config.get(base.__name__, ()), *set_by(base))}
     values = {name: _value(made, name) for name in sorted(names) if name not in OF_THE_ACCOUNT or name in own}
     return {
         name: value
         for name, value in values.items()
-        if value is not _NONE and (name in OF_THE_ACCOUNT or value != _value(plain, name))
+        if value is not _NONE and (name in _OF_A_HOME or value != _value(plain, name))
     }
 
 
@@ -77,11 +85,8 @@ def made_for(spawner: Spawner, cls: type, *, where: str) -> Spawner:
         raise ConfigError(f"{cls.__name__} cannot be made: {type(error).__name__}: {error}", where=where) from error
 
 
-def _set_by(cls: type, config: Config) -> Iterator[str]:
-    yield from config.get(cls.__name__, ())
-    yield from vars(cls)
-
-
+_OF_A_HOME = frozenset(OF_THE_ACCOUNT) - {"req_username"}
+"""Settings whose default in batchspawner needs an account on this machine."""
 _NONE = object()
 """In place of the value of what an object does not have, or cannot say outside of a hub."""
 
