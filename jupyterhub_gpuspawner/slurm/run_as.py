@@ -122,14 +122,19 @@ def runs_as_root(prefix: Sequence[str]) -> bool:
         return False
 
 
-def as_root(where: str) -> ConfigError:
-    """The error of a hub whose users' servers would be root's."""
+_PREFIX = (
+    'Set it to what runs sbatch as the user: "runuser -u {username} --" for a hub that is root, "sudo -n -u {username}"'
+    " with wrapper_dir for one that is not."
+)
+
+
+def as_root(where: str, right: str = _PREFIX) -> ConfigError:
+    """The error of a hub whose users' servers would be root's; ``right`` is what to do."""
     return ConfigError(
         "servers of all users would run as root.",
         where=where,
         for_user="The hub cannot start this server: it would not run under your account.",
-        hint='Set it to what runs sbatch as the user: "runuser -u {username} --" for a hub that is root, "sudo -n -u '
-        f'{{username}}" with wrapper_dir for one that is not. (Tests may set c.GPUSlurmSpawner.{ALLOW_ROOT}.)',
+        hint=f"{right} (Tests may set c.GPUSlurmSpawner.{ALLOW_ROOT}.)",
     )
 
 

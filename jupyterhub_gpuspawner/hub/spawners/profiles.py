@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 from collections import abc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +24,7 @@ from jupyterhub_gpuspawner.batch.job import JobSettings, as_commanded
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import chosen, extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
-from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, known_settings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, Effective, known_settings
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, SlurmSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners import classes, delegate
 from jupyterhub_gpuspawner.hub.spawners.hook_settings import BEFORE_REQUEST, HookSettings, shown_to_hooks
@@ -45,6 +46,7 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form,
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
+from jupyterhub_gpuspawner.slurm.run_as import as_root
 from jupyterhub_gpuspawner.slurm.submit_command import COMMAND_HINT, SUBMIT
 from jupyterhub_gpuspawner.tasks import timeout
 
@@ -132,7 +134,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         config=True,
         help="""Spawner class for profiles on the hub's own machine: JupyterHub's, which runs each server as its user,
         or a subclass. For demos: `jupyterhub.spawner.SimpleLocalProcessSpawner`, which runs all of them as the hub's
-        account.""",
+        account; a hub that is root refuses it.""",
     )
 
     options_form = Union(
@@ -415,6 +417,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         for name in self.of_hooks.settings:
             if name.startswith("req_") and not starter.has_trait(name):
                 self.log.warning("The server of %s is no job: %s, set by a hook, has no effect", self._log_name, name)
+        self._refuse_root(type(starter), where=f"profile {request.profile.slug}")
         if request.profile.kind == "local":
             await self._refuse_account(own=isinstance(starter, SimpleLocalProcessSpawner))
             try:
@@ -425,6 +428,18 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         limit = None if isinstance(starter, OwnStartTimeout) else self.start_timeout
         async with timeout(limit):
             return await maybe_future(starter.start())
+
+    def check_account(self, settings: Effective | None = None) -> None:
+        """Raise ConfigError also where servers on this machine would run as root."""
+        super().check_account(settings)
+        self._refuse_root(self.local_spawner_class, where=self.configured_as("local_spawner_class"))
+
+    def _refuse_root(self, cls: type[Spawner], *, where: str) -> None:
+        """Raise ConfigError for a class that surely runs servers as the hub's account, in a hub that is root."""
+        simple = SimpleLocalProcessSpawner
+        as_hub = all(getattr(cls, name, None) is getattr(simple, name) for name in ("start", "make_preexec_fn"))
+        if as_hub and not self.dangerously_run_servers_as_root and os.geteuid() == 0:
+            raise as_root(where, f"{cls.__name__} runs them as the hub's account; use LocalProcessSpawner.")
 
     async def _refuse_account(self, *, own: bool) -> None:
         """Raise ConfigError for a user as whom no server is started on this machine; ``own``: as the hub's account."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from batchspawner import SlurmSpawner
+from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Unicode
 from traitlets.config import Config
 
@@ -152,6 +153,38 @@ def test_servers_of_everybody_are_not_roots(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"c\.\w+\.exec_prefix: servers of all users would run as root\. Set it to "):
         spawner_of(GPUSlurmSpawner, **settings).check_accounts()
     spawner_of(GPUSlurmSpawner, **settings, dangerously_run_servers_as_root=True).check_accounts()
+
+
+OF_ROOT = "jupyterhub.spawner.SimpleLocalProcessSpawner"
+LOCAL = {"display_name": "Here", "slug": "here", "kind": "local"}
+OTHER = {"display_name": "There", "slug": "here", "kind": "other", "spawner_class": OF_ROOT}
+
+
+@ROOT
+@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("profile", [LOCAL, OTHER], ids=["local", "other"])
+async def test_servers_on_the_hubs_machine_are_not_roots(
+    profile: dict[str, str], allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those that are jobs, and those that a profile names the class of."""
+    monkeypatch.setattr(LocalProcessSpawner, "start", started)
+    settings = {"profiles": [profile], "local_spawner_class": OF_ROOT, "dangerously_run_servers_as_root": allowed}
+    spawner = spawner_of(GPUProfilesSpawner, exec_prefix="runuser -u {username} --")
+    spawner.update_config(Config({"GPUProfilesSpawner": Config(settings)}))
+    spawner.prepare(spawner.resolve({"profile": "here"}))
+    if allowed:
+        spawner.check_accounts()
+        assert await spawner.start_server() == "http://127.0.0.1:1"
+        return
+    with pytest.raises(ConfigError, match=r"local_spawner_class: servers of all users would run as root\. Simple"):
+        spawner.check_accounts()
+    with pytest.raises(ConfigError, match=r"profile here: servers of all users would run as root\. Simple"):
+        await spawner.start_server()
+
+
+async def started(_self: object) -> str:
+    """In place of JupyterHub's, without a process."""
+    return "http://127.0.0.1:1"
 
 
 ACCOUNTS = ("runuser -u {username} --", "sudo -u nobody", "setpriv --reuid=65534", "/opt/as {username}", "ssh login")
