@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.hub.spawners.classes import (
     class_named,
     is_own,
     of_a_profile,
+    set_by,
     submits_to_slurm,
     unused_methods,
     with_variables,
@@ -30,7 +31,6 @@ from jupyterhub_gpuspawner.migrate.forms import KNOWN
 from jupyterhub_gpuspawner.migrate.moss import convert_moss
 from jupyterhub_gpuspawner.migrate.old_hub import (
     OF_ALL_SERVERS,
-    WRAPPER_SECTIONS,
     OldHub,
     System,
     read_old_hub,
@@ -38,6 +38,7 @@ from jupyterhub_gpuspawner.migrate.old_hub import (
 from jupyterhub_gpuspawner.migrate.old_script import OldProfile
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (
+    CODE,
     FORMS,
     HOOKS,
     INHERITED,
@@ -153,17 +154,16 @@ def _convert_one(migration: Migration) -> None:
 
 def _convert_profiles(migration: Migration) -> None:
     """wrapspawner's profiles; or the one class that a WrapSpawner without them has its servers started by."""
-    profiles: Sequence[Any] = ()
+    setting, value = migration.old.profiles
+    profiles: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
     child: dict[str, tuple[str, Any]] = {}
     own = (name for name in migration.old.config if "child_class" in migration.old.section(name))
-    for section in dict.fromkeys([*reversed(WRAPPER_SECTIONS), *own]):
+    for section in dict.fromkeys([*reversed(migration.old.wrapper_sections), *own]):
         for name, value in sorted(migration.old.section(section).items()):
             where = f"c.{section}.{name}"
-            if name == "profiles":
-                profiles = value if isinstance(value, (list, tuple)) else [value]
-            elif name in ("child_class", "child_config"):
+            if name in ("child_class", "child_config"):
                 child[name] = where, value
-            else:
+            elif name != "profiles" and name not in CODE:
                 migration.add(KNOWN["wrapspawner"].get(name, "wrapper_setting"), where, value)
     every = (migration.old.of_profile(key) for key in migration.old.classes)
     variables = sorted({name[4:] for each in every for name in each.values if is_own(name)})
@@ -179,7 +179,7 @@ def _convert_profiles(migration: Migration) -> None:
         where = where or child["child_class"][0]
         _convert_profile(migration, where, ("Notebook server", "server", child_class or _LOCAL, config or {}))
     for at, item in enumerate(profiles):
-        _convert_profile(migration, f"c.ProfilesSpawner.profiles[{at}]", item)
+        _convert_profile(migration, f"{setting}[{at}]", item)
 
 
 _LOCAL = "jupyterhub.spawner.LocalProcessSpawner"
@@ -265,11 +265,12 @@ def note_class(migration: Migration, cls: type, own: ClassValues) -> None:
     if own.fault:
         migration.add("class_not_made", cls.__name__, fault=own.fault)
     for name in own.of_each_user:
-        if name in GPUSlurmSpawner.class_traits() or is_own(name):
+        if (name in GPUSlurmSpawner.class_traits() and name not in CODE) or is_own(name):
             code = "other_account" if name == "req_username" else "value_of_each_user"
             migration.add(code, setting_of(cls, name, migration.old.config))
     for method in unused_methods(cls):
-        migration.add("own_method", method)
+        if cls is not migration.old.hub_class or method.rpartition(".")[2] not in CODE:  # of which there are rows
+            migration.add("own_method", method)
 
 
 def _convert_own_template(migration: Migration, document: dict[str, Any], where: str, template: BatchTemplate) -> None:
@@ -490,20 +491,27 @@ def _tidy(profiles: Sequence[ConvertedProfile]) -> None:
 
 
 def _note_code(migration: Migration) -> None:
-    """Forms and hooks of the site's own, wherever they are set."""
+    """Forms and hooks of the site's own, wherever they are set: in a section, or by a class itself."""
     for section in ("Spawner", *sorted(migration.old.old_sections)):
+        new = "" if section == "Spawner" else "c.GPUSlurmSpawner"
         for name, value in migration.old.section(section).items():
-            where = f"c.{section}.{name}"
-            if name in FORMS:
-                migration.add("own_form", where, value, "as it is" if section == "Spawner" else "left out")
-            elif name in HOOKS:
-                new = "" if section == "Spawner" else f"c.GPUSlurmSpawner.{name}"
-                code = "hook_before" if name in _BEFORE else "hook_moved" if new else "hook_as_it_is"
-                migration.add(
-                    code, where, value, new or "as it is", move=f"Write it as {new}. " if new else "", new=new
-                )
-            elif name == "group_overrides" and section == "Spawner":
-                migration.add("hook_as_it_is", where, value, "as it is")
+            _note_code_of(migration, f"c.{section}.{name}", value, new)
+            if name == "group_overrides" and not new:
+                migration.add("hook_as_it_is", f"c.{section}.{name}", value, "as it is")
+    for cls in migration.old.own_classes:
+        for name in sorted(CODE & set_by(cls)):
+            _note_code_of(migration, f"{cls.__name__}.{name}", vars(cls).get(name), "c.GPUSlurmSpawner")
+
+
+def _note_code_of(migration: Migration, where: str, value: object, new: str) -> None:
+    """The row of a form or hook; ``new`` is where it belongs, empty if it may stay."""
+    name = where.rpartition(".")[2].removeprefix("run_")
+    if name in (*FORMS, "get_options_form"):
+        migration.add("own_form", where, value, "left out" if new else "as it is")
+    elif name in HOOKS:
+        new = new and f"{new}.{name}"
+        code = "hook_before" if name in _BEFORE else "hook_moved" if new else "hook_as_it_is"
+        migration.add(code, where, value, new or "as it is", move=f"Write it as {new}. " if new else "", new=new)
 
 
 _BEFORE = ("apply_user_options", "auth_state_hook", "pre_spawn_hook")

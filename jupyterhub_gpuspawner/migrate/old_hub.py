@@ -31,6 +31,7 @@ OF_ALL_SERVERS = ("batch_submit_cmd", "exec_prefix")
 _ALL = "Spawner"
 """The section of all spawners; batchspawner's classes read their own settings there, too."""
 _OF_JOBS = SlurmSpawner.class_traits(config=True).keys() - Spawner.class_traits().keys()
+_PACKAGES = ("batchspawner", "jupyterhub", "jupyterhub_moss", "slurmformspawner", "traitlets", "wrapspawner")
 _GENERAL = ("Spawner", "LoggingConfigurable", "Configurable", "HasTraits", "HasDescriptors", "object")
 
 
@@ -71,13 +72,34 @@ class OldHub:
     """The Slurm spawner's class in a hub of batchspawner's, where it is known here."""
     classes: Mapping[str, type] = field(default_factory=dict)
     """Of wrapspawner's profiles, by their keys: the classes for Slurm that are the site's own."""
+    hub_class: type | None = None
+    """The class of the hub's spawners, where it is known here."""
+
+    @property
+    def own_classes(self) -> tuple[type, ...]:
+        """The site's own among the classes of the hub's spawners, the most specific first."""
+        every = self.hub_class.__mro__ if self.hub_class is not None else ()
+        return tuple(cls for cls in every if cls.__module__.partition(".")[0] not in _PACKAGES)
+
+    @property
+    def wrapper_sections(self) -> tuple[str, ...]:
+        """The sections that wrapspawner's class of the hub reads, the most specific first."""
+        own = (cls.__name__ for cls in self.own_classes) if self.system is System.WRAPSPAWNER else ()
+        return (*own, *WRAPPER_SECTIONS)
+
+    @property
+    def profiles(self) -> tuple[str, Any]:
+        """wrapspawner's profiles, and the setting that they are."""
+        found = (name for name in self.wrapper_sections if "profiles" in self.section(name))
+        section = next(found, "ProfilesSpawner")
+        return f"c.{section}.profiles", self.section(section).get("profiles", ())
 
     @cached_property
     def own(self) -> ClassValues:
         """What the class of all Slurm servers sets; of wrapspawner's classes, how commands are run if they agree."""
         if self.spawner_class is not None:
             return values_of(self.spawner_class, self.config)
-        profiles = self.section("ProfilesSpawner").get("profiles", ())
+        _, profiles = self.profiles
         profiles = profiles if isinstance(profiles, (list, tuple)) else ()
         keys = {str(item[1]) for item in profiles if isinstance(item, (list, tuple)) and len(item) == 4}
         if not keys or keys != self.classes.keys():
@@ -98,7 +120,7 @@ class OldHub:
     @property
     def old_sections(self) -> frozenset[str]:
         """All sections of the older packages in the configuration."""
-        sections = {*self.sections, *BATCH_SECTIONS, *WRAPPER_SECTIONS, *FORM_SECTIONS, "MultiSlurmSpawner"}
+        sections = {*self.sections, *BATCH_SECTIONS, *self.wrapper_sections, *FORM_SECTIONS, "MultiSlurmSpawner"}
         also = {name for name in self.config if name.endswith(("SlurmSpawner", "SlurmFormSpawner"))}
         sections |= {base.__name__ for cls in self.classes.values() for base in classes_beside(cls, SlurmSpawner)}
         return frozenset((sections | also) - set(OURS))
@@ -153,7 +175,9 @@ def read_old_hub(path: Path) -> OldHub:
     spawner_class = None
     if system is System.BATCHSPAWNER and submits_to_slurm(cls) and classes_beside(cls, SlurmSpawner):
         spawner_class = cls
-    return OldHub(config, system, names[0], sections, spawner_class, classes if system is System.WRAPSPAWNER else {})
+    return OldHub(
+        config, system, names[0], sections, spawner_class, classes if system is System.WRAPSPAWNER else {}, cls
+    )
 
 
 def spawner_class_named(named: object) -> type | None:

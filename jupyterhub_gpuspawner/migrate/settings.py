@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, Effect,
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.classes import is_own
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.migrate.old_hub import WRAPPER_SECTIONS, OldSetting, System
+from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Migration
 from jupyterhub_gpuspawner.migrate.template import (
     BatchTemplate,
@@ -39,6 +39,8 @@ from jupyterhub_gpuspawner.slurm.submit_command import SubmitCommand, submit_com
 FORMS = ("options_form", "options_from_form")
 HOOKS = ("apply_user_options", "auth_state_hook", "post_stop_hook", "pre_spawn_hook")
 """JupyterHub's settings with code of the site's that acts on a start, which have rows of their own."""
+CODE = frozenset([*FORMS, *HOOKS, "get_options_form", *(f"run_{name}" for name in HOOKS)])
+"""These, and the methods by which a class has them."""
 INHERITED = {setting.name: setting for setting in BATCHSPAWNER}
 _SHELL = ("req_prologue", "req_epilogue")
 _ONE_NODE = re.compile(r"(?<!\S)(--nodes=1|-N ?1|--ntasks=1|-n ?1)(?!\S)")
@@ -144,7 +146,7 @@ def _convert_request(migration: Migration, name: str, setting: OldSetting) -> No
 
 def profiles_have_options(migration: Migration) -> bool:
     """Whether a profile of wrapspawner has ``req_options``, which replace those of the site."""
-    profiles = (item for section in WRAPPER_SECTIONS for item in migration.old.section(section).get("profiles", ()))
+    _, profiles = migration.old.profiles
     traits = (item[-1] for item in profiles if isinstance(item, (tuple, list)) and item)
     return any(isinstance(each, dict) and not {"req_options", "options"}.isdisjoint(each) for each in traits)
 

@@ -212,6 +212,54 @@ def test_what_cannot_be_taken_over_from_a_class_is_to_decide(tmp_path: Path) -> 
     ]
 
 
+OF_CLASSES = {
+    "a hook": ("def pre_spawn_hook(self, spawner): pass", "pre_spawn_hook", "hook_before"),
+    "a hook that awaits": ("async def auth_state_hook(self, spawner, state): pass", "auth_state_hook", "hook_before"),
+    "JupyterHub's method": ("async def run_pre_spawn_hook(self): pass", "run_pre_spawn_hook", "hook_before"),
+    "a hook at the end": ("def run_post_stop_hook(self): pass", "run_post_stop_hook", "hook_moved"),
+    "a form": ("async def get_options_form(self): return ''", "get_options_form", "own_form"),
+    "a form by a default": ("def _options_form_default(self): return self.user.name", "options_form", "own_form"),
+    "a form by a method": ("@default('options_form')\n    def _form(self): return 'x'", "options_form", "own_form"),
+    "what it sends": ("def options_from_form(self, form): return {}", "options_from_form", "own_form"),
+}
+
+
+@pytest.mark.parametrize(("lines", "name", "code"), OF_CLASSES.values(), ids=OF_CLASSES)
+@pytest.mark.parametrize("base", ["SlurmSpawner", "ProfilesSpawner"])
+def test_each_form_and_hook_of_the_hubs_class_has_one_row(
+    base: str, lines: str, name: str, code: str, tmp_path: Path
+) -> None:
+    """As those of the configuration have."""
+    old = tmp_path / "old.py"
+    imports = "from batchspawner import *\nfrom wrapspawner import *\nfrom traitlets import default\n"
+    old.write_text(
+        f"{imports}class Base({base}):\n    {lines}\nclass Hub(Base): pass\nc.JupyterHub.spawner_class = Hub\n"
+    )
+    rows = [(row.code, row.where) for row in migrate(old).differences if row.where.startswith("Base.")]
+
+    assert rows == [(code, f"Base.{name}")]
+
+
+def test_profiles_of_a_class_of_the_sites_own_are_profiles(tmp_path: Path) -> None:
+    """Those of the section that it reads first; its other settings are named, its hooks once."""
+    old = tmp_path / "old.py"
+    profiles = [("A", "a", "batchspawner.SlurmSpawner", {"req_partition": "p", "req_options": "--nice"})]
+    old.write_text(
+        "from wrapspawner import ProfilesSpawner\nclass Mine(ProfilesSpawner): pass\nclass Hub(Mine): pass\n"
+        f"c.JupyterHub.spawner_class = Hub\nc.Mine.profiles = {profiles}\nc.ProfilesSpawner.profiles = []\n"
+        "c.SlurmSpawner.req_options = '--qos=q'\nc.Hub.pre_spawn_hook = print\nc.Hub.form_template = ''\n"
+    )
+    migration = migrate(old)
+    rows = [(row.code, row.where) for row in migration.differences if row.where[:6] in ("c.Hub.", "c.Mine")]
+
+    assert [profile.document["slurm"] for profile in migration.profiles] == [{"partition": "p", "extra": "--nice"}]
+    assert rows == [
+        ("wrapper_form", "c.Hub.form_template"),
+        ("moved", "c.Mine.profiles[0]"),
+        ("hook_before", "c.Hub.pre_spawn_hook"),
+    ]
+
+
 ACCOUNTS = {
     "by a name for the default": "def _req_username_default(self): return self.user.name.lower()[1:]",
     "by a decorated method": "@default('req_username')\n    def _name(self): return self.user.name.split('@')[0][1:]",

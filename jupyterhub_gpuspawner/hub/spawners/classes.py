@@ -65,6 +65,7 @@ def values_beside(made: Spawner, plain: Spawner) -> dict[str, Any]:
     cls = type(made)
     names = {name for name in (*cls.class_trait_names(), *dir(cls)) if name.startswith("req_")}
     names |= {*SlurmSpawner.class_trait_names(config=True), *cls.class_trait_names(config=True)}
+    names = {name for name in names if not inspect.isroutine(inspect.getattr_static(cls, name, None))}
     bases = classes_beside(cls, type(plain))
     own = {name for base in bases for name in (*made.config.get(base.__name__, ()), *set_by(base))}
     values = {name: _value(made, name) for name in sorted(names) if name not in OF_THE_ACCOUNT or name in own}
