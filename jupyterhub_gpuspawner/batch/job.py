@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -18,6 +19,7 @@ from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, resolved
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources, over_defaults
+from jupyterhub_gpuspawner.profiles.schema import Written
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.profiles.tuples import TYPED, as_requests
 from jupyterhub_gpuspawner.slurm import job as jobs
@@ -308,17 +310,23 @@ def template_variables(settings: JobSettings, request: JobRequest, account: Acco
     return {key: str(value) for key, value in variables.items()}
 
 
+_GPU_VARIABLES = re.compile(r"\{[^{}]*\b(gres|ngpus)\b")
+
+
 def in_batchspawners_names(resources: Resources, text: str = "") -> dict[str, str]:
     """What a job requests, as batchspawner's variables of a template with this text; empty for what it does not."""
     plain = resources.plain_options
+    gpus, gres = str(resources.gpus or ""), resources.gres_option
+    if isinstance(resources.gpus, Written) and len({*_GPU_VARIABLES.findall(text)}) == 2:  # one of them was set
+        gpus, gres = (gpus, resources.other_gres) if resources.gpus.text.isdigit() else ("", gres)
     return {
         "partition": resources.partition or "",
         "nprocs": str(resources.cpus or ""),
-        "ngpus": str(resources.gpus or ""),
+        "ngpus": gpus,
         "nnodes": str(resources.node_count),
         "memory": template.memory_variable(text, resources.memory) if resources.memory is not None else "",
         "runtime": template.runtime_variable(text, resources.time) if resources.time is not None else "",
         **{field: "" if plain[name] is None else str(plain[name]) for name, field in SBATCH_OPTIONS.items()},
-        "gres": resources.gres_option,
+        "gres": gres,
         "options": " ".join(resources.options),
     }

@@ -20,7 +20,7 @@ import yaml
 from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
 from jupyterhub_gpuspawner.migrate.old_script import OldProfile
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate
-from jupyterhub_gpuspawner.profiles.schema import Replacing
+from jupyterhub_gpuspawner.profiles.schema import Replacing, Written
 from jupyterhub_gpuspawner.slurm.submit_command import SubmitCommand
 
 SHOWN_AT_MOST = 160
@@ -243,6 +243,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_representer(Replacing, yaml.SafeDumper.represent_str)
+_Dumper.add_representer(Written, yaml.SafeDumper.represent_int)
 
 
 def profiles_yaml(documents: Sequence[Mapping[str, Any]]) -> str:

@@ -157,7 +157,7 @@ def whole(low: int, high: int = 10**6) -> Checked:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise BadValue(f"must be a whole number from {low} to {high}", value)
-        return int(value)
+        return value if isinstance(value, Written) else int(value)
 
     return Checked(read, {"type": "integer", "minimum": low, "maximum": high})
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
-from jupyterhub_gpuspawner.profiles.schema import Replacing
+from jupyterhub_gpuspawner.profiles.schema import Replacing, Written
 from jupyterhub_gpuspawner.slurm.sbatch_options import Option
 from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres, parse_walltime
 
@@ -123,13 +123,16 @@ def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
                 fields[ours] = None if value == "" else value
     if fields.get("time") is not None:
         fields["time"] = _limit(fields["time"])
+    count = fields.get("gpus")
+    if count is not None and str(count).isdigit():
+        fields["gpus"] = Written.of(int(count), count)
     for name in ("req_gres", *(("gres",) if bare else ())):
         if name in rest:
             for ours, value in _gres(rest.pop(name)).items():
                 if ours == "extra" and fields.get("extra"):
                     fields[ours] = f"{fields[ours]}\n{value}"
                 elif value is not None or ours not in fields:
-                    fields[ours] = value
+                    fields[ours] = int(value) if ours == "gpus" and count is not None else value  # it is both
     return {**fields, "extra": Replacing(fields["extra"])} if own_options and fields.get("extra") else fields
 
 
@@ -151,7 +154,8 @@ def _gres(text: Any) -> dict[str, Any]:
     if len(ours) != 1 or any(gres.name in GPU_GRES for gres in others):
         return {"extra": f"--gres={text}"}
     (own_gres,) = ours
-    fields: dict[str, Any] = {"gpus" if own_gres.name == "gpu" else "shards": own_gres.count}
+    name = "gpus" if own_gres.name == "gpu" else "shards"
+    fields: dict[str, Any] = {name: Written.of(own_gres.count, own_gres)}
     if own_gres.type:
         fields["gpu_type"] = own_gres.type
     if others:

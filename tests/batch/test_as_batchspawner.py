@@ -47,6 +47,10 @@ def lines(script: str) -> list[str]:
 
 
 MEMORY = "#SBATCH --mem={{memory}}\n"
+BOTH = (
+    "{% if gres %}#SBATCH --gres={{gres}}\n{% elif ngpus %}#SBATCH --gpus={{ngpus}}\n{% endif %}"
+    "{% if ngpus %}#SBATCH --gpus-per-node={{ngpus}}\n{% endif %}#SBATCH --job-name=n{{ngpus}}-{{gres}}"
+)
 TEMPLATES = {
     "memory in G": ("#SBATCH --mem={memory}G", {"req_memory": "4"}),
     "memory in G, jinja": ("#SBATCH --mem={{ memory }}G", {"req_memory": "4"}),
@@ -69,6 +73,16 @@ TEMPLATES = {
     "an older name": ("#SBATCH --partition={queue} --mem={memory}", {"req_queue": "q", "req_memory": "1G"}),
     "generic resources": ("#SBATCH --gres={gres} --job-name=nb-{username}", {"req_gres": "gpu:a100:2"}),
     "a count of GPUs": ("#SBATCH --gres=gpu:{ngpus} --mem={memory}", {"req_ngpus": "2", "req_memory": "9G"}),
+    **{
+        f"{how} where a template has both": (BOTH, settings)
+        for how, settings in {
+            "generic resources": {"req_gres": "gpu:a100:2"},
+            "others beside": {"req_gres": "gpu:2,nvme:1", "req_ngpus": ""},
+            "a count of GPUs": {"req_ngpus": "2"},
+            "both": {"req_gres": "gpu:2", "req_ngpus": "2"},
+            "neither": {"req_gres": ""},
+        }.items()
+    },
     "options of one line": ("#SBATCH {options}", {"req_options": "--account=a -C k80"}),
     "options of several lines": (
         "#SBATCH {options}",
