@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -199,6 +200,13 @@ class Outage:
         if is_in_memory(engine.url):
             return
 
+        @event.listens_for(engine, "do_connect")
+        def open_no_other(*_arguments: object) -> None:
+            # SQLite would make an empty file in the place of one that was moved away or is on a disk that is not
+            # mounted, and delete the changes of the real one that are in the journal beside it (-wal)
+            if _is_file(engine.url) and not os.path.lexists(engine.url.database or ""):
+                raise sqlite3.OperationalError("unable to open database file")
+
         @event.listens_for(engine, "connect")
         def opened(_connection: object, entry: ConnectionPoolEntry) -> None:
             entry.info[_READ_ONLY] = not _may_write(engine.url)
@@ -250,10 +258,14 @@ def renew(engine: Engine) -> None:
         engine.dispose()
 
 
+def _is_file(url: URL) -> bool:
+    """Whether the database is an SQLite file with this name."""
+    return url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:")
+
+
 def _may_write(url: URL) -> bool:
     """False for an SQLite file that cannot be written."""
-    is_file = url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:")
-    return not is_file or os.access(url.database or "", os.W_OK)
+    return not _is_file(url) or os.access(url.database or "", os.W_OK)
 
 
 def _write(engine: Engine) -> None:

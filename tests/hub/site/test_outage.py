@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
-from sqlalchemy import text, update
+from sqlalchemy import select, text, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -73,6 +74,25 @@ async def test_a_database_that_takes_no_changes_is_one_line_for_all_errors(
         f"`df {file.parent}`, and a mount that is read-only. Servers that run go on.",
         "The hub's database takes changes again",
     ]
+
+
+def test_no_file_is_made_in_the_place_of_one_that_is_missing(session: Session, file: Path) -> None:
+    """SQLite would delete the journal beside it, with all that is in the journal alone."""
+    session.execute(text("PRAGMA journal_mode = wal"))
+    watch = watched(session, file)
+    add(session, "ann")
+    away = file.rename(file.with_name("away"))
+    session.get_bind().dispose()  # type: ignore[union-attr]
+    with pytest.raises(OperationalError, match="unable to open database file"):
+        add(session, "bob")
+
+    assert not file.exists()
+
+    away.rename(file)
+    asyncio.run(watch.retry())
+    add(session, "eve")
+
+    assert session.scalars(select(orm.User.name)).all() == ["ann", "eve"]
 
 
 def test_an_outage_that_lasts_is_told_again_each_minute(
