@@ -296,18 +296,19 @@ def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
     )
 
 
-def template_variables(settings: JobSettings, request: JobRequest, account: Account) -> dict[str, str]:
+def template_variables(settings: JobSettings, request: JobRequest, account: Account) -> dict[str, Any]:
     """The variables of an admin's own template, by batchspawner's names.
 
-    They are the ``req_*`` settings as set, and what the job requests of Slurm, as the admin wrote it. The request
-    includes the site's defaults, so what it does not ask for is empty whatever a setting says.
+    They are the ``req_*`` settings as set, which a site's class may have of any type, and what the job requests of
+    Slurm, as the admin wrote it. The request includes the site's defaults, so what it does not ask for is empty
+    whatever a setting says.
     """
     variables: dict[str, Any] = {name.removeprefix("req_"): value for name, value in settings.requests.items()}
     variables.update(in_batchspawners_names(request.resources, settings.batch_script))
     variables.update(username=account.name, homedir=account.home)
     names = [*sorted({*settings.variables, *ACCOUNT_VARIABLES}), settings.requests["req_keepvars_extra"]]
     variables["keepvars"] = ",".join(filter(None, names))
-    return {key: str(value) for key, value in variables.items()}
+    return variables
 
 
 _GPU_VARIABLES = re.compile(r"\{[^{}]*\b(gres|ngpus)\b")

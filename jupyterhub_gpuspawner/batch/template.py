@@ -37,7 +37,10 @@ from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 WHERE = "batch_script"
 SHELL = ("prologue", "epilogue")
-"""Variables with the admin's own shell lines; every other variable is one printable line."""
+"""Variables with the admin's own shell lines."""
+_REQUESTS = frozenset(["gres", "memory", "ngpus", "nnodes", "nprocs", "options", "partition", "runtime"])
+_LINES = _REQUESTS.union(SBATCH_OPTIONS.values(), ["homedir", "keepvars", "username"])
+"""Variables that are one printable line. A site's own have the values that it gives them."""
 _REQUESTED = {
     "gres": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task"),
     **{field: (name,) for name, field in SBATCH_OPTIONS.items()},
@@ -81,7 +84,7 @@ class Rendered:
 
 def render_template(
     template: str,
-    variables: Mapping[str, str],
+    variables: Mapping[str, Any],
     *,
     launcher: bytes,
     plan: LaunchPlan,
@@ -102,8 +105,9 @@ def render_template(
     """
     if environment is not None:
         command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.choose))
-    for name, value in variables.items():
-        if name not in SHELL and not value.isprintable():
+    for name in _LINES & variables.keys():
+        value = variables[name]
+        if not value.isprintable():
             raise ConfigError(f"the value of {name}, {value!r}, is not one printable line", where=WHERE)
     words = call(command.all_words, in_quotes=True)
     text = _filled(template, {**variables, **options, "tag": tag, "cmd": words})
@@ -164,7 +168,7 @@ def runtime_variable(template: str, seconds: int | str) -> str:
     return text or format_walltime(seconds)
 
 
-def _filled(template: str, variables: Mapping[str, str]) -> str:
+def _filled(template: str, variables: Mapping[str, Any]) -> str:
     names = ", ".join(sorted(variables))
     try:
         if "{{" in template or "{%" in template:
@@ -236,7 +240,7 @@ def _word(name: str, value: str) -> str:
     return f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'
 
 
-def _added(there: set[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
+def _added(there: set[str], variables: Mapping[str, Any], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
     """Options that a server needs and that are not ``there`` in the template."""
     yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
     if "nodes" not in there:

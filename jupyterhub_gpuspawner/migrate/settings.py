@@ -105,7 +105,7 @@ def _convert(migration: Migration, name: str, setting: OldSetting) -> None:
     elif row is not None and row.effect is not Effect.KEPT:
         _convert_ineffective(migration, name, setting)
     elif is_own(name) and name[4:] in migration.old.variables() & variables_in(migration.template):
-        migration.settings.setdefault("template_variables", {})[name[4:]] = str(setting.value)
+        migration.settings.setdefault("template_variables", {})[name[4:]] = setting.value
         migration.moved(setting, setting.value, f"{name[4:]} in c.GPUSlurmSpawner.template_variables")
     elif name in GPUSlurmSpawner.class_traits(config=True):
         migration.keep(setting, "start_timeout" if name == "start_timeout" else "moved")
@@ -195,7 +195,9 @@ def _convert_template(migration: Migration) -> None:
     if template.unknown:
         migration.add("unknown_variables", where, ", ".join(f"{{{name}}}" for name in template.unknown))
     if not template.typed:
-        migration.settings["batch_script"] = with_lines(_with_variables(template), migration.command.options)
+        migration.settings["batch_script"] = with_lines(
+            _with_variables(template, migration.old.variables()), migration.command.options
+        )
         migration.requests |= {f"req_{name}": template.constants[name] for name in template.of_command}
         migration.add("template_kept", where, template.text, reasons="; ".join(dict.fromkeys(template.reasons)))
         return
@@ -216,8 +218,8 @@ def _convert_template(migration: Migration) -> None:
         migration.add("job_step", where, template.step)
 
 
-def _with_variables(template: BatchTemplate) -> str:
-    """The template, with a value for those variables that this package does not have."""
+def _with_variables(template: BatchTemplate, own: frozenset[str]) -> str:
+    """The template, with a value for those variables that this package and the site's ``own`` classes do not have."""
     text = template.text
     if "{{" not in text and "{%" not in text:
         for name in template.unknown:
@@ -225,7 +227,7 @@ def _with_variables(template: BatchTemplate) -> str:
         return text
     values = [(name, '""') for name in template.unknown]
     further = (("gpus", "gres"), ("modules", "[]"), ("oversubscribe", "false"))
-    values += [(name, value) for name, value in further if re.search(rf"\b{name}\b", text)]
+    values += [(name, value) for name, value in further if name not in own and re.search(rf"\b{name}\b", text)]
     first, newline, rest = text.partition("\n")
     return first + "".join(f"{{%- set {name} = {value} %}}" for name, value in values) + newline + rest
 

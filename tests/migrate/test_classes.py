@@ -139,8 +139,10 @@ FROM_OURS = """
 from jupyterhub_gpuspawner import GPUSlurmSpawner
 class Ours(GPUSlurmSpawner):
     req_runtime = "4:00:00"
+    req_flavour = "large"
     req_conda_env = Unicode("lab").tag(config=True)
-    batch_script = property(lambda self: "#SBATCH --time={runtime}\\n# {conda_env}\\n{cmd}\\n")
+    batch_script = property(lambda self: "#SBATCH --time={runtime} -C {flavour}\\n# {conda_env}\\n{cmd}\\n")
+    def req_nothing(self): return ""
     async def _get_batch_script(self, **subvars): return ""
     async def poll(self): return None
 c.JupyterHub.spawner_class = Ours
@@ -155,7 +157,7 @@ def test_a_class_that_is_derived_from_ours_keeps_its_values(tmp_path: Path) -> N
         "Ours._get_batch_script:"
     ]
     script = new_script(tmp_path)
-    assert requested(script) == {"time": "4:00:00"}
+    assert requested(script) == {"time": "4:00:00", "constraint": "large"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -257,8 +257,7 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
         help="""Your own template, as for batchspawner, with the `req_*` values by name and `{cmd}`. Empty (the
         default): the script is built from typed values; `gpuspawner show` prints it.""",
     )
-    template_variables: Dict[str, str] = Dict(
-        value_trait=Unicode(),
+    template_variables: Dict[str, Any] = Dict(
         key_trait=Unicode(),
         config=True,
         help="""Further variables of your own `batch_script`, such as `{"conda_env": "/opt/torch"}` for `{conda_env}`;
@@ -523,5 +522,6 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
 
     def requested(self) -> tuple[str, ...]:
         """Names of the ``req_*`` settings, without those that batchspawner takes from the account database."""
-        names = dict.fromkeys((*self.trait_names(), *SlurmSettings.class_trait_names()))  # also a subclass's attributes
+        plain = (name for cls in type(self).__mro__ for name, value in vars(cls).items() if not callable(value))
+        names = dict.fromkeys((*self.trait_names(), *plain))  # also a subclass's attributes
         return tuple(name for name in names if name.startswith("req_") and name not in OF_THE_ACCOUNT)

@@ -115,7 +115,7 @@ def is_own(name: str) -> bool:
 def with_variables(traits: Mapping[str, Any], cls: type) -> dict[str, Any]:
     """The settings of a class, those that are variables of its own in ``template_variables``."""
     known = {name for name in traits if is_own(name) and hasattr(cls, name)}
-    variables = {name.removeprefix("req_"): str(traits[name]) for name in sorted(known)}
+    variables = {name.removeprefix("req_"): traits[name] for name in sorted(known)}
     rest = {name: value for name, value in traits.items() if name not in known}
     return {**rest, **({"template_variables": variables} if variables else {})}
 
