@@ -43,7 +43,7 @@ from jupyterhub_gpuspawner.check.finding import (
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extension import Extensions, Fault, load_each
-from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
+from jupyterhub_gpuspawner.hub.extensions import chosen, names_for, settings_classes
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
@@ -64,7 +64,7 @@ REFERENCES = ("hub", "spawner_settings", "profile_fields", "checks", "judge", "r
 
 
 def _extensions_of(spawner: object) -> Extensions:
-    return chosen(getattr(spawner, "extensions", None))
+    return chosen(names_for(spawner))
 
 
 def _unsaid(_fault: Fault) -> None:
@@ -144,7 +144,7 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
         spawner.check()
     except TraitError as error:
         raise ConfigError(str(error)) from error
-    for cls in settings_classes():
+    for cls in settings_classes(names_for(spawner)):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # misspelt names are findings

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
 from jupyterhub_gpuspawner.check.inherited_settings import ignored_by
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Fault, installed, load_each
-from jupyterhub_gpuspawner.hub.extensions import chosen, settings_classes
+from jupyterhub_gpuspawner.hub.extensions import chosen, names_for, settings_classes
 from jupyterhub_gpuspawner.hub.site.configured import configured_value, exposed_database, refused_names
 from jupyterhub_gpuspawner.hub.site.database import write_fix
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
@@ -115,7 +115,7 @@ LEFT_OUT = Code("setting-left-out", "A setting is one of an extension that the h
 def check_left_out(context: Context) -> Iterator[Finding]:
     """Look for settings of extensions that are not in `c.GPUProfilesSpawner.extensions`."""
     config, spawner_class = context.site.config, type(context.spawner)
-    used = chosen(getattr(context.spawner, "extensions", None)).names
+    used = chosen(names_for(context.spawner)).names
     for extension in installed():
         if extension.name in used:
             continue
@@ -218,7 +218,7 @@ def check_names(context: Context) -> Iterator[Finding]:
     if "spawner_class" not in config.JupyterHub:
         yield default_spawner()
     reported = {setting.where for setting in ignored_by(context.spawner)}
-    for finding in _unknown(config, (*used, *app.classes)):
+    for finding in _unknown(config, (*used, *settings_classes(), *app.classes)):
         if finding.where not in reported:
             yield finding
     wrong: dict[str, Finding] = {}
@@ -248,7 +248,7 @@ def classes_in_use(context: Context, app: Any) -> tuple[Any, ...]:
         JupyterHub,
         type(context.spawner),
         LocalProcessSpawner,
-        *settings_classes(),
+        *settings_classes(names_for(context.spawner)),
     ]
     for name in ("authenticator_class", "proxy_class"):
         try:

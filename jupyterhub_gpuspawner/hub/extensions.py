@@ -399,18 +399,24 @@ class HubExtensions:
         return {name: tool for part in self.parts for name, tool in (part.adds.page_tools or {}).items()}
 
 
-def spawner_settings() -> tuple[type[HasTraits], ...]:
-    """The traits that extensions of this installation add to those of ``c.GPUSlurmSpawner``.
+def spawner_settings(names: Sequence[str] | None = None) -> tuple[type[HasTraits], ...]:
+    """The traits that extensions with these names, or of this installation, add to those of ``c.GPUSlurmSpawner``.
 
-    Also those of extensions that a hub leaves out, whose settings then have no effect: the spawner's class is made
+    A spawner also has those of extensions that a hub leaves out, whose settings then have no effect: its class is made
     before any configuration is read. There is no log by then either: :class:`HubExtensions` names those that fail.
     """
-    loaded = load_each(installed(), lambda extension: extension.spawner_settings, lambda _fault: None)
+    loaded = load_each(chosen(names), lambda extension: extension.spawner_settings, lambda _fault: None)
     return tuple(cls for _, cls in loaded if _has_traits(cls))
 
 
 def _has_traits(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, HasTraits)
+
+
+def names_for(spawner: Any) -> tuple[str, ...] | None:
+    """Those that the configuration of this spawner's hub names; None where it has all that are installed."""
+    names: Sequence[str] | None = getattr(spawner, "extensions", None)
+    return None if names is None else tuple(names)
 
 
 @cache
@@ -421,9 +427,9 @@ def carried_by(names: tuple[str, ...] | None) -> tuple[Carried, ...]:
 
 
 @cache
-def settings_classes() -> tuple[type[Configurable], ...]:
-    """The classes of settings that extensions of this installation bring, also those that a hub leaves out."""
-    return HubExtensions(installed()).settings
+def settings_classes(names: tuple[str, ...] | None = None) -> tuple[type[Configurable], ...]:
+    """The classes of settings that extensions with these names bring, or all of this installation."""
+    return HubExtensions(chosen(names)).settings
 
 
 def report(left_out: Fault) -> None:

@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.batch import job as build
 from jupyterhub_gpuspawner.batch.carried import Carried
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.extensions import carried_by, spawner_settings
+from jupyterhub_gpuspawner.hub.extensions import carried_by, names_for, spawner_settings
 from jupyterhub_gpuspawner.hub.job.failed_start import spawn_failure
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Effective, SlurmSettings
@@ -175,8 +175,7 @@ class ServerJob(ExtensionSettings, SlurmSettings):
 
     def carried(self) -> tuple[Carried, ...]:
         """What the hub's extensions add to the launcher of a job."""
-        names: list[str] | None = getattr(self, "extensions", None)
-        return carried_by(None if names is None else tuple(names))
+        return carried_by(names_for(self))
 
     def settings_of_carried(self, settings: Effective | ServerJob) -> dict[str, Any]:
         """The settings that these read, by their names."""
@@ -184,12 +183,13 @@ class ServerJob(ExtensionSettings, SlurmSettings):
 
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""
+        of_extensions = spawner_settings(names_for(self))
         for name in self.clusters or [""]:
             settings = self.effective(name)
             build.site_profile(self._settings(settings))
             self.check_command(settings)
             check_commands(settings)
-            for of_extension in ExtensionSettings.__bases__:
+            for of_extension in of_extensions:
                 if check := getattr(of_extension, "check_settings", None):
                     check(settings)
         # reads all that jobs may carry: takes a second, once, and that now, not in the hub's loop during a start
