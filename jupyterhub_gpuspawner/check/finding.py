@@ -224,7 +224,7 @@ class Context:
 
     def verdict(self, resources: Resources, snapshot: ClusterSnapshot, now: float) -> Verdict | None:
         """Why a request can never run on the cluster of the snapshot, as the first judge that knows says."""
-        return next((found for judge in self.judges if (found := judge(resources, snapshot, now)) is not None), None)
+        return next((reason for judge in self.judges if (reason := judge(resources, snapshot, now)) is not None), None)
 
     @cached_property
     def requests(self) -> tuple[tuple[Case, Resources], ...]:

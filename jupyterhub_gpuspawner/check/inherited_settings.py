@@ -203,9 +203,9 @@ def _not_of_a_profile(name: str, cls: type) -> str:
 
 def _is_of_jobs(section: str, values: Mapping[str, Any]) -> bool:
     """Whether a section that this hub does not read is that of a class whose servers are batch jobs."""
-    known = [cls for cls in subclasses(Configurable) if cls.__name__ == section]
-    if known:
-        return any(issubclass(cls, BatchSpawnerBase) for cls in known)
+    classes = [cls for cls in subclasses(Configurable) if cls.__name__ == section]
+    if classes:
+        return any(issubclass(cls, BatchSpawnerBase) for cls in classes)
     own = BatchSpawnerBase.class_traits(config=True).keys() - Spawner.class_traits().keys() - {"ip", "start_timeout"}
     return section.endswith("SlurmSpawner") or any(name in own or is_own(name) for name in values)
 
@@ -247,11 +247,11 @@ def _names(template: str, name: str) -> bool:
 
 def _not_read(name: str, spawner_class: type[Spawner], batch_script: str) -> str:
     """Return why a Slurm server's setting has no effect under a class that no server of the hub has."""
-    known = name in spawner_class.class_trait_names(config=True) or name in _BY_NAME
-    instead = f" Write c.GPUSlurmSpawner.{name}." if known else ""
+    is_setting = name in spawner_class.class_trait_names(config=True) or name in _BY_NAME
+    instead = f" Write c.GPUSlurmSpawner.{name}." if is_setting else ""
     if is_own(name):
         instead = f" Write c.GPUSlurmSpawner.template_variables = {{{name.removeprefix('req_')!r}: ...}}."
-    without = _no_effect(name, batch_script) if known else ""
+    without = _no_effect(name, batch_script) if is_setting else ""
     return without or f"has no effect: no Slurm server reads this class.{instead}"
 
 

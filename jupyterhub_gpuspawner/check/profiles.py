@@ -115,18 +115,18 @@ async def check_licenses(context: Context) -> AsyncIterator[Finding]:
     if not wanted or context.snapshot is None:
         return
     try:
-        known = await licenses(context.client)
+        counts = await licenses(context.client)
     except SlurmUnavailable:
         raise
     except GPUSpawnerError as error:
         yield UNREAD.warning("Slurm", f"licences are not checked: {error.message}", error.hint)
         return
     for where, name, number in wanted:
-        if name not in known:
-            fix = f"Name one of {some(sorted(known))}." if known else "`scontrol show licenses` lists none."
+        if name not in counts:
+            fix = f"Name one of {some(sorted(counts))}." if counts else "`scontrol show licenses` lists none."
             yield NO_LICENSE.error(where, f"there is no licence {name}.", fix)
-        elif number > known[name]:
-            text = f"there are {known[name]} licences {name}, not {number}."
+        elif number > counts[name]:
+            text = f"there are {counts[name]} licences {name}, not {number}."
             yield NO_LICENSE.error(where, text, "Request no more than that.")
 
 

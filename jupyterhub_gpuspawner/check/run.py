@@ -213,8 +213,8 @@ async def findings(context: Context, checks: Sequence[Check] | None = None) -> t
     for check in checks_of(context.spawner) if checks is None else checks:
         cluster = "" if check in NAME_NO_CLUSTER else context.cluster
         try:
-            found = check(context)
-            async for finding in found if isinstance(found, AsyncIterator) else _each(found):
+            findings = check(context)
+            async for finding in findings if isinstance(findings, AsyncIterator) else _each(findings):
                 unique[replace(finding, cluster=cluster)] = None
         except (SlurmUnavailable, SlurmOutputError) as error:
             if context.slurm_error is None:

@@ -95,21 +95,21 @@ class ServerExtensions:
 
     def __init__(
         self,
-        kept: Sequence[tuple[str, WithServer]] = (),
+        with_server: Sequence[tuple[str, WithServer]] = (),
         failed: Failed = lambda _name, _what, _error: None,
     ) -> None:
-        self._kept, self._failed = tuple(kept), failed
+        self._with_server, self._failed = tuple(with_server), failed
 
     def get(self, kind: type[T]) -> T | None:
         """What the extension with this class keeps; None where the hub does not have it."""
-        return next((kept for _, kept in self._kept if isinstance(kept, kind)), None)
+        return next((with_server for _, with_server in self._with_server if isinstance(with_server, kind)), None)
 
     def each(self, method: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> list[T]:
         """Call this method of each; what they answer, in the order of the extensions."""
         answers: list[T] = []
-        for name, kept in self._kept:
+        for name, with_server in self._with_server:
             with guarded(self._failed, name, method.__name__):
-                answers.append(getattr(kept, method.__name__)(*args, **kwargs))
+                answers.append(getattr(with_server, method.__name__)(*args, **kwargs))
         return answers
 
     def first(self, method: Callable[Concatenate[Any, P], T | None], *args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -122,11 +122,11 @@ class ServerExtensions:
         """As :meth:`each`, all at a time; in the order in which they answer."""
         answers: list[T] = []
 
-        async def ask(name: str, kept: WithServer) -> None:
+        async def ask(name: str, with_server: WithServer) -> None:
             with guarded(self._failed, name, method.__name__):
-                answers.append(await getattr(kept, method.__name__)(*args, **kwargs))
+                answers.append(await getattr(with_server, method.__name__)(*args, **kwargs))
 
-        await asyncio.gather(*(ask(name, kept) for name, kept in self._kept))
+        await asyncio.gather(*(ask(name, with_server) for name, with_server in self._with_server))
         return answers
 
     async def await_first(
@@ -138,9 +138,9 @@ class ServerExtensions:
     def to_state(self) -> dict[str, Any]:
         """What all of them store in the spawner's state; of one that would store what is no JSON, nothing."""
         state: dict[str, Any] = {}
-        for name, kept in self._kept:
+        for name, with_server in self._with_server:
             with guarded(self._failed, name, "to_state"):
-                state |= json.loads(json.dumps(dict(kept.to_state())))
+                state |= json.loads(json.dumps(dict(with_server.to_state())))
         return state
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -153,17 +153,17 @@ class ServerExtensions:
 
     def promises(self) -> tuple[Any, ...]:
         """What was said of the job's start so far."""
-        return tuple(promise for given in self.each(WithServer.promises) for promise in given)
+        return tuple(promise for promises in self.each(WithServer.promises) for promise in promises)
 
     def node_reported(self, report: NodeReport) -> bool:
         """Whether one of them takes the report of another of the job's nodes; raises ReportError."""
-        return any(kept.node_reported(report) for _, kept in self._kept)
+        return any(with_server.node_reported(report) for _, with_server in self._with_server)
 
     def placed(self, placement: PlacementDocument, allocations: Sequence[NodeAllocation]) -> PlacementDocument:
         """The placement with what each knows of it."""
-        for name, kept in self._kept:
+        for name, with_server in self._with_server:
             with guarded(self._failed, name, "placed"):
-                placement = kept.placed(placement, allocations)
+                placement = with_server.placed(placement, allocations)
         return placement
 
 
@@ -220,11 +220,11 @@ class HubExtensions:
         ``what`` is the name of the hook, for the log.
         """
         for name, hook in self._having(of):
-            given = None
+            value = None
             with guarded(self.failed, name, what):
-                given = hook(*args, **kwargs)
-            if given is not None:
-                yield given
+                value = hook(*args, **kwargs)
+            if value is not None:
+                yield value
 
     def all_of(
         self,
@@ -234,11 +234,11 @@ class HubExtensions:
         **kwargs: P.kwargs,
     ) -> list[T]:
         """All that these hooks give, in the order of the extensions; nothing of one that raises, see :meth:`each`."""
-        found: list[T] = []
+        values: list[T] = []
         for name, hook in self._having(of):
             with guarded(self.failed, name, what):
-                found += list(hook(*args, **kwargs))
-        return found
+                values += list(hook(*args, **kwargs))
+        return values
 
     def _having(self, of: Callable[[HubExtension], T | None]) -> Iterator[tuple[str, T]]:
         """The names of the extensions that have this, and what they have."""
@@ -301,18 +301,18 @@ class HubExtensions:
 
     def links(self, parsed_scopes: Mapping[str, object], user: Any) -> list[Link]:
         """The entries of the navigation bar for whoever has these scopes."""
-        seen: list[Link] = []
+        links: list[Link] = []
         for part in self.parts:
             with guarded(self.failed, part.extension.name, "links"):
-                seen += [link for link in part.adds.links if link.may_see(parsed_scopes, user)]
-        return seen
+                links += [link for link in part.adds.links if link.may_see(parsed_scopes, user)]
+        return links
 
     def notices(self, user: Any, spawner: Any = None) -> list[Notice]:
         """What is told to a user now, the newest first; nothing to a service."""
         if not isinstance(user, User):
             return []
-        told = self.all_of("notices", lambda adds: adds.notices, user, spawner)
-        return sorted(told, key=lambda notice: -notice.at)
+        notices = self.all_of("notices", lambda adds: adds.notices, user, spawner)
+        return sorted(notices, key=lambda notice: -notice.at)
 
     async def refresh_profiles(self, spawner: Any) -> None:
         """Have each read anew what it offers the spawner's user."""
@@ -374,8 +374,8 @@ class HubExtensions:
 
     def parts_of(self, spawner: Any, server: Any) -> tuple[ServerPart, ...]:
         """What they show of a server, in the order of their names."""
-        given = self.all_of("parts_of", lambda adds: adds.parts_of, spawner, server)
-        return tuple(sorted(given, key=lambda part: part.name))
+        parts = self.all_of("parts_of", lambda adds: adds.parts_of, spawner, server)
+        return tuple(sorted(parts, key=lambda part: part.name))
 
     @property
     def templates(self) -> list[str]:

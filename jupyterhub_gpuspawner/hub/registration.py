@@ -126,7 +126,7 @@ def extensions_of_hub(app: JupyterHub) -> HubExtensions:
 def register_templates(app: JupyterHub) -> None:
     """Let pages find our templates and the variables that these use, as soon as JupyterHub has made its settings."""
 
-    def made(change: Any) -> None:
+    def use_templates(change: Any) -> None:
         environments = template_environments(change.new)
         if not environments:  # these settings are the configuration's, which is not all known yet
             return
@@ -137,7 +137,7 @@ def register_templates(app: JupyterHub) -> None:
         tools = {"gpuspawner": PageTools(extensions), "gpuspawner_reader": _reader}
         change.new["template_vars"] = tools | change.new["template_vars"]
 
-    app.observe(made, "tornado_settings")
+    app.observe(use_templates, "tornado_settings")
 
 
 def _reader(user: Any) -> Any:

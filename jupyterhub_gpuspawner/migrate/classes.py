@@ -39,7 +39,7 @@ def values_of(cls: type, config: Config) -> ClassValues:
     """Ask a class; a site's class may do anything when it is made."""
     try:
         first, second = (
-            values_beside(*(each(config=config, user=NamedUser(user), hub=NamedHub()) for each in (cls, SlurmSpawner)))
+            values_beside(*(base(config=config, user=NamedUser(user), hub=NamedHub()) for base in (cls, SlurmSpawner)))
             for user in _USERS
         )
     except Exception as error:  # noqa: BLE001 - see above

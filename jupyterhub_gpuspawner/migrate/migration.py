@@ -166,7 +166,7 @@ def _convert_profiles(migration: Migration) -> None:
             elif name != "profiles" and name not in CODE:
                 migration.add(KNOWN["wrapspawner"].get(name, "wrapper_setting"), where, value)
     every = (migration.old.of_profile(key) for key in migration.old.classes)
-    variables = sorted({name[4:] for each in every for name in each.values if is_own(name)})
+    variables = sorted({name[4:] for own in every for name in own.values if is_own(name)})
     if used := [name for name in variables if name in variables_in(migration.template)]:
         migration.settings["template_variables"] = dict.fromkeys(used, "")
     if "DockerProfilesSpawner" in (migration.old.spawner, *migration.old.config):

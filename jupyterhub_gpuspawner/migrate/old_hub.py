@@ -170,7 +170,7 @@ def read_old_hub(path: Path) -> OldHub:
         raise ConfigError(f"{named!r} is not a spawner class.", where="c.JupyterHub.spawner_class")
     names = _names(cls) if cls is not None else (str(named).rpartition(".")[2],)
     classes = dict(profile_classes(config))
-    read = {base.__name__ for each in classes.values() for base in classes_beside(each, SlurmSpawner)}
+    read = {base.__name__ for profile_class in classes.values() for base in classes_beside(profile_class, SlurmSpawner)}
     system, sections = _system(cls, names, config, read)
     spawner_class = None
     if system is System.BATCHSPAWNER and submits_to_slurm(cls) and classes_beside(cls, SlurmSpawner):

@@ -148,7 +148,7 @@ def profiles_have_options(migration: Migration) -> bool:
     """Whether a profile of wrapspawner has ``req_options``, which replace those of the site."""
     _, profiles = migration.old.profiles
     traits = (item[-1] for item in profiles if isinstance(item, (tuple, list)) and item)
-    return any(isinstance(each, dict) and not {"req_options", "options"}.isdisjoint(each) for each in traits)
+    return any(isinstance(own, dict) and not {"req_options", "options"}.isdisjoint(own) for own in traits)
 
 
 def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, str], str]:

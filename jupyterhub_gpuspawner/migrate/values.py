@@ -76,9 +76,9 @@ def leave_out_refused(migration: Migration) -> None:
         name = error.where.rpartition(".")[2]
         was = migration.old.settings().get(name)
         migration.add("value_refused", was or error.where, migration.settings.pop(name), fault=error.fault.rstrip("."))
-    taken: set[str] = set()
+    slugs: set[str] = set()
     for converted in tuple(migration.profiles):
-        _other_slug(converted, taken)
+        _other_slug(converted, slugs)
         try:
             profile = parse_profile(converted.document, dotted)
             if profile.spawner_class:
@@ -87,14 +87,14 @@ def leave_out_refused(migration: Migration) -> None:
             leave_out(migration, converted, error)
 
 
-def _other_slug(converted: ConvertedProfile, taken: set[str]) -> None:
+def _other_slug(converted: ConvertedProfile, slugs: set[str]) -> None:
     """A slug that no other profile has, also for a name without a letter of ASCII's."""
     first = name = str(converted.document.get("slug") or "profile")
     number = 1
-    while name in taken:
+    while name in slugs:
         number += 1
         name = f"{first}-{number}"
-    taken.add(name)
+    slugs.add(name)
     converted.document["slug"] = name
 
 

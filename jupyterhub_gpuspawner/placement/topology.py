@@ -98,7 +98,7 @@ def _list(item: Reader, most: int) -> Reader:
 
 
 def _record(kind: Any) -> Reader:
-    fields = {name: each.metadata["read"] for name, each in kind.__dataclass_fields__.items()}
+    fields = {name: field.metadata["read"] for name, field in kind.__dataclass_fields__.items()}
 
     def read(where: str, value: Any) -> Any:
         prefix = f"{where}." if where else ""

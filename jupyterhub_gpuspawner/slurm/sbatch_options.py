@@ -146,7 +146,7 @@ _COMMENT = re.compile(r"\s+#[^'\"]*$")
 
 def written_options(line: str) -> Iterator[Option]:
     """The options of one line, or of several, as they are written; raises ValueError for unbalanced quotes."""
-    return options_of_words([word for each in option_lines(line) for word in shlex.split(each, comments=True)])
+    return options_of_words([word for text in option_lines(line) for word in shlex.split(text, comments=True)])
 
 
 def options_of_words(words: list[str], *, strict: bool = False) -> Iterator[Option]:

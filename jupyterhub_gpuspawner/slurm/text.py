@@ -212,7 +212,7 @@ def per_gpu(name: str) -> Reader:
     """The reader of JobDefaults, such as ``DefCpuPerGPU=4,DefMemPerGPU=16000`` (in MiB), for one of them."""
 
     def read_it(key: str, text: str) -> int | None:
-        found = dict(word.partition("=")[::2] for word in present(text).split(",")).get(name)
-        return None if found is None else read(int, key, found)
+        number = dict(word.partition("=")[::2] for word in present(text).split(",")).get(name)
+        return None if number is None else read(int, key, number)
 
     return read_it

@@ -109,8 +109,8 @@ class Watch:
         Several tasks may wait at the same time; each is told of the next change. Raises RuntimeError once the watch is
         closed.
         """
-        seen = self._seen  # the first task that is told sets it for the next call
-        while not self._closed and seen == self._version:
+        version = self._seen  # the first task that is told sets it for the next call
+        while not self._closed and version == self._version:
             await self._change.wait()
         if self._closed:
             raise RuntimeError(f"the watch of job {self.job_id} is closed")

@@ -94,8 +94,8 @@ def recover_plan(text: str) -> tuple[LaunchPlan, str]:
     there is nothing to be chosen.
     """
     try:
-        known = LaunchPlan.__dataclass_fields__
-        values = {name: value for name, value in json.loads(text).items() if name in known}
+        fields = LaunchPlan.__dataclass_fields__
+        values = {name: value for name, value in json.loads(text).items() if name in fields}
         for name in {"choose", "instead"} & values.keys():
             values[name] = None if values[name] is None else Step(**values[name])
         for name in {"before", "beside"} & values.keys():

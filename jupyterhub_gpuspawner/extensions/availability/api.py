@@ -342,10 +342,10 @@ def profiles_document(
     now: float,
 ) -> ProfilesDocument:
     """The document of these statuses, without the profiles that the form does not show, either."""
-    taken = [snapshot.taken_at for snapshot in snapshots.values() if snapshot is not None]
+    times = [snapshot.taken_at for snapshot in snapshots.values() if snapshot is not None]
     clusters = silence.clusters if silence is not None else {}
     return ProfilesDocument(
-        taken_at=utc(min(taken, default=None)),
+        taken_at=utc(min(times, default=None)),
         silent=silence is not None,
         silent_clusters={name: utc(at) for name, at in clusters.items()},
         profiles=tuple(_offered(status, snapshots, now) for status in statuses if status.is_shown),

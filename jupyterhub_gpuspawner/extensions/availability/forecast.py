@@ -98,8 +98,8 @@ class Silence:
 
 def silence_of(site: Site, snapshots: Mapping[str, ClusterSnapshot | None], now: float) -> Silence | None:
     """Which clusters do not respond, or have not responded yet; None if all do."""
-    taken = {name: snapshot.taken_at if snapshot is not None else None for name, snapshot in snapshots.items()}
-    answers = {name: taken[name] for name in site.silent(snapshots, now)}
+    times = {name: snapshot.taken_at if snapshot is not None else None for name, snapshot in snapshots.items()}
+    answers = {name: times[name] for name in site.silent(snapshots, now)}
     if not answers:
         return None
     as_of = min((at for at in answers.values() if at is not None), default=None)

@@ -220,8 +220,8 @@ def estimate(hub: HubState, wait: PlannedWait) -> Span | None:
 def promised_to_waiting(users: Iterable[Any]) -> list[tuple[str, tuple[Promise, ...]]]:
     """Cluster of each start whose job is pending now, and what was said of it; reads no row of the database."""
     waiting = (spawner for user in users for spawner in list(user.spawners.values()) if waits_in_queue(spawner))
-    kept = (kept_with(spawner, ServerPromises) for spawner in waiting)
-    return [(promises.spawner.cluster, promises.promises()) for promises in kept if promises is not None]
+    of_starts = (kept_with(spawner, ServerPromises) for spawner in waiting)
+    return [(promises.spawner.cluster, promises.promises()) for promises in of_starts if promises is not None]
 
 
 def session_in(state: Any) -> str:

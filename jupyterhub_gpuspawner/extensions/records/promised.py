@@ -49,8 +49,8 @@ class ServerPromises(WithServer):
 
     def to_state(self) -> Mapping[str, Any]:
         """The same, once there is a job."""
-        kept = self._said if self.spawner.job_id else ()
-        return {"promises": PROMISES.dump_python(kept, mode="json")} if kept else {}
+        promises = self._said if self.spawner.job_id else ()
+        return {"promises": PROMISES.dump_python(promises, mode="json")} if promises else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on with these."""

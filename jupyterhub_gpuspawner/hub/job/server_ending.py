@@ -177,9 +177,9 @@ class ServerEnding:
             ending = self._ending(end_of_job(job.end), job)
             at = job.ends_at if job.ends_at is not None else time.time()
             over = job.end is End.TIME_LIMIT and planned is not None and at >= planned - BEFORE_SESSION_END_SECONDS
-            kept = self.last = replace(ending, at=at, session_over=over)
-            explained = await self._explained(kept)
-            if self.last is kept:
+            unexplained = self.last = replace(ending, at=at, session_over=over)
+            explained = await self._explained(unexplained)
+            if self.last is unexplained:
                 self.last = explained
 
     async def keep_log_of_stop(self) -> None:

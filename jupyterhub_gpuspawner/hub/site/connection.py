@@ -216,17 +216,17 @@ class Cluster:
     """Of the submissions that wait for Slurm one asks at a time: each question may last until it times out."""
     submits_as: dict[tuple[str, ...], set[tuple[str, int | None]]] = field(default_factory=dict)
     """Accounts, as name and uid, whose jobs Slurm has shown that were submitted with a prefix, by its words."""
-    kept: dict[Callable[[Cluster], Any], Any] = field(default_factory=dict, repr=False)
+    of_extensions: dict[Callable[[Cluster], Any], Any] = field(default_factory=dict, repr=False)
     """What extensions keep with it, by what has made it."""
     replaces_comments: bool = False
     """It showed another comment for the last new job than the one with which that was submitted."""
 
     def of(self, make: Callable[[Cluster], T]) -> T:
         """What this makes of the cluster, made once: what an extension keeps for all who ask there."""
-        if make not in self.kept:
-            self.kept[make] = make(self)
-        made: T = self.kept[make]
-        return made
+        if make not in self.of_extensions:
+            self.of_extensions[make] = make(self)
+        value: T = self.of_extensions[make]
+        return value
 
     @property
     def silent(self) -> bool:

@@ -167,15 +167,15 @@ def known_settings(traits: Mapping[str, Any], spawner_class: type[HasTraits], *,
 
     Raises ConfigError for a setting of the hub's.
     """
-    known = {name: value for name, value in traits.items() if name in spawner_class.class_traits()}
-    for name in sorted(known):
+    settings = {name: value for name, value in traits.items() if name in spawner_class.class_traits()}
+    for name in sorted(settings):
         if spawner_class.class_traits()[name].metadata.get("of_the_hub"):
             raise ConfigError(
                 f"{name} is the same for all servers.",
                 where=where,
                 hint=f"Set it as c.{spawner_class.__name__}.{name}.",
             )
-    return known
+    return settings
 
 
 class OwnSettings(HasTraits):

@@ -29,12 +29,12 @@ class HubState:
         """The hub's object of this class; made without arguments where there is none yet."""
         if kind not in self._objects:
             self.keep(kind())
-        kept: T = self._objects[kind]
-        return kept
+        instance: T = self._objects[kind]
+        return instance
 
-    def keep(self, kept: object) -> None:
+    def keep(self, instance: object) -> None:
         """Have this be the hub's object of its class."""
-        self._objects[type(kept)] = kept
+        self._objects[type(instance)] = instance
 
     def __contains__(self, kind: type) -> bool:
         return kind in self._objects

@@ -84,26 +84,26 @@ def upgrade(session: Session, extensions: Sequence[ExtensionTables] = (), steps:
         version, newest = max(_version(connection), FIRST), FIRST + len(steps)
         _refuse_later("gpuspawner", version, newest)
         missing = list(steps[version - FIRST :])
-        kept = _versions(connection)
-        for each in extensions:
-            of_extension = kept.get(each.extension, 1)
-            _refuse_later(f"the extension {each.extension}", of_extension, 1 + len(each.steps))
-            missing += each.steps[of_extension - 1 :]
+        versions = _versions(connection)
+        for extension in extensions:
+            of_extension = versions.get(extension.extension, 1)
+            _refuse_later(f"the extension {extension.extension}", of_extension, 1 + len(extension.steps))
+            missing += extension.steps[of_extension - 1 :]
         if connection.dialect.name == "sqlite" and not connection.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
             # Python's driver begins a transaction for changes of rows, not of tables
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         op = Operations(MigrationContext.configure(connection))
-        for table, step in missing:
-            if inspect(connection).has_table(table):  # others are made as they are now
+        for name, step in missing:
+            if inspect(connection).has_table(name):  # others are made as they are now
                 step(op)
         TABLES.create_all(connection)
-        for made in (SCHEMA, VERSIONS, *(table for each in extensions for table in each.tables)):
-            made.create(connection, checkfirst=True)
+        for table in (SCHEMA, VERSIONS, *(own for extension in extensions for own in extension.tables)):
+            table.create(connection, checkfirst=True)
         connection.execute(delete(SCHEMA))
         connection.execute(insert(SCHEMA).values(version=newest))
-        for each in extensions:
-            connection.execute(delete(VERSIONS).where(VERSIONS.c.extension == each.extension))
-            connection.execute(insert(VERSIONS).values(extension=each.extension, version=1 + len(each.steps)))
+        for extension in extensions:
+            connection.execute(delete(VERSIONS).where(VERSIONS.c.extension == extension.extension))
+            connection.execute(insert(VERSIONS).values(extension=extension.extension, version=1 + len(extension.steps)))
 
 
 def _refuse_later(whose: str, version: int, newest: int) -> None:

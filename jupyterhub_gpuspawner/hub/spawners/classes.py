@@ -57,18 +57,18 @@ def set_by(cls: type) -> frozenset[str]:
     )
 
 
-def values_beside(made: Spawner, plain: Spawner) -> dict[str, Any]:
+def values_beside(spawner: Spawner, plain: Spawner) -> dict[str, Any]:
     """What an object of a site's class has in other ways than one of batchspawner's with the same configuration.
 
     That is every ``req_*`` and every setting, also where a plain attribute or a property stands in a trait's place.
     """
-    cls = type(made)
+    cls = type(spawner)
     names = {name for name in (*cls.class_trait_names(), *dir(cls)) if name.startswith("req_")}
     names |= {*SlurmSpawner.class_trait_names(config=True), *cls.class_trait_names(config=True)}
     names = {name for name in names if not inspect.isroutine(inspect.getattr_static(cls, name, None))}
     bases = classes_beside(cls, type(plain))
-    own = {name for base in bases for name in (*made.config.get(base.__name__, ()), *set_by(base))}
-    values = {name: _value(made, name) for name in sorted(names) if name not in OF_THE_ACCOUNT or name in own}
+    own = {name for base in bases for name in (*spawner.config.get(base.__name__, ()), *set_by(base))}
+    values = {name: _value(spawner, name) for name in sorted(names) if name not in OF_THE_ACCOUNT or name in own}
     return {
         name: value
         for name, value in values.items()
@@ -76,7 +76,7 @@ def values_beside(made: Spawner, plain: Spawner) -> dict[str, Any]:
     }
 
 
-def made_for(spawner: Spawner, cls: type, *, where: str) -> Spawner:
+def instance_of(spawner: Spawner, cls: type, *, where: str) -> Spawner:
     """An object of a class as the hub would make it for this spawner's user; raises ConfigError."""
     try:
         return new_delegate(spawner, cls, {}, where=where)
@@ -92,11 +92,11 @@ _NONE = object()
 """In place of the value of what an object does not have, or cannot say outside of a hub."""
 
 
-def _value(made: Spawner, name: str) -> Any:
+def _value(spawner: Spawner, name: str) -> Any:
     try:
-        return getattr(made, name, _NONE)
+        return getattr(spawner, name, _NONE)
     except Exception as error:  # noqa: BLE001 - a site's method may do anything
-        made.log.warning("%s.%s cannot be read: %s: %s", type(made).__name__, name, type(error).__name__, error)
+        spawner.log.warning("%s.%s cannot be read: %s: %s", type(spawner).__name__, name, type(error).__name__, error)
         return _NONE
 
 
@@ -114,9 +114,9 @@ def is_own(name: str) -> bool:
 
 def with_variables(traits: Mapping[str, Any], cls: type) -> dict[str, Any]:
     """The settings of a class, those that are variables of its own in ``template_variables``."""
-    known = {name for name in traits if is_own(name) and hasattr(cls, name)}
-    variables = {name.removeprefix("req_"): traits[name] for name in sorted(known)}
-    rest = {name: value for name, value in traits.items() if name not in known}
+    own = {name for name in traits if is_own(name) and hasattr(cls, name)}
+    variables = {name.removeprefix("req_"): traits[name] for name in sorted(own)}
+    rest = {name: value for name, value in traits.items() if name not in own}
     return {**rest, **({"template_variables": variables} if variables else {})}
 
 

@@ -55,12 +55,12 @@ SETTINGS = (
 def other_class(spawner_class: str | type, *, where: str) -> type[Spawner]:
     """Import a spawner class, unless it is one; raises ConfigError, which names ``where``."""
     try:
-        found = import_item(spawner_class) if isinstance(spawner_class, str) else spawner_class
+        cls = import_item(spawner_class) if isinstance(spawner_class, str) else spawner_class
     except (ImportError, ValueError) as error:
         raise ConfigError(f"the spawner class {spawner_class!r} cannot be imported: {error}", where=where) from error
-    if not (isinstance(found, type) and issubclass(found, Spawner)):
+    if not (isinstance(cls, type) and issubclass(cls, Spawner)):
         raise ConfigError(f"{spawner_class!r} is not a Spawner class", where=where)
-    return found
+    return cls
 
 
 def new_delegate(spawner: Spawner, delegate_class: type[Spawner], traits: Mapping[str, Any], *, where: str) -> Spawner:

@@ -43,11 +43,11 @@ class HookSettings:
 
     def note(self) -> None:
         """Hooks have set what has changed since the last look."""
-        for name, seen in self._seen.items():
+        for name, before in self._seen.items():
             value = getattr(self._spawner, name)
             if name == "environment":
-                self.variables.update({key: text for key, text in value.items() if seen.get(key) != text})
-            elif value != seen:
+                self.variables.update({key: text for key, text in value.items() if before.get(key) != text})
+            elif value != before:
                 self.settings[name] = copy.copy(value)
         self.see()
 

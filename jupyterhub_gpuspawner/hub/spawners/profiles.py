@@ -230,8 +230,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             return item
         values: Mapping[str, Any] = {}
         if classes.classes_beside(cls, type(self)):
-            plain, made = (classes.made_for(self, each, where=where) for each in (SlurmSpawner, cls))
-            values = classes.of_a_profile(classes.values_beside(made, plain), cls)
+            plain, spawner = (classes.instance_of(self, base, where=where) for base in (SlurmSpawner, cls))
+            values = classes.of_a_profile(classes.values_beside(spawner, plain), cls)
         same = {name for name in CONNECTION if name in values and values[name] == getattr(self, name)}
         own = {name: value for name, value in values.items() if name not in same}
         return display_name, key, classes.PLAIN, classes.with_variables({**own, **traits}, cls)
