@@ -99,8 +99,8 @@ def site_profile(settings: JobSettings) -> Profile:
     traits = {name: value for name, value in settings.requests.items() if value and name not in _NOT_REQUESTED}
 
     def where(path: Sequence[str | int]) -> str:
-        last = str(path[-1]) if path else "*"
-        name = f"req_{SETTINGS.get(last, last)}"
+        names = [f"req_{SETTINGS.get(str(part), part)}" for part in reversed(path)]
+        name = next((name for name in (*names, "req_gres") if name in traits), (*names, "req_*")[0])
         return settings.locations.get(name, f"c.GPUSlurmSpawner.{name}")
 
     return parse_profile(("The site's defaults", "default", "GPUSlurmSpawner", traits), where)

@@ -207,7 +207,10 @@ def _repaired(lines: Sequence[str], tag: str, notes: list[str]) -> tuple[list[st
         if mended == options:
             head.append(line)
         elif mended:
-            head.append(f"#SBATCH {' '.join(map(_written, mended))}")
+            try:
+                head.append(f"#SBATCH {' '.join(map(_written, mended))}")
+            except ValueError as error:
+                raise ConfigError(f"{error}.", where=WHERE, hint="Give it a line of its own.") from error
     return head, there
 
 
@@ -215,17 +218,17 @@ def _mended(option: Option, tag: str, notes: list[str]) -> Option | None:
     """The option as current Slurm accepts it; None for one that is left out."""
     if option.name == "comment":
         if option.value not in (tag, tag.partition("#")[0]):  # sbatch reads no further than # either
-            notes.append(f"{_written(option)} is left out: the hub uses a job's comment to find the job again.")
+            notes.append(f"{_shown(option)} is left out: the hub uses a job's comment to find the job again.")
         return None
     if option.name in ("uid", "gid"):
-        notes.append(f"{_written(option)} is left out: only root may use it, and the job is submitted as its user.")
+        notes.append(f"{_shown(option)} is left out: only root may use it, and the job is submitted as its user.")
         return None
     if option.lacks_value:
         notes.append(f"--{option.name} is left out: it has no value.")
         return None
     if option.name == "workdir":
         current = option._replace(name="chdir")
-        notes.append(f"{_written(option)} is replaced by {_written(current)}, the option's current name.")
+        notes.append(f"{_shown(option)} is replaced by {_shown(current)}, the option's current name.")
         return current
     return option
 
@@ -234,6 +237,13 @@ def _written(given: Option) -> str:
     if len(given.name) == 1:
         return f"-{given.name}{given.value}"
     return option(given.name, given.value) if given.value else f"--{given.name}"
+
+
+def _shown(given: Option) -> str:
+    try:
+        return _written(given)
+    except ValueError:  # a quote or a backslash, such as that of a name DOMAIN\\user
+        return str(given)
 
 
 def _word(name: str, value: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.batch.template import render_template
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import Environment
@@ -114,6 +115,24 @@ def test_an_unchanged_job_is_the_same(head: str, settings: dict[str, str], *, of
     added = {"chdir": SOMEBODY.home, "comment": "x", "export": "names", "nodes": "1"}
     assert {**added, **options(was), "comment": "x"} == {**options(now), "comment": "x"}
     assert lines(now) == lines(was)
+
+
+WRONG = {
+    "req_options": ("gpu", "c.SlurmSpawner.req_options"),
+    "req_memory": ("much", "c.SlurmSpawner.req_memory"),
+    "req_gres": ("gpu:a:b:c", "c.SlurmSpawner.req_gres"),
+    "req_ngpus": ("many", "c.SlurmSpawner.req_ngpus"),
+    "req_qos": ("a b", "c.SlurmSpawner.req_qos"),
+}
+
+
+@pytest.mark.parametrize(("name", "value", "where"), [(name, *rest) for name, rest in WRONG.items()], ids=WRONG)
+def test_a_setting_that_cannot_be_requested_is_named(name: str, value: str, where: str) -> None:
+    """As the admin wrote it."""
+    with pytest.raises(ConfigError) as refused:
+        ours({name: value})
+
+    assert refused.value.where == where
 
 
 RANGE = {"display_name": "A", "slug": "a", "slurm": {"partition": "cpu"}}

@@ -98,6 +98,8 @@ def test_batchspawners_own_template_is_filled_in() -> None:
         ('#SBATCH --output="a b.log" -p gpu', '#SBATCH --output="a b.log" -p gpu', []),
         ("#SBATCH --comment=mine", None, ["--comment=mine is left out: the hub uses a job's comment"]),
         ("#SBATCH --comment={tag}", None, []),
+        ('#SBATCH --comment="of HPC\\ada"', None, [r"--comment=of HPC\ada is left out"]),
+        ('#SBATCH --wckey="HPC\\ada"', '#SBATCH --wckey="HPC\\ada"', []),
         ("#SBATCH --mem=1G # enough", "#SBATCH --mem=1G # enough", []),
         ("# SBATCH --uid=ada", "# SBATCH --uid=ada", []),
         ("##SBATCH --uid=ada", "##SBATCH --uid=ada", []),
@@ -117,6 +119,14 @@ def test_what_todays_slurm_does_not_take_is_mended_and_told(
     ]
     assert _head(rendered) == ["#!/bin/bash", *directives]
     assert [note[: len(beginning)] for note, beginning in zip(rendered.notes, notes, strict=True)] == notes
+
+
+def test_what_cannot_be_written_anew_is_refused_in_a_sentence() -> None:
+    """An option beside one that is mended has to be written again."""
+    with pytest.raises(ConfigError, match="a quote or a backslash, which sbatch would interpret") as refused:
+        _render('#!/bin/bash\n#SBATCH --comment=x --wckey="HPC\\ada"\n{cmd}\n')
+
+    assert refused.value.hint == "Give it a line of its own."
 
 
 @pytest.mark.parametrize("nodes", ["--nodes=2", "-N 2", "-N2", "--nodes 2"])
