@@ -245,6 +245,8 @@ def _read_commands(template: BatchTemplate, body: Sequence[str]) -> None:
         template.reasons.append("its last command is more than {cmd}")
     template.before, template.prologue_at = _shell_lines(template, body[:at], "prologue")
     template.after, template.epilogue_at = _shell_lines(template, body[at + 1 :], "epilogue")
+    if any("$?" in line for line in template.after):
+        template.reasons.append("its lines after {cmd} use the server's exit status")
     fault = swallows_the_script("\n".join(template.before))
     if fault:
         template.reasons.append(fault)

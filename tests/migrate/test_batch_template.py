@@ -62,6 +62,7 @@ def test_gpus_that_the_template_fixes_are_one_request() -> None:
         ("env -i bash <<EOF\n{cmd}\nEOF", "its lines open a here document (EOF) that they do not end"),
         ("{prologue}\ndate\n{prologue}\n{cmd}", "it has {prologue} more than once"),
         ("exec bash\n{cmd}", "its lines replace the shell (exec)"),
+        ("{cmd}\nrc=$?\nexit $rc", "its lines after {cmd} use the server's exit status"),
         ("echo ${HOME\n{cmd}", "it cannot be rendered (ValueError)"),
     ],
 )
