@@ -24,7 +24,13 @@ from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import BatchSpawnerBase, LocalProcessSpawner, Spawner
-from jupyterhub_gpuspawner.hub.spawners.classes import is_own, submits_to_slurm, unused_methods
+from jupyterhub_gpuspawner.hub.spawners.classes import (
+    classes_beside,
+    is_own,
+    set_by,
+    submits_to_slurm,
+    unused_methods,
+)
 from jupyterhub_gpuspawner.hub.spawners.delegate import other_class
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -119,6 +125,12 @@ def ignored_by(spawner: GPUSlurmSpawner) -> tuple[IgnoredSetting, ...]:
             profiles = spawner.source.configured_profiles()
         classes = spawner.profile_classes
     ours = GPUProfilesSpawner if isinstance(spawner, GPUProfilesSpawner) else GPUSlurmSpawner
+    of_class = [
+        IgnoredSetting(f"{base.__name__}.{name}", text)
+        for base in classes_beside(type(spawner), ours)
+        for name in sorted(set_by(base) & _BY_NAME.keys())
+        if (text := _no_effect(name, spawner.batch_script)) and not _is_unset(getattr(spawner, name, ""))
+    ]
     methods = [*unused_methods(type(spawner), ours)]
     methods += [method for cls in classes.values() if submits_to_slurm(cls) for method in unused_methods(cls)]
     settings = ignored_settings(
@@ -129,7 +141,7 @@ def ignored_by(spawner: GPUSlurmSpawner) -> tuple[IgnoredSetting, ...]:
         local=local,
         classes=classes,
     )
-    return (*settings, *(IgnoredSetting(method, _NEVER_CALLED) for method in dict.fromkeys(methods)))
+    return (*settings, *of_class, *(IgnoredSetting(method, _NEVER_CALLED) for method in dict.fromkeys(methods)))
 
 
 _NEVER_CALLED = (

@@ -160,6 +160,27 @@ def test_a_class_that_is_derived_from_ours_keeps_its_values(tmp_path: Path) -> N
     assert requested(script) == {"time": "4:00:00", "constraint": "large"}
 
 
+WITHOUT_EFFECT = {
+    "by a name for the default": ("def _req_username_default(self): return 'of_' + self.user.name", "req_username"),
+    "by a decorated method": ("@default('req_username')\n    def _name(self): return 'x'", "req_username"),
+    "an attribute": ("batch_query_cmd = 'squeue -h'", "batch_query_cmd"),
+    "a trait": ("state_pending_re = Unicode('^PD').tag(config=True)", "state_pending_re"),
+    "what no template names": ("req_srun = 'srun'", "req_srun"),
+    "nothing": ("req_srun = ''", ""),
+}
+
+
+@pytest.mark.parametrize(("lines", "name"), WITHOUT_EFFECT.values(), ids=WITHOUT_EFFECT)
+def test_what_a_class_derived_from_ours_sets_without_effect_is_named(lines: str, name: str, tmp_path: Path) -> None:
+    """As in its section; a job belongs to the account of the user's own name, for one."""
+    ours = "from traitlets import default\nfrom jupyterhub_gpuspawner import GPUSlurmSpawner\n"
+    named = found(tmp_path, f"{ours}class Ours(GPUSlurmSpawner):\n    {lines}\nc.JupyterHub.spawner_class = Ours\n")
+
+    assert [line.partition(" has no effect")[0] for line in named if "no server is" not in line] == (
+        [f"Ours.{name}:"] if name else []
+    )
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_these_hubs_are_migrated_to_the_same_jobs(path: Path, tmp_path: Path) -> None:
     """What it is beside batchspawner's own scripts, and no difference but those of every job."""
