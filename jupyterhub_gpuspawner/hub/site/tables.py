@@ -140,6 +140,10 @@ def bring_up_to_date(app: JupyterHub, extensions: Sequence[ExtensionTables] = ()
             "The tables of gpuspawner in the hub's database cannot be brought up to date: %s", fault(error)
         )
         app.exit(1)
+    except Exception as error:  # what a step of an extension may raise, which the traceback names
+        text = "The tables of extensions in the hub's database cannot be brought up to date: %s: %s"
+        app.log.critical(text, type(error).__name__, error, exc_info=True)
+        app.exit(1)
 
 
 def delete_older(session: Session, column: Column[Any], seconds: float) -> None:

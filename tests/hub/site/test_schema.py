@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,25 @@ def test_a_hub_over_a_database_of_a_later_version_ends_with_one_sentence(
     assert ended.value.code == 1
     critical = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
     assert [message.partition(":")[0] for message in critical] == ["c.JupyterHub.db_url"]
+
+
+def raises(_op: Operations) -> None:
+    """A step with a defect."""
+    raise LookupError("no such column")
+
+
+def test_a_hub_with_an_extension_whose_step_raises_ends_with_one_sentence(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is changed: left out of the hub, the extension keeps it from starting no more."""
+    upgrade(session, (counted(),))
+    app = JupyterHub()
+    app.db = session
+    app.log.propagate = True
+    with pytest.raises(SystemExit):
+        bring_up_to_date(app, (replace(counted("times"), steps=(("gpuspawner_counts", raises),)),))
+
+    critical = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
+    assert [message.partition(": ")[2] for message in critical] == ["LookupError: no such column"]
+    bring_up_to_date(app)
+    bring_up_to_date(app, (counted("times"),))
