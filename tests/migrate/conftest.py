@@ -40,6 +40,15 @@ def write_result(migration: Migration, folder: Path) -> None:
     (folder / "profiles" / "profiles.yaml").write_text(profiles_yaml(migration.in_files))
 
 
+def migrated_text(text: str, folder: Path) -> Migration:
+    """The migration of a configuration, whose result is written to the folder."""
+    old = folder / "old.py"
+    old.write_text(text, encoding="utf-8")
+    migration = migrate(old)
+    write_result(migration, folder)
+    return migration
+
+
 @pytest.fixture(params=NAMES)
 def migrated(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Migrated:
     """Each site, migrated, on a machine with a module of a site's own, as on its hub, and an ssh."""

@@ -9,10 +9,9 @@ import pytest
 from batchspawner import SlurmSpawner
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.result import Migration
 from tests.fixtures.batchspawners import rendered, requested, spawner_of
-from tests.migrate.conftest import write_result
+from tests.migrate.conftest import migrated_text
 from tests.migrate.test_sites import new_script
 
 
@@ -23,11 +22,7 @@ def migrated(folder: Path, profiles: list[Any], **settings: str) -> Migration:
         "c.JupyterHub.spawner_class = 'wrapspawner.ProfilesSpawner'",
         f"c.ProfilesSpawner.profiles = {profiles!r}",
     ]
-    old = folder / "old.py"
-    old.write_text("\n".join(lines), encoding="utf-8")
-    migration = migrate(old)
-    write_result(migration, folder)
-    return migration
+    return migrated_text("\n".join(lines), folder)
 
 
 def profile(name: str, **traits: str) -> tuple[str, str, str, dict[str, str]]:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.migrate.migration import migrate
-from jupyterhub_gpuspawner.migrate.result import Migration, profiles_yaml, settings_text
+from jupyterhub_gpuspawner.migrate.result import Migration
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
+from tests.migrate.conftest import migrated_text
 
 HEAD = 'c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"\nc.SlurmSpawner.req_nprocs = "2"\n'
 SUDO = "sudo -E -u {username}"
@@ -51,12 +51,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
 def result(tmp_path: Path, settings: dict[str, Any]) -> tuple[Migration, Site]:
     """The migration, and the hub that its text makes."""
     lines = [f"c.SlurmSpawner.{name} = {value!r}" for name, value in settings.items()]
-    (tmp_path / "old.py").write_text(HEAD + "\n".join(lines))
-    migration = migrate(tmp_path / "old.py")
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "profiles" / "profiles.yaml").write_text(profiles_yaml(migration.in_files))
-    (tmp_path / "jupyterhub_config.py").write_text(settings_text(migration))
-    return migration, load_site(tmp_path / "jupyterhub_config.py")
+    return migrated_text(HEAD + "\n".join(lines), tmp_path), load_site(tmp_path / "jupyterhub_config.py")
 
 
 @pytest.mark.parametrize(("settings", "prefix", "bin_dir"), CASES.values(), ids=CASES.keys())

@@ -8,26 +8,16 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.check.finding import Severity
-from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.result import Kind, Migration
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.check.sites import HEAD, of_configuration
-from tests.migrate.conftest import write_result
+from tests.migrate.conftest import migrated_text
 
 SLURM = "batchspawner.SlurmSpawner"
 OTHER = ("Other", "other", SLURM, {"req_partition": "cpu", "req_memory": "8G"})
 OTHERS_DOCUMENT = {"display_name": "Other", "slug": "other", "slurm": {"partition": "cpu", "memory": "8G"}}
 PROFILES = "c.ProfilesSpawner.profiles[0]"
 SHELL_COMMAND = "unset XDG_RUNTIME_DIR\nsh /site/tree.sh\n/site/bin/python -E /site/bin/jupyterhub-singleuser"
-
-
-def migrated(tmp_path: Path, text: str) -> Migration:
-    """The migration of a configuration; its result is written beside it, and loads."""
-    old = tmp_path / "old.py"
-    old.write_text(text)
-    migration = migrate(old)
-    write_result(migration, tmp_path)
-    return migration
 
 
 def profile_of(traits: dict[str, Any]) -> tuple[str, str, str, dict[str, Any]]:
@@ -152,7 +142,7 @@ def test_one_value_leaves_the_rest_as_it_is(
     tmp_path: Path, traits: dict[str, Any], document: dict[str, Any], rows: list[tuple[str, str, str, str]]
 ) -> None:
     """The profile has all that can be converted, the other profile is whole, and the result is without fault."""
-    migration = migrated(tmp_path, of_profiles(profile_of(traits), OTHER))
+    migration = migrated_text(of_profiles(profile_of(traits), OTHER), tmp_path)
     first, other = (converted.document for converted in migration.profiles)
     slurm = {name: value for name, value in first.get("slurm", {}).items() if value is not None}
 
@@ -186,7 +176,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("profile", "name"), REFUSED.values(), ids=REFUSED.keys())
 def test_one_profile_leaves_the_others_as_they_are(tmp_path: Path, profile: Any, name: str) -> None:
     """It is a row to decide about, and nothing else is said of it."""
-    migration = migrated(tmp_path, of_profiles(profile, OTHER))
+    migration = migrated_text(of_profiles(profile, OTHER), tmp_path)
 
     assert [converted.document for converted in migration.profiles] == [
         {"display_name": "Other", "slug": "other", "default": True, "slurm": OTHERS_DOCUMENT["slurm"]}
@@ -274,7 +264,7 @@ def test_one_setting_leaves_the_others_as_they_are(
 ) -> None:
     """As for profiles."""
     text = f"c.JupyterHub.spawner_class = {SLURM!r}\nc.SlurmSpawner.{line}\nc.SlurmSpawner.req_partition = 'main'\n"
-    migration = migrated(tmp_path, text)
+    migration = migrated_text(text, tmp_path)
 
     (profile,) = migration.profiles
     assert migration.settings == settings
@@ -314,7 +304,7 @@ CLASSES: dict[str, tuple[str, list[str], str]] = {
 def test_a_wrapper_of_one_class_is_one_profile(tmp_path: Path, lines: str, fields: list[str], spawner: str) -> None:
     """Its form chose settings of the one class; the class's own are the profile's."""
     named = f"c.JupyterHub.spawner_class = {spawner!r}\n" if spawner else ""
-    migration = migrated(tmp_path, f"{named}{lines}\n")
+    migration = migrated_text(f"{named}{lines}\n", tmp_path)
 
     (profile,) = migration.profiles
     assert (profile.slug, list(profile.document.get("slurm", {}))) == ("server", fields)
@@ -324,7 +314,7 @@ def test_a_wrapper_of_one_class_is_one_profile(tmp_path: Path, lines: str, field
 @pytest.mark.parametrize("profiles", ["[(1, 2, 3)]", "7"])
 def test_a_hub_without_profiles_says_so(tmp_path: Path, profiles: str) -> None:
     """The settings are printed, and that nobody can start a server is to be decided."""
-    migration = migrated(tmp_path, of_profiles().replace("[]", profiles))
+    migration = migrated_text(of_profiles().replace("[]", profiles), tmp_path)
 
     assert migration.profiles == []
     assert [row[0] for row in rows_of(migration)] == ["profile_refused", "no_profiles"]
@@ -341,7 +331,7 @@ SLUGS: dict[str, tuple[list[tuple[str, Any]], list[str]]] = {
 @pytest.mark.parametrize(("names", "slugs"), SLUGS.values(), ids=SLUGS.keys())
 def test_each_profile_has_a_slug_of_its_own(tmp_path: Path, names: list[tuple[str, Any]], slugs: list[str]) -> None:
     """wrapspawner's keys may be any text."""
-    migration = migrated(tmp_path, of_profiles(*((*name, SLURM, {"req_nprocs": "1"}) for name in names)))
+    migration = migrated_text(of_profiles(*((*name, SLURM, {"req_nprocs": "1"}) for name in names)), tmp_path)
 
     assert [profile.slug for profile in migration.profiles] == slugs
 
