@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
-_PLAIN = re.compile(r"[A-Za-z0-9_.:/,+=%@()*&|\[\]!~^-]*", re.ASCII)
+PLAIN = re.compile(r"[A-Za-z0-9_.:/,+=%@()*&|\[\]!~^-]*", re.ASCII)
 
 
 def render(
@@ -130,7 +130,7 @@ def _devices(resources: Resources, gpus_option: str) -> dict[str, str | None]:
 def option(name: str, value: str | int) -> str:
     """``--name=value``, quoted for sbatch if the value contains a space or ``#``; raises ValueError if it cannot be."""
     text = _printable(str(value))
-    if _PLAIN.fullmatch(text):
+    if PLAIN.fullmatch(text):
         return f"--{name}={text}"
     if '"' in text or "\\" in text:
         raise ValueError(f"--{name}: {text!r} contains a quote or a backslash, which sbatch would interpret")

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import StrictUndefined, TemplateError, meta
 from jinja2.sandbox import SandboxedEnvironment
 
-from jupyterhub_gpuspawner.batch.script import option
+from jupyterhub_gpuspawner.batch.script import PLAIN, option
 from jupyterhub_gpuspawner.batch.shell import (
     AT_EXIT,
     before_sites_lines,
@@ -50,7 +50,6 @@ _BRACES = "Write $HOME without braces, or the template for jinja2, as {{ partiti
 _SBATCH_MEMORY = re.compile(r"\d+[KMGT]?B?", re.ASCII | re.IGNORECASE)
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _SAFE = re.compile(r"[\w.:/,+=@%-]*")
-_WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
 
 
 def names_in(template: str) -> frozenset[str]:
@@ -207,10 +206,7 @@ def _repaired(lines: Sequence[str], tag: str, notes: list[str]) -> tuple[list[st
         if mended == options:
             head.append(line)
         elif mended:
-            try:
-                head.append(f"#SBATCH {' '.join(map(_written, mended))}")
-            except ValueError as error:
-                raise ConfigError(f"{error}.", where=WHERE, hint="Give it a line of its own.") from error
+            head.append(f"#SBATCH {' '.join(map(_written, mended))}")
     return head, there
 
 
@@ -218,41 +214,36 @@ def _mended(option: Option, tag: str, notes: list[str]) -> Option | None:
     """The option as current Slurm accepts it; None for one that is left out."""
     if option.name == "comment":
         if option.value not in (tag, tag.partition("#")[0]):  # sbatch reads no further than # either
-            notes.append(f"{_shown(option)} is left out: the hub uses a job's comment to find the job again.")
+            notes.append(f"{_written(option)} is left out: the hub uses a job's comment to find the job again.")
         return None
     if option.name in ("uid", "gid"):
-        notes.append(f"{_shown(option)} is left out: only root may use it, and the job is submitted as its user.")
+        notes.append(f"{_written(option)} is left out: only root may use it, and the job is submitted as its user.")
         return None
     if option.lacks_value:
         notes.append(f"--{option.name} is left out: it has no value.")
         return None
     if option.name == "workdir":
         current = option._replace(name="chdir")
-        notes.append(f"{_shown(option)} is replaced by {_shown(current)}, the option's current name.")
+        notes.append(f"{_written(option)} is replaced by {_written(current)}, the option's current name.")
         return current
     return option
 
 
-def _written(given: Option) -> str:
-    if len(given.name) == 1:
-        return f"-{given.name}{given.value}"
-    return option(given.name, given.value) if given.value else f"--{given.name}"
-
-
-def _shown(given: Option) -> str:
-    try:
-        return _written(given)
-    except ValueError:  # a quote or a backslash, such as that of a name DOMAIN\\user
-        return str(given)
+def _written(option: Option) -> str:
+    return _word(option.name, option.value) if option.value and len(option.name) > 1 else str(option)
 
 
 def _word(name: str, value: str) -> str:
-    return f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'
+    """``--name=value`` in a line of sbatch's, which takes what follows a backslash as it is, also in quotes."""
+    if PLAIN.fullmatch(value):
+        return f"--{name}={value}"
+    escaped = re.sub(r'(["\\])', r"\\\1", value)
+    return f'--{name}="{escaped}"'
 
 
 def _added(there: set[str], variables: Mapping[str, Any], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
     """Options that a server needs and that are not ``there`` in the template."""
-    yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
+    yield _word("comment", tag)
     if "nodes" not in there:
         yield f"--nodes={variables.get('nnodes') or 1}"
     if "chdir" not in there and variables.get("homedir"):

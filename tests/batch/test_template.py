@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.slurm.job import tag
+from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 DATA = Path(__file__).parents[1] / "data"
@@ -98,7 +100,7 @@ def test_batchspawners_own_template_is_filled_in() -> None:
         ('#SBATCH --output="a b.log" -p gpu', '#SBATCH --output="a b.log" -p gpu', []),
         ("#SBATCH --comment=mine", None, ["--comment=mine is left out: the hub uses a job's comment"]),
         ("#SBATCH --comment={tag}", None, []),
-        ('#SBATCH --comment="of HPC\\ada"', None, [r"--comment=of HPC\ada is left out"]),
+        ('#SBATCH --comment="of HPC\\ada"', None, [r'--comment="of HPC\\ada" is left out']),
         ('#SBATCH --wckey="HPC\\ada"', '#SBATCH --wckey="HPC\\ada"', []),
         ("#SBATCH --mem=1G # enough", "#SBATCH --mem=1G # enough", []),
         ("# SBATCH --uid=ada", "# SBATCH --uid=ada", []),
@@ -121,12 +123,15 @@ def test_what_todays_slurm_does_not_take_is_mended_and_told(
     assert [note[: len(beginning)] for note, beginning in zip(rendered.notes, notes, strict=True)] == notes
 
 
-def test_what_cannot_be_written_anew_is_refused_in_a_sentence() -> None:
-    """An option beside one that is mended has to be written again."""
-    with pytest.raises(ConfigError, match="a quote or a backslash, which sbatch would interpret") as refused:
-        _render('#!/bin/bash\n#SBATCH --comment=x --wckey="HPC\\ada"\n{cmd}\n')
+@pytest.mark.parametrize("value", ["a b", 'a "b', "it's", "a\\b", 'a\\"b', "a#b", "a\tb", "a|b", "ü"])
+def test_a_line_that_is_mended_keeps_any_value_of_its_other_options(value: str) -> None:
+    """Quoted so that it is read as it was; so is one that is left out, and the user's home."""
+    line = f"#SBATCH --uid={shlex.quote(value)} --job-name={shlex.quote(value)}"
+    rendered = _render(f"#!/bin/bash\n{line}\n{{cmd}}\n", homedir=value.replace("\t", " "))
+    options = dict(options_in(rendered.script))
 
-    assert refused.value.hint == "Give it a line of its own."
+    assert (options["job-name"], options["chdir"]) == (value, value.replace("\t", " "))
+    assert len(rendered.notes) == 1
 
 
 @pytest.mark.parametrize("nodes", ["--nodes=2", "-N 2", "-N2", "--nodes 2"])
