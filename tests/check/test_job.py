@@ -13,7 +13,8 @@ import pytest
 from jupyterhub_gpuspawner.check import run, submit
 from jupyterhub_gpuspawner.check.finding import Finding, Options, Severity
 from jupyterhub_gpuspawner.check.machine import START
-from jupyterhub_gpuspawner.check.submit import FollowedJob, ProbeJob, findings_of, parse_log
+from jupyterhub_gpuspawner.check.probe_job import ProbeJob
+from jupyterhub_gpuspawner.check.submit import FollowedJob, findings_of, parse_log
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.job import Job, Phase

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jupyterhub_gpuspawner.check.probe_job import small
 from jupyterhub_gpuspawner.check.profiles import licenses_of
-from jupyterhub_gpuspawner.check.submit import small
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, OPTIONS, options_in, options_of
 

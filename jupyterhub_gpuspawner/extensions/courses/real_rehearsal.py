@@ -15,16 +15,9 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner.check.finding import CODES, Code, Finding, Options, Severity
 from jupyterhub_gpuspawner.check.machine import HubAddress, hub_address
+from jupyterhub_gpuspawner.check.probe_job import MINUTES, probe_job
 from jupyterhub_gpuspawner.check.run import context_of
-from jupyterhub_gpuspawner.check.submit import (
-    MINUTES,
-    NO_ACCOUNT,
-    FollowedJob,
-    findings_of,
-    follow,
-    listening_hub,
-    probe_job,
-)
+from jupyterhub_gpuspawner.check.submit import NO_ACCOUNT, FollowedJob, findings_of, follow, listening_hub
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
 from jupyterhub_gpuspawner.extensions.availability.model.limits import need_of

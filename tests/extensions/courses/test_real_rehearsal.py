@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check.finding import Severity
-from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, findings_of, parse_log, render
+from jupyterhub_gpuspawner.check.probe_job import render
+from jupyterhub_gpuspawner.check.submit import COMMAND, PENDING, findings_of, parse_log
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.courses import real_rehearsal as module
