@@ -155,6 +155,8 @@ class ServerJob(ExtensionSettings, SlurmSettings):
         requests |= {name: getattr(settings, name) for name in self.requested()}
         traits = ServerJob.class_traits()  # of which a site's own class may have plain values
         own = {field.name: getattr(settings, field.name) for field in fields(build.JobSettings) if field.name in traits}
+        if not settings.cmd:  # JupyterHub allows it, for spawners whose image has one
+            raise ConfigError("there is no command of a server.", where=self.configured_as("cmd"))
         args = settings.get_args() if isinstance(settings, ServerJob) else settings.args
         own |= {"args": tuple(args), "cmd": tuple(settings.cmd), "of_command": self.submit_command.options}
         locations = {name: self.configured_as(name) for name in requests}

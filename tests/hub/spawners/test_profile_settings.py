@@ -135,6 +135,15 @@ def test_a_time_in_which_no_server_can_start_is_refused(section: str, name: str)
         spawner_of(**{section: {name: -5}})
 
 
+@pytest.mark.parametrize("section", ["Spawner", "GPUSlurmSpawner"])
+def test_a_hub_without_a_command_is_refused(section: str) -> None:
+    """JupyterHub allows it, for spawners whose image has one."""
+    spawner = spawner_of(**{section: {"cmd": None}})
+    spawner.profiles = [{"display_name": "P"}]
+    with pytest.raises(ConfigError, match=rf"c\.{section}\.cmd: there is no command of a server"):
+        spawner.check()
+
+
 SITE: dict[str, Any] = {"GPUSlurmSpawner": {"exec_prefix": "sudo -n -u {username}"}}
 SECOND_CLUSTER = {
     "exec_prefix": "",
