@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
 from jupyterhub_gpuspawner.check.questions import siblings
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix, run
+from jupyterhub_gpuspawner.slurm.commands import command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.login_node import SETTING, configuration_query
+from jupyterhub_gpuspawner.slurm.process import run
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from jupyterhub_gpuspawner.words import duration, some
 

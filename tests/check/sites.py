@@ -13,7 +13,8 @@ from jupyterhub_gpuspawner.check.finding import DEFAULTS, Context, Options
 from jupyterhub_gpuspawner.check.questions import AccountingNames, QosLimits
 from jupyterhub_gpuspawner.check.run import checks_of, context_of, findings
 from jupyterhub_gpuspawner.site.configuration import load_site
-from jupyterhub_gpuspawner.slurm.commands import Answer, Installation
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.units import format_walltime

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm import commands
-from jupyterhub_gpuspawner.slurm.commands import Answer, run
+from jupyterhub_gpuspawner.slurm import process
+from jupyterhub_gpuspawner.slurm.process import Answer, run
 from jupyterhub_gpuspawner.tasks import timeout
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ async def test_command_that_ignores_sigterm_is_killed(children: Children) -> Non
 
 async def test_sigterm_comes_before_sigkill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that runs another one, as sudo does, gets time to end it."""
-    monkeypatch.setattr(commands, "_GRACE", 60.0)  # a busy machine may need more than the hub gives
+    monkeypatch.setattr(process, "_GRACE", 60.0)  # a busy machine may need more than the hub gives
     ready, message = tmp_path / "ready", tmp_path / "message"
     script = f"trap 'echo terminated > {message}; exit 0' TERM; touch {ready}; while :; do sleep 0.05; done"
     command = asyncio.create_task(run(("sh", "-c", script), name="sbatch", environment=ENVIRONMENT, timeout=60))

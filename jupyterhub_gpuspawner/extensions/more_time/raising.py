@@ -12,8 +12,9 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site.connection import Cluster, SharedView
 from jupyterhub_gpuspawner.slurm.accounts import has_all_rights
 from jupyterhub_gpuspawner.slurm.client import SlurmClient, checked_job_id
-from jupyterhub_gpuspawner.slurm.commands import Answer, fixed_prefix
+from jupyterhub_gpuspawner.slurm.commands import fixed_prefix
 from jupyterhub_gpuspawner.slurm.messages import failure, is_forbidden, is_over, last_line
+from jupyterhub_gpuspawner.slurm.process import Answer
 
 EXTEND = "extend"
 """The script of ``wrapper_dir`` that raises a limit as a Slurm operator."""

@@ -17,9 +17,10 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.held import HELD, held_jobs
 from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, gres_conf, question_of
-from jupyterhub_gpuspawner.slurm.commands import Installation, run
+from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.login_node import command_line
 from jupyterhub_gpuspawner.slurm.messages import last_line
+from jupyterhub_gpuspawner.slurm.process import run
 from jupyterhub_gpuspawner.slurm.scontrol import (
     parse_config,
     parse_licenses,

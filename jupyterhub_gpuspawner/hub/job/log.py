@@ -15,8 +15,8 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.secrets import redacted
-from jupyterhub_gpuspawner.slurm.commands import run
 from jupyterhub_gpuspawner.slurm.job import KILLED, End, Job
+from jupyterhub_gpuspawner.slurm.process import run
 from jupyterhub_gpuspawner.tasks import timeout
 
 

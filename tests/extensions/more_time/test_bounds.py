@@ -16,8 +16,8 @@ from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.more_time.bounds import MoreTime, Reason, more_time
 from jupyterhub_gpuspawner.extensions.more_time.extending import NotExtended, ServerTime
 from jupyterhub_gpuspawner.extensions.more_time.fields import Extend
-from jupyterhub_gpuspawner.slurm.commands import Answer
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.slurm.text import Unread
 from tests.snapshots import NOW, cluster, node, running, waiting
