@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.fixtures.hubs import IN_THE_END, LIGHT, StartHub, needs_proxy, new_hub
+from tests.fixtures.hubs import IN_THE_END, LIGHT, NO_SPAWN_WAIT, StartHub, needs_proxy, new_hub
 from tests.fixtures.site import AS_USERS
+from tests.hub.servers import job_id, start
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
@@ -98,3 +99,28 @@ def test_a_job_of_another_account_is_cancelled(
         log,
     )
     wait_until(lambda: not owners(slurm_cluster, user), lambda: owners(slurm_cluster, user))
+
+
+def test_servers_of_roots_from_before_are_named_and_can_be_stopped(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, two_users: tuple[str, str], public_command: str
+) -> None:
+    """After the prefix was set: one that runs is kept until its stop, and one that waits is cancelled at once."""
+    runs, waits = two_users
+    hub = start_light_hub(NO_SPAWN_WAIT, profiles(public_command))
+    hub.spawn(runs, {"profile": "light"})
+    slurm_cluster.run("scontrol", "update", "NodeName=ALL", "State=DRAIN", "Reason=full")
+    try:
+        start(hub, waits, "k80-node")
+        job_id(hub, waits)
+        hub.kill()
+        assert hub.config is not None
+        hub.config.write_text(hub.config.read_text() + AS_USERS)
+        hub.start()
+        wait_until(lambda: not owners(slurm_cluster, waits), hub.log_end)
+    finally:
+        slurm_cluster.run("scontrol", "update", "NodeName=ALL", "State=RESUME")
+
+    assert owners(slurm_cluster, runs) == {("root", "RUNNING")}
+    wait_until(lambda: re.search(rf"Job \d+ of {runs} is root's: ", hub.log.read_text()), hub.log_end)
+    hub.end(runs)
+    wait_until(lambda: not owners(slurm_cluster, runs), hub.log_end)

@@ -552,6 +552,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         if not self._taken_up:
             self._taken_up = True
             metrics.ADOPTED.labels(self.cluster, state).inc()
+            if self.watch.identity.uid == 0 and not self.dangerously_run_servers_as_root:
+                text = "Job %s of %s is root's: exec_prefix was another one then. It is kept until somebody stops it."
+                self.log.warning(text, self._log_job, self._log_name)
 
     def _load_cluster(self, stored: object) -> None:
         """Be on the cluster of a stored server, by today's settings, or where the hub names it no more, by its own."""

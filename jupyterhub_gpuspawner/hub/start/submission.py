@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -340,10 +341,12 @@ class Cancellation:
                 *(job_id, job.user or "somebody", self.identity.tag),
             )
             return
-        if self.prefix:
+        # a job of root's, as of before `exec_prefix` was what it is now, is cancelled by nobody else
+        prefix = () if job is not None and job.uid == 0 and os.geteuid() == 0 else self.prefix
+        if prefix:
             await refuse_root(self.username)
         environment = {"USER": self.username, "LOGNAME": self.username}
-        await self.client.cancel(job_id, prefix=self.prefix, environment=environment)
+        await self.client.cancel(job_id, prefix=prefix, environment=environment)
 
 
 async def cancel_surely(cluster: Cluster, job_id: str, cancel: Cancel) -> None:

@@ -29,6 +29,7 @@ class Slurm:
     def __init__(self, job: Job | None, *, silent: bool = False) -> None:
         self.queue = {"7": job} if job else {}
         self.silent = silent
+        self.prefix: tuple[str, ...] = ("sudo",)
         self.cancelled: list[str] = []
 
     async def jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
@@ -38,7 +39,7 @@ class Slurm:
         return self.queue
 
     async def cancel(self, job_id: str, *, prefix: tuple[str, ...], environment: dict[str, str]) -> None:
-        assert (prefix, environment) == (("sudo",), {"USER": "ann", "LOGNAME": "ann"})
+        assert (prefix, environment) == (self.prefix, {"USER": "ann", "LOGNAME": "ann"})
         self.cancelled.append(job_id)
 
 
@@ -63,6 +64,17 @@ async def test_whose_job_is_cancelled(job: Job | None, cancelled: list[str]) -> 
     await cancellation(slurm)("7")
 
     assert slurm.cancelled == cancelled
+
+
+@pytest.mark.parametrize("account", [0, 1001], ids=["root", "another"])
+async def test_a_job_of_roots_is_cancelled_by_a_hub_that_is_root(monkeypatch: pytest.MonkeyPatch, account: int) -> None:
+    """One that was submitted before exec_prefix was what it is now: Slurm lets its user not cancel it."""
+    monkeypatch.setattr("os.geteuid", lambda: account)
+    slurm = Slurm(replace(OWN, user="root", uid=0))
+    slurm.prefix = () if account == 0 else ("sudo",)
+    await replace(cancellation(slurm), identity=replace(IDENTITY, owner="root", uid=0))("7")
+
+    assert slurm.cancelled == ["7"]
 
 
 async def test_where_slurm_does_not_say_whose_the_number_is_nothing_is_cancelled() -> None:
