@@ -45,3 +45,40 @@ def test_its_servers_start_with_what_the_class_sets(start_light_hub: StartHub, s
     assert "mem=100M" in record
     assert "label maths\n" in log
     hub.end("ann")
+
+
+DERIVED = f"""
+from pathlib import Path
+from jupyterhub_gpuspawner import GPUSlurmSpawner
+from traitlets import Dict, Unicode
+class Derived(GPUSlurmSpawner):
+    req_partition = "batch"
+    req_env = Dict({{"COURSE": "maths 1"}}).tag(config=True)
+    req_setup = Unicode("echo one\\necho two").tag(config=True)
+    batch_script = Unicode(
+        "#!/bin/bash\\n#SBATCH --partition={{{{partition}}}} --time=10 --mem=100M --output=own-%j.log\\n"
+        "  #SBATCH --hold\\n#SBATCH {{{{options}}}}\\n{{{{setup}}}}\\n"
+        "{{% for name, value in env.items() %}}export {{{{name}}}}='{{{{value}}}}'\\n{{% endfor %}}"
+        "echo label $COURSE\\n{{{{cmd}}}}\\n"
+    ).tag(config=True)
+    async def pre_spawn_hook(self, spawner):
+        Path(self.req_homedir.format(username=self.user.name)).mkdir(parents=True)
+        self.req_options += " --nice=7\\n  #SBATCH --hold"
+c.JupyterHub.spawner_class = Derived
+c.Derived.dangerously_run_servers_as_root = True
+c.Derived.cmd = {[sys.executable, str(STAND_IN)]!r}
+"""
+
+
+def test_servers_of_a_class_derived_from_ours_start_with_what_it_sets(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm
+) -> None:
+    """Its hook is a method, its variables are a table and lines, and an option that is indented is none."""
+    hub = start_light_hub(lines=DERIVED)
+    job = hub.spawn("ann", {})["job_id"]
+    record = slurm_cluster.run("scontrol", "show", "job", job)
+    log = (hub.folder / "homes" / "ann" / f"own-{job}.log").read_text()
+
+    assert "Nice=7 " in record
+    assert "one\ntwo\nlabel maths 1\n" in log
+    hub.end("ann")
