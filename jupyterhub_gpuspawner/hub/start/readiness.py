@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.estimate import Waits, as_planned
-from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
+from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.run_as import foreign_owner
 from jupyterhub_gpuspawner.tasks import connected, first_of, resolved, timeout
 from jupyterhub_gpuspawner.units import expand_nodelist
@@ -106,7 +106,8 @@ class Readiness:
     def _follow(self, status: Job | None) -> None:
         """Take note of Slurm's answer: the queue and the start have each their own time."""
         submitted = self.job.submitted_as
-        if status is not None and submitted is not None and not self._job_checked:
+        shown = status is not None and status.end not in (End.VANISHED, End.REPLACED)
+        if status is not None and shown and submitted is not None and not self._job_checked:
             self._job_checked = True
             self._refuse_foreign(status, submitted)
             if self.attempt.restored_at is None:

@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
-from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
@@ -35,7 +35,7 @@ class JobStandIn:
 
     job_id = "7"
     stopping = False
-    submitted_as = None
+    submitted_as: JobIdentity | None = None
     since_pending: float | None = 0.0
 
     def __init__(self) -> None:
@@ -159,6 +159,34 @@ async def test_a_job_that_ended_before_anybody_saw_it_run_had_its_node() -> None
     ending = ending_of(error.value)
     assert ending is not None
     assert ending.stage is Stage.ALLOCATED
+
+
+async def test_a_job_that_slurm_has_never_shown_teaches_nothing_of_the_cluster() -> None:
+    """Neither that comments are replaced, nor whose jobs are; sbatch may have printed the number of no job."""
+
+    async def no_detail() -> None:
+        return None
+
+    cluster = SimpleNamespace(replaces_comments=False, submits_as={})
+    spawner = SimpleNamespace(
+        connection=lambda: cluster,
+        as_user=lambda: ("sudo",),
+        user=SimpleNamespace(name="ada"),
+        log=logging.getLogger(),
+    )
+    job, attempt = JobStandIn(), new_attempt("", start_timeout=300.0, queue_timeout=None)
+    attempt.queued(Moment.now())
+    job.submitted_as = JobIdentity(owner="ada", tag="jupyterhub-gpuspawner/demo/ada/#0a-1")
+    job.status = Job("7", Phase.ENDED, end=End.VANISHED)
+    report = SimpleNamespace(reported=asyncio.Event(), address="", placement=None)
+    readiness = readiness_of(job, attempt, report, spawner)
+    log: Any = SimpleNamespace(job=no_detail)
+    no_report: Any = SimpleNamespace(failure=None)
+    readiness.ending = ServerEnding(readiness.job, log, no_report)
+    with pytest.raises(Exception, match="no longer has a record"):
+        await readiness.wait()
+
+    assert (cluster.replaces_comments, cluster.submits_as) == (False, {})
 
 
 class ObservedLife(Life):
