@@ -17,6 +17,8 @@ from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.hub import times, words
 from jupyterhub_gpuspawner.hub.choose import words as words_of_form
 from jupyterhub_gpuspawner.hub.extension import Link, Notice
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, chosen
+from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site.templates import TEMPLATES, loader_with_ours, lost_parts, use_our_templates
 from tests.fixtures.extensions import PAGE_TOOLS
 
@@ -111,6 +113,7 @@ def value(node: nodes.Node, names: dict[str, Any], missing: list[str]) -> Any:
     return getattr(owner, node.attr, NOT_KNOWN)
 
 
+OF_THE_CORE = PageTools(HubExtensions(chosen(())))
 OF_ALL = [TEMPLATES, *(extension.folder / "templates" for extension in installed())]
 
 
@@ -120,7 +123,8 @@ OF_ALL = [TEMPLATES, *(extension.folder / "templates" for extension in installed
 def test_a_template_takes_no_words_that_are_not_there(path: Path) -> None:
     """Jinja shows nothing in the place of an attribute that an object lacks, such as on a button."""
     tree = Environment().parse(path.read_text())  # noqa: S701 - nothing is rendered
-    names, missing = {"gpuspawner": PAGE_TOOLS, **OWN_WORDS.get(path.name, {})}, list[str]()
+    tools = OF_THE_CORE if path.parent == TEMPLATES else PAGE_TOOLS
+    names, missing = {"gpuspawner": tools, **OWN_WORDS.get(path.name, {})}, list[str]()
     for assignment in tree.find_all(nodes.Assign):
         if isinstance(assignment.target, nodes.Name):
             names[assignment.target.name] = value(assignment.node, names, missing)
