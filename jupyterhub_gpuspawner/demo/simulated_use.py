@@ -1,6 +1,6 @@
 """The use of simulated GPUs: a curve that depends only on the time and the GPU's number, or the MIG device's UUID.
 
-Each is busy for twelve minutes and idle for eight, not all at the same time. What is simulated is marked as such
+Each is busy for ten minutes and idle for ten, not all at the same time. What is simulated is marked as such
 wherever it is shown.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-PERIOD, BUSY = 1200, 720
+PERIOD, BUSY = 1200, 600
 """Seconds of one turn, and those of it in which the GPU is busy."""
 MEMORY_MIB = 12288
 """Memory of a GPU for which the topology names none."""

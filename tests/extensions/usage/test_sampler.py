@@ -197,7 +197,7 @@ def test_two_simulated_mig_devices_of_one_gpu_have_curves_of_their_own() -> None
     first, second = map(curve, gpus)
     assert first != second
     assert [first, second] == list(map(curve, gpus))
-    assert [sum(use != 0 for use in uses) for uses in (first, second)] == [12, 12]
+    assert [sum(use != 0 for use in uses) for uses in (first, second)] == [10, 10]
 
 
 @pytest.mark.parametrize(
