@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -214,8 +215,14 @@ class ServerJob(ExtensionSettings, SlurmSettings):
         return env
 
     def job_environment(self, account: Account) -> dict[str, str]:
-        """The environment of sbatch, and so of the job: JupyterHub's variables for a server, and the account's."""
+        """The environment of sbatch, and so of the job: JupyterHub's variables for a server, and the account's.
+
+        Raises ConfigError for a value that is no text.
+        """
         env = self.get_env()
+        if wrong := next((name for name, value in env.items() if not isinstance(value, (str, bytes, os.PathLike))), ""):
+            text = f"{wrong} has a value that is no text, but of type {type(env[wrong]).__name__}."
+            raise ConfigError(text, where=self.configured_as("environment"), hint="Write it in quotes.")
         env.update(USER=account.name, LOGNAME=account.name, HOME=account.home, SHELL=account.shell)
         env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
         env.setdefault("LANG", "C.UTF-8")

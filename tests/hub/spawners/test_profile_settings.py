@@ -29,6 +29,7 @@ from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT
+from jupyterhub_gpuspawner.slurm.job import Account
 
 
 def spawner_of(**sections: dict[str, Any]) -> GPUProfilesSpawner:
@@ -142,6 +143,14 @@ def test_a_hub_without_a_command_is_refused(section: str) -> None:
     spawner.profiles = [{"display_name": "P"}]
     with pytest.raises(ConfigError, match=rf"c\.{section}\.cmd: there is no command of a server"):
         spawner.check()
+
+
+def test_a_variable_that_is_no_text_is_named_without_its_value() -> None:
+    """sbatch could not be run with it."""
+    spawner = spawner_of(Spawner={"environment": {"LIMIT": 7}})
+    spawner.get_env = lambda: {"LIMIT": 7}  # type: ignore[dict-item,method-assign]
+    with pytest.raises(ConfigError, match=r"Spawner\.environment: LIMIT has a value that is no text, but of type int"):
+        spawner.job_environment(Account("ada", "/home/ada"))
 
 
 SITE: dict[str, Any] = {"GPUSlurmSpawner": {"exec_prefix": "sudo -n -u {username}"}}
