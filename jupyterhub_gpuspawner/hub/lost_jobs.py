@@ -41,7 +41,7 @@ from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Effective
 from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, site_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.slurm.job import (
     Job,
     JobIdentity,

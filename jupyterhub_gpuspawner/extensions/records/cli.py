@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.extensions.records.keeper import GPUSessions, records
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
 from jupyterhub_gpuspawner.extensions.records.report import report as page
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
-from jupyterhub_gpuspawner.hub.start.recorded import forget_starts
+from jupyterhub_gpuspawner.hub.start.submission import forget_starts
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.database import DEFAULT, is_readable
 from jupyterhub_gpuspawner.words import counted, duration, people

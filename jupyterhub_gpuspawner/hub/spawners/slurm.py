@@ -61,8 +61,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import (
 )
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, keep_without_answer, resume
-from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
-from jupyterhub_gpuspawner.hub.start.submission import TRUSTED, Cancellation, cancel_surely
+from jupyterhub_gpuspawner.hub.start.submission import TRUSTED, Cancellation, RecordedStart, StartRecords, cancel_surely
 from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.commands import command_prefix

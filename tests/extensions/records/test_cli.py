@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
-from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from tests.cli.runner import cli_runner
 from tests.extensions.records.events import LIFE
 from tests.fixtures.databases import with_tables

@@ -24,6 +24,7 @@ from unittest.mock import patch
 
 import yaml
 from click import Option
+from jupyterhub_gpuspawner.hub.job.events import Ended, Event, Placed, Ready, Submitted, Usage
 from pydantic import BaseModel
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
@@ -53,13 +54,12 @@ from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all s
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
-from jupyterhub_gpuspawner.hub.job.events import Ended, Event, Placed, Ready, Submitted, Usage
 from jupyterhub_gpuspawner.hub.job.session import Session as ServerSession
 from jupyterhub_gpuspawner.hub.site.tables import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import keep_slugs
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, KeptStart, Moment
-from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Mess
 from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all stores are imported
 from jupyterhub_gpuspawner.hub.site.tables import TABLES, upgrade
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import read_slugs
-from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.submission import RecordedStart, StartRecords
 from tests.extensions.fleet.nodes import DAY
 from tests.fixtures.extensions import ALL
 from tests.hub.site.test_schema import session

@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.extensions.usage.use import parse_usage
 from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.hub.site.tables import upgrade
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import read_slugs
-from jupyterhub_gpuspawner.hub.start.recorded import StartRecords
+from jupyterhub_gpuspawner.hub.start.submission import StartRecords
 from jupyterhub_gpuspawner.placement.topology import load
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING, ProfileFolder, Rights
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles

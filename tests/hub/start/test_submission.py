@@ -27,8 +27,13 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.hub.start.recorded import RETENTION_SECONDS, RecordedStart, StartRecords
-from jupyterhub_gpuspawner.hub.start.submission import cancel_surely, submit
+from jupyterhub_gpuspawner.hub.start.submission import (
+    RETENTION_SECONDS,
+    RecordedStart,
+    StartRecords,
+    cancel_surely,
+    submit,
+)
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase
 from tests.fixtures.databases import hub_session, new_database, session_of

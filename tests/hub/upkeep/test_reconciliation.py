@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.lost_jobs import Orphan, Reconciliation, servers_on_removed, state_job_ids
-from jupyterhub_gpuspawner.hub.start.recorded import RecordedStart
+from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
 from tests.fixtures.databases import hub_session
 from tests.fixtures.hubs import StartHub, offer, scrape, wait_for_queries
