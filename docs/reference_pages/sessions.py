@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from jupyterhub_gpuspawner.hub.job.cause import Kind
-from jupyterhub_gpuspawner.hub.job.events import EVENTS, SCHEMAS
+from jupyterhub_gpuspawner.hub.job.session import EVENTS, SCHEMAS
 
 from .wording import attribute_docs, code, markdown, table
 

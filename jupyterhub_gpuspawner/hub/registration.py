@@ -15,7 +15,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
   watch;
 * goes on with starts that Slurm had not taken when the hub ended (:mod:`.unfinished`);
 * adds what extensions bring (:mod:`.extensions`), which are known once all of the configuration is read;
-* writes the events of servers to the hub's event log (:mod:`.job.events`).
+* writes the events of servers to the hub's event log (:mod:`.job.session`).
 
 A hub imports the spawners of all installed packages while it is being constructed, so an import must not change it.
 :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that exists
@@ -39,7 +39,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions, chosen
-from jupyterhub_gpuspawner.hub.job.events import Stream, emitter, register_schemas
+from jupyterhub_gpuspawner.hub.job.session import Stream, emitter, register_schemas
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     leave_out_of_spawn_limit,
     stock_template_paths,

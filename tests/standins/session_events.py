@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
-from jupyterhub_gpuspawner.hub.job.events import Ended, Event, Placed, Ready, Submitted, Usage
+from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Ready, Submitted, Usage
 
 NOON = 1772452800.0
 """2026-03-02 12:00 UTC."""

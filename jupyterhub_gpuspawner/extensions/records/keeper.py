@@ -35,8 +35,7 @@ from jupyterhub_gpuspawner.extensions.records.promises import Learned, Outcome, 
 from jupyterhub_gpuspawner.extensions.records.record import on_clusters
 from jupyterhub_gpuspawner.extensions.records.store import PATIENCE, SessionStore, StoreError
 from jupyterhub_gpuspawner.hub.extension import PlannedWait
-from jupyterhub_gpuspawner.hub.job.events import Event, Stream
-from jupyterhub_gpuspawner.hub.job.session import stored_session
+from jupyterhub_gpuspawner.hub.job.session import Event, Stream, stored_session
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED, full_url
 from jupyterhub_gpuspawner.hub.site.slurm_settings import Count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import Counter, Histogram
 
 from jupyterhub_gpuspawner.extensions.records.promises import outcomes
-from jupyterhub_gpuspawner.hub.job.events import Event, Placed
+from jupyterhub_gpuspawner.hub.job.session import Event, Placed
 
 _PROMISES = Counter(
     "gpuspawner_promised_starts",

@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.extensions.records.promises import Outcome, Promise, outcomes
 from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN, Cause, Kind
-from jupyterhub_gpuspawner.hub.job.events import Ended, Event, Submitted, Usage
+from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Submitted, Usage
 
 ASKED = ("partition", "nodes", "gpus", "gpu_type", "shards", "cpus", "memory_mib", "seconds")
 """What a submission asks for; a record has it with ``asked_`` before the name, beside what was granted."""

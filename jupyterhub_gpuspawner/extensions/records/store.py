@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.records.promises import PROMISES
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord, applied, lost
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind
-from jupyterhub_gpuspawner.hub.job.events import Event
+from jupyterhub_gpuspawner.hub.job.session import Event
 
 PATIENCE = 20.0
 """Seconds to wait for another process that writes."""

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, USAGE_VERSION, GpuUse, UsageSummary
 from jupyterhub_gpuspawner.hub.extension import WithServer
-from jupyterhub_gpuspawner.hub.job.events import Usage
+from jupyterhub_gpuspawner.hub.job.session import Usage
 from jupyterhub_gpuspawner.hub.report.server_report import ReportError, read_document
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
 from jupyterhub_gpuspawner.units import NodeAllocation

@@ -30,11 +30,10 @@ from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.ending import ending_state
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
-from jupyterhub_gpuspawner.hub.job.events import Stream
 from jupyterhub_gpuspawner.hub.job.failed_start import database_away, hook_failure, spawn_failure
 from jupyterhub_gpuspawner.hub.job.log import JobLog
 from jupyterhub_gpuspawner.hub.job.server_ending import ServerEnding, recorded_subject
-from jupyterhub_gpuspawner.hub.job.session import Life
+from jupyterhub_gpuspawner.hub.job.session import Life, Stream
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics

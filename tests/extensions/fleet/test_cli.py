@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.extensions.fleet.node_record import IDLE_VIEWS
 from jupyterhub_gpuspawner.extensions.fleet.store import FleetStore
 from jupyterhub_gpuspawner.extensions.records.keeper import records_file
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
-from jupyterhub_gpuspawner.hub.job.events import Placed, Submitted
+from jupyterhub_gpuspawner.hub.job.session import Placed, Submitted
 from jupyterhub_gpuspawner.placement.topology import load
 from tests.cli.conftest import MACHINES
 from tests.extensions.fleet.nodes import DAY, only, topology, view, with_gpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jupyterhub_gpuspawner.extensions.records.promises import Promise, PromiseMoment
-from jupyterhub_gpuspawner.hub.job.events import Event
+from jupyterhub_gpuspawner.hub.job.session import Event
 from jupyterhub_gpuspawner.slurm.estimate import expected, starts_now
 from tests.standins import session_events
 from tests.standins.session_events import NOON, READY, SUBMITTED, USAGE

@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.extensions.records.explanation import explanation
 from jupyterhub_gpuspawner.extensions.records.store import SessionStore
 from jupyterhub_gpuspawner.hub.job.cause import JOB_KILLED, JOB_SILENT, Cause, Kind, Stage, job_ended_in_start
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
-from jupyterhub_gpuspawner.hub.job.events import Ended
+from jupyterhub_gpuspawner.hub.job.session import Ended
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from tests.cli.runner import cli_runner

@@ -40,7 +40,7 @@ from jupyterhub_gpuspawner.extensions.records.waits import ENOUGH, PastWait, pas
 from jupyterhub_gpuspawner.hub.extension import PlannedWait
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
-from jupyterhub_gpuspawner.hub.job.events import Placed
+from jupyterhub_gpuspawner.hub.job.session import Placed
 from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.slurm.estimate import Span, expected
@@ -252,7 +252,7 @@ HUB = """
 import asyncio, logging, math, sys
 from types import SimpleNamespace
 from traitlets.config import Config
-from jupyterhub_gpuspawner.hub.job.events import Stream
+from jupyterhub_gpuspawner.hub.job.session import Stream
 from jupyterhub_gpuspawner.extensions.records import keeper
 from jupyterhub_gpuspawner.hub.spawners.server import HubSite
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

@@ -12,7 +12,7 @@ import pytest
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.records.store import STEPS, SessionStore, StoreError
 from jupyterhub_gpuspawner.hub.job.cause import UNKNOWN
-from jupyterhub_gpuspawner.hub.job.events import Submitted
+from jupyterhub_gpuspawner.hub.job.session import Submitted
 from tests.extensions.records.a_record import RECORD
 from tests.extensions.records.events import ENDED, LIFE, PROMISES
 from tests.standins.session_events import NOON, SUBMITTED

@@ -24,7 +24,6 @@ from unittest.mock import patch
 
 import yaml
 from click import Option
-from jupyterhub_gpuspawner.hub.job.events import Ended, Event, Placed, Ready, Submitted, Usage
 from pydantic import BaseModel
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
@@ -54,6 +53,7 @@ from jupyterhub_gpuspawner.hub import registration  # noqa: F401 - with it all s
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
 from jupyterhub_gpuspawner.hub.job.ending import Ending
+from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Placed, Ready, Submitted, Usage
 from jupyterhub_gpuspawner.hub.job.session import Session as ServerSession
 from jupyterhub_gpuspawner.hub.site.tables import upgrade
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile, GPUProfilesSpawner

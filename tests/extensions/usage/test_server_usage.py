@@ -12,8 +12,7 @@ import pytest
 from jupyterhub_gpuspawner.extensions.usage.metric import use_of_gpus
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import SUMMARIES_AT_MOST, ServerUsage, Use, parse_usage
-from jupyterhub_gpuspawner.hub.job.events import Event, Stream, Usage
-from jupyterhub_gpuspawner.hub.job.session import Life, Session
+from jupyterhub_gpuspawner.hub.job.session import Event, Life, Session, Stream, Usage
 from jupyterhub_gpuspawner.hub.report.server_report import ReportError
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.hub.job.events import Ended, Placed, Ready, Submitted, Usage
+from jupyterhub_gpuspawner.hub.job.session import Ended, Placed, Ready, Submitted, Usage
 from tests.fixtures.hubs import COMMAND, StartHub
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.job.cause import Cause, Kind, Stage
-from jupyterhub_gpuspawner.hub.job.events import Ended, Event, Ready, Stream, Usage
-from jupyterhub_gpuspawner.hub.job.session import Life
+from jupyterhub_gpuspawner.hub.job.session import Ended, Event, Life, Ready, Stream, Usage
 from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
