@@ -215,7 +215,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         if self._by_class is None or self._by_class[0] is not self.profiles:
             name = self.configured_as("profiles")
             items = [self._with_class(item, f"{name}[{at}]") for at, item in enumerate(self.profiles)]
-            self._by_class = self.profiles, classes.with_all_variables(items)
+            tuples = any(isinstance(item, tuple) for item in items)
+            self._by_class = self.profiles, classes.with_all_variables(items) if tuples else items
         return self._by_class[1]
 
     def _with_class(self, item: Any, where: str) -> Any:
