@@ -613,8 +613,10 @@ def _compare_options(migration: Migration) -> None:
 
 
 def site_of_result(migration: Migration) -> Site:
-    """The hub that the result makes."""
+    """The hub that the result makes, with what stays in the file for the command of all servers."""
+    stays = migration.old.section("Spawner")
     sections = {
+        "Spawner": {name: stays[name] for name in ("args", "cmd") if name in stays},
         "GPUSlurmSpawner": {"hub_name": "hub", **migration.settings},
         "GPUProfilesSpawner": {"profiles": [profile.document for profile in migration.profiles]},
     }

@@ -127,6 +127,19 @@ def test_a_profile_that_is_left_out_is_not_the_same(tmp_path: Path) -> None:
     ]
 
 
+def test_what_stays_in_the_file_is_in_both(tmp_path: Path) -> None:
+    """The command of all servers, and its arguments."""
+    old = tmp_path / "old.py"
+    old.write_text(
+        "c.JupyterHub.spawner_class = 'batchspawner.SlurmSpawner'\nc.Spawner.args = ['--debug', '--a=1']\n"
+        "c.Spawner.cmd = ['/opt/bin/jupyterhub-singleuser']\nc.SlurmSpawner.req_partition = 'p'\n"
+    )
+    (comparison,) = comparisons(migrate(old), ADA)
+
+    assert comparison.same, comparison.text()
+    assert any(pair.now == "/opt/bin/jupyterhub-singleuser --debug --a=1" for pair in comparison.pairs)
+
+
 def test_the_job_of_a_form_cannot_be_compared(tmp_path: Path) -> None:
     """The old script has what the user chose."""
     old = tmp_path / "old.py"
