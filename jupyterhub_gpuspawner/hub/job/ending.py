@@ -100,10 +100,8 @@ class Ending:
 _ENDING = TypeAdapter(Ending)
 
 
-def ending_state(ending: Ending | None) -> dict[str, Any]:
+def ending_state(ending: Ending) -> dict[str, Any]:
     """The part of a spawner's state that keeps the ending of its last server; each text is cut to its limit."""
-    if ending is None:
-        return {}
     quoted = ending.quoted
     ending = replace(
         ending,

@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.job.cause import (
     job_ended_in_start,
     start_failed,
 )
-from jupyterhub_gpuspawner.hub.job.ending import Ending, stored_ending
+from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.job.failed_start import (
     database_away,
     ending_of,
@@ -92,7 +92,11 @@ class ServerEnding:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Read the ending in a spawner's state."""
-        self.last = stored_ending(state)
+        self.last = stored_ending(state) if "ending" in state else None
+
+    def to_state(self) -> dict[str, Any]:
+        """The part of a spawner's state with the ending; empty where there is none."""
+        return ending_state(self.last) if self.last is not None else {}
 
     def _ending(self, cause: Cause, job: Job | None, **facts: Any) -> Ending:
         return Ending(cause, at=time.time(), job_id=self._watch.job_id, job=job, **facts)

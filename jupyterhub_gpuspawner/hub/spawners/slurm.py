@@ -28,7 +28,6 @@ from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.job.cause import Stage
-from jupyterhub_gpuspawner.hub.job.ending import ending_state
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import database_away, hook_failure, spawn_failure
 from jupyterhub_gpuspawner.hub.job.log import JobLog
@@ -525,7 +524,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         if self.job_id:
             return {}
         kept = self.attempt.to_keep
-        return ending_state(self.ended.last) | (kept.to_state() if kept is not None else {})
+        return self.ended.to_state() | (kept.to_state() if kept is not None else {})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""

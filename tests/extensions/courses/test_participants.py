@@ -268,7 +268,7 @@ def test_how_servers_ended_that_the_hub_has_no_longer_in_memory() -> None:
             user = orm.User(name=name)
             session.add(user)
             for server, ending in endings.items():
-                row = orm.Spawner(name=server, state=ending_state(ending))
+                row = orm.Spawner(name=server, state=ending_state(ending) if ending is not None else {})
                 user._orm_spawners.append(row)
                 if name == "dora":
                     row.server = orm.Server()

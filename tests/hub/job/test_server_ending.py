@@ -212,7 +212,7 @@ async def test_a_job_that_ended_during_the_start_has_the_cause_that_is_known_bes
 
     assert server.ending is not None
     assert (server.ending.cause, server.words.sentence) == (start_failed(fault), sentence)
-    assert stored_ending(json.loads(json.dumps(ending_state(server.ending)))) == server.ending
+    assert stored_ending(json.loads(json.dumps(server.ended.to_state()))) == server.ending
 
 
 async def test_a_node_that_cannot_reach_the_hub_says_so() -> None:
@@ -394,7 +394,7 @@ async def test_a_job_that_ends_with_the_session_of_its_course_is_no_failure(
 
     assert server.words.sentence == sentence
     assert advice in (None, server.words.advice)
-    assert server.ending == stored_ending(ending_state(server.ending))
+    assert server.ending == stored_ending(server.ended.to_state())
 
 
 KILLED = Job("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="0:9")
@@ -629,6 +629,16 @@ def test_what_is_stored_is_what_is_read(ending: Ending) -> None:
 
     assert stored_ending(state) == ending
     assert all(state["ending"].values())
+
+
+@pytest.mark.parametrize("ending", [WHOLE, None], ids=["ended", "none"])
+def test_a_server_has_the_ending_that_its_state_has(ending: Ending | None) -> None:
+    """Also none, in the place of one from before."""
+    server, other = Server(), Server()
+    server.ending, other.ending = ending, DIED
+
+    other.ended.load(server.ended.to_state())
+    assert other.ending == ending
 
 
 def test_no_sentence_is_stored_of_a_job_that_ended() -> None:
