@@ -146,7 +146,7 @@ def test_a_template_of_the_sites_own_gets_the_request() -> None:
     assert submitted(spawner_of(site, ("P", {})), {}) == ["--nodes=2", "--gres=gpu:1", "--account=site"]
     assert submitted(spawner_of(site, {"display_name": "P", "slurm": none}), {}) == ["--nodes=1"]
     assert submitted(spawner_of(site, {"display_name": "P", "slurm": {"constraint": "a&b"}}), {})[-1] == (
-        '--constraint="a&b"'
+        "--constraint=a&b"
     )
 
 

@@ -221,6 +221,7 @@ async def test_a_start_that_gets_ready_is_observed_by_its_stages() -> None:
 def test_only_a_server_with_a_job_from_before_the_restart_is_adopted(state: dict[str, Any], counted: float) -> None:
     """JupyterHub loads the state of every spawner, also of one that is new."""
     spawner, labels = GPUSlurmSpawner(), {"cluster": "", "state": "running"}
+    spawner.user = SimpleNamespace(name="ada")
     before = REGISTRY.get_sample_value("gpuspawner_servers_adopted_total", labels) or 0.0
     spawner.load_state(state)
     spawner.count_adopted("running")
