@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from itertools import groupby
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from jupyterhub_gpuspawner.demo.run import PROFILES, RIGHTS
-from jupyterhub_gpuspawner.demo.simulated_use import PERIOD, simulated_use
+from jupyterhub_gpuspawner.demo.run import PROFILES
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, MACHINES, SimulatedNode
-from jupyterhub_gpuspawner.extensions.idle.fields import IDLE, idle_rule
-from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
-from jupyterhub_gpuspawner.profiles.files import ProfileFolder
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.units import parse_cpulist
 
@@ -33,26 +28,6 @@ def test_check_and_show_read_what_the_demos_hub_reads(tmp_path: Path) -> None:
     assert offered == ["k80", "p100x4", "mig", "two-nodes", "short", "cpu", "local"]
     assert site.config.GPUSlurmSpawner.req_homedir == str(tmp_path / "homes" / "{username}")
     assert "secret" not in written.read_text()
-
-
-SUMMARY = SAMPLES * 30
-"""Seconds between two summaries of use, by the default of `usage_interval`."""
-
-
-def test_a_profile_whose_servers_count_as_idle_shows_it() -> None:
-    """Its simulated GPUs are at times unused for that long, all of them, and for a whole summary wherever it begins."""
-    gpus = [gpu for node in DEMO_CLUSTER.nodes for gpu in topology(node).gpus]
-    profiles = [profile for profile in ProfileFolder(PROFILES, RIGHTS).read().profiles if IDLE.of(profile) is not None]
-    assert profiles
-    for profile in profiles:
-        kind = profile.slurm.gpu_type or ""
-        own = [gpu for gpu in gpus if kind in (gpu.mig or gpu.name).lower()][: profile.slurm.gpus]
-        unused = [
-            not any(simulated_use(gpu.index, None, second, mig=bool(gpu.mig), uuid=gpu.uuid).processes for gpu in own)
-            for second in range(2 * PERIOD)
-        ]
-        longest = max((len(list(run)) for is_unused, run in groupby(unused) if is_unused), default=0)
-        assert longest >= max(idle_rule(IDLE.of(profile)).gpu or 0, 2 * SUMMARY)
 
 
 # --- the cluster matches its topology files -------------------------------------------------------
