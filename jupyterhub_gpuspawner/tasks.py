@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from ipaddress import ip_address
@@ -20,7 +20,9 @@ else:
 
 
 __all__ = [
+    "Ended",
     "connected",
+    "contained",
     "first_of",
     "in_background",
     "in_name_thread",
@@ -110,6 +112,38 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
             get_logger().warning("Something else failed at the same time: %s", task.exception())
     if raised is not None:
         raised.result()
+
+
+class Ended(Exception):
+    """What another's code has done in place of raising an Exception; where it raised something, that is the cause."""
+
+
+async def contained(work: Awaitable[T], *, seconds: float | None = None) -> T:
+    """What another's code answers; it ends neither the caller nor the hub, and is cancelled with the caller.
+
+    Raises what it raises, and :class:`Ended` for a SystemExit, for a CancelledError that nobody has asked it for, and
+    if it takes more than ``seconds``.
+    """
+
+    async def run() -> T:
+        try:
+            return await work
+        except SystemExit as error:  # asyncio would end its loop
+            raise Ended from error
+
+    task = asyncio.ensure_future(run())
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise Ended(f"it took more than {seconds:g} s")
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+    try:
+        return task.result()
+    except asyncio.CancelledError as error:
+        raise Ended from error
 
 
 def in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -15,6 +15,7 @@ from asyncio import Future
 from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
 from http import HTTPStatus
+from inspect import isawaitable
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ from tornado import web
 from traitlets import Dict
 
 from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.tasks import contained
 
 HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
 """Servers have a display name beside the name in their URL (JupyterHub 6.0)."""
@@ -181,7 +183,14 @@ class LogName:
 
 
 class SiteHooks:
-    """A mixin for spawners: runs the hooks of the site's configuration that JupyterHub runs before ``start()``."""
+    """A mixin for spawners: runs the hooks of the site's configuration that JupyterHub runs before ``start()``.
+
+    Each may take ``start_timeout``. JupyterHub waits for them without a limit, and expects only an Exception of them.
+    """
+
+    if TYPE_CHECKING:
+        start_timeout: int
+        auth_state_hook: Callable[..., Any] | None
 
     def hook_failed(self, name: str, error: Exception) -> Exception:
         """The exception to raise for what the hook of this name has raised."""
@@ -191,14 +200,19 @@ class SiteHooks:
         await self._run("pre_spawn_hook", super().run_pre_spawn_hook)  # type: ignore[misc]
 
     async def run_auth_state_hook(self, auth_state: Any) -> None:
-        await self._run("auth_state_hook", super().run_auth_state_hook, auth_state)  # type: ignore[misc]
+        if self.auth_state_hook is not None:  # as JupyterHub, which makes a task of a coroutine
+            await self._run("auth_state_hook", self.auth_state_hook, self, auth_state)
 
     async def _run_apply_user_options(self, user_options: Any) -> None:
         await self._run("apply_user_options", super()._run_apply_user_options, user_options)  # type: ignore[misc]
 
     async def _run(self, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
+        async def call() -> None:
+            answer = hook(*arguments)
+            await (answer if isawaitable(answer) else maybe_future(answer))
+
         try:
-            await maybe_future(hook(*arguments))
+            await contained(call(), seconds=self.start_timeout)
         except Exception as error:
             failure = self.hook_failed(name, error)
             if failure is error:

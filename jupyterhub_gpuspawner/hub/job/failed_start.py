@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, spawn_exceptio
 from jupyterhub_gpuspawner.hub.site.database import UNAVAILABLE, roll_back
 from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.slurm.reason import Words
+from jupyterhub_gpuspawner.tasks import Ended
 
 _FAILED = "The start of %s failed: %s"
 _NOT_THE_SITES = tuple(
@@ -117,7 +118,11 @@ def hook_failure(spawner: Any, name: str, error: Exception) -> Exception:
         if error.log_message != "Invalid user options" or error.__context__ is None:
             return _refused(error, contact=spawner.contact)
         raised = error.__context__
+    elif isinstance(error, Ended):
+        raised = error.__cause__ or error
     what = f"{name} raised {type(raised).__name__}: {raised}{_line_of(raised)}"
+    if isinstance(raised, Ended):
+        what = f"{name} was given up: {raised} (start_timeout)"
     get_logger().error("The start of %s failed: %s", log_name(spawner), what, exc_info=raised)
     return start_error(hook_ending(what, at=time.time()), 500, contact=spawner.contact)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable
@@ -50,9 +51,11 @@ def refuse_silently(*_: Any) -> None:
     raise web.HTTPError(403)
 
 
-async def failure_of(hook: str, run: Callable[..., Any]) -> tuple[BaseException, GPUProfilesSpawner]:
+async def failure_of(
+    hook: str, run: Callable[..., Any], **settings: object
+) -> tuple[BaseException, GPUProfilesSpawner]:
     """What JupyterHub gets of a hook."""
-    facts: Any = {hook: run}
+    facts: Any = {hook: run, **settings}
     spawner = HubSpawner(SimpleNamespace(name="ada", settings={}), contact="the help desk", **facts)
     runs: dict[str, Callable[[], Any]] = {
         "pre_spawn_hook": spawner.run_pre_spawn_hook,
@@ -85,6 +88,69 @@ async def test_a_hook_that_raises_is_one_sentence_and_its_line_is_in_the_log(
     assert re.fullmatch(what, shown.hint)
     assert [line for line in lines if re.fullmatch(f"The start of ada failed: {what}", line)]
     assert (ending.cause, ending_of(failure)) == (start_failed("hook"), ending)
+
+
+def exits(*_: Any) -> None:
+    """As a hook that calls what was written as a program."""
+    raise SystemExit("no such project")
+
+
+def is_cancelled(*_: Any) -> None:
+    """As a hook that awaits what somebody else has cancelled."""
+    raise asyncio.CancelledError
+
+
+def later(run: Callable[..., None]) -> Callable[..., Any]:
+    """The same in a coroutine."""
+
+    async def hook(*_: Any) -> None:
+        await asyncio.sleep(0)
+        run()
+
+    return hook
+
+
+async def hangs(*_: Any) -> None:
+    """As a hook that asks a service which does not answer."""
+    await asyncio.Event().wait()
+
+
+NO_EXCEPTION: dict[str, tuple[Callable[..., Any], str]] = {
+    "it exits": (exits, f"raised SystemExit: no such project \\({HERE}, line \\d+\\)"),
+    "its coroutine exits": (later(exits), f"raised SystemExit: no such project \\({HERE}, line \\d+\\)"),
+    "it is cancelled": (is_cancelled, f"raised CancelledError:  \\({HERE}, line \\d+\\)"),
+    "its coroutine is cancelled": (later(is_cancelled), f"raised CancelledError:  \\({HERE}, line \\d+\\)"),
+    "it hangs": (hangs, r"was given up: it took more than 1 s \(start_timeout\)"),
+}
+
+
+@pytest.mark.parametrize(("run", "what"), NO_EXCEPTION.values(), ids=NO_EXCEPTION.keys())
+@pytest.mark.parametrize("hook", ["pre_spawn_hook", "auth_state_hook", "apply_user_options"])
+async def test_a_hook_ends_its_start_alone_whatever_it_does(hook: str, run: Callable[..., Any], what: str) -> None:
+    """Neither the hub nor the task of the start, which would be pending for ever."""
+    failure, spawner = await failure_of(hook, run, start_timeout=1)
+
+    assert spawner.ended.last is not None
+    assert re.fullmatch(f"{hook} {what}", words_of(spawner.ended.last).hint)
+    assert (spawner.ended.last.cause, ending_of(failure)) == (start_failed("hook"), spawner.ended.last)
+
+
+async def test_a_start_that_is_stopped_in_a_hook_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The hook ends with it."""
+    ended = asyncio.Event()
+
+    async def waits(*_: Any) -> None:
+        try:
+            await hangs()
+        finally:
+            ended.set()
+
+    start = asyncio.ensure_future(failure_of("pre_spawn_hook", waits))
+    await asyncio.sleep(0.05)
+    start.cancel()
+    await asyncio.wait({start})
+
+    assert (start.cancelled(), ended.is_set(), caplog.records) == (True, True, [])
 
 
 async def test_a_hook_that_refuses_speaks_for_itself() -> None:
