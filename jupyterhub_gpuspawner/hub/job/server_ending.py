@@ -60,10 +60,9 @@ class ServerEnding:
     of a server more than what is found later.
     """
 
-    def __init__(self, watch: JobWatch, log: JobLog, report: ServerReport) -> None:
+    def __init__(self, watch: JobWatch, report: ServerReport) -> None:
         self._watch = watch
         self._spawner: Any = watch.spawner
-        self._log = log
         self._report = report
         self._keeping = asyncio.Lock()
         self.last: Ending | None = None
@@ -193,9 +192,10 @@ class ServerEnding:
             return
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             async with timeout(EXPLAIN_SECONDS):
-                job = await self._log.job()
+                log: JobLog = self._spawner.job_log
+                job = await log.job()
                 if job is not None and job.stdout_path and self.last is ending:
-                    self.last = replace(ending, log=self._log.path(job.stdout_path))
+                    self.last = replace(ending, log=log.path(job.stdout_path))
 
     def stop_unconfirmed(self) -> None:
         """The first request to cancel the job failed: what is kept of the stop says so."""
@@ -220,13 +220,14 @@ class ServerEnding:
         return with_failure(ending, self._report.failure)
 
     async def _with_log(self, ending: Ending) -> Ending:
-        detail = await self._log.job()
+        log: JobLog = self._spawner.job_log
+        detail = await log.job()
         if detail is None:
             return ending
         job, path = ending.job or detail, detail.stdout_path
         job = replace(job, time_limit=detail.time_limit, memory_mib=detail.memory_mib)
-        path = self._log.path(path) if path else ""
-        lines = await self._log.last_lines(path) if path else ""
+        path = log.path(path) if path else ""
+        lines = await log.last_lines(path) if path else ""
         if outgrew_memory(job, lines):
             job = replace(job, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
             cause = end_of_job(job.end) if ending.served else job_ended_in_start(job.end)

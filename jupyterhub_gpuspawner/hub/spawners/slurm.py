@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from traitlets import default
@@ -102,8 +102,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         self.row = StoredState(self, server=self._log_name, log=self.log)
         self.watch = JobWatch(self)
         self.report = ServerReport(self, self.row)
-        self.job_log = JobLog(self.watch)
-        self.ended = ServerEnding(self.watch, self.job_log, self.report)
+        self.ended = ServerEnding(self.watch, self.report)
         self.life = Life(self.hub_state.of(Stream))
         self._taken_up = True
         """False for a server of the database that is not yet known to be there."""
@@ -121,6 +120,11 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     def job_id(self) -> str:
         """Slurm's job id; empty before the submission."""
         return self.watch.job_id
+
+    @cached_property
+    def job_log(self) -> JobLog:
+        """The log of its job, which a start that goes well does not read."""
+        return JobLog(self.watch)
 
     @property
     def _log_job(self) -> str:

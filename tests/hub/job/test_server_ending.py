@@ -77,7 +77,8 @@ class Server:
         self.spawner = GPUSlurmSpawner()
         self.watch = JobWatch(self.spawner)
         self.watch.job_id = "7"
-        self.ended = ServerEnding(self.watch, Log(self.watch, **log), self.spawner.report)
+        self.spawner.job_log = Log(self.watch, **log)
+        self.ended = ServerEnding(self.watch, self.spawner.report)
 
     @property
     def ending(self) -> Ending | None:
@@ -325,8 +326,7 @@ async def test_nothing_is_kept_of_a_start_that_succeeds_while_its_failure_is_exp
 ) -> None:
     """The server answers in the seconds for which its log is read; what is kept later is how that server ended."""
     server = Server()
-    log = SlowLog(server.watch)
-    server.ended = ServerEnding(server.watch, log, server.spawner.report)
+    log = server.spawner.job_log = SlowLog(server.watch)
     explaining = asyncio.ensure_future(failing(server.ended))
     await log.asked.wait()
     meanwhile = server.ending
@@ -343,8 +343,7 @@ async def test_nothing_is_kept_of_a_start_that_succeeds_while_its_failure_is_exp
 async def test_an_explanation_that_comes_late_changes_nothing_that_was_kept_since() -> None:
     """Of a server that has ended: its user stops it, or starts the next one, while its log is read."""
     server = Server()
-    log = SlowLog(server.watch)
-    server.ended = ServerEnding(server.watch, log, server.spawner.report)
+    log = server.spawner.job_log = SlowLog(server.watch)
     explaining = asyncio.ensure_future(server.ended.keep_job_end(FAILED))
     await log.asked.wait()
     at_once = server.ending

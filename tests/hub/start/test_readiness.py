@@ -56,6 +56,7 @@ def readiness_of(job: JobStandIn, attempt: Attempt, report: Any, spawner: Any, *
     watch: Any = job
     state: Any = SimpleNamespace(store_soon=lambda: None)
     watch.spawner, spawner.contact, spawner._log_name, spawner.cluster = spawner, "", "ada", ""
+    spawner.job_log = JobLog(watch)
     return Readiness(
         **{
             "spawner": spawner,
@@ -64,7 +65,7 @@ def readiness_of(job: JobStandIn, attempt: Attempt, report: Any, spawner: Any, *
             "report": report,
             "state": state,
             "life": Life(),
-            "ending": ServerEnding(watch, JobLog(watch), report),
+            "ending": ServerEnding(watch, report),
             "request": None,
             **parts,
         }
@@ -150,9 +151,9 @@ async def test_a_job_that_ended_before_anybody_saw_it_run_had_its_node() -> None
     job.status = Job("7", Phase.ENDED, nodes="g1", end=End.FAILED, exit_code="1:0")
     report = SimpleNamespace(reported=asyncio.Event(), address="", placement=None)
     readiness = readiness_of(job, attempt, report, SimpleNamespace())
-    log: Any = SimpleNamespace(job=no_detail)
     no_report: Any = SimpleNamespace(failure=None)
-    readiness.ending = ServerEnding(readiness.job, log, no_report)
+    readiness.ending = ServerEnding(readiness.job, no_report)
+    readiness.job.spawner.job_log = SimpleNamespace(job=no_detail)  # type: ignore[attr-defined]
     with pytest.raises(Exception, match="The job failed with exit code 1") as error:
         await readiness.wait()
 
@@ -180,9 +181,9 @@ async def test_a_job_that_slurm_has_never_shown_teaches_nothing_of_the_cluster()
     job.status = Job("7", Phase.ENDED, end=End.VANISHED)
     report = SimpleNamespace(reported=asyncio.Event(), address="", placement=None)
     readiness = readiness_of(job, attempt, report, spawner)
-    log: Any = SimpleNamespace(job=no_detail)
     no_report: Any = SimpleNamespace(failure=None)
-    readiness.ending = ServerEnding(readiness.job, log, no_report)
+    readiness.ending = ServerEnding(readiness.job, no_report)
+    readiness.job.spawner.job_log = SimpleNamespace(job=no_detail)  # type: ignore[attr-defined]
     with pytest.raises(Exception, match="no longer has a record"):
         await readiness.wait()
 
