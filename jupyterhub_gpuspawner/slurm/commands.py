@@ -251,7 +251,7 @@ class Installation:
             env["SLURM_TIME_FORMAT"] = "%s"  # not for a user's commands, since a job would inherit it
         folder = self.wrapper_dir if wrapper else self.bin_dir
         program = str(Path(folder, wrapper or command)) if folder else command
-        words = command_line(before, (program, *arguments))
+        words = command_line(before, (program, *arguments)) if before else (program, *arguments)
         # searched in the hub's PATH, which may differ from the job's
         path = shutil.which(words[0], path=self._environment["PATH"])
         if path is None:

@@ -27,7 +27,6 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, Effective, known_settings
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, ProfilesSpawner, SlurmSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners import classes, delegate
-from jupyterhub_gpuspawner.hub.spawners.hook_settings import BEFORE_REQUEST, HookSettings, shown_to_hooks
 from jupyterhub_gpuspawner.hub.spawners.offers import (
     ProfileSource,
     apply_user_options,
@@ -36,6 +35,7 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     refuse_choice_of_others,
     refuse_what_is_for_others,
 )
+from jupyterhub_gpuspawner.hub.spawners.server_job import BEFORE_REQUEST, HookSettings, shown_to_hooks
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import ProfileFolders
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.words import CONTACT

@@ -1,11 +1,12 @@
-"""The settings of one server in effect, and the job that is made of them."""
+"""The settings of one server in effect, also those that the site's hooks set, and the job that is made of them."""
 
 from __future__ import annotations
 
 import base64
+import copy
 import os
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.extensions import carried_by, names_for, spawner_settings
 from jupyterhub_gpuspawner.hub.job.failed_start import spawn_failure
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
-from jupyterhub_gpuspawner.hub.site.slurm_settings import Effective, SlurmSettings
+from jupyterhub_gpuspawner.hub.site.slurm_settings import Effective, OwnSettings, SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -236,3 +237,80 @@ class ServerJob(ExtensionSettings, SlurmSettings):
             settings = build.with_options(settings, self.user_options if self.has_form() else {})
             request = build.plain_request(settings, username=self.user.name, server_name=self.name)
         return build.batch_job(settings, request, account, start_id=self.attempt.start_id)
+
+
+_OF_PROFILE = ("port_range", "queue_timeout")
+BEFORE_REQUEST = ("placement_policy", *_OF_PROFILE)
+"""Settings that count only where the profile has none, beside those that a delegate gets."""
+
+
+class HookSettings:
+    """Finds what hooks have set, which counts for the start before what the profile and its options say.
+
+    That is what differs from when it was last seen. A hook is the later word, and it is about this very start:
+    ``pre_spawn_hook``, ``auth_state_hook``, an admin's own ``apply_user_options``, the authenticator's
+    ``pre_spawn_start``, and the ``start`` of a site's subclass.
+    """
+
+    def __init__(self, spawner: OwnSettings, names: Iterable[str]) -> None:
+        self._spawner = spawner
+        self._names = frozenset(names)
+        self._seen: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
+        """What hooks have set for this start, by name; the variables of ``environment`` are in :attr:`variables`."""
+        self.variables: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        """A start begins, or a server is over: no hook has set anything."""
+        self.settings, self.variables = {}, {}
+        self.see()
+
+    def see(self) -> None:
+        """No hook has set what has changed until now."""
+        self._seen = {name: copy.copy(getattr(self._spawner, name)) for name in self._names}
+
+    def note(self) -> None:
+        """Hooks have set what has changed since the last look."""
+        for name, before in self._seen.items():
+            value = getattr(self._spawner, name)
+            if name == "environment":
+                self.variables.update({key: text for key, text in value.items() if before.get(key) != text})
+            elif value != before:
+                self.settings[name] = copy.copy(value)
+        self.see()
+
+    def replaced_by_group(self) -> None:
+        """The overrides of a user's groups have replaced some, and are the site's."""
+        self.settings = {name: value for name, value in self.settings.items() if getattr(self._spawner, name) == value}
+        of_spawner = self._spawner.environment  # type: ignore[attr-defined]
+        self.variables = {name: value for name, value in self.variables.items() if of_spawner.get(name) == value}
+        self.see()
+
+    def over(self, request: JobRequest) -> JobRequest:
+        """The request as hooks have changed it; raises ConfigError for a value that cannot be requested."""
+        if not self.settings and not self.variables:
+            return request
+        of_job = request.profile.kind == "slurm"
+        requests = {name: value for name, value in self.settings.items() if of_job and name.startswith("req_")}
+        try:
+            resources = build.requested_instead(request.resources, requests)
+        except ConfigError as error:
+            where = f"a hook's spawner.{error.where}"
+            raise ConfigError(error.fault, where=where, hint=error.hint or "Correct the hook.") from error
+        variables = {name: text for name, text in request.environment.variables.items() if name not in self.variables}
+        policy = {"policy": None} if "placement_policy" in self.settings else {}
+        return replace(
+            request,
+            profile=request.profile.model_copy(update={name: None for name in _OF_PROFILE if name in self.settings}),
+            resources=resources,
+            environment=request.environment.model_copy(update={"variables": variables}),
+            placement=request.placement.model_copy(update=policy),
+            command=None if "cmd" in self.settings else request.command,
+            default_url=None if "default_url" in self.settings else request.default_url,
+        )
+
+
+def shown_to_hooks(request: JobRequest, cmd: Sequence[str]) -> dict[str, Any]:
+    """A request as the settings in which a hook reads, changes and extends it; ``cmd`` is the site's command."""
+    requests = {f"req_{name}": text for name, text in build.in_batchspawners_names(request.resources).items()}
+    return {**requests, "cmd": list(request.command or cmd)}
