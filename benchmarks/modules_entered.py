@@ -1,9 +1,10 @@
 """Which modules of this package are entered by a start, by an answer of squeue, and by a launch on the node.
 
 A start is that of a server in a hub that runs and has started one before: from the request until the server is ready.
-Of it the modules of ``hub/`` are counted; of an answer of squeue all modules that take part in reading it and telling
-it to whom waits for it; of a launch those that the launcher imports for a plain profile. A module is entered when one
-of its functions is called.
+Of it the modules of ``hub/`` are counted, in a hub without extensions whose profiles stand in its configuration, and in
+one with all extensions and a folder of profiles. Of an answer of squeue all modules are counted that take part in
+reading it and telling it to whom waits for it, of a launch those that the launcher imports for a plain profile. A
+module is entered when one of its functions is called.
 
     python benchmarks/modules_entered.py
 """
@@ -22,16 +23,23 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+import yaml
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-from tests.fixtures.hubs import ASKS_OFTEN, NO_SPAWN_WAIT, new_hub
+from tests.fixtures.hubs import ASKS_OFTEN, LIGHT, NO_SPAWN_WAIT, new_hub
 from tests.waiting import wait_until
 
 PACKAGE = "jupyterhub_gpuspawner"
+ALONE = f"""
+c.GPUProfilesSpawner.extensions = []
+c.GPUProfilesSpawner.profiles_dir = ""
+c.GPUProfilesSpawner.profiles = {yaml.safe_load(LIGHT)!r}
+"""
 RECORDER = """
 import json, signal, sys
 from pathlib import Path
@@ -128,7 +136,7 @@ def main() -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as temporary, PrivateSlurm(DEMO_CLUSTER, Path(temporary) / "slurm") as slurm:
         folder = Path(temporary)
-        alone, answer = of_a_hub(slurm, folder / "alone", "c.GPUProfilesSpawner.extensions = []")
+        alone, answer = of_a_hub(slurm, folder / "alone", ALONE)
         with_all, _ = of_a_hub(slurm, folder / "all", "")
         for what, modules in (("without extensions", alone), ("with all", with_all)):
             told(f"a start, {what}, in hub/", (name for name in modules if name.startswith("hub.")))
