@@ -152,3 +152,7 @@ class SlurmOutputError(GPUSpawnerError):
         super().__init__(message, hint="Please report this line to the project.")
         self.raw = raw[:2000]
         self.field = field
+
+
+class ReportError(ValueError):
+    """A report that is refused; the text begins with the path of the field, such as ``placement.gpus[0].index``."""

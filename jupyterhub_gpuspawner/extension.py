@@ -71,6 +71,15 @@ class Extension:
     package: str = ""
     """The package that declares it."""
 
+    def __post_init__(self) -> None:
+        """Raises TypeError for what is gone through and is of another type; a reference is tried where it is loaded."""
+        if not isinstance(self.needs, (tuple, list)):
+            raise TypeError(f"needs must be a tuple of names, not {self.needs!r}")
+        for name, kind in {"commands": Command, "command_options": str, "login_scripts": str}.items():
+            value = getattr(self, name)
+            if not isinstance(value, Mapping) or not all(isinstance(of_name, kind) for of_name in value.values()):
+                raise TypeError(f"{name} must be a mapping of names to {kind.__name__}, not {value!r}")
+
     def load(self, reference: str) -> Any:
         """What a reference of this extension's leads to; raises whatever its import raises."""
         module, _, name = reference.partition(":")
@@ -173,13 +182,38 @@ def _in_order(extensions: dict[str, Extension], faults: Sequence[Fault]) -> Exte
     )
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a reference must lead to."""
+
+    name: str
+    """Such as ``a function``."""
+    fits: Callable[[Any], bool]
+
+
+ANYTHING = Kind("anything", lambda _: True)
+FUNCTION = Kind("a function", callable)
+
+
 def load_each(
-    extensions: Iterable[Extension], reference: Callable[[Extension], str], on_fault: Callable[[Fault], object]
+    extensions: Iterable[Extension],
+    reference: Callable[[Extension], str],
+    on_fault: Callable[[Fault], object],
+    kind: Kind = ANYTHING,
 ) -> Iterator[tuple[Extension, Any]]:
-    """What a reference of each leads to, for those that have it; ``on_fault`` is told of one that cannot be loaded."""
+    """What a reference of each leads to, for those that have it.
+
+    ``on_fault`` is told of one that cannot be loaded, or is of another kind.
+    """
     for extension in extensions:
         if name := reference(extension):
             try:
-                yield extension, extension.load(name)
-            except Exception as error:  # noqa: BLE001 - as above
-                on_fault(Fault(extension.name, f"{name} cannot be loaded: {type(error).__name__}: {error}", error))
+                loaded = extension.load(name)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+                text = f"{name} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())}"
+                on_fault(Fault(extension.name, text, error))
+                continue
+            if kind.fits(loaded):
+                yield extension, loaded
+            else:
+                on_fault(Fault(extension.name, f"{name} must be {kind.name}."))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from inspect import isawaitable
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
@@ -118,18 +119,19 @@ class Ended(Exception):
     """What another's code has done in place of raising an Exception; where it raised something, that is the cause."""
 
 
-async def contained(work: Awaitable[T], *, seconds: float | None = None) -> T:
-    """What another's code answers; it ends neither the caller nor the hub, and is cancelled with the caller.
+async def contained(call: Callable[[], Any], *, seconds: float | None = None) -> Any:
+    """What another's function answers, or a coroutine function; it is cancelled with the caller, and ends nobody else.
 
     Raises what it raises, and :class:`Ended` for a SystemExit, for a CancelledError that nobody has asked it for, and
     if it takes more than ``seconds``.
     """
 
-    async def run() -> T:
+    async def run() -> Any:
         try:
-            return await work
+            answer = call()
+            return await answer if isawaitable(answer) else answer
         except SystemExit as error:  # asyncio would end its loop
-            raise Ended from error
+            raise _ended(error) from error
 
     task = asyncio.ensure_future(run())
     try:
@@ -143,7 +145,11 @@ async def contained(work: Awaitable[T], *, seconds: float | None = None) -> T:
     try:
         return task.result()
     except asyncio.CancelledError as error:
-        raise Ended from error
+        raise _ended(error) from error
+
+
+def _ended(error: BaseException) -> Ended:
+    return Ended(f"{type(error).__name__}: {error}")
 
 
 def in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -13,7 +13,7 @@ import pytest
 
 from jupyterhub_gpuspawner import extensions as folder
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, found, installed, load_each
+from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, Kind, found, installed, load_each
 
 HEAD = "from jupyterhub_gpuspawner.extension import Extension\n"
 
@@ -47,6 +47,14 @@ FAULTS = {
     "what it needs is not there": (
         f"{HEAD}EXTENSION = Extension('faulty', 'Faulty.', needs=('good', 'usage'))",
         "it needs usage, not there.",
+    ),
+    "its needs are a text": (
+        f"{HEAD}EXTENSION = Extension('faulty', 'Faulty.', needs='usage')",
+        "TypeError: needs must be a tuple of names, not 'usage'",
+    ),
+    "its commands are a number": (
+        f"{HEAD}EXTENSION = Extension('faulty', 'Faulty.', commands=7)",
+        "TypeError: commands must be a mapping of names to Command, not 7",
     ),
     "it needs itself": (
         f"{HEAD}EXTENSION = Extension('faulty', 'Faulty.', needs=('faulty',))",
@@ -82,15 +90,31 @@ def test_a_reference_leads_to_a_module_or_to_a_name_of_it(package: Path) -> None
     (package / "own").mkdir()
     (package / "own" / "__init__.py").write_text(f"{HEAD}EXTENSION = Extension('own', 'Own.', hub='.hub:HUB')")
     (package / "own" / "hub.py").write_text("HUB = 'what it adds'")
+    (package / "ends.py").write_text(f"{HEAD}EXTENSION = Extension('ends', 'Ends.', hub='ends_hub:HUB')")
+    (package / "ends_hub.py").write_text("raise SystemExit(3)")
+    (package / "tables.py").write_text(f"{HEAD}EXTENSION = Extension('tables', 'Has 7.', hub='tables_hub:HUB')")
+    (package / "tables_hub.py").write_text(
+        "from jupyterhub_gpuspawner.hub.extension import HubExtension; HUB = HubExtension(tables=7)"
+    )
+    (package / "number.py").write_text(f"{HEAD}EXTENSION = Extension('number', '7.', hub='number:HUB')\nHUB = 7")
     (package / "bad.py").write_text(f"{HEAD}EXTENSION = Extension('bad', 'Bad.', hub='own.hub:LOST')")
     (package / "bare.py").write_text(f"{HEAD}EXTENSION = Extension('bare', 'It adds nothing to a hub.')")
-    extensions = found(("own", "own"), ("bad", "bad"), ("bare", "bare"))
+    extensions = found(*((name, name) for name in ("own", "bad", "bare", "ends", "tables", "number")))
     faults: list[Fault] = []
-    loaded = [(extension.name, adds) for extension, adds in load_each(extensions, lambda own: own.hub, faults.append)]
+    text = Kind("a text", lambda value: isinstance(value, str))
+    found_each = load_each(extensions, lambda own: own.hub, faults.append, text)
+    loaded = [(extension.name, adds) for extension, adds in found_each]
 
     assert loaded == [("own", "what it adds")]
-    assert [(fault.name, fault.text) for fault in faults] == [
-        ("bad", "own.hub:LOST cannot be loaded: AttributeError: module 'own.hub' has no attribute 'LOST'")
+    assert [(fault.name, fault.text.partition(" For further information")[0]) for fault in faults] == [
+        ("bad", "own.hub:LOST cannot be loaded: AttributeError: module 'own.hub' has no attribute 'LOST'"),
+        ("ends", "ends_hub:HUB cannot be loaded: SystemExit: 3"),
+        (
+            "tables",
+            "tables_hub:HUB cannot be loaded: ValidationError: 1 validation error for HubExtension tables Input should "
+            "be a valid tuple [type=tuple_type, input_value=7, input_type=int]",
+        ),
+        ("number", "number:HUB must be a text."),
     ]
     assert extensions.present[0].load(".hub").HUB == "what it adds"
 

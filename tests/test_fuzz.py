@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.batch.job import in_batchspawners_names
 from jupyterhub_gpuspawner.batch.template import render_template
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.errors import ConfigError, ReportError, RequestError
 from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, shown
-from jupyterhub_gpuspawner.hub.report.server_report import ReportError, parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.profiles.option import SETTABLE
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.program import ServerCommand

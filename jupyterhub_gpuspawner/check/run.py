@@ -9,6 +9,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from inspect import ismodule
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,14 @@ from jupyterhub_gpuspawner.check.finding import (
     checks_in,
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.extension import Extensions, Fault, load_each
-from jupyterhub_gpuspawner.hub.extensions import chosen, names_for, settings_classes
+from jupyterhub_gpuspawner.extension import FUNCTION, Extensions, Fault, Kind, load_each
+from jupyterhub_gpuspawner.hub.extensions import CARRIED, HUB, TRAITS, chosen, names_for, settings_classes
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.schema import dotted
+from jupyterhub_gpuspawner.profiles.sections import FIELDS
 from jupyterhub_gpuspawner.site.configuration import Site, read_config, site_of, spawner_class_of
 from jupyterhub_gpuspawner.site.database import is_readable
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
@@ -59,7 +61,16 @@ MODULES = (clusters, requests, profiles, settings, hub, slurm, machine, run_as, 
 CHECKS = tuple(check for module in MODULES for check in checks_in(module))
 """In the order of their findings."""
 EXTENSION = Code("extension", "An extension, or a part of one, cannot be used, so it is left out.")
-REFERENCES = ("hub", "spawner_settings", "profile_fields", "checks", "judge", "requests", "launcher", "forget")
+REFERENCES = {
+    "hub": HUB,
+    "spawner_settings": TRAITS,
+    "profile_fields": FIELDS,
+    "checks": Kind("a module", ismodule),
+    "judge": FUNCTION,
+    "requests": FUNCTION,
+    "launcher": CARRIED,
+    "forget": FUNCTION,
+}
 """What an extension may refer to, besides its commands."""
 
 
@@ -74,13 +85,13 @@ def _unsaid(_fault: Fault) -> None:
 def checks_of(spawner: object) -> tuple[Check, ...]:
     """All checks for a hub with this spawner: ours, and those of its extensions."""
     extensions = _extensions_of(spawner)
-    loaded = load_each(extensions, lambda extension: extension.checks, _unsaid)
+    loaded = load_each(extensions, lambda extension: extension.checks, _unsaid, REFERENCES["checks"])
     brought = [check for _, module in loaded for check in checks_in(module)]
 
     def check_extensions(context: Context) -> Iterator[Finding]:
         faults = [*extensions.faults, *context.judge_faults]
-        for name in REFERENCES:
-            tuple(load_each(extensions, attrgetter(name), faults.append))
+        for name, kind in REFERENCES.items():
+            tuple(load_each(extensions, attrgetter(name), faults.append, kind))
         for fault in faults:
             yield EXTENSION.error("c.GPUProfilesSpawner.extensions", str(fault), "")
 
@@ -93,7 +104,7 @@ def _guarded(judge: Judge, name: str, faults: list[Fault]) -> Judge:
     def guarded(resources: Resources, snapshot: ClusterSnapshot, now: float) -> Verdict | None:
         try:
             return judge(resources, snapshot, now)
-        except Exception as error:  # noqa: BLE001 - an extension's fault
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an extension's fault
             faults.append(Fault(name, f"its judge failed: {type(error).__name__}: {error}", error))
             return None
 
@@ -162,7 +173,7 @@ async def context_of(site: Site, options: Options = DEFAULTS, *, cluster: str = 
     except (SlurmUnavailable, SlurmOutputError) as error:
         slurm_error = error
     faults: list[Fault] = []
-    judges = load_each(_extensions_of(spawner), lambda adds: adds.judge, _unsaid)
+    judges = load_each(_extensions_of(spawner), lambda adds: adds.judge, _unsaid, FUNCTION)
     return Context(
         site=site,
         spawner=spawner,
@@ -219,7 +230,7 @@ async def findings(context: Context, checks: Sequence[Check] | None = None) -> t
         except (SlurmUnavailable, SlurmOutputError) as error:
             if context.slurm_error is None:
                 unique[replace(slurm.unanswered(error), cluster=cluster)] = None
-        except Exception as error:  # noqa: BLE001 - a defect of one check, which must not hide what the others find
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a defect of one check, which must not hide what the others find
             unique[replace(_unfinished(check, error), cluster=cluster)] = None
     return tuple(_without_repetition(unique, context.setting(run_as.PREFIX)))
 
@@ -229,7 +240,7 @@ async def _each(findings: Iterator[Finding]) -> AsyncIterator[Finding]:
         yield finding
 
 
-def _unfinished(check: Check, error: Exception) -> Finding:
+def _unfinished(check: Check, error: BaseException) -> Finding:
     """The finding for a check that ended with an error."""
     if isinstance(error, GPUSpawnerError):
         return INCOMPLETE.of(error)

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
 from jupyterhub_gpuspawner.check.inherited_settings import ignored_by
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Fault, installed, load_each
-from jupyterhub_gpuspawner.hub.extensions import chosen, names_for, settings_classes
+from jupyterhub_gpuspawner.hub.extensions import HUB, TRAITS, chosen, names_for, settings_classes
 from jupyterhub_gpuspawner.hub.site.configured import configured_value, exposed_database, refused_names
 from jupyterhub_gpuspawner.hub.site.database import write_fix
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
@@ -119,10 +119,11 @@ def check_left_out(context: Context) -> Iterator[Finding]:
     for extension in installed():
         if extension.name in used:
             continue
-        hubs = [adds.settings for _, adds in load_each([extension], lambda left: left.hub, _unloaded)]
+        hubs = [adds.settings for _, adds in load_each([extension], lambda left: left.hub, _unloaded, HUB)]
         owners = {cls: cls for classes in hubs for cls in classes}
         owners |= {
-            traits: spawner_class for _, traits in load_each([extension], lambda left: left.spawner_settings, _unloaded)
+            traits: spawner_class
+            for _, traits in load_each([extension], lambda left: left.spawner_settings, _unloaded, TRAITS)
         }
         for traits, cls in owners.items():
             own = traits.class_own_traits(config=True)

@@ -41,7 +41,7 @@ def extensions(*, as_json: bool) -> None:
     for extension in found:
         try:
             added = added_by(extension)
-        except Exception as error:  # noqa: BLE001 - whatever another's module raises
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever another's module raises
             faults.append(f"The extension {extension.name} cannot be loaded: {type(error).__name__}: {error}")
             continue
         if as_json:

@@ -74,7 +74,7 @@ class Commands(click.Group):
             for other in installed():
                 if cmd_name in other.command_options:
                     command = other.load(other.command_options[cmd_name])(command)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if extension.package:
                 raise GPUSpawnerError(f"The command {cmd_name} of the extension {extension.name}: {error}") from error
             raise

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import pydantic
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.user import User
@@ -261,9 +262,9 @@ class NodeMarks:
     """What stands under this key."""
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(arbitrary_types_allowed=True))
 class HubExtension:
-    """What an extension adds to a hub that runs."""
+    """What an extension adds to a hub that runs; raises ValidationError for a field of another type."""
 
     settings: tuple[type[Configurable], ...] = ()
     """Classes of settings of which each hub makes one object, to check them when it starts."""

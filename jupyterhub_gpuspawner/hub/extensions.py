@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -21,12 +22,13 @@ from markupsafe import Markup
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from tornado import web
-from traitlets import HasTraits
-from traitlets.config import Configurable
+from traitlets import HasTraits, TraitError
+from traitlets.config import Config, Configurable
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.batch.carried import Carried
-from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, installed, load_each
+from jupyterhub_gpuspawner.errors import ConfigError, ReportError
+from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault, Kind, installed, load_each
 from jupyterhub_gpuspawner.hub.extension import (
     Forecast,
     Hardware,
@@ -47,11 +49,20 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import Availability, Span, Waits
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.tasks import Ended, contained
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+RAISED = (Exception, SystemExit, asyncio.CancelledError)
+"""What an extension may raise where nothing is awaited; the hub and the notebook go on."""
+REPEAT_SECONDS = 3600.0
+"""After how long a failure that goes on is logged again."""
+CARRIED = Kind("a Carried", lambda value: isinstance(value, Carried))
+HUB = Kind("a HubExtension", lambda value: isinstance(value, HubExtension))
+TRAITS = Kind("a class of traits", lambda value: isinstance(value, type) and issubclass(value, HasTraits))
 
 Failed = Callable[[str, str, BaseException], object]
 """Is told of an extension that has raised: its name, what was called, and the error."""
@@ -59,11 +70,25 @@ Failed = Callable[[str, str, BaseException], object]
 
 @contextmanager
 def guarded(failed: Failed, name: str, what: str) -> Iterator[None]:
-    """Let no Exception of an extension's out of the block: the hub and the notebook go on."""
+    """Let nothing that an extension raises out of a block that awaits nothing: the hub and the notebook go on."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - an extension's fault
+    except RAISED as error:
         failed(name, what, error)
+
+
+async def answered(failed: Failed, name: str, what: str, call: Callable[[], Awaitable[T]]) -> T | None:
+    """The same for what is awaited; None where it raises."""
+    answer: T | None = None
+    try:
+        answer = await contained(call)
+    except Exception as error:  # noqa: BLE001 - as above
+        failed(name, what, _raised(error))
+    return answer
+
+
+def _raised(error: Exception) -> BaseException:
+    return error.__cause__ or error if isinstance(error, Ended) else error
 
 
 class _Guarded(Forecast):
@@ -123,8 +148,9 @@ class ServerExtensions:
         answers: list[T] = []
 
         async def ask(name: str, with_server: WithServer) -> None:
-            with guarded(self._failed, name, method.__name__):
-                answers.append(await getattr(with_server, method.__name__)(*args, **kwargs))
+            call = partial(getattr(with_server, method.__name__), *args, **kwargs)
+            if (answer := await answered(self._failed, name, method.__name__, call)) is not None:
+                answers.append(answer)
 
         await asyncio.gather(*(ask(name, with_server) for name, with_server in self._with_server))
         return answers
@@ -157,14 +183,29 @@ class ServerExtensions:
 
     def node_reported(self, report: NodeReport) -> bool:
         """Whether one of them takes the report of another of the job's nodes; raises ReportError."""
-        return any(with_server.node_reported(report) for _, with_server in self._with_server)
+        for name, with_server in self._with_server:
+            try:
+                if with_server.node_reported(report):
+                    return True
+            except ReportError:
+                raise
+            except RAISED as error:
+                self._failed(name, "node_reported", error)
+        return False
 
     def placed(self, placement: PlacementDocument, allocations: Sequence[NodeAllocation]) -> PlacementDocument:
         """The placement with what each knows of it."""
         for name, with_server in self._with_server:
             with guarded(self._failed, name, "placed"):
-                placement = with_server.placed(placement, allocations)
+                placement = of_kind(PlacementDocument, with_server.placed(placement, allocations))
         return placement
+
+
+def of_kind(kind: type[T], answer: object) -> T:
+    """The same answer; raises TypeError for one of another kind."""
+    if not isinstance(answer, kind):
+        raise TypeError(f"{answer!r} is no {kind.__name__}")
+    return answer
 
 
 @dataclass(frozen=True)
@@ -202,12 +243,11 @@ class HubExtensions:
         """That of the hub's database, which is rolled back when an extension's query fails."""
         for left_out in extensions.faults:
             report(left_out)
-        for extension, settings in load_each(extensions, lambda extension: extension.spawner_settings, report):
-            if not _has_traits(settings):
-                report(Fault(extension.name, f"{extension.spawner_settings} must be a class of traits."))
-        loaded = load_each(extensions, lambda extension: extension.hub, report)
-        self.parts = tuple(Part(extension, adds) for extension, adds in loaded if _is_hub_extension(extension, adds))
-        self._faulty: set[tuple[str, str]] = set()
+        tuple(load_each(extensions, lambda extension: extension.spawner_settings, report, TRAITS))
+        loaded = load_each(extensions, lambda extension: extension.hub, report, HUB)
+        self.parts = tuple(Part(extension, adds) for extension, adds in loaded)
+        self._logged: dict[tuple[str, str, type], float] = {}
+        """When each of their failures was logged last."""
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts)
@@ -229,6 +269,7 @@ class HubExtensions:
     def all_of(
         self,
         what: str,
+        kind: type[T],
         of: Callable[[HubExtension], Callable[P, Iterable[T]] | None],
         *args: P.args,
         **kwargs: P.kwargs,
@@ -237,7 +278,7 @@ class HubExtensions:
         values: list[T] = []
         for name, hook in self._having(of):
             with guarded(self.failed, name, what):
-                values += list(hook(*args, **kwargs))
+                values += [of_kind(kind, value) for value in hook(*args, **kwargs)]
         return values
 
     def _having(self, of: Callable[[HubExtension], T | None]) -> Iterator[tuple[str, T]]:
@@ -247,20 +288,23 @@ class HubExtensions:
                 yield part.extension.name, has
 
     def failed(self, name: str, what: str, error: BaseException) -> None:
-        """Name an extension whose hook has raised in the log; its traceback is there once."""
-        if isinstance(error, SQLAlchemyError):
-            if self._session is not None:
-                roll_back(self._session)
-            get_logger().warning(
-                "The extension %s is left out here, since the hub's database failed: %s", name, fault(error)
-            )
+        """Name an extension whose hook has raised in the log, once an hour; its traceback is there once."""
+        of_database = isinstance(error, SQLAlchemyError)
+        if of_database and self._session is not None:
+            roll_back(self._session)
+        now, key = time.monotonic(), (name, what, type(error))
+        last = self._logged.get(key)
+        if last is not None and now - last < REPEAT_SECONDS:
             return
-        first = (name, what) not in self._faulty
-        self._faulty.add((name, what))
+        self._logged[key] = now
+        if isinstance(error, SQLAlchemyError):
+            text = "The extension %s is left out here, since the hub's database failed: %s"
+            get_logger().warning(text, name, fault(error))
+            return
         get_logger().error(
             "The extension %s is left out here, since its %s failed: %s: %s",
             *(name, what, type(error).__name__, error),
-            exc_info=error if first else None,
+            exc_info=error if last is None else None,
         )
 
     @cached_property
@@ -293,11 +337,26 @@ class HubExtensions:
 
     def routes(self, prefix: str) -> list[tuple[Any, ...]]:
         """All routes below ``prefix``; a page that raises an error names its extension in the log."""
-        return [
-            (f"{prefix.rstrip('/')}{path}", _named(handler, part.extension.name), *rest)
-            for part in self.parts
-            for path, handler, *rest in (*part.adds.api, *part.adds.pages)
-        ]
+        routes: list[tuple[Any, ...]] = []
+        for part in self.parts:
+            name = part.extension.name
+            with guarded(self.failed, name, "routes"):
+                routes += [
+                    (f"{prefix.rstrip('/')}{path}", _named(handler, name), *rest)
+                    for path, handler, *rest in (*part.adds.api, *part.adds.pages)
+                ]
+        return routes
+
+    def check_settings(self, config: Config) -> None:
+        """Raise ConfigError or TraitError for settings with which no hub can run."""
+        for part in self.parts:
+            for cls in part.adds.settings:
+                try:
+                    cls(config=config)
+                except (ConfigError, TraitError):
+                    raise
+                except RAISED as error:
+                    self.failed(part.extension.name, cls.__name__, error)
 
     def links(self, parsed_scopes: Mapping[str, object], user: Any) -> list[Link]:
         """The entries of the navigation bar for whoever has these scopes."""
@@ -311,14 +370,14 @@ class HubExtensions:
         """What is told to a user now, the newest first; nothing to a service."""
         if not isinstance(user, User):
             return []
-        notices = self.all_of("notices", lambda adds: adds.notices, user, spawner)
+        notices = self.all_of("notices", Notice, lambda adds: adds.notices, user, spawner)
         return sorted(notices, key=lambda notice: -notice.at)
 
     async def refresh_profiles(self, spawner: Any) -> None:
         """Have each read anew what it offers the spawner's user."""
         for part in self.parts:
-            with guarded(self.failed, part.extension.name, "profiles_of"):
-                await part.adds.profiles_of.refresh(spawner)
+            refresh = partial(part.adds.profiles_of.refresh, spawner)
+            await answered(self.failed, part.extension.name, "profiles_of", refresh)
 
     def waits(self, cluster: str, *, queued: bool) -> Waits:
         """What they know of waits on a cluster, of pending jobs or before a job is submitted; the first that does."""
@@ -332,8 +391,10 @@ class HubExtensions:
     async def forecast(self, spawner: Any, profiles: Sequence[Profile], *, asks: bool = True) -> Forecast:
         """When the user of this spawner would get jobs of these profiles, as the first that knows says."""
         for name, forecast in self._having(lambda adds: adds.forecast):
+            given = await answered(self.failed, name, "forecast", partial(forecast, spawner, profiles, asks))
             with guarded(self.failed, name, "forecast"):
-                return _Guarded(await forecast(spawner, profiles, asks), self.failed, name)
+                if given is not None:
+                    return _Guarded(of_kind(Forecast, given), self.failed, name)
         return Forecast()
 
     def prepare(self, snapshot: ClusterSnapshot) -> None:
@@ -342,11 +403,10 @@ class HubExtensions:
 
     async def below_wait(self, handler: BaseHandler, spawner: Any) -> list[Markup]:
         """The sections on the page of a server that is being started."""
-        sections = []
+        sections: list[Markup | None] = []
         for name, below_wait in self._having(lambda adds: adds.below_wait):
-            with guarded(self.failed, name, "below_wait"):
-                sections.append(await below_wait(handler, spawner))
-        return sections
+            sections.append(await answered(self.failed, name, "below_wait", partial(below_wait, handler, spawner)))
+        return [section for section in sections if section is not None]
 
     def marks_of(self, cluster: str) -> list[NodeMarks]:
         """What they know of nodes of a cluster."""
@@ -354,14 +414,14 @@ class HubExtensions:
 
     async def below_map(self, handler: BaseHandler, cluster: Cluster, name: str) -> list[Markup]:
         """The sections below the map of a cluster; raises SQLAlchemyError."""
-        sections = []
+        sections: list[Markup] = []
         for extension, below_map in self._having(lambda adds: adds.below_map):
             try:
-                sections.append(await below_map(handler, cluster, name))
+                sections.append(await contained(partial(below_map, handler, cluster, name)))
             except SQLAlchemyError:
                 raise
-            except Exception as error:  # noqa: BLE001 - as in `guarded`
-                self.failed(extension, "below_map", error)
+            except Exception as error:  # noqa: BLE001 - as in `answered`
+                self.failed(extension, "below_map", _raised(error))
         return sections
 
     def with_server(self, spawner: Any) -> ServerExtensions:
@@ -374,7 +434,7 @@ class HubExtensions:
 
     def parts_of(self, spawner: Any, server: Any) -> tuple[ServerPart, ...]:
         """What they show of a server, in the order of their names."""
-        parts = self.all_of("parts_of", lambda adds: adds.parts_of, spawner, server)
+        parts = self.all_of("parts_of", ServerPart, lambda adds: adds.parts_of, spawner, server)
         return tuple(sorted(parts, key=lambda part: part.name))
 
     @property
@@ -405,12 +465,8 @@ def spawner_settings(names: Sequence[str] | None = None) -> tuple[type[HasTraits
     A spawner also has those of extensions that a hub leaves out, whose settings then have no effect: its class is made
     before any configuration is read. There is no log by then either: :class:`HubExtensions` names those that fail.
     """
-    loaded = load_each(chosen(names), lambda extension: extension.spawner_settings, lambda _fault: None)
-    return tuple(cls for _, cls in loaded if _has_traits(cls))
-
-
-def _has_traits(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, HasTraits)
+    loaded = load_each(chosen(names), lambda extension: extension.spawner_settings, lambda _fault: None, TRAITS)
+    return tuple(cls for _, cls in loaded)
 
 
 def names_for(spawner: Any) -> tuple[str, ...] | None:
@@ -422,7 +478,7 @@ def names_for(spawner: Any) -> tuple[str, ...] | None:
 @cache
 def carried_by(names: tuple[str, ...] | None) -> tuple[Carried, ...]:
     """What the extensions with these names, or all, add to the launcher; one that cannot be loaded is left out."""
-    loaded = load_each(chosen(names), lambda extension: extension.launcher, report)
+    loaded = load_each(chosen(names), lambda extension: extension.launcher, report, CARRIED)
     return tuple(replace(carried, extension=extension.name) for extension, carried in loaded)
 
 
@@ -437,11 +493,12 @@ def report(left_out: Fault) -> None:
     get_logger().error("%s", left_out, exc_info=left_out.error)
 
 
-def _is_hub_extension(extension: Extension, adds: object) -> bool:
-    if isinstance(adds, HubExtension):
-        return True
-    report(Fault(extension.name, f"{extension.hub} must be a HubExtension."))
-    return False
+def _contained(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        return await contained(partial(method, *args, **kwargs))
+
+    return run
 
 
 def _named(handler: type, name: str) -> type:
@@ -453,6 +510,8 @@ def _named(handler: type, name: str) -> type:
                 self.log.error("A page of the extension %s failed: %s", name, self.request.path)
             super().log_exception(typ, value, tb)
 
+    for verb in map(str.lower, handler.SUPPORTED_METHODS):  # type: ignore[attr-defined]
+        setattr(Named, verb, _contained(getattr(handler, verb)))
     Named.__name__, Named.__qualname__, Named.__module__ = handler.__name__, handler.__qualname__, handler.__module__
     return Named
 

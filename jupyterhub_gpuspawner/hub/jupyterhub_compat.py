@@ -13,9 +13,8 @@ import asyncio
 import sys
 from asyncio import Future
 from collections.abc import Callable, Mapping
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from http import HTTPStatus
-from inspect import isawaitable
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Any
@@ -207,12 +206,8 @@ class SiteHooks:
         await self._run("apply_user_options", super()._run_apply_user_options, user_options)  # type: ignore[misc]
 
     async def _run(self, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
-        async def call() -> None:
-            answer = hook(*arguments)
-            await (answer if isawaitable(answer) else maybe_future(answer))
-
         try:
-            await contained(call(), seconds=self.start_timeout)
+            await maybe_future(await contained(partial(hook, *arguments), seconds=self.start_timeout))
         except Exception as error:
             failure = self.hook_failed(name, error)
             if failure is error:

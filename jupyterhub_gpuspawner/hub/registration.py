@@ -160,8 +160,7 @@ def check(app: JupyterHub) -> None:
                 begin_slugs(app, profiles.source.folder)  # before it is read
             site.check()
             site.check_accounts()
-            for cls in extensions_of_hub(app).settings:
-                cls(config=app.config)
+            extensions_of_hub(app).check_settings(app.config)
     except (ConfigError, TraitError) as error:
         app.log.critical("Bad config encountered during initialization: %s", error)
         app.exit(1)

@@ -14,7 +14,7 @@ from pydantic import Field, create_model, model_validator
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.extension import installed, load_each
+from jupyterhub_gpuspawner.extension import Kind, installed, load_each
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.program import Program
 from jupyterhub_gpuspawner.profiles.schema import BadValue
@@ -46,10 +46,16 @@ class ProfileField(Generic[T]):
         return value
 
 
+FIELDS = Kind(
+    "a tuple of ProfileField",
+    lambda fields: isinstance(fields, tuple) and all(isinstance(field, ProfileField) for field in fields),
+)
+
+
 @cache
 def profile_fields() -> Mapping[str, tuple[str, ProfileField[Any]]]:
     """The fields of all extensions that are installed, by their names, each with its extension's name."""
-    loaded = load_each(installed(), lambda extension: extension.profile_fields, lambda fault: get_logger().error(fault))
+    loaded = load_each(installed(), lambda own: own.profile_fields, lambda fault: get_logger().error(fault), FIELDS)
     return {field.name: (extension.name, field) for extension, fields in loaded for field in fields}
 
 
@@ -87,7 +93,12 @@ def _checked(field: ProfileField[Any]) -> Callable[[Profile], Profile]:
             if field.needs_job and profile.kind != "slurm":
                 raise BadValue(f"{field.name} is for kind: slurm; {field.needs_job}")
             if field.check is not None:
-                field.check(profile)
+                try:
+                    field.check(profile)
+                except BadValue:
+                    raise
+                except Exception as error:
+                    raise BadValue(f"{field.name} cannot be checked: {type(error).__name__}: {error}") from error
         return profile
 
     return check

@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.batch.job import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.extension import load_each
+from jupyterhub_gpuspawner.extension import FUNCTION, load_each
 from jupyterhub_gpuspawner.hub.extensions import chosen, report
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -100,5 +100,5 @@ def _beside(
 ) -> list[tuple[JobRequest, tuple[str, ...]]]:
     """What a user requests with a profile that an extension offers; raises ConfigError and RequestError."""
     extensions = chosen(spawner.extensions)
-    loaded = load_each(extensions, lambda extension: extension.requests, report)
+    loaded = load_each(extensions, lambda extension: extension.requests, report, FUNCTION)
     return [request for _, requests_of in loaded for request in requests_of(site, choice, user, groups, server)]

@@ -42,14 +42,22 @@ from jupyterhub_gpuspawner.hub.extension import WithServer
 def fails(*_):
     raise LookupError("no use")
 
+def exits(*_):
+    raise SystemExit("no use")
+
 class Page(BaseHandler):
     get = fails
+
+class ExitingPage(BaseHandler):
+    get = exits
 
 class Kept(WithServer):
     to_state = load = forget = refresh = fails
 
 HUB = HubExtension(
-    begin=(fails,), pages=((r"/gpuspawner/faulty", Page),), links=(Link("Faulty", "faulty", fails),), notices=fails,
+    begin=(fails, exits),
+    pages=((r"/gpuspawner/faulty", Page), (r"/gpuspawner/exits", ExitingPage)),
+    links=(Link("Faulty", "faulty", fails),), notices=fails,
     parts_of=fails, with_server=Kept,
 )
 """,
@@ -83,7 +91,8 @@ def test_the_example_adds_a_line_to_the_card_a_page_and_a_link_and_a_faulty_one_
     """The server starts, is shown, and stops; the log names each thing that failed."""
     ann = Visitor(hub, "ann")
     hub.spawn("ann", {"profile": "light"})
-    home, rules, faulty = (ann.look(f"/hub/{path}") for path in ("home", "gpuspawner/rules", "gpuspawner/faulty"))
+    pages = ("home", "gpuspawner/rules", "gpuspawner/faulty", "gpuspawner/exits")
+    home, rules, faulty, exits = (ann.look(f"/hub/{path}") for path in pages)
     hub.restart()
     again = ann.look("/hub/home")
     hub.end("ann")
@@ -96,9 +105,12 @@ def test_the_example_adds_a_line_to_the_card_a_page_and_a_link_and_a_faulty_one_
     assert "The rules of the house hold for this server." in home.text
     assert "The rules of the house hold for this server." in again.text
     assert [item.get_text() for item in rules.soup.select("main li, .container li")] == RULES
-    assert (rules.status, faulty.status) == (200, 500)
-    assert set(failed) >= {"fails", "links", "notices", "parts_of"}
-    assert "A page of the extension faulty failed: /hub/gpuspawner/faulty" in log
+    assert (rules.status, faulty.status, exits.status) == (200, 500, 500)
+    assert set(failed) >= {"fails", "exits", "links", "notices", "parts_of", "to_state"}
+    # once in each of the two hubs, however often it is called
+    assert set(failed.values()) <= {1, 2}
+    for path in pages[2:]:
+        assert f"A page of the extension faulty failed: /hub/{path}" in log
     assert "The extension faulty is left out: .lost:Settings cannot be loaded: ModuleNotFoundError" in log
 
 

@@ -2,27 +2,57 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
+from inspect import isawaitable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 from jupyterhub import orm
+from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.user import User
+from markupsafe import Markup
+from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
+from traitlets.config import Config, Configurable
 
+from jupyterhub_gpuspawner.errors import ConfigError, ReportError, RequestError
 from jupyterhub_gpuspawner.extension import Extension, Extensions, Fault
-from jupyterhub_gpuspawner.hub.extension import Forecast, Hardware, HubExtension, Link, Notice, PlannedWait, WithServer
+from jupyterhub_gpuspawner.hub import extensions as extensions_module
+from jupyterhub_gpuspawner.hub.extension import (
+    Forecast,
+    Hardware,
+    HubExtension,
+    Link,
+    NodeMarks,
+    Notice,
+    PlannedWait,
+    ProfilesOf,
+    ServerPart,
+    WithServer,
+)
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions, ServerExtensions, extensions_of
 from jupyterhub_gpuspawner.hub.site.state import KEY
+from jupyterhub_gpuspawner.hub.spawners.offers import (
+    errors_beside,
+    occasion_of,
+    offered_beside,
+    refuse_what_is_for_others,
+)
+from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
+from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, Span
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.fixtures.databases import hub_session
 
 
-def raises(*_: Any) -> Any:
+def raises(*_: Any, **_by_name: Any) -> Any:
     raise LookupError("of no use")
 
 
@@ -58,41 +88,276 @@ def ann() -> Iterator[User]:
         yield User(row, {})
 
 
-FAULTY = {
-    "links": HubExtension(links=(Link("Bad", "bad", raises),)),
-    "notices": HubExtension(notices=raises),
-    "begin": HubExtension(begin=(raises,)),
-    "configured": HubExtension(configured=(raises,)),
+class Kept(WithServer):
+    """What an extension keeps with a server."""
+
+    def to_state(self) -> dict[str, Any]:
+        return {"good": 1}
+
+
+class OfGood(Configurable):
+    """Settings with which a hub can run."""
+
+
+class Page(BaseHandler):  # type: ignore[misc]
+    """A page of an extension's."""
+
+
+async def knows_nothing(*_: Any) -> Forecast:
+    return Forecast()
+
+
+async def section(*_: Any) -> Markup:
+    return Markup("<p>Good.</p>")
+
+
+def offer(_spawner: Any) -> list[Offered]:
+    return [Offered(parse_profile({"display_name": "Good", "slurm": {"time": "1:00"}}, where=str))]
+
+
+BEGUN: list[object] = []
+OF_ALL_KINDS = HubExtension(
+    settings=(OfGood,),
+    configured=(BEGUN.append,),
+    begin=(BEGUN.append,),
+    api=((r"/api/good", Page),),
+    links=GOOD.links,
+    notices=GOOD.notices,
+    profiles_of=ProfilesOf(
+        offered=offer,
+        errors=lambda _spawner: [ConfigError("It is gone.")],
+        refusal=lambda _spawner, slug: f"{slug} is for others.",
+        occasion=lambda _settings, slug: Occasion(slug, slug, slug),
+    ),
+    forecast=knows_nothing,
+    prepare=BEGUN.append,
+    below_wait=section,
+    estimate=lambda _hub, _wait: Span(60, 600, 1800),
+    marks_of=lambda _hub, cluster: NodeMarks(cluster, {}, ()),
+    below_map=section,
+    with_server=Kept,
+    parts_of=lambda _spawner, _server: [ServerPart("good")],
+    page_tools={"good": 1},
+)
+
+
+async def whole(hub: HubExtensions, ann: User) -> dict[str, Any]:
+    """All that the extensions of a hub answer."""
+    BEGUN.clear()
+    app: Any = SimpleNamespace(db=None)
+    spawner: Any = SimpleNamespace(user=SimpleNamespace(settings={KEY: hub.state}))
+    handler: Any = None
+    hub.configured(app)
+    hub.begin(app)
+    hub.prepare(handler)
+    hub.check_settings(Config())
+    await hub.refresh_profiles(spawner)
+    forecast = await hub.forecast(spawner, [])
+    with suppress(RequestError):
+        refuse_what_is_for_others(spawner, "good", [])
+    return {
+        "begun": len(BEGUN),
+        "routes": [path for path, *_ in hub.routes("/hub/")],
+        "links": [link.text for link in hub.links({}, ann)],
+        "notices": hub.notices(ann),
+        "profiles": [offered.profile.display_name for offered in offered_beside(spawner)],
+        "errors": [str(error) for error in errors_beside(spawner)],
+        "occasion": occasion_of(spawner.user.settings, "good"),
+        "forecast": (forecast.of(handler), forecast.hardware(handler)),
+        "below_wait": await hub.below_wait(handler, spawner),
+        "waits": hub.waits("cedar", queued=True)("gpu", 3600.0),
+        "marks_of": hub.marks_of("cedar"),
+        "below_map": await hub.below_map(handler, handler, "cedar"),
+        "with_server": hub.with_server(spawner).to_state(),
+        "parts_of": hub.parts_of(spawner, None),
+        "page_tools": hub.page_tools,
+        "tables": [tables.extension for tables in hub.tables],
+    }
+
+
+def exits(*_: Any, **_by_name: Any) -> Any:
+    """As what was written as a program."""
+    raise SystemExit(3)
+
+
+def is_cancelled(*_: Any, **_by_name: Any) -> Any:
+    """As what awaits something that somebody else has cancelled."""
+    raise asyncio.CancelledError
+
+
+def later(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The same in a coroutine."""
+
+    async def hook(*arguments: Any, **by_name: Any) -> Any:
+        await asyncio.sleep(0)
+        run(*arguments, **by_name)
+
+    return hook
+
+
+ALL_HOOKS = ("estimate", "prepare", "marks_of", "with_server", "parts_of", "notices")
+ALL_COROUTINES = ("forecast", "below_wait", "below_map")
+OF_PROFILES = ("offered", "errors", "refusal", "occasion")
+
+
+def of_profiles(name: str, run: Any) -> ProfilesOf:
+    """Profiles of which this hook does this."""
+    return replace(ProfilesOf(), **{name: run})
+
+
+def faulty(run: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    """For each field of a :class:`HubExtension` that is called, one in which that does this."""
+
+    class Unmade(WithServer):
+        def __init__(self, spawner: Any) -> None:
+            run(spawner)
+
+    return {
+        "configured": {"configured": (run,)},
+        "begin": {"begin": (run,)},
+        "links": {"links": (Link("Bad", "bad", run),)},
+        "settings": {"settings": (type("Bad", (Configurable,), {"__init__": run}),)},
+        **{name: {name: later(run)} for name in ALL_COROUTINES},
+        **{name: {name: run} for name in ALL_HOOKS},
+        "with_server": {"with_server": Unmade},
+        "refresh": {"profiles_of": ProfilesOf(refresh=later(run))},
+        **{f"profiles_of.{name}": {"profiles_of": of_profiles(name, run)} for name in OF_PROFILES},
+    }
+
+
+RAISED = {"raises": "LookupError: of no use", "exits": "SystemExit: 3", "is_cancelled": "CancelledError: "}
+HOW = {"raises": raises, "exits": exits, "is_cancelled": is_cancelled}
+NOT_CALLED = {"tables", "steps", "api", "pages", "page_tools"}
+"""Tables are made and steps taken before anything else, or the hub does not start; a page has a test of its own."""
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("what", faulty(raises))
+async def test_what_fails_in_an_extension_is_named_in_the_log_and_left_out(
+    what: str,
+    how: str,
+    hub: Callable[..., HubExtensions],
+    ann: User,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that another one adds is there; it is logged once an hour, the first time with the traceback."""
+    alone = await whole(hub(good=OF_ALL_KINDS), ann)
+    extensions = hub(bad=HubExtension(**faulty(HOW[how])[what]), good=OF_ALL_KINDS)
+    caplog.clear()
+    times = [0.0, 60.0, 3700.0]
+    for now in times:
+        monkeypatch.setattr(extensions_module, "time", SimpleNamespace(monotonic=lambda now=now: now))
+        beside = await whole(extensions, ann)
+
+        if what == "forecast":  # that of the next one is asked
+            assert beside.pop("forecast") == (None, Hardware())
+        assert {name: beside[name] for name in alone if name in beside} == {name: alone[name] for name in beside}
+
+    called = what.partition(".")[0].replace("refresh", "profiles_of")
+    if what in ("begin", "configured"):
+        called = HOW[how].__name__
+    called = {"settings": "Bad"}.get(called, called)
+    text = f"The extension bad is left out here, since its {called} failed: {RAISED[how]}"
+    assert [(record.getMessage(), record.exc_info is not None) for record in caplog.records] == [
+        (text, True),
+        (text, False),
+    ]
+
+
+def test_each_field_of_an_extension_is_tried() -> None:
+    """A new one has its place in the table above."""
+    tried = {name for adds in faulty(raises).values() for name in adds}
+
+    assert tried | NOT_CALLED == {field.name for field in fields(HubExtension)}
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(HubExtension)])
+def test_a_field_of_another_type_is_refused_where_it_is_declared(field: str) -> None:
+    """So that no hub begins with it: what cannot be loaded is left out by its name."""
+    wrong: Any = {field: 7}
+    within: Any = {field: (7,)}
+    for adds in (wrong, within):
+        with pytest.raises(ValidationError, match=rf"^1 validation error for HubExtension\n{field}\b"):
+            HubExtension(**adds)
+
+
+def test_a_route_that_leads_to_no_page_is_left_out(
+    hub: Callable[..., HubExtensions], caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the others of its extension."""
+    extensions = hub(bad=HubExtension(pages=((r"/page", Page), (r"/bad", 7))), good=OF_ALL_KINDS)
+    caplog.clear()
+
+    assert [path for path, *_ in extensions.routes("/hub/")] == ["/hub/api/good"]
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
+        "The extension bad is left out here, since its routes failed"
+    ]
+
+
+def of_server(run: Callable[..., Any], method: str) -> type[WithServer]:
+    """An extension that keeps something with a server, of which this method does this."""
+    is_coroutine = asyncio.iscoroutinefunction(getattr(WithServer, method))
+    return type("Bad", (WithServer,), {method: later(run) if is_coroutine else run})
+
+
+REQUEST: Any = SimpleNamespace()
+PLACEMENT = PlacementDocument()
+CALLS: dict[str, Callable[[ServerExtensions], Any]] = {
+    "to_state": lambda kept: kept.to_state(),
+    "load": lambda kept: kept.load({}),
+    "forget": lambda kept: kept.forget(),
+    "refresh": lambda kept: kept.await_each(WithServer.refresh, 0.0),
+    "refresh_waiting": lambda kept: kept.await_each(WithServer.refresh_waiting, 0.0),
+    "availability": lambda kept: kept.await_first(WithServer.availability, REQUEST),
+    "why_never": lambda kept: kept.await_first(WithServer.why_never, REQUEST, since=0.0),
+    "queue_position": lambda kept: kept.first(WithServer.queue_position),
+    "expects": lambda kept: kept.each(WithServer.expects, UNKNOWN, "gpu", now=0.0),
+    "promises": lambda kept: kept.promises(),
+    "change": lambda kept: kept.first(WithServer.change),
+    "node_reported": lambda kept: kept.node_reported(REQUEST),
+    "placed": lambda kept: kept.placed(PLACEMENT, ()),
 }
 
 
-@pytest.mark.parametrize("what", FAULTY)
-def test_a_hook_that_raises_is_named_in_the_log_and_left_out(
-    what: str, hub: Callable[..., HubExtensions], ann: User, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What the others add is there; the traceback is logged once."""
-    begun: list[object] = []
-    good = HubExtension(links=GOOD.links, notices=GOOD.notices, begin=(begun.append,), configured=(begun.append,))
-    extensions, app = hub(bad=FAULTY[what], good=good), SimpleNamespace(db=None)
-    caplog.clear()
-    for _ in range(2):
-        extensions.configured(app)
-        extensions.begin(app)
-        assert [link.text for link in extensions.links({}, ann)] == ["Good"]
-        assert [notice.text for notice in extensions.notices(ann)] == ["New.", "Old."]
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("method", CALLS)
+async def test_what_fails_in_what_is_kept_with_a_server_is_told_and_left_out(method: str, how: str) -> None:
+    """The answer is that of the others."""
+    failed: list[tuple[str, str, str]] = []
 
-    assert begun == [app] * 4
-    name = "raises" if what in ("begin", "configured") else what
-    assert [(record.getMessage(), record.exc_info is not None) for record in caplog.records] == [
-        (f"The extension bad is left out here, since its {name} failed: LookupError: of no use", traceback)
-        for traceback in (True, False)
-    ]
+    async def answer(*kept: tuple[str, WithServer]) -> Any:
+        given = CALLS[method](
+            ServerExtensions(kept, lambda name, what, error: failed.append((name, what, type(error).__name__)))
+        )
+        return await given if isawaitable(given) else given
+
+    good = ("good", Kept(None))
+    alone, beside = await answer(good), await answer(("bad", of_server(HOW[how], method)(None)), good)
+
+    assert beside == (alone[: len(beside)] if isinstance(alone, list) else alone)
+    assert failed == [("bad", method, RAISED[how].partition(":")[0])]
+
+
+def test_each_method_of_what_is_kept_with_a_server_is_tried() -> None:
+    """A new one has its place in the table above."""
+    assert set(CALLS) == {name for name in vars(WithServer) if not name.startswith("_")}
+
+
+async def test_a_report_that_an_extension_refuses_is_refused() -> None:
+    """It says so to whoever has sent it."""
+
+    def refuse(*_: Any) -> bool:
+        raise ReportError("placement: no such rank")
+
+    with pytest.raises(ReportError, match="no such rank"):
+        ServerExtensions([("bad", of_server(refuse, "node_reported")(None))]).node_reported(REQUEST)
 
 
 class Faulty(Forecast):
     """A forecast that fails where it is asked."""
 
-    of = hardware = staticmethod(raises)  # type: ignore[assignment]
+    of = hardware = staticmethod(raises)
 
 
 async def fails(*_: Any) -> Any:
@@ -116,7 +381,7 @@ class Waiting(WithServer):
     """An extension of which all that is asked of a server that waits fails."""
 
     availability = why_never = refresh_waiting = staticmethod(fails)  # type: ignore[assignment]
-    queue_position = expects = change = staticmethod(raises)  # type: ignore[assignment]
+    queue_position = expects = change = staticmethod(raises)
 
 
 class Knows(WithServer):

@@ -13,7 +13,7 @@ import click
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, JSON_VERSION, since
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.extension import Fault, installed, load_each
+from jupyterhub_gpuspawner.extension import FUNCTION, Fault, installed, load_each
 from jupyterhub_gpuspawner.extensions.records.export import export as write
 from jupyterhub_gpuspawner.extensions.records.export import read_key
 from jupyterhub_gpuspawner.extensions.records.keeper import GPUSessions, records_file
@@ -224,8 +224,11 @@ def _forget_in_database(config: Path, _database: Path | None, user: str) -> dict
     """
     with load_site(config).database("idle times and starts cannot be deleted") as connection:
         faults, counts = list[Fault](), dict[str, int]()
-        for _, forget in load_each(installed(), lambda extension: extension.forget, faults.append):
-            counts |= forget(connection, user)
+        for extension, forget in load_each(installed(), lambda own: own.forget, faults.append, FUNCTION):
+            try:
+                counts |= forget(connection, user)
+            except Exception as error:  # noqa: BLE001 - an extension's fault, and what the others keep is deleted
+                faults.append(Fault(extension.name, f"its forget failed: {type(error).__name__}: {error}", error))
         counts |= {"start": forget_starts(connection, user)}
     if faults:
         raise ConfigError(f"not all of {user} was deleted: {faults[0]}")

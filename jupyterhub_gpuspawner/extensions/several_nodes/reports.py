@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from jupyterhub_gpuspawner.errors import ReportError
 from jupyterhub_gpuspawner.extensions.several_nodes.node.network import nearest_nic, weakest
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
-from jupyterhub_gpuspawner.hub.report.server_report import ReportError, parse_placement, parsed, position
+from jupyterhub_gpuspawner.hub.report.server_report import parse_placement, parsed, position
 from jupyterhub_gpuspawner.placement.choice import aligned
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, NodeTopology, kernel_cpus
 from jupyterhub_gpuspawner.units import NodeAllocation, format_cpulist

@@ -15,10 +15,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from jupyterhub_gpuspawner.errors import ReportError
 from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, USAGE_VERSION, GpuUse, UsageSummary
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.job.session import Usage
-from jupyterhub_gpuspawner.hub.report.server_report import ReportError, read_document
+from jupyterhub_gpuspawner.hub.report.server_report import read_document
 from jupyterhub_gpuspawner.hub.spawners.server import kept_with
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

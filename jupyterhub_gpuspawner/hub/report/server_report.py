@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 from jupyterhub.spawner import Spawner
 from pydantic import Field, TypeAdapter, ValidationError
 
+from jupyterhub_gpuspawner.errors import ReportError
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, proxy_of
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.database import StoredState
@@ -44,10 +45,6 @@ _REPORT, _PLACEMENT = TypeAdapter(NodeReport), TypeAdapter(PlacementDocument)
 _FAILURE = TypeAdapter(StartFailure)
 for _adapter in (_REPORT, _PLACEMENT, _FAILURE):
     _adapter.rebuild(_types_namespace={"bounds": bounds})  # type checkers import them, nodes do not
-
-
-class ReportError(ValueError):
-    """A report that is refused; the text begins with the path of the field, such as ``placement.gpus[0].index``."""
 
 
 class ReportTooEarly(ReportError):

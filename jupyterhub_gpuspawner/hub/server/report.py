@@ -12,7 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from tornado.web import stream_request_body
 
-from jupyterhub_gpuspawner.hub.report.server_report import ReportError, ReportTooEarly, parse_report
+from jupyterhub_gpuspawner.errors import ReportError
+from jupyterhub_gpuspawner.hub.report.server_report import ReportTooEarly, parse_report
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.tasks import in_background, timeout
+from jupyterhub_gpuspawner.tasks import contained, in_background, timeout
 
 DAY_SECONDS = 86400.0
 RETRY_SECONDS = 30.0
@@ -71,9 +70,7 @@ async def _repeat(
     while True:
         pause = min(seconds or RETRY_SECONDS, RETRY_SECONDS)
         with failures.of(work):
-            result = action()
-            if inspect.isawaitable(result):
-                result = await result
+            result = await contained(action)
             if not isinstance(result, (int, float)) and not seconds:
                 return
             pause = result if isinstance(result, (int, float)) else seconds

@@ -90,12 +90,14 @@ class ProfileSource:
 
 def offered_beside(spawner: Any) -> tuple[Offered, ...]:
     """What extensions offer a spawner's user now."""
-    return tuple(extensions_for(spawner).all_of("profiles_of", lambda adds: adds.profiles_of.offered, spawner))
+    return tuple(extensions_for(spawner).all_of("profiles_of", Offered, lambda adds: adds.profiles_of.offered, spawner))
 
 
 def errors_beside(spawner: Any) -> tuple[ConfigError, ...]:
     """Why extensions do not offer what they should; ``spawner`` is anybody's."""
-    return tuple(extensions_for(spawner).all_of("profiles_of", lambda adds: adds.profiles_of.errors, spawner))
+    return tuple(
+        extensions_for(spawner).all_of("profiles_of", ConfigError, lambda adds: adds.profiles_of.errors, spawner)
+    )
 
 
 def refuse_what_is_for_others(spawner: Any, slug: object, offered: Sequence[Offered]) -> None:

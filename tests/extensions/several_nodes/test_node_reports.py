@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from jupyterhub_gpuspawner.errors import ReportError
 from jupyterhub_gpuspawner.extensions.several_nodes.reports import PICTURES, OtherNodes
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
-from jupyterhub_gpuspawner.hub.report.server_report import ReportError, ServerReport, parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, parse_report
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, NodeReport, PlacedGpu, PlacementDocument

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.errors import ReportError
 from jupyterhub_gpuspawner.extensions.usage.metric import use_of_gpus
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import SUMMARIES_AT_MOST, ServerUsage, Use, parse_usage
 from jupyterhub_gpuspawner.hub.job.session import Event, Life, Session, Stream, Usage
-from jupyterhub_gpuspawner.hub.report.server_report import ReportError
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 SUMMARY = UsageSummary(

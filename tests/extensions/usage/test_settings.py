@@ -6,9 +6,9 @@ import pytest
 from traitlets import TraitError
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.errors import ReportError
 from jupyterhub_gpuspawner.extensions.usage.settings import UsageSettings
 from jupyterhub_gpuspawner.extensions.usage.use import parse_usage
-from jupyterhub_gpuspawner.hub.report.server_report import ReportError
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from tests.hub.report.test_reader import BODIES
 

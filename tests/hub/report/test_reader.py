@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyterhub_gpuspawner.errors import ReportError
 from jupyterhub_gpuspawner.hub.report.server_report import (
-    ReportError,
     confirmed,
     other_nodes,
     parse_placement,

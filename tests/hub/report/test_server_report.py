@@ -14,8 +14,9 @@ import pytest
 from jupyterhub import objects, orm
 from sqlalchemy.exc import OperationalError
 
+from jupyterhub_gpuspawner.errors import ReportError
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
-from jupyterhub_gpuspawner.hub.report.server_report import ReportError, ReportTooEarly, ServerReport
+from jupyterhub_gpuspawner.hub.report.server_report import ReportTooEarly, ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument, StartFailure
 from tests.fixtures.databases import hub_session

@@ -164,6 +164,8 @@ FAULTS = {
     "the database": (break_session, "(sqlite3.IntegrityError) UNIQUE constraint failed: users.name"),
     "Slurm": (SlurmUnavailable("squeue got no answer."), "squeue got no answer."),
     "no thread can be started": (RuntimeError("can't start new thread"), "can't start new thread"),
+    "what wants to end the hub": (SystemExit(3), "SystemExit: 3"),
+    "what somebody else has cancelled": (asyncio.CancelledError(), "CancelledError: "),
     "a name that is not UTF-8": (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates"), None),
 }
 
@@ -179,7 +181,7 @@ async def test_whatever_fails_in_the_background_is_logged_once_and_goes_on(
     async def work() -> float | None:
         users.append(app.db.query(orm.User).all())
         if len(users) in (1, 2, 3, 5):
-            if isinstance(fault, Exception):
+            if isinstance(fault, BaseException):
                 raise fault
             fault(app.db)
         return 0.0 if len(users) < 6 else None
