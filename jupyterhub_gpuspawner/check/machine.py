@@ -85,7 +85,7 @@ async def check_address(context: Context) -> AsyncIterator[Finding]:
     except ConfigError:  # which the check of names reports
         return
     elsewhere: tuple[str, str] | None = None
-    for node in _sample(context.snapshot):
+    for node in sample(context.snapshot):
         addresses = await resolved(node.address)
         if not addresses:
             yield UNRESOLVED.warning(
@@ -123,7 +123,7 @@ def _of_loopback(hub: HubAddress, node: str, address: str) -> Iterator[Finding]:
         yield LOOPBACK.error("c.JupyterHub.hub_ip", text, fix)
 
 
-def _sample(snapshot: ClusterSnapshot) -> Sequence[NodeState]:
+def sample(snapshot: ClusterSnapshot) -> Sequence[NodeState]:
     """Some nodes that are up: the first one of each partition, then others."""
     nodes = {node.name: node for node in snapshot.nodes if node.address and not node.states & _AWAY}
     firsts = [next((name for name in partition.nodes if name in nodes), None) for partition in snapshot.partitions]
@@ -157,6 +157,12 @@ def _is_own_host(hosts: Sequence[str]) -> bool:
 
 def _suggested(node: str) -> str:
     """``, such as ADDRESS``: the one from which this machine reaches a node; empty if there is no route."""
+    own = own_address(node)
+    return f", such as {own}" if own else ""
+
+
+def own_address(node: str) -> str:
+    """The address from which this machine reaches a node; empty if there is no route, or the node is this machine."""
     family = socket.AF_INET6 if ":" in node else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -164,7 +170,7 @@ def _suggested(node: str) -> str:
             own = str(probe.getsockname()[0])
     except OSError:
         return ""
-    return "" if is_loopback(own) else f", such as {own}"
+    return "" if is_loopback(own) else own
 
 
 # Variables of the job's environment that change what sbatch does.

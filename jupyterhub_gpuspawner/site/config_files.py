@@ -39,7 +39,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 _IN_WRAPPER_DIR = re.compile(r"(?:wrappers|ssh)/(?P<name>[a-z]+)")
 """The scripts, and the gate of ssh, which runs them; ``ssh_config`` and other files of ssh have an underscore."""
 _PRIVATE = {"sudoers": 0o440, "ssh/authorized_keys": 0o600}
-_SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+"""Folders of programs that each service has."""
 _PLAIN_PATH = re.compile(r"(?:/+(?!\.\.(?:/|$))[A-Za-z0-9._+-]+)+", re.ASCII)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?", re.ASCII)
 _SUDOERS_ALIAS = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -95,8 +96,8 @@ class HubInstallation:
     def search_path(self) -> str:
         """``PATH`` of the services: the hub's own folder, then those of the proxy, node and Slurm."""
         folders = (self.bin_dir, self.proxy.parent, self.node.parent, self.slurm_bin_dir)
-        own = [str(folder) for folder in folders if str(folder) not in _SYSTEM_PATH]
-        return ":".join(dict.fromkeys([*own, *_SYSTEM_PATH]))
+        own = [str(folder) for folder in folders if str(folder) not in SYSTEM_PATH]
+        return ":".join(dict.fromkeys([*own, *SYSTEM_PATH]))
 
     @property
     def programs_of_proxy(self) -> tuple[Path, ...]:
@@ -213,7 +214,7 @@ def this_installation(
     """The installation that this code is part of, as far as it can be found out; the rest as in the examples."""
     folder = _absolute(folder)
     bin_dir = _absolute(Path(sys.executable).parent)
-    search = f"{bin_dir}:{os.environ.get('PATH', os.defpath)}:{':'.join(_SYSTEM_PATH)}"
+    search = f"{bin_dir}:{os.environ.get('PATH', os.defpath)}:{':'.join(SYSTEM_PATH)}"
     sbatch = shutil.which("sbatch", path=search)
     example = HubInstallation(folder, folder / "wrappers", bin_dir)
     return HubInstallation(
@@ -315,7 +316,7 @@ def _values(name: str, installation: HubInstallation) -> Iterator[tuple[str, str
         yield "/usr/local/bin/configurable-http-proxy", str(installation.proxy)
         if any(path.is_relative_to(home) for path in installation.programs_of_proxy for home in ("/home", "/root")):
             yield "ProtectHome=yes\n", "# Node.js or the proxy is below /home or /root.\nProtectHome=read-only\n"
-    elif name == "jupyterhub_config.py" and str(installation.slurm_bin_dir) not in _SYSTEM_PATH:
+    elif name == "jupyterhub_config.py" and str(installation.slurm_bin_dir) not in SYSTEM_PATH:
         yield 'slurm_bin_dir = ""', f'slurm_bin_dir = "{installation.slurm_bin_dir}"'
 
 
@@ -324,7 +325,7 @@ def _of_slurm(installation: HubInstallation) -> Iterator[tuple[str, str]]:
     for program in ("sbatch", "scancel", "scontrol"):
         yield f'"/usr/bin/{program}"', f'"{folder / program}"'
     yield 'SLURM = "/usr/bin"', f'SLURM = "{folder}"'
-    if str(folder) not in _SYSTEM_PATH:
+    if str(folder) not in SYSTEM_PATH:
         yield 'PROGRAMS = "', f'PROGRAMS = "{folder}:{folder.parent}/sbin:'
     if installation.slurm_conf:
         yield '"LANG": "C.UTF-8"}  # SITE', f'"LANG": "C.UTF-8", "SLURM_CONF": "{installation.slurm_conf}"}}  # SITE'

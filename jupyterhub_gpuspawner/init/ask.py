@@ -1,0 +1,216 @@
+"""What Slurm says of its cluster, on this machine or by ssh on a login node, and what is wrong with an answer.
+
+An account that may run sinfo alone is answered, too: sinfo's lines are put into the records of scontrol, which the one
+reader of Slurm reads. What only scontrol prints is then not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.accounts import asking_account
+from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
+from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, failure
+from jupyterhub_gpuspawner.slurm.process import Answer
+from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
+from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
+from jupyterhub_gpuspawner.slurm.text import Unread
+
+_VERSION = re.compile(r"slurm\S* (\d+\.\d+\S*)", re.ASCII)
+_NODE = {
+    "NodeName": "N",
+    "NodeAddr": "o",
+    "State": "T",
+    "CPUTot": "c",
+    "Sockets": "X",
+    "CoresPerSocket": "Y",
+    "RealMemory": "m",
+    "Gres": "G",
+    "AvailableFeatures": "f",
+    "ActiveFeatures": "b",
+    "PartitionName": "P",
+}
+"""Fields of scontrol's records by sinfo's letters (sinfo(1), ``--format``)."""
+_PARTITION = {
+    "PartitionName": "P",
+    "AllowGroups": "g",
+    "DefaultTime": "L",
+    "MaxTime": "l",
+    "RootOnly": "r",
+    "State": "a",
+    "MaxCPUsPerNode": "B",
+    "OverSubscribe": "h",
+}
+_WORDS = {"up": "UP", "down": "DOWN", "drain": "DRAIN", "inact": "INACTIVE", "all": "ALL", "infinite": "UNLIMITED"}
+_WORDS |= {"n/a": "NONE", "yes": "YES", "no": "NO"}
+"""What scontrol prints for sinfo's words."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster, as Slurm describes it to the account that asks."""
+
+    version: str
+    """Slurm's, such as ``22.05.8``."""
+    snapshot: ClusterSnapshot
+    """Without reservations and jobs."""
+    account: str = ""
+    """The default account of who asks; empty where slurmdbd tells none."""
+    slurmdbd_answers: bool = False
+    by_sinfo: bool = False
+    """sinfo alone has answered: slurm.conf is not known, and of partitions not their limits of memory and accounts."""
+
+    @property
+    def config(self) -> SlurmConfig:
+        """What is known of slurm.conf."""
+        return self.snapshot.config
+
+
+class OverSsh(Installation):
+    """Slurm's commands of a login node, run by ssh as the account that signs in there, without scripts."""
+
+    def __init__(self, prefix: Sequence[str], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.prefix = tuple(prefix)
+
+    async def run(self, command: str, *arguments: str, **how: Any) -> Answer:
+        """As :meth:`Installation.run`, on the login node."""
+        return await super().run(command, *arguments, **{"prefix": self.prefix, "where": "--login-node", **how})
+
+
+async def ask(slurm: Installation) -> Cluster:
+    """Ask Slurm; raises SlurmUnavailable where it does not answer, and GPUSpawnerError for an answer that is none."""
+    version = await _version(slurm)
+    try:
+        texts = await asyncio.gather(_show(slurm, "node", "-a"), _show(slurm, "partition", "-a"))
+        config_text = await _whole(slurm, "scontrol", "show", "config")
+        by_sinfo = False
+    except CommandMissing:
+        texts, by_sinfo = await _by_sinfo(slurm), True
+    unread: list[Unread] = []
+    snapshot = ClusterSnapshot(
+        nodes=parse_nodes(_records(texts[0], "NodeName", "node"), unread.append),
+        partitions=parse_partitions(_records(texts[1], "PartitionName", "partition"), unread.append),
+        config=SlurmConfig() if by_sinfo else parse_config(config_text),
+        taken_at=time.time(),
+        unread=tuple(unread),
+    )
+    answers, account = await _default_account(slurm) if snapshot.config.accounting or by_sinfo else (False, "")
+    return Cluster(version, snapshot, account, answers, by_sinfo)
+
+
+async def _version(slurm: Installation) -> str:
+    """The version of the commands; the first question, so that what is wrong with all answers is said of it."""
+    on = "on the login node" if isinstance(slurm, OverSsh) else "on this machine"
+    try:
+        text = (await slurm.run("sinfo", "--version")).output()
+    except LoginNodeUnreachable:
+        raise
+    except CommandMissing as error:
+        raise SlurmUnavailable(
+            f"There is no Slurm {on}: its command sinfo is not in {slurm.bin_dir or 'a folder of PATH'}.",
+            hint="Run the command where sinfo works, name the folder of Slurm's commands with --slurm-bin-dir, or a "
+            'login node with --login-node "ssh LOGIN-NODE".',
+        ) from error
+    match = _VERSION.match(text)
+    if match is None:
+        raise _noise("sinfo --version", text)
+    return match[1]
+
+
+async def _show(slurm: Installation, what: str, *options: str) -> str:
+    # without --local, a federation's other clusters are shown, too
+    return await _whole(slurm, "scontrol", "--local", "show", what, *options, "-o")
+
+
+async def _whole(slurm: Installation, command: str, *arguments: str) -> str:
+    """The answer of a command; raises ConfigError if it ends within a line."""
+    answer = await slurm.run(command, *arguments, limit=OUTPUT_LIMIT)
+    refused = answer.code != 0 and re.search("[Pp]ermission denied|not allowed", answer.stderr) is not None
+    if refused and command == "scontrol" and failure(command, answer.stderr) is None:
+        raise CommandMissing(f"scontrol may not be run by this account: {answer.stderr.strip()[:200]}.")
+    text = answer.output()
+    if text and not text.endswith("\n"):
+        end = text[-60:].rpartition("\n")[2]
+        raise ConfigError(
+            f"The answer of `{' '.join((command, *arguments))}` is cut off: it ends with {end!r}.",
+            hint="Run the command again, and look at what stands between it and Slurm.",
+        )
+    return text
+
+
+def _records(text: str, first: str, what: str) -> str:
+    """The text, if it begins as such an answer does; raises SlurmUnavailable, and ConfigError if it is empty."""
+    if text.strip() and not text.startswith(f"{first}="):
+        raise _noise(f"scontrol show {what}", text)
+    if not text.strip():
+        raise ConfigError(f"`scontrol show {what}` printed nothing.")
+    return text
+
+
+def _noise(command: str, text: str) -> GPUSpawnerError:
+    """The error for an answer that something else than Slurm begins."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return SlurmUnavailable(
+        f"The answer of `{command}` does not begin with Slurm's words, but with {first[:80]!r}.",
+        hint="A start-up file of the shell (~/.bashrc, /etc/profile.d/*.sh) or a wrapper of the command prints it. Let "
+        'it print only where a person looks: [ -t 1 ] && echo "...".',
+    )
+
+
+async def _default_account(slurm: Installation) -> tuple[bool, str]:
+    """Whether slurmdbd answers, and the default account of who asks; empty without one."""
+    with suppress(GPUSpawnerError):
+        name = (await slurm.run("id", "-un")).stdout.strip() if isinstance(slurm, OverSsh) else ""
+        name = name or (await asking_account(slurm)).name
+        answer = await slurm.run(
+            "sacctmgr", "-n", "-P", "show", "user", "where", f"name={name}", "format=DefaultAccount"
+        )
+        if answer.code == 0:
+            return True, next((line.strip() for line in answer.stdout.splitlines() if line.strip()), "")
+    return False, ""
+
+
+async def _by_sinfo(slurm: Installation) -> tuple[str, str]:
+    """The nodes and the partitions in scontrol's records, as far as sinfo knows them."""
+    nodes, partitions = await asyncio.gather(
+        _whole(slurm, "sinfo", "-h", "-a", "-N", "-o", "|".join(f"%{letter}" for letter in _NODE.values())),
+        _whole(slurm, "sinfo", "-h", "-a", "-o", "|".join(f"%{letter}" for letter in _PARTITION.values())),
+    )
+    rows = [*_rows(nodes, [*_NODE])]
+    members: dict[str, list[str]] = {}
+    for row in rows:
+        members.setdefault(row["PartitionName"].rstrip("*"), []).append(row["NodeName"])
+    of_nodes = {row["NodeName"]: row | {"PartitionName": ""} for row in rows}
+    of_partitions = {
+        name: {key: _WORDS.get(value, value) for key, value in row.items()}
+        | {
+            "PartitionName": name,
+            "Default": "YES" if row["PartitionName"].endswith("*") else "NO",
+            "Nodes": ",".join(members.get(name, ())),
+        }
+        for row in _rows(partitions, [*_PARTITION])
+        if (name := row["PartitionName"].rstrip("*"))
+    }
+    return _as_records(of_nodes.values()), _as_records(of_partitions.values())
+
+
+def _rows(text: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
+    """The lines of sinfo's answer; raises SlurmUnavailable for one with another number of fields."""
+    for line in text.splitlines():
+        values = [value.strip() for value in line.split("|")]
+        if len(values) != len(names):
+            raise _noise("sinfo", line)
+        yield dict(zip(names, values, strict=True))
+
+
+def _as_records(rows: Any) -> str:
+    return "".join(" ".join(f"{key}={value}" for key, value in row.items() if value) + "\n" for row in rows)
