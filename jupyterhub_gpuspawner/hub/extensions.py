@@ -79,9 +79,13 @@ def guarded(failed: Failed, name: str, what: str) -> Iterator[None]:
 
 async def answered(failed: Failed, name: str, what: str, call: Callable[[], Awaitable[T]]) -> T | None:
     """The same for what is awaited; None where it raises."""
+
+    async def ask() -> T:  # what gives nothing to await is a fault, too
+        return await call()
+
     answer: T | None = None
     try:
-        answer = await contained(call)
+        answer = await contained(ask)
     except Exception as error:  # noqa: BLE001 - as above
         failed(name, what, _raised(error))
     return answer
