@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import requests
@@ -12,6 +13,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.job.ending import stored_ending
 from jupyterhub_gpuspawner.hub.job.ending_words import words_of
+from jupyterhub_gpuspawner.slurm.job import parse_tag
 from tests.waiting import wait_until
 
 
@@ -77,7 +79,13 @@ def in_the_end(slurm: PrivateSlurm, job: str) -> str:
     return state(slurm, job, "PENDING", "CONFIGURING", "RUNNING")
 
 
-def alive(slurm: PrivateSlurm) -> list[str]:
+def alive(slurm: PrivateSlurm, states: str = "PD,CF,R,S") -> list[str]:
     """The servers' jobs that are pending or running: the id and the comment of each."""
-    lines = slurm.run("squeue", "-h", "-t", "PD,CF,R,S", "-O", "JobID:|,Comment:").splitlines()
+    lines = slurm.run("squeue", "-h", "-t", states, "-O", "JobID:|,Comment:").splitlines()
     return sorted(line.strip() for line in lines if "|jupyterhub-gpuspawner/" in line)
+
+
+def alive_of(slurm: PrivateSlurm, users: Collection[str], states: str = "PD,CF,R,S") -> list[str]:
+    """The ids of those of these users: other hubs of the session may have servers, too."""
+    jobs = (line.partition("|")[::2] for line in alive(slurm, states))
+    return [job for job, comment in jobs if (tag := parse_tag(comment)) is not None and tag[1] in users]

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.lost_jobs import state_job_ids
 from tests.fixtures.hubs import COMMAND, StartHub
 from tests.fixtures.postgres import PrivatePostgres
 from tests.hub.commands import commands
-from tests.hub.servers import alive, start
+from tests.hub.servers import alive_of, start
 from tests.hub.test_restart import job_of_server
 from tests.hub.visitor import events
 from tests.waiting import true_within, wait_until
@@ -78,14 +78,9 @@ def no_server_is_left(hub: HubProcess, gate: Path) -> Iterator[None]:
     gate.unlink(missing_ok=True)
 
 
-def running(slurm: PrivateSlurm) -> int:
-    """The number of running jobs."""
-    return len(slurm.run("squeue", "-h", "-t", "R", "-o", "%i").split())
-
-
-def jobs_of_servers(slurm: PrivateSlurm) -> list[str]:
-    """The jobs of servers that have not ended, as :func:`outcome` names them."""
-    return sorted(f"job {line.partition('|')[0]}" for line in alive(slurm))
+def jobs_of_servers(slurm: PrivateSlurm, users: Collection[str]) -> list[str]:
+    """The jobs of these users' servers that have not ended, as :func:`outcome` names them."""
+    return sorted(f"job {job}" for job in alive_of(slurm, users))
 
 
 def outcome(hub: HubProcess, user: str) -> str:
@@ -114,7 +109,7 @@ def test_postgres_is_restarted_in_the_middle_of_twenty_starts(
     users = [f"blip{number:02}" for number in range(20)]
     for user in users[:12]:
         start(hub, user, "gated")
-    wait_until(lambda: running(slurm_cluster) == 12, hub.log_end, seconds=60)
+    wait_until(lambda: len(alive_of(slurm_cluster, users, "R")) == 12, hub.log_end, seconds=60)
     for user in users[12:]:
         start(hub, user, "light")
 
@@ -128,8 +123,8 @@ def test_postgres_is_restarted_in_the_middle_of_twenty_starts(
 
     assert [text for text in outcomes[:12] if not text.startswith("job ")] == []
     # a job that could not be cancelled at once is cancelled later
-    true_within(90, lambda: jobs_of_servers(slurm_cluster) == served)
-    assert jobs_of_servers(slurm_cluster) == served, hub.log_end()
+    true_within(90, lambda: jobs_of_servers(slurm_cluster, users) == served)
+    assert jobs_of_servers(slurm_cluster, users) == served, hub.log_end()
     assert [text for text in outcomes[12:] if not text.startswith(("job ", f"Spawn failed: {SENTENCE}"))] == []
 
 
@@ -156,13 +151,13 @@ def test_postgres_hangs_while_servers_start(
     users = [f"hung{number}" for number in range(4)]
     for user in users:
         start(hub, user, "gated")
-    wait_until(lambda: running(slurm_cluster) == 4, hub.log_end, seconds=60)
+    wait_until(lambda: len(alive_of(slurm_cluster, users, "R")) == 4, hub.log_end, seconds=60)
 
     with postgres.hung():
         gate.touch()
         time.sleep(OUTAGE)
 
-    assert sorted(outcome(hub, user) for user in users) == jobs_of_servers(slurm_cluster)
+    assert sorted(outcome(hub, user) for user in users) == jobs_of_servers(slurm_cluster, users)
 
 
 @pytest.fixture
@@ -197,7 +192,7 @@ def test_the_disk_is_full_when_sbatch_has_answered(
     wait_until(lambda: "POST /hub/api/gpuspawner/report" in hub.log.read_text(), hub.log_end)
     (small_disk / "fill").unlink()
 
-    assert outcome(hub, "liz") == f"job {alive(slurm_cluster)[0].partition('|')[0]}"
+    assert outcome(hub, "liz") == f"job {alive_of(slurm_cluster, ['liz'])[0]}"
     with sqlite3.connect(f"file:{small_disk}/hub.sqlite?mode=ro", uri=True) as database:
         state = json.loads(database.execute("select state from spawners where state like '%job_id%'").fetchone()[0])
 
