@@ -50,6 +50,7 @@ from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, Mess
 from jupyterhub_gpuspawner.hub.job.cause import Kind as CauseKind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.site.tables import in_batches, timestamp
 from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record
 from jupyterhub_gpuspawner.hub.spawners.stopping import stop_server
@@ -601,11 +602,6 @@ def _not_in_course(user: str) -> Outcome:
     return Outcome(user, Result.REFUSED, NOT_IN_COURSE.format(user=user))
 
 
-ACTIONS = "gpuspawner_course_actions"
-"""Where the hub's tornado settings hold the actions."""
-
-
 def course_actions(settings: Mapping[str, Any]) -> CourseActions:
     """The actions in a hub that has a :func:`course_book`."""
-    actions: CourseActions = settings[ACTIONS]
-    return actions
+    return state_of(settings).of(CourseActions)

@@ -17,11 +17,11 @@ from jupyterhub.app import JupyterHub
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.extensions.courses.actions import ACTIONS, CourseActions, ServiceAccount, session_name
+from jupyterhub_gpuspawner.extensions.courses.actions import CourseActions, ServiceAccount, session_name
 from jupyterhub_gpuspawner.extensions.courses.additions import drop_additions_of_others
-from jupyterhub_gpuspawner.extensions.courses.book import SETTING, CourseBook, HubCourse
+from jupyterhub_gpuspawner.extensions.courses.book import BookOfHub, CourseBook, HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course_profile import opens_at
-from jupyterhub_gpuspawner.extensions.courses.evening import CHECK_SECONDS, CHECKS, CourseChecks
+from jupyterhub_gpuspawner.extensions.courses.evening import CHECK_SECONDS, CourseChecks
 from jupyterhub_gpuspawner.extensions.courses.offers import faults_of
 from jupyterhub_gpuspawner.extensions.courses.participants import CourseStart, ServerKey, Stage, State
 from jupyterhub_gpuspawner.extensions.courses.rights import (
@@ -35,6 +35,7 @@ from jupyterhub_gpuspawner.hub.job.cause import Kind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, Failures, every
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, site_of, stop_record
 from jupyterhub_gpuspawner.slurm.reason import Words
 
@@ -285,7 +286,10 @@ def begin_courses(app: JupyterHub) -> None:
     account = ServiceAccount(app, settings.at_once)
     actions = CourseActions(app, settings, account)
     checks = CourseChecks(app, book)
-    app.tornado_settings.update({SETTING: book, ACTIONS: actions, CHECKS: checks})
+    state = state_of(app.tornado_settings)
+    state.of(BookOfHub).book = book
+    state.keep(actions)
+    state.keep(checks)
 
     async def update() -> None:
         """Update, and pause for ten times as long: with manage_groups each login changes groups.

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate, people
 from jupyterhub_gpuspawner.extensions.courses.course_profile import group_name
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFolder, Reading
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import FolderReader
 from jupyterhub_gpuspawner.words import some
 
@@ -83,8 +84,6 @@ def with_added(file: CourseFile, added: Sequence[str]) -> CourseFile:
     return replace(file, listed=tuple(dict.fromkeys((*file.listed, *added)))) if added else file
 
 
-SETTING = "gpuspawner_courses"
-"""Where the hub's tornado settings hold its courses."""
 FRESH = 60.0
 """Seconds after which the folder is read again."""
 CROWDED = (
@@ -349,10 +348,16 @@ def enrolled(course: Course, file: CourseFile, hub: HubPeople) -> HubCourse:
     )
 
 
+class BookOfHub:
+    """The courses that a hub has, in its :class:`~.hub.site.state.HubState`."""
+
+    book: CourseBook | None = None
+    """None without ``courses_dir``."""
+
+
 def course_book(settings: Mapping[str, Any]) -> CourseBook | None:
     """The courses of the hub with these tornado settings (``handler.settings``, ``user.settings``).
 
     None in a hub without ``courses_dir``.
     """
-    book: CourseBook | None = settings.get(SETTING)
-    return book
+    return state_of(settings).of(BookOfHub).book

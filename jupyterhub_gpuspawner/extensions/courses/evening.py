@@ -21,12 +21,11 @@ from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, plans
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import rehearsal_beside
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.hub.site.background import Failures
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import site_of, with_profiles
 from jupyterhub_gpuspawner.tasks import timeout
 
-CHECKS = "gpuspawner_course_checks"
-"""The hub's :class:`CourseChecks` in its settings."""
 CHECK_SECONDS = 60.0
 """Seconds between two looks at which checks are due."""
 DEADLINE = 300.0
@@ -130,8 +129,7 @@ class CourseChecks:
 
 def course_checks(settings: Mapping[str, Any]) -> CourseChecks:
     """The checks in a hub that has a :func:`course_book`."""
-    checks: CourseChecks = settings[CHECKS]
-    return checks
+    return state_of(settings).of(CourseChecks)
 
 
 def profiles_spawner(settings: Mapping[str, Any]) -> GPUProfilesSpawner | None:

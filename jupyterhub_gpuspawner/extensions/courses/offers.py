@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.extensions.courses.book import SETTING, course_book
+from jupyterhub_gpuspawner.extensions.courses.book import course_book
 from jupyterhub_gpuspawner.extensions.courses.check import rank_of_next
 from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.course_profile import (
@@ -37,7 +37,7 @@ INSTRUCTORS_NAMED = 3
 def courses_of_hub(spawner: Any) -> Any | None:
     """The courses of this spawner's hub; None outside of a hub, and in a hub without ``courses_dir``."""
     settings = getattr(spawner.user, "settings", None)
-    return settings.get(SETTING) if settings else None
+    return course_book(settings or {})
 
 
 async def refresh_courses(spawner: Any) -> None:

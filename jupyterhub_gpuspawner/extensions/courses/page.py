@@ -119,7 +119,6 @@ class Snapshot:
         return json.dumps({"version": self.version, "head": self.head, "order": list(self.tiles), "tiles": tiles})
 
 
-SETTING = "gpuspawner_course_rooms"
 AGE = 15.0
 """Seconds for which one answer of Slurm, and the seats counted in it, are used."""
 RECENT = 6
@@ -262,9 +261,13 @@ class CourseRoom:
         return str(self._tile(tile))
 
 
-def room_of_course(slug: str, settings: dict[str, Any], template: Callable[..., Any], tools: Any) -> CourseRoom:
+class CourseRooms(dict[str, CourseRoom]):
+    """Those of a hub, by the slugs of their courses."""
+
+
+def room_of_course(slug: str, settings: Mapping[str, Any], template: Callable[..., Any], tools: Any) -> CourseRoom:
     """The one for this course and hub; made when it is first asked for."""
-    rooms: dict[str, CourseRoom] = settings.setdefault(SETTING, {})
+    rooms = state_of(settings).of(CourseRooms)
     if slug not in rooms:
         rooms[slug] = CourseRoom(slug, settings, template, tools)
     return rooms[slug]

@@ -10,6 +10,7 @@ from weakref import WeakSet
 from jupyterhub_gpuspawner.hub.job.cause import Kind
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name
+from jupyterhub_gpuspawner.hub.site.state import state_for
 from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.tasks import in_background
@@ -21,16 +22,18 @@ POLL_SECONDS = 0.05
 
 _PENDING_BEFORE_STOP = ("spawn", "check")
 """What JupyterHub lets nobody stop; a check is that of a hub that was restarted."""
-_CANCELLED: WeakSet[asyncio.Future[Any]] = WeakSet()
-"""The starts that a stop has cancelled: each once, since a second cancellation would end what the first one cleans up.
 
-``Task.cancelling()`` of Python 3.11 tells the same.
-"""
+
+class CancelledStarts(WeakSet[asyncio.Future[Any]]):
+    """The starts that a stop has cancelled: each once, since a second cancellation would end what the first cleans up.
+
+    ``Task.cancelling()`` of Python 3.11 tells the same.
+    """
 
 
 def is_cancelled(spawner: Any) -> bool:
     """Whether a stop has cancelled the start that is pending."""
-    return spawner.pending == "spawn" and last_start(spawner) in _CANCELLED
+    return spawner.pending == "spawn" and last_start(spawner) in state_for(spawner).of(CancelledStarts)
 
 
 async def end_start(spawner: Any) -> bool:
@@ -41,8 +44,9 @@ async def end_start(spawner: Any) -> bool:
     """
     start = last_start(spawner)
     if spawner.pending == "spawn" and start is not None:
-        if start not in _CANCELLED:
-            _CANCELLED.add(start)
+        cancelled = state_for(spawner).of(CancelledStarts)
+        if start not in cancelled:
+            cancelled.add(start)
             start.cancel()
         await asyncio.wait({start}, timeout=PENDING_PATIENCE_SECONDS)
     for _ in range(round(PENDING_PATIENCE_SECONDS / POLL_SECONDS)):

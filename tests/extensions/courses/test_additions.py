@@ -24,7 +24,6 @@ from jupyterhub_gpuspawner.extensions.courses.additions import (
     refusal_of,
 )
 from jupyterhub_gpuspawner.extensions.courses.book import (
-    SETTING,
     CourseBook,
     HubCourse,
     HubPeople,
@@ -34,6 +33,7 @@ from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.offers import occasion
 from jupyterhub_gpuspawner.extensions.courses.part import CourseNow, course_now
 from jupyterhub_gpuspawner.extensions.courses.rights import GPUCourses, define_scope, people_of_hub, update_rights
+from tests.extensions.courses.test_course_card import settings_with
 from tests.fixtures.databases import hub_session
 
 FILE = """
@@ -229,7 +229,7 @@ async def test_the_course_and_the_session_of_a_server(hour: int, session_ends: i
     def at(hour: int) -> float:
         return datetime(2026, 3, 4, hour, tzinfo=timezone.utc).timestamp()
 
-    deep, *others = (occasion({SETTING: book}, slug) for slug in ("course-deep", "course-x", "light"))
+    deep, *others = (occasion(settings_with(book), slug) for slug in ("course-deep", "course-x", "light"))
     assert deep is not None
     assert course_now(deep, at(hour)) == CourseNow("A course", at(session_ends) if session_ends else None)
     assert others == [None, None]

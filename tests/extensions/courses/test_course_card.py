@@ -17,13 +17,13 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.courses import EXTENSION as COURSES
-from jupyterhub_gpuspawner.extensions.courses.book import SETTING
+from jupyterhub_gpuspawner.extensions.courses.book import BookOfHub
 from jupyterhub_gpuspawner.extensions.courses.course_profile import WITHOUT_RESERVATION
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
-from jupyterhub_gpuspawner.hub.site.state import KEY
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from tests.extensions.courses.test_course import course
 
@@ -85,9 +85,17 @@ sessions: [{{date: {start:%Y-%m-%d}, from: "12:{begin:%M}", to: "14:{begin:%M}",
     return Enrolled(CourseFile(slug, course(text, **changes)))
 
 
+def settings_with(book: Any) -> dict[str, Any]:
+    """The tornado settings of a hub with the extension and these courses."""
+    state = HubState()
+    state.keep(WITH_COURSES)
+    state.of(BookOfHub).book = book
+    return {KEY: state}
+
+
 def spawner(book: Book | None, user: str, groups: Collection[str] = (), **more: Any) -> GPUProfilesSpawner:
     """The spawner of a user of a hub with these courses."""
-    settings = {SETTING: book, KEY: WITH_COURSES.state} if book is not None else {}
+    settings = settings_with(book) if book is not None else {}
     of = SimpleNamespace(
         name=user, groups=[SimpleNamespace(name=group) for group in groups], settings=settings, spawners={}
     )

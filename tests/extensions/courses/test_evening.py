@@ -8,10 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jupyterhub_gpuspawner.extensions.courses.book import SETTING, CourseBook, HubPeople
+from jupyterhub_gpuspawner.extensions.courses.book import CourseBook, HubPeople
 from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, plans, plans_beside
 from jupyterhub_gpuspawner.extensions.courses.evening import inputs_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from tests.extensions.courses.test_course_card import settings_with
 from tests.snapshots import cluster, node
 
 PROFILES = parse_profiles(
@@ -60,7 +61,7 @@ async def inputs_for(slug: str, book: CourseBook) -> CourseInputs:
     )
     course = book.get(slug)
     assert course is not None
-    inputs = await inputs_of(course, spawner, {SETTING: book})
+    inputs = await inputs_of(course, spawner, settings_with(book))
     assert inputs is not None
     return inputs
 

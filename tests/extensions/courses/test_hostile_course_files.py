@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.extensions.courses.book import SETTING, CourseBook, HubPeople
+from jupyterhub_gpuspawner.extensions.courses.book import CourseBook, HubPeople
 from jupyterhub_gpuspawner.extensions.courses.offers import faults_of
-from jupyterhub_gpuspawner.hub.site.state import KEY
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from tests.extensions.courses.test_course_card import WITH_COURSES
+from tests.extensions.courses.test_course_card import settings_with
 
 PROFILES = [{"display_name": "K80", "slug": "k80", "slurm": {"gpus": 1, "cpus": 4, "time": "2:00:00"}}]
 VALID_FILE = """
@@ -106,7 +105,7 @@ async def faults_and_offers(folder: Path) -> tuple[dict[str, tuple[str, ...]], l
     """The faults of each course, and what a participant of both is offered when she starts a server."""
     site = GPUProfilesSpawner(profiles=PROFILES, config=Config())
     book = CourseBook(str(folder), people_of_hub, lambda files: faults_of(site, files))
-    user = SimpleNamespace(name="ada", groups=[], settings={SETTING: book, KEY: WITH_COURSES.state})
+    user = SimpleNamespace(name="ada", groups=[], settings=settings_with(book))
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
     await spawner.refresh_profiles()
     return {course.slug: course.faults for course in book.courses()}, [profile.slug for profile in spawner.offered()]
@@ -180,9 +179,7 @@ async def test_no_start_fails_because_the_courses_cannot_be_read(tmp_path: Path)
         async def refresh(self, max_age: float = 0.0) -> bool:
             raise RuntimeError(f"can't start new thread {max_age}")
 
-    user = SimpleNamespace(
-        name="ada", groups=[], settings={SETTING: Broken(str(tmp_path), people_of_hub), KEY: WITH_COURSES.state}
-    )
+    user = SimpleNamespace(name="ada", groups=[], settings=settings_with(Broken(str(tmp_path), people_of_hub)))
     spawner = GPUProfilesSpawner(profiles=PROFILES, config=Config(), user=user)
 
     await spawner.refresh_profiles()
@@ -211,7 +208,7 @@ async def test_a_course_that_exceeds_its_profile_is_told_to_its_instructors_unti
     book = CourseBook(str(tmp_path), no_groups, partial(faults_of, spawner))
     (tmp_path / "good.yaml").write_text(COURSE.format(cpus=4))
     (tmp_path / "wide.yaml").write_text(COURSE.format(cpus=8))
-    user = SimpleNamespace(name="train1", groups=[], settings={SETTING: book, KEY: WITH_COURSES.state})
+    user = SimpleNamespace(name="train1", groups=[], settings=settings_with(book))
     participant = GPUProfilesSpawner(profiles=K80, config=Config(), user=user)
 
     async def faults_and_profiles() -> tuple[dict[str, tuple[str, ...]], list[str]]:

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.failed_start import start_error
 from jupyterhub_gpuspawner.hub.job.log import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.server.report import other_nodes_of, report_taker
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners import stopping
 from jupyterhub_gpuspawner.hub.spawners.profiles import ChosenProfile
 from jupyterhub_gpuspawner.hub.spawners.server import (
@@ -43,7 +44,7 @@ from tests.standins.resources import resolved
 
 PLACEMENT = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
 RUNNING = Job("12", Phase.RUNNING, ends_at=1777896000.0)
-ADA = SimpleNamespace(name="ada")
+ADA = SimpleNamespace(name="ada", settings={KEY: HubState()})
 
 
 Spawner = partial(HubSpawner, ADA)
