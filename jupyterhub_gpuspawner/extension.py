@@ -63,6 +63,8 @@ class Extension:
     that the user makes with a profile which it offers beside the hub's, with notes; for ``gpuspawner show``."""
     login_scripts: Mapping[str, str] = field(default_factory=dict)
     """Scripts of ``wrapper_dir`` that run as the hub's own account, by their names: files of its package."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files of its package that an admin installs, by their paths in the folder that ``gpuspawner files`` writes."""
     launcher: str = ""
     """The :class:`~.batch.carried.Carried`: what it adds to the launcher of the jobs that use it."""
     forget: str = ""

@@ -59,6 +59,7 @@ def added_by(extension: Extension) -> Added:
     adds = {
         "commands": sorted(extension.commands),
         "scripts of a login node": sorted(extension.login_scripts),
+        "files to install": sorted(extension.files),
     }
     if extension.spawner_settings:
         traits = extension.load(extension.spawner_settings).class_own_traits(config=True)

@@ -165,6 +165,26 @@ class WithServer:
         """Why its job is expected to start at another time than before, in a sentence; empty where nothing is told."""
         return ""
 
+    async def reach(self, host: str, port: int) -> tuple[str, int] | None:  # noqa: ARG002 - this one makes no way
+        """Make the hub's way to the server, which listens there, and return where it begins: a host and a port.
+
+        It may take as long as it likes, and is asked again where the server listens elsewhere; an empty host is the
+        last one. None: the hub connects to the server itself.
+        """
+        return None
+
+    def awaits(self) -> str:
+        """What is missing on that way now, in a sentence for a participant; empty where nothing is."""
+        return ""
+
+    async def unreached(self) -> str:
+        """Why the hub does not reach the server there, in sentences for administrators; empty if not known."""
+        return ""
+
+    async def reached_again(self) -> bool:
+        """Whether the way to a server of before a restart of the hub is there again; it was made by this extension."""
+        return True
+
     def node_reported(self, report: NodeReport) -> bool:  # noqa: ARG002 - this one takes none
         """Take the report of another of the job's nodes; False: it takes none. Raises ReportError."""
         return False

@@ -38,7 +38,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 """Files and folders by the option of ``gpuspawner files`` that writes them."""
 _IN_WRAPPER_DIR = re.compile(r"(?:wrappers|ssh)/(?P<name>[a-z]+)")
 """The scripts, and the gate of ssh, which runs them; ``ssh_config`` and other files of ssh have an underscore."""
-_PRIVATE = {"sudoers": 0o440, "ssh/authorized_keys": 0o600}
+_PRIVATE = {"sudoers": 0o440}
+_KEYS = "authorized_keys"
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 """Folders of programs that each service has."""
 _PLAIN_PATH = re.compile(r"(?:/+(?!\.\.(?:/|$))[A-Za-z0-9._+-]+)+", re.ASCII)
@@ -257,9 +258,16 @@ def scripts_of_extensions() -> dict[str, Path]:
     }
 
 
+def files_of_extensions() -> dict[str, Path]:
+    """Their scripts and all other files of theirs, each by the path that it would have in the folder of all."""
+    return scripts_of_extensions() | {
+        name: extension.folder / file for extension in installed() for name, file in extension.files.items()
+    }
+
+
 def shipped_text(name: str) -> str:
     """A file as it is shipped, by its path in the folder of all."""
-    return scripts_of_extensions().get(name, SHIPPED / name).read_text("utf-8")
+    return files_of_extensions().get(name, SHIPPED / name).read_text("utf-8")
 
 
 def files_of(groups: Iterable[str], installation: HubInstallation) -> list[ConfigFile]:
@@ -269,7 +277,7 @@ def files_of(groups: Iterable[str], installation: HubInstallation) -> list[Confi
 
 
 def _names_below(top: str) -> Iterator[str]:
-    yield from (name for name in scripts_of_extensions() if name.startswith(f"{top}/"))
+    yield from (name for name in files_of_extensions() if name.startswith(f"{top}/"))
     path = SHIPPED / top
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file() and "__pycache__" not in file.parts:
@@ -283,7 +291,7 @@ def _file(name: str, installation: HubInstallation) -> ConfigFile:
     values = dict(_values(name, installation))
     examples = "|".join(map(re.escape, values))  # at once: a path of the site may look like an example
     text = re.sub(examples, lambda match: values[match[0]], text)
-    return ConfigFile(path, text, 0o755 if script else _PRIVATE.get(name, 0o644))
+    return ConfigFile(path, text, 0o755 if script else 0o600 if name.endswith(_KEYS) else _PRIVATE.get(name, 0o644))
 
 
 def _values(name: str, installation: HubInstallation) -> Iterator[tuple[str, str]]:

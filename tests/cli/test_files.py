@@ -18,7 +18,14 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Extension, Extensions
-from jupyterhub_gpuspawner.site.config_files import GROUPS, SHIPPED, ConfigFile, HubInstallation, files_of
+from jupyterhub_gpuspawner.site.config_files import (
+    GROUPS,
+    SHIPPED,
+    ConfigFile,
+    HubInstallation,
+    files_of,
+    files_of_extensions,
+)
 
 if TYPE_CHECKING:
     from tests.fixtures.commands import Call
@@ -366,7 +373,9 @@ def test_it_says_that_the_proxys_service_cannot_enter_the_folder_of_node(
 
 def test_an_address_of_ipv6_is_in_brackets_in_a_url_alone() -> None:
     """The proxy's unit has the only URL; sshd and JupyterHub want the bare address."""
-    files = {file.path.name: file.text for file in files_of(GROUPS, replace(SITE, hub_ip="fd00::10"))}
+    of_extensions = {path.name for path in files_of_extensions().values()}
+    all_files = {file.path.name: file.text for file in files_of(GROUPS, replace(SITE, hub_ip="fd00::10"))}
+    files = {name: text for name, text in all_files.items() if name not in of_extensions}
 
     assert {name: re.findall(r"\S*fd00::10\S*", text) for name, text in files.items() if "fd00" in text} == {
         "authorized_keys": ['restrict,from="fd00::10",command="/srv/hub/wrappers/gate"'],

@@ -12,6 +12,7 @@ from jupyterhub.spawner import Spawner
 from pydantic import Field, TypeAdapter, ValidationError
 
 from jupyterhub_gpuspawner.errors import ReportError
+from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, proxy_of
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.database import StoredState
@@ -256,6 +257,8 @@ class ServerReport:
         """Where the server listens; 0 while it does not, or while another process has its port."""
         self.address = ""
         """The server's host as the hub reaches it; empty until that is known."""
+        self.entrance: tuple[str, int] | None = None
+        """Where the hub's way to the server begins, if an extension makes it."""
         self.accepted: NodeReport | None = None
         """The last report; None before it, and after a restart of the hub."""
         self.claimed: PlacementDocument | None = None
@@ -271,6 +274,11 @@ class ServerReport:
         self.reported = asyncio.Event()
         """Set once there is a report."""
         self._handed_over = False
+
+    @property
+    def where(self) -> tuple[str, int]:
+        """Host and port at which the hub and its proxy connect to the server; port 0 while there is none."""
+        return self.entrance if self.entrance is not None and self.port else (self.address, self.port)
 
     def accept(self, report: NodeReport, *, memory_mib: int | None = None) -> None:
         """Take a report: its port, and its placement as a claim; the hub decides the address.
@@ -353,11 +361,11 @@ class ServerReport:
             f"port {port}" if port else "that another process has it",
         )
         metrics.PORTS.labels(spawner.cluster, "moved").inc()
-        if spawner.server is not None and spawner.server.port == self.port:
-            spawner.server.port = port
-        in_background(self._reroute(port))
+        if spawner.server is not None and spawner.server.port == self.where[1]:
+            spawner.server.port = port if self.entrance is None else 0
+        in_background(self.reroute(port))
 
-    async def _reroute(self, port: int) -> None:
+    async def reroute(self, port: int) -> None:
         """Change the proxy's route once there is one; JupyterHub's own check of routes may be minutes away.
 
         Before anything is stored: until then the proxy leads to a process that may belong to another user.
@@ -366,8 +374,12 @@ class ServerReport:
         while spawner.pending:  # noqa: ASYNC110 - JupyterHub has no event for it
             await asyncio.sleep(_PENDING)
         if spawner.ready and self.port == port:  # still
-            spawner.server.port = port
             proxy = proxy_of(spawner)
+            if self.entrance is not None:
+                await proxy.delete_user(spawner.user, spawner.name)  # until there is another way
+                if port:
+                    self.entrance = await spawner.server_extensions.await_first(WithServer.reach, self.address, port)
+            spawner.server.port = self.where[1]
             await (proxy.add_user if port else proxy.delete_user)(spawner.user, spawner.name)
             self._state.store_soon()
 
@@ -390,6 +402,8 @@ class ServerReport:
         state: dict[str, Any] = {}
         if self.port:
             state["port"] = self.port
+        if self.entrance is not None:
+            state["entrance"] = self.entrance
         if self.placement is not None:
             state["placement"] = self.placement.to_json()
         elif self.claimed is not None:
@@ -404,6 +418,9 @@ class ServerReport:
         """Read the report's part of the state; what cannot be read is dropped with a warning in the log."""
         port = state.get("port", 0)
         self.port = port if isinstance(port, int) and 1024 <= port <= 65535 else 0
+        match state.get("entrance"):
+            case [str(host), int(local)]:
+                self.entrance = host, local
         topology = state.get("topology")
         self.topology = topology if isinstance(topology, dict) else None
         self.claimed = self._stored(state, "claimed", parse_placement)

@@ -221,7 +221,7 @@ def _with_job(server: Server, ours: GPUSlurmSpawner, *, with_start: bool) -> Ser
         placement=with_current_end(report.placement, job) if report.placement is not None else None,
         topology=report.topology,
         start=ours.start_facts() if with_start else None,
-        reported_port=report.port,
+        reported_port=report.where[1],
         can_show_log=bool(ours.job_id),
     )
 

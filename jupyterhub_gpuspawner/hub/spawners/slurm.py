@@ -215,9 +215,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
                 error.why = why or ""
             raise
         self._serves()
-        address, self.port = self.report.address, self.report.port
-        self.log.info("Job %s of %s serves at %s:%d", self._log_job, self._log_name, address, self.port)
-        return address, self.port
+        at, (host, self.port) = (self.report.address, self.report.port), self.report.where
+        self.log.info("Job %s of %s serves at %s:%d", self._log_job, self._log_name, *at)
+        return host, self.port
 
     def _begin(self) -> None:
         """A new attempt begins, and nothing of the last one counts."""
@@ -396,7 +396,7 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
     @property
     def _is_interrupted(self) -> bool:
         """The hub was restarted during the start, and has not resumed it."""
-        return self.attempt.stage is not None and interrupted(self, self.report.port)
+        return self.attempt.stage is not None and interrupted(self, self.report.where[1])
 
     async def _resume(self) -> None:
         """The rest of a start that a restart of the hub interrupted."""
@@ -435,9 +435,12 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         status = await self.watch.first_status()
         if status is None or not self.watch.over():
             self._lives(status)
-            if status is not None and status.state == "SUSPENDED" and compat.is_first_check(self) and self.server:
-                self.log.info("Slurm has suspended job %s of %s, which is kept", self._log_job, self._log_name)
-                keep_without_answer(self)
+            if compat.is_first_check(self) and self.server:
+                suspended = status is not None and status.state == "SUSPENDED"
+                if suspended or not all(await self.server_extensions.await_each(WithServer.reached_again)):
+                    fact = "Slurm has suspended" if suspended else "The hub has no way to"
+                    self.log.info("%s job %s of %s, which is kept", fact, self._log_job, self._log_name)
+                    keep_without_answer(self)
             return None
         first, self._ended_job = self._ended_job != self.job_id, self.job_id  # several polls may see the same end
         if first and status.phase is not Phase.ENDED:
@@ -507,11 +510,12 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
 
     async def get_url(self) -> str:
         """Where the server is; after a restart of the hub, where one that was starting has arrived."""
-        if not self.report.address or (self.server and self.server.port == self.report.port):
+        host, port = self.report.where
+        if not self.report.address or (self.server and self.server.port == port):
             return str(await super().get_url())
         proto = "https" if self.internal_ssl else "http"
-        host = f"[{self.report.address}]" if ":" in self.report.address else self.report.address
-        return f"{proto}://{host}:{self.report.port}{self.server.base_url if self.server else '/'}"
+        host = f"[{host}]" if ":" in host else host
+        return f"{proto}://{host}:{port}{self.server.base_url if self.server else '/'}"
 
     # --- state ----------------------------------------------------------------------------------
 

@@ -74,6 +74,8 @@ class StartFacts:
     """The name of the job's cluster; empty in a hub that names none."""
     waits: Waits = as_planned
     """What is known of waits there."""
+    missing: str = ""
+    """What is missing between the hub and the server that the node has reported, in a sentence; empty: nothing is."""
 
     @property
     def line(self) -> Line:
@@ -121,6 +123,7 @@ def start_facts(
         settling=is_settling(attempt, watch, extensions),
         boot_seconds=watch.boot_seconds(),
         kept_until=attempt.kept_until,
+        missing=extensions.first(WithServer.awaits) or "",
     )
 
 
@@ -218,7 +221,7 @@ def _percent_and_sentence(facts: StartFacts, say: Any) -> tuple[int, str]:
     if not job_id:
         return 5, say.ASKING if facts.kept_until is None else say.FOR_LATER
     if facts.placement is not None:
-        return 85, f"{placement_sentence(facts.placement)} {words.SERVER_STARTING}"
+        return 85, f"{placement_sentence(facts.placement)} {facts.missing or words.SERVER_STARTING}"
     percent = _PERCENT.get(job.phase, 20) if job is not None else 10
     if facts.silent:
         return percent, say.SILENT

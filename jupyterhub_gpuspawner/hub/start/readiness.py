@@ -160,7 +160,8 @@ class Readiness:
             async with timeout(self.spawner.http_timeout):
                 await self._until_it_answers()
         except asyncio.TimeoutError:
-            raise await self._unreachable("timeout", self._unanswered()) from None
+            why = await self.extensions.await_first(WithServer.unreached)
+            raise await self._unreachable("no_way" if why else "timeout", why or self._unanswered()) from None
 
     async def _unreachable(self, fault: str, hint: str) -> Exception:
         """The error of a server that the hub cannot reach; addresses and ports are for administrators and the log."""
@@ -273,7 +274,8 @@ class Readiness:
 
     async def _serves_at(self, port: int) -> None:
         """Return when the server answers as JupyterHub will ask it: its own check would find a failure late."""
-        await connected(self.report.address, port)
+        self.report.entrance = await self.extensions.await_first(WithServer.reach, self.report.address, port)
+        await connected(*self.report.where)
         key, certificate, authority = compat.internal_certificates(self.spawner)
         await wait_for_http_server(
             url_path_join(await self.spawner.get_url(), self._readiness_path()),
@@ -316,12 +318,12 @@ def keep_without_answer(spawner: Any) -> None:
 # the rest of the start becomes what JupyterHub can show and cancel: a pending spawn with its future.
 
 
-def interrupted(spawner: Any, reported_port: int) -> bool:
-    """Whether the restarted hub checks this server for the first time, and has not stored the port that it serves at.
+def interrupted(spawner: Any, port: int) -> bool:
+    """Whether the restarted hub checks this server for the first time, and has not stored the port that it reaches.
 
     The stored address of a server that was still starting has a random port.
     """
-    return bool(compat.is_first_check(spawner) and spawner.server and spawner.server.port != reported_port)
+    return bool(compat.is_first_check(spawner) and spawner.server and spawner.server.port != port)
 
 
 async def resume(spawner: Any, rest: Coroutine[Any, Any, None]) -> int | None:

@@ -1,0 +1,167 @@
+"""One connection to a login node: an ssh in the background, the master, which holds the forwards.
+
+The hub only tells it what to forward, through its socket, so a hub that is restarted finds it as it was. A master that
+has ended, for whatever reason, is started again, and gets all forwards in one command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Collection, Sequence
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.tunnel.ssh import (
+    Forward,
+    Reverse,
+    control_command,
+    control_path,
+    master_pid,
+    start_command,
+)
+from jupyterhub_gpuspawner.slurm.login_node import configuration_query
+from jupyterhub_gpuspawner.slurm.messages import TimedOut, last_line, ssh_reason
+from jupyterhub_gpuspawner.slurm.process import Answer, run
+
+CONNECT_SECONDS = 10.0
+"""For a new connection to the login node."""
+COMMAND_SECONDS = 5.0
+"""For what the master is asked; it answers in a few milliseconds."""
+CURRENT_SECONDS = 1.0
+"""For so long a master that was there is not asked again."""
+PATH_BYTES = 90
+"""Of the socket's path: ssh adds 17, and Linux takes 107 (unix(7))."""
+AT_A_TIME = 8
+"""Commands at once, where one that makes all forwards could not make some."""
+
+Wanted = Forward | Reverse
+
+
+class TunnelError(GPUSpawnerError):
+    """There is no connection to the login node; a later try may have one."""
+
+    status_code = 503
+    reason = "no_way"
+    usual_for_user = "The hub has no connection to the nodes at the moment."
+
+
+class Master:
+    """What is to be forwarded by one connection, and what is."""
+
+    def __init__(self, words: Sequence[str], number: int) -> None:
+        """``words`` are the setting's; ``number`` is which of its connections this is, from 1."""
+        self.words, self.number = tuple(words), number
+        self.wanted: set[Wanted] = set()
+        self.made: set[Wanted] = set()
+        """Those that the master has been told, and that were not refused."""
+        self.fault: TunnelError | None = None
+        """Why there is no connection now; None if there was one when it was last looked at."""
+        self.pid = 0
+        """Of the master that has :attr:`made`."""
+        self._path = ""
+        self._looked_at = 0.0
+        self._turn = asyncio.Lock()
+
+    async def keep_up(self) -> None:
+        """Have a master that forwards all that is wanted, as far as it can; raises TunnelError without one."""
+        async with self._turn:
+            try:
+                await self._keep_up()
+            except TunnelError as fault:
+                self.fault = fault
+                self.made.clear()
+                raise
+            self.fault = None
+
+    async def end(self, forward: Wanted) -> None:
+        """Forward this no longer; connections that are open go on. Raises TunnelError."""
+        self.wanted.discard(forward)
+        async with self._turn:
+            if forward in self.made:
+                self.made.discard(forward)
+                await self._ask("cancel", forward)
+
+    async def close(self) -> None:
+        """End the master, and with it all that it forwards."""
+        async with self._turn:
+            self.made.clear()
+            await self._ask("exit")
+
+    async def _keep_up(self) -> None:
+        missing = self.wanted - self.made
+        if not missing and self.pid and time.monotonic() - self._looked_at < CURRENT_SECONDS:
+            return
+        pid = await self._running() or await self._started()
+        self._looked_at = time.monotonic()
+        if pid != self.pid:
+            self.pid, missing = pid, set(self.wanted)
+            self.made.clear()
+        if missing:
+            await self._make(missing)
+
+    async def _running(self) -> int:
+        return master_pid((await self._ask("check")).stderr)
+
+    async def _started(self) -> int:
+        """The process id of a new master; raises TunnelError."""
+        try:
+            answer = await self._run(start_command(self.words, await self._socket()), CONNECT_SECONDS)
+        except TimedOut as error:  # an old ssh keeps the output open, and is there nevertheless
+            answer = Answer("ssh", -1, "", error.stderr)
+        pid = await self._running()
+        if not pid:
+            reason = ssh_reason(answer.stderr)
+            said = f" ({last_line(answer.stderr)})" if answer.stderr.strip() else ""
+            raise TunnelError(f"the login node of the tunnel: {reason.message}{said}.", hint=reason.hint)
+        return pid
+
+    async def _make(self, missing: Collection[Wanted]) -> None:
+        """Tell the master all at once; where that fails, one by one, to know which it refuses."""
+        answer = await self._ask("forward", *missing)
+        if answer.code == 0:
+            self.made |= set(missing)
+            return
+        turns = asyncio.Semaphore(AT_A_TIME)
+
+        async def make(forward: Wanted) -> None:
+            async with turns:
+                if (await self._ask("forward", forward)).code == 0:
+                    self.made.add(forward)
+
+        await asyncio.gather(*map(make, missing))
+
+    async def _ask(self, request: str, *forwards: Wanted) -> Answer:
+        try:
+            command = control_command(self.words, await self._socket(), request, *forwards)
+            return await self._run(command, COMMAND_SECONDS)
+        except TimedOut as error:
+            raise TunnelError(f"the ssh of the tunnel does not answer: {error.message}") from error
+
+    async def _socket(self) -> str:
+        """The path of the master's socket; raises TunnelError where ssh's configuration names none."""
+        if not self._path:
+            query = configuration_query(self.words)
+            answer = await self._run(query, COMMAND_SECONDS)
+            path = control_path(answer.stdout)
+            if not path:
+                said = f": {last_line(answer.stderr)}" if answer.code else "."
+                raise TunnelError(
+                    f"ssh's configuration for {self.words[-1]} has no ControlPath{said}",
+                    hint="Use the file ssh/tunnel_ssh_config that `gpuspawner files --ssh` writes.",
+                )
+            path = f"{path}-{self.number}"
+            if len(path.encode()) > PATH_BYTES:
+                raise TunnelError(
+                    f"the socket {path} of the tunnel's ssh has a path of more than {PATH_BYTES} bytes.",
+                    hint="Use a shorter ControlPath.",
+                )
+            self._path = path
+        return self._path
+
+    async def _run(self, command: Sequence[str], seconds: float) -> Answer:
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+        try:
+            return await run(command, name="ssh", environment=environment, timeout=seconds)
+        except OSError as error:
+            raise TunnelError(f"{command[0]} cannot be run: {error.strerror}.") from error
