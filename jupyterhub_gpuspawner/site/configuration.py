@@ -263,7 +263,8 @@ def configuration_of(words: Sequence[str]) -> str | None:
     if any(not word.startswith("-") for word in words[1:at]):
         return None
     path = CONFIG_FILE
-    for word, following in zip(words[at + 1 :], [*words[at + 2 :], ""], strict=True):
+    after = words[at + 1 :]
+    for word, following in zip(after, [*after[1:], ""], strict=False):
         option, equals, value = word.partition("=")
         if option in _OPTIONS:
             path = value if equals else following

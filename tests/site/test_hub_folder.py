@@ -25,6 +25,7 @@ COMMANDS = {
     "a module": (["python3", "-m", "jupyterhub", "--debug", "--config", "hub.py"], "hub.py"),
     "the setting": (["jupyterhub", "--JupyterHub.config_file=hub.py"], "hub.py"),
     "the default": (["jupyterhub", "--port", "8000"], "jupyterhub_config.py"),
+    "no option at all": (["python3", "/opt/hub/bin/jupyterhub"], "jupyterhub_config.py"),
     "an editor": (["vi", "jupyterhub", "-f"], None),
     "a script of that word": (["python3", "backup.py", "jupyterhub", "-f", "hub.py"], None),
     "a server": (["/usr/bin/python3", "/opt/hub/bin/jupyterhub-singleuser"], None),
