@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.profiles.resources import (
 )
 from jupyterhub_gpuspawner.profiles.sections import profile_class, profile_fields
 
-from .wording import TEXT, code, markdown, table, type_in_words
+from .wording import TEXT, code, field_docs, markdown, table, type_in_words
 
 
 def _tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -78,8 +78,14 @@ def page() -> str:
 
 def fields(model: type[BaseModel]) -> list[str]:
     """The section of one table of fields."""
+    docs = field_docs(model)
     rows = [
-        (code(field.alias or name), _field_type(field), _field_default(field), _meaning(field))
+        (
+            code(field.alias or name),
+            _field_type(field),
+            _field_default(field, docs.get(name, "")),
+            _meaning(field, docs.get(name, "")),
+        )
         for name, field in model.model_fields.items()
     ]
     return [
@@ -104,16 +110,16 @@ def _field_type(field: FieldInfo) -> str:
     return type_in_words(annotation)
 
 
-def _meaning(field: FieldInfo) -> str:
+def _meaning(field: FieldInfo, doc: str) -> str:
     """The field's description, or the first line of its model's docstring."""
-    if field.description is None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+    if not doc and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
         return markdown(field.annotation.__doc__).splitlines()[0]
-    return markdown(field.description)
+    return markdown(doc)
 
 
-def _field_default(field: FieldInfo) -> str:
+def _field_default(field: FieldInfo, doc: str) -> str:
     if field.is_required():
-        return "" if "default: " in (field.description or "") else "required"
+        return "" if "default: " in doc else "required"
     value = field.default
     if value is PydanticUndefined:
         value = field.get_default(call_default_factory=True, validated_data={})

@@ -62,7 +62,7 @@ class BadValue(ValueError):
 class Frozen(BaseModel):
     """A part of a profile: frozen, without unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     elsewhere: ClassVar[dict[str, str]] = {"kubespawner_override": _KUBERNETES, "spawner_override": _KUBERNETES}
     """Fields known from other systems, and what to write instead."""

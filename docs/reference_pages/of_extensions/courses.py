@@ -7,6 +7,7 @@ from typing import Any
 
 from docs.reference_pages.document import Document
 from docs.reference_pages.profile import fields
+from docs.reference_pages.wording import field_docs
 from jupyterhub_gpuspawner.extensions.courses import api, report
 from jupyterhub_gpuspawner.extensions.courses.book import NAMES_LIMIT
 from jupyterhub_gpuspawner.extensions.courses.course import (
@@ -71,6 +72,11 @@ def page() -> str:
 def schema() -> str:
     """The JSON Schema (draft 2020-12) of a course's file, as text."""
     course_schema = Course.model_json_schema()
+    for model in MODELS:
+        properties = (course_schema if model is Course else course_schema["$defs"][model.__name__])["properties"]
+        for name, doc in field_docs(model).items():
+            field = model.model_fields[name].alias or name
+            properties[field] = dict(sorted({**properties[field], "description": doc}.items()))
     for name, short in _SHORT.items():
         course_schema["$defs"][name] = {"anyOf": [*short, course_schema["$defs"][name]]}
     return (
