@@ -119,6 +119,7 @@ async def _ask(
     machine = Machine(
         as_root=os.geteuid() == 0,
         user=own_account(),
+        runuser=shutil.which("runuser", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin") or "runuser",
         hub_ip=address,
         is_node=is_node,
         singleuser=str(singleuser) if is_node and singleuser.exists() else "",

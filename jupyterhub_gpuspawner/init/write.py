@@ -29,6 +29,8 @@ class Machine:
     as_root: bool
     """The hub runs as root, and starts each job as its user; else it is one person's, who is ``user``."""
     user: str
+    runuser: str = "runuser"
+    """The program by which root becomes a user, with its path where it is known."""
     hub_ip: str = ""
     """The hub's address in the cluster's network; empty if that is not known."""
     is_node: bool = False
@@ -132,9 +134,11 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
     """Write the files; raises ConfigError for one that is there, or cannot be written."""
     refuse_existing(folder, files)
     try:
+        # the hub's database, which others must not read, is made there
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, text in files.items():
             path = folder / name
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
