@@ -13,13 +13,13 @@ import click
 from jupyterhub_gpuspawner.check import run
 from jupyterhub_gpuspawner.check.finding import Finding, Options
 from jupyterhub_gpuspawner.cli.options import CLUSTER, CONFIG, EXIT_CONFIG, JSON_VERSION, OPTION, choice_of
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.migrate.compare import comparisons
 from jupyterhub_gpuspawner.migrate.migration import migrate as migration_of
 from jupyterhub_gpuspawner.migrate.result import differences_tables, profiles_yaml, settings_text
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.jobs import choice_on, jobs_of
-from jupyterhub_gpuspawner.slurm.accounts import account_of
+from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 
 
 @click.command()
@@ -109,7 +109,12 @@ def show(
     """Print the complete batch script for PROFILE, without submitting it."""
     site = load_site(config)
     choice, cluster = choice_on(site, choice_of(profile, options), cluster)
-    for job in asyncio.run(jobs_of(site, choice, user=user, groups=group, server=server, cluster=cluster)):
+    jobs = asyncio.run(jobs_of(site, choice, user=user, groups=group, server=server, cluster=cluster))
+    try:
+        asyncio.run(refuse_root(user))
+    except ConfigError as error:
+        click.echo(f"note: no hub submits this: {error}", err=True)
+    for job in jobs:
         for note in job.notes:
             click.echo(f"note: {note}", err=True)
         click.echo(job.script, nl=False)

@@ -48,6 +48,17 @@ c.GPUProfilesSpawner.profiles = [
 """
 
 
+def test_a_script_that_no_hub_submits_says_so(tmp_path: Path) -> None:
+    """An account with uid 0 has no servers."""
+    shown = run(tmp_path, SITE, "show", "open", "--user", "root")
+
+    assert shown.stdout.startswith("#!")
+    assert shown.stderr == (
+        "note: no hub submits this: 'root' is an account of uid 0 (root); servers are never started as root. Keep it "
+        "from signing in: c.Authenticator.blocked_users.\n"
+    )
+
+
 def test_the_script_is_shown_whole(tmp_path: Path) -> None:
     """Site, profile and choice in one script; nothing but the script is on standard output."""
     shown = run(
