@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from jupyterhub_gpuspawner.extensions.usage import chart, words
-from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse
+from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, GpuUse
 from jupyterhub_gpuspawner.extensions.usage.use import Use, mean_of, mean_use, usage_of
 from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, gpus_of
@@ -50,6 +50,8 @@ class UsageCard:
     """CPU and memory of the job."""
     simulated: bool = False
     problems: tuple[str, ...] = ()
+    measured: str = ""
+    """How often that is done, as a sentence."""
 
 
 def usage_card(usage: Sequence[Use], *, now: float, placement: PlacementDocument | None = None) -> UsageCard | None:
@@ -75,6 +77,7 @@ def usage_card(usage: Sequence[Use], *, now: float, placement: PlacementDocument
         ", ".join(filter(None, host)),
         simulated=summary.simulated,
         problems=summary.problems,
+        measured=words.measured(summary.interval, SAMPLES),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.words import memory_used, nearest
+from jupyterhub_gpuspawner.words import duration, memory_used, nearest
 
 UNKNOWN = "use unknown"
 USE_UNKNOWN = "use unknown for the whole time"
@@ -33,6 +33,13 @@ def percent(value: float | None) -> str:
 def processes(number: int | None) -> str:
     """``2 processes``; empty where it is unknown."""
     return "" if number is None else "no process" if number == 0 else f"{number} process{'es' if number > 1 else ''}"
+
+
+def measured(interval: float, samples: int) -> str:
+    """How often a server's use is measured, and so many samples sent; empty where the former is not known."""
+    if not interval:
+        return ""
+    return f"It is measured every {duration(interval)} and sent every {duration(interval * samples)}."
 
 
 def chart_description(mean: float | None, most: float | None) -> str:

@@ -117,3 +117,20 @@ def test_a_server_of_whose_use_nothing_is_known_has_no_part(monkeypatch: pytest.
     monkeypatch.setattr(card, "usage_of", lambda _spawner: ())
 
     assert list(card.parts_of(None, Server(ready=True))) == []
+
+
+@pytest.mark.parametrize(
+    ("interval", "sentence"),
+    [
+        (30.0, "It is measured every 30 s and sent every 5 min."),
+        (6.0, "It is measured every 6 s and sent every 1 min."),
+        (0.0, ""),
+    ],
+)
+def test_how_often_it_is_measured_is_as_it_was(interval: float, sentence: str) -> None:
+    """As the last summary says, which a site may have changed; not known of one that does not say."""
+    summary = UsageSummary(seconds=300.0, interval=interval, gpus=(BUSY,))
+    shown = usage_card((Use(NOW, summary),), now=NOW)
+
+    assert shown is not None
+    assert shown.measured == sentence
