@@ -408,8 +408,12 @@ def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
     expect(page.locator("#gpuspawner-notify")).to_have_attribute("aria-pressed", "true")
     hub.end("noa")
     expect(page.locator("h1")).to_have_text("You have no running server", timeout=LONG)
+    start(hub, "noa", "k80-node")
+    look(page, hub, "noa")
+    expect(page.locator("h1")).to_contain_text(WAITS)
 
     assert page.evaluate("localStorage.getItem('noticed')") is None
+    assert page.locator("#gpuspawner-notify").get_attribute("aria-pressed") != "true"  # nobody has asked for this one
 
 
 @pytest.mark.nightly

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -49,7 +50,7 @@ def test_an_address_that_was_not_made_by_us_has_no_choice() -> None:
     assert parse_choice_query(as_query({"profile": ["k80"], "cpus": 2})) == {"cpus": "2"}
 
 
-BASE = {"page.html": "{% block main %}{% endblock main %}"}
+BASE = {"page.html": "<title>{% block title %}{% endblock title %}</title>{% block main %}{% endblock main %}"}
 """In the place of JupyterHub's frame of a page."""
 RUNNING, WAITING = Server("ada", ready=True), Server("ada", pending="spawn")
 LOST = {
@@ -62,6 +63,26 @@ LOST = {
     "one that waits in line": (WAITING, True, "You give up your place in line. Nothing else is lost."),
     "one that starts": (WAITING, False, "It is not ready yet, so no work is lost."),
 }
+
+
+@pytest.mark.parametrize(
+    ("server", "title"),
+    [
+        (RUNNING, "Stop Code? - JupyterHub"),
+        (replace(RUNNING, pending="stop"), "Code - JupyterHub"),
+        (Server("ada"), "Code - JupyterHub"),
+    ],
+    ids=["it runs", "it is stopping", "it is not running"],
+)
+def test_the_title_of_the_page_asks_where_there_is_something_to_stop(server: Server, title: str) -> None:
+    """As its heading."""
+    loader = ChoiceLoader([DictLoader(BASE), FileSystemLoader(str(TEMPLATES))])
+    page = Environment(autoescape=True, loader=loader).get_template("stop.html")
+    html = page.render(gpuspawner=SimpleNamespace(), server=server, own=True, title="Code", base_url="/hub/")
+    soup = BeautifulSoup(html, "html.parser")
+
+    assert soup.title.get_text() == title  # type: ignore[union-attr]
+    assert soup.h1.get_text() == title.removesuffix(" - JupyterHub")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("server", "waits", "sentence"), LOST.values(), ids=LOST.keys())

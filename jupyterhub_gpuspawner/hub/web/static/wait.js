@@ -10,7 +10,7 @@ function waitForServer(page) {
   const stop = document.getElementById("gpuspawner-stop");
   const notify = document.getElementById("gpuspawner-notify");
   const fact = (name) => page.querySelector(`[data-fact="${name}"]`);
-  const wanted = `gpuspawner-notify ${form.action}`;
+  const wanted = `gpuspawner-notify ${form.action} ${page.dataset.begun}`; // for this start alone
   let over = false;
   let patience = 0;
 
