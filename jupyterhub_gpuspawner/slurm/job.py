@@ -368,7 +368,7 @@ def _of_exit_code(exit_code: str) -> str:
 SILENT = (
     "If the job's log is empty, or has only what your login profile prints, that profile ended the job before the "
     "server could start: look for exec or exit in ~/.bash_profile, ~/.bash_login or ~/.profile, and run these in "
-    "interactive shells only."
+    "interactive shells only. If they have none, a line of the batch script ended it: tell your administrator."
 )
 """For a job that ended by itself before its server reported, with nothing of ours in its log."""
 
