@@ -121,8 +121,25 @@ class Snapshot:
 
 AGE = 15.0
 """Seconds for which one answer of Slurm, and the seats counted in it, are used."""
+AGE_AFTER_END = 5.0
+"""The same for as long as that after one of the course's servers has ended: its seat is free before long."""
 RECENT = 6
 """Actions that the page shows."""
+
+
+class SeatsAge:
+    """How old a count of a course's free seats may be."""
+
+    def __init__(self) -> None:
+        self._active: frozenset[str] = frozenset()
+        self._ended_at = float("-inf")
+
+    def at_most(self, active: frozenset[str], now: float) -> float:
+        """In seconds, while these people have servers at ``now``, in seconds of any clock."""
+        if self._active - active:
+            self._ended_at = now
+        self._active = active
+        return AGE_AFTER_END if now - self._ended_at < AGE else AGE
 
 
 class CourseRoom:
@@ -148,6 +165,7 @@ class CourseRoom:
         """Newest first; None before they are read from the database."""
         self._seats: tuple[FreeSeats, ...] | None = None
         self._seats_at = float("-inf")
+        self._seats_age = SeatsAge()
         self._made_at = float("-inf")
         self._task: asyncio.Task[Snapshot] | None = None
         self._html: dict[Tile, str] = {}
@@ -227,7 +245,7 @@ class CourseRoom:
         course = self._course()
         if course is None:
             raise LookupError(self._slug)
-        seats = await self._free_seats(course)
+        seats = await self._free_seats(course, self._of(course))
         room, recent, now = self._of(course), self._latest_actions(), time.time()
         counting, check = course_checks(self._settings).status(course)
         return await asyncio.to_thread(
@@ -241,13 +259,15 @@ class CourseRoom:
             check=check,
         )
 
-    async def _free_seats(self, course: HubCourse) -> tuple[FreeSeats, ...] | None:
-        if self._clock() - self._seats_at < AGE:
+    async def _free_seats(self, course: HubCourse, people: Iterable[Participant]) -> tuple[FreeSeats, ...] | None:
+        active = frozenset(participant.user for participant in people if participant.server.active)
+        max_age = self._seats_age.at_most(active, self._clock())
+        if self._clock() - self._seats_at < max_age:
             return self._seats
         inputs = None
         with self._database_may_be_away(), suppress(GPUSpawnerError):  # logged where settings and profiles are read
             spawner = profiles_spawner(self._settings)
-            inputs = await inputs_of(course, spawner, self._settings, max_age=AGE) if spawner is not None else None
+            inputs = await inputs_of(course, spawner, self._settings, max_age=max_age) if spawner is not None else None
         self._seats = await asyncio.to_thread(free_seats, course, inputs, now=time.time()) if inputs else None
         self._seats_at = self._clock()
         return self._seats

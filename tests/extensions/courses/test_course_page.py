@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course import parse_course
 from jupyterhub_gpuspawner.extensions.courses.evening import SessionCheck
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
-from jupyterhub_gpuspawner.extensions.courses.page import CourseRoom, Snapshot
+from jupyterhub_gpuspawner.extensions.courses.page import CourseRoom, SeatsAge, Snapshot
 from jupyterhub_gpuspawner.extensions.courses.participants import (
     Participant,
     ServerKey,
@@ -780,3 +780,11 @@ async def test_a_stream_tells_each_change_once() -> None:
             break
 
     assert events == ["", "", "2 running"]
+
+
+def test_the_seats_are_counted_again_soon_after_a_server_has_ended() -> None:
+    """Fifteen seconds may pass between two counts, and as many since Slurm was asked; five while seats become free."""
+    age, both, one = SeatsAge(), frozenset({"ada", "bob"}), frozenset({"ada"})
+    steps = [(both, 0.0), (one, 20.0), (one, 34.0), (one, 35.0), (both, 36.0), (frozenset({"bob"}), 40.0)]
+
+    assert [age.at_most(active, now) for active, now in steps] == [15.0, 5.0, 5.0, 15.0, 15.0, 5.0]
