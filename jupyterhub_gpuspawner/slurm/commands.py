@@ -29,6 +29,7 @@ from jupyterhub_gpuspawner.slurm.login_node import (
 )
 from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, TimedOut, last_line
 from jupyterhub_gpuspawner.slurm.process import Answer, run
+from jupyterhub_gpuspawner.slurm.run_as import needs_shell
 
 Observer = Callable[[str, float, int | None], None]
 
@@ -126,6 +127,12 @@ def check_commands(settings: CommandSettings) -> None:
             command_line(prefix, ())
         except ConfigError as error:
             raise ConfigError(error.message, where=settings.configured_as(name), hint=error.hint) from error
+    if needs_shell(settings.exec_prefix):
+        raise ConfigError(
+            f"{settings.exec_prefix!r} hands a command line to a shell, and none runs sbatch here.",
+            where=settings.configured_as("exec_prefix"),
+            hint='Write "runuser -u {username} --" in its place.',
+        )
     if settings.wrapper_dir and not PurePosixPath(settings.wrapper_dir).is_absolute():
         raise ConfigError(
             f"{settings.wrapper_dir!r} is not a full path.",

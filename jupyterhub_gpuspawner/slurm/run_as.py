@@ -58,6 +58,11 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
 """A word that sets a variable of the command's environment."""
 
 
+def needs_shell(prefix: str) -> bool:
+    """Whether the last word of a prefix is su's option whose value is the command line of a shell."""
+    return re.search(r"\b(su|runuser)\s(.*\s)?(-\w*c|--command)\s*$", prefix) is not None
+
+
 def runs_as(prefix: Sequence[str]) -> str | None:
     """The account that these words run a command as: a name or uid; empty for the account that runs them.
 

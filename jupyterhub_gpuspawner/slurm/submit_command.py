@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
@@ -64,6 +64,8 @@ class SubmitCommand:
     """Its folder; empty where it is found through PATH."""
     options: tuple[Option, ...] = ()
     """Those that decide something of the job; they win over the ``#SBATCH`` lines of its script (sbatch(1))."""
+    arguments: tuple[Option, ...] = field(default=(), compare=False)
+    """All of them as they are written, whose values may have fields."""
 
 
 def submit_command(exec_prefix: str, command: object, *, where: str) -> SubmitCommand:
@@ -81,21 +83,22 @@ def submit_command(exec_prefix: str, command: object, *, where: str) -> SubmitCo
         folder = PurePosixPath(program).parent
         if "/" in program and not folder.is_absolute():
             raise _NotUnderstood(f"{program!r} is not a full path")
-        options = tuple(_options(arguments))
+        written = tuple(options_of_words([*arguments], strict=True))
+        options = tuple(_options(written))
         for word in (*prefix, program):
-            if field := next((field for field in _FIELD.findall(word) if field != "username"), None):
-                raise _NotUnderstood(f"{{{field}}} is not {{username}}")
-    except _NotUnderstood as fault:
+            if name := next((name for name in _FIELD.findall(word) if name != "username"), None):
+                raise _NotUnderstood(f"{{{name}}} is not {{username}}")
+    except ValueError as fault:
         raise ConfigError(
             f"{str(command)!r} is not run by a shell here, and cannot be taken over: {fault}.",
             where=where,
             hint="Remove it. What runs sbatch as the user belongs to c.GPUSlurmSpawner.exec_prefix, such as "
             '"sudo -n -E -u {username}", its folder to slurm_bin_dir, and options of the job to req_options.',
         ) from None
-    return SubmitCommand(" ".join(map(_quoted, prefix)), str(folder) if "/" in program else "", options)
+    return SubmitCommand(" ".join(map(_quoted, prefix)), str(folder) if "/" in program else "", options, written)
 
 
-class _NotUnderstood(Exception):
+class _NotUnderstood(ValueError):
     """What of a command line cannot be taken over."""
 
 
@@ -105,10 +108,7 @@ def _words(text: str) -> list[str]:
         raise _NotUnderstood(f"{match[0]!r} is the shell's or a template's")
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split, lexer.commenters = True, ""
-    try:
-        words = [*lexer]
-    except ValueError as error:
-        raise _NotUnderstood(str(error)) from None
+    words = [*lexer]
     if operator := next((word for word in words if word and set(word) <= set("();<>|&")), None):
         raise _NotUnderstood(f"{operator!r} is the shell's")
     return words
@@ -124,7 +124,7 @@ def _parts(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
             return [*words[:at]], word, [*words[at + 1 :]]
         if name in _SHELLS or (name in _BUILTINS and "/" not in word):
             raise _NotUnderstood(f"{word!r} is the shell's")
-        if name == "su":
+        if name == "su" or (name == "runuser" and not {"-u", "--user"}.intersection(words[at + 1 :])):
             account, command = _of_su([*words[at + 1 :]])
             before, program, arguments = _parts(_words(command))
             return [*words[:at], "runuser", "-u", account, "--", *before], program, arguments
@@ -153,12 +153,8 @@ def _of_su(words: list[str]) -> tuple[str, str]:
     return accounts[0], command
 
 
-def _options(words: Sequence[str]) -> Iterator[Option]:
-    """The options of a job among the words after sbatch."""
-    try:
-        options = [*options_of_words([*words], strict=True)]
-    except ValueError as error:
-        raise _NotUnderstood(str(error)) from None
+def _options(options: Sequence[Option]) -> Iterator[Option]:
+    """Those that decide something of the job among the options of sbatch."""
     for option in options:
         field = _FIELD.fullmatch(option.value)
         if option.lacks_value:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 from batchspawner.batchspawner import format_template
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.slurm.commands import command_prefix
 from jupyterhub_gpuspawner.slurm.login_node import command_line
 from jupyterhub_gpuspawner.slurm.submit_command import submit_command
@@ -18,6 +21,7 @@ from jupyterhub_gpuspawner.slurm.submit_command import submit_command
 STAND_IN = """#!/usr/bin/env python3
 import os, sys
 program, words = os.path.basename(sys.argv[0]), sys.argv[1:]
+program = "su" if program == "runuser" and "-c" in words else program
 if program == "sbatch":
     print(os.environ.get("ACCOUNT", ""), os.environ.get("X", ""), sys.argv[0], *words, sep="\\n")
     sys.exit()
@@ -69,6 +73,8 @@ LINES = {
     "su with a login": ("", "su - {username} -c 'BIN/sbatch --parsable -p gpu'"),
     "su with a shell": ("", "su -s /bin/sh {username} -c \"sbatch -A 'a b'\""),
     "su with all in the prefix": ("su {username} --command", "'sbatch --parsable -q long'"),
+    "runuser with a login": ("", "runuser -l {username} -c 'BIN/sbatch --parsable -p gpu'"),
+    "runuser with all in the prefix": ("runuser - {username} -c", "'sbatch --parsable -q long'"),
     "a path of sudo": ("", "/PROGRAMS/sudo -u {username} /PROGRAMS/sbatch -Q"),
 }
 QUIET = ("--parsable", "-Q")
@@ -157,6 +163,32 @@ def test_what_cannot_be_taken_over_is_refused(command: str | None, fault: str) -
 
 
 def test_what_the_job_requests_anyway_is_no_option() -> None:
-    """A field of batchspawner's with the value of the same request."""
-    command = "sbatch -M {cluster} -p {partition} --mem={memory} --export={keepvars} --parsable"
-    assert submit_command("", command, where="").options == ()
+    """A field of batchspawner's with the value of the same request; all is there as it is written."""
+    words = ["--clusters={cluster}", "--partition={partition}", "--mem={memory}", "--export={keepvars}", "--parsable"]
+    taken = submit_command("", f"sbatch {' '.join(words)}", where="")
+    assert (taken.options, [str(option) for option in taken.arguments]) == ((), words)
+
+
+SHELLS = {
+    "su": ("su - {username} -c", "runuser -u {username} --"),
+    "su with letters of one word": ("su -lc", None),
+    "runuser with a login": ("runuser -l {username} --command ", "runuser -u {username} --"),
+    "behind sudo": ("sudo -n su {username} -c", "sudo -n runuser -u {username} --"),
+    "runuser without one": ("runuser -u {username} -- nice -c", "runuser -u {username} -- nice -c"),
+}
+
+
+@pytest.mark.parametrize(("prefix", "taken"), SHELLS.values(), ids=SHELLS)
+def test_a_prefix_whose_last_word_is_for_a_shell_runs_sbatch_without_it(prefix: str, taken: str | None) -> None:
+    """Though ``batch_submit_cmd`` is batchspawner's; of a cluster it is refused, with what to write."""
+    spawner = Site(Config({"SlurmSpawner": {"exec_prefix": prefix}}), GPUSlurmSpawner).spawner("ada")
+    if taken is None:
+        with pytest.raises(ConfigError, match="su needs one account, and -c with one command"):
+            spawner.check_command(spawner)
+    else:
+        assert spawner.exec_prefix == taken
+    of_cluster = Config({"GPUSlurmSpawner": {"clusters": {"a": {"exec_prefix": prefix}}}})
+    if taken != prefix:
+        with pytest.raises(ConfigError, match="hands a command line to a shell") as refused:
+            Site(of_cluster, GPUSlurmSpawner).spawner("ada").check()
+        assert refused.value.hint == 'Write "runuser -u {username} --" in its place.'

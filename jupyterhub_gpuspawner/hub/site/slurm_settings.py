@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.placement.choice import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, command_prefix, fixed_prefix
 from jupyterhub_gpuspawner.slurm.job import JobIdentity, job_owner, tag
-from jupyterhub_gpuspawner.slurm.run_as import ALLOW_ROOT, as_root, runs_as_root
+from jupyterhub_gpuspawner.slurm.run_as import ALLOW_ROOT, as_root, needs_shell, runs_as_root
 from jupyterhub_gpuspawner.slurm.submit_command import COMMAND_HINT, SUBMIT, SubmitCommand, submit_command
 from jupyterhub_gpuspawner.units import parse_wait
 
@@ -413,7 +413,7 @@ class SlurmSettings(OwnSettings, SlurmSpawner):
     def _take_submit_command(self) -> None:
         """Have batchspawner's ``batch_submit_cmd`` mean what it meant there: its prefix, folder and options."""
         try:
-            if self.batch_submit_cmd == SUBMIT:
+            if self.batch_submit_cmd == SUBMIT and not needs_shell(self.exec_prefix):
                 return
             where = self.configured_as("batch_submit_cmd")
             self.submit_command = submit_command(self.exec_prefix, self.batch_submit_cmd, where=where)
