@@ -230,10 +230,10 @@ def _mended(option: Option, tag: str, notes: list[str]) -> Option | None:
 
 
 def _written(option: Option) -> str:
-    return _word(option.name, option.value) if option.value and len(option.name) > 1 else str(option)
+    return option_word(option.name, option.value) if option.value and len(option.name) > 1 else str(option)
 
 
-def _word(name: str, value: str) -> str:
+def option_word(name: str, value: str) -> str:
     """``--name=value`` in a line of sbatch's, which takes what follows a backslash as it is, also in quotes."""
     if PLAIN.fullmatch(value):
         return f"--{name}={value}"
@@ -243,17 +243,17 @@ def _word(name: str, value: str) -> str:
 
 def _added(there: set[str], variables: Mapping[str, Any], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
     """Options that a server needs and that are not ``there`` in the template."""
-    yield _word("comment", tag)
+    yield option_word("comment", tag)
     if "nodes" not in there:
         yield f"--nodes={variables.get('nnodes') or 1}"
     if "chdir" not in there and variables.get("homedir"):
-        yield _word("chdir", variables["homedir"])
+        yield option_word("chdir", variables["homedir"])
     if "export" not in there:
         yield "--export=ALL"  # the default, but required from 26.05 on with --export-file, which the wrapper uses
     for name, options in _REQUESTED.items():
         value = variables.get(name, "")
         if value and not there & set(options):
-            option = _word(options[0], value)
+            option = option_word(options[0], value)
             notes.append(f"{option} is added: the profile requests it, and the template does not.")
             yield option
     if policy == "restricted" and variables.get("gres") and "gres-flags" not in there:

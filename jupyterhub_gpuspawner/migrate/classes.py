@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from traitlets.config import Config
+from wrapspawner import WrapSpawner
 
+from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.hub.spawners.classes import (
     class_named,
@@ -65,12 +67,44 @@ def definer(cls: type, name: str) -> str:
     return next((base.__name__ for base in classes_beside(cls, SlurmSpawner) if name in set_by(base)), cls.__name__)
 
 
-def profile_classes(config: Config) -> Iterator[tuple[str, type]]:
+@dataclass(frozen=True)
+class WrapperProfiles:
+    """The profiles of wrapspawner's spawner."""
+
+    where: str
+    """The setting, or the attribute of a class of the site's own."""
+    value: Any = ()
+    of_each_user: bool = False
+    """Another user has others."""
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """Each of them; a value that is no list is one that nobody could choose."""
+        return self.value if isinstance(self.value, (list, tuple)) else [self.value]
+
+
+def wrapper_profiles(cls: type | None, config: Config, sections: Sequence[str]) -> WrapperProfiles:
+    """What an object of the hub's class has; ``sections`` are those that it reads, the most specific first.
+
+    A class that is not known here, or of which no object can be made, has what its sections say.
+    """
+    section = next((name for name in sections if "profiles" in config.get(name, {})), "ProfilesSpawner")
+    configured = configured_value(config.get(section, {}).get("profiles", ()))
+    own = [] if cls is None else [base for base in classes_beside(cls, WrapSpawner) if "profiles" in set_by(base)]
+    if cls is None or not own or own[0].__module__.startswith("wrapspawner"):
+        return WrapperProfiles(f"c.{section}.profiles", configured)
+    try:
+        first, second = (cls(config=config, user=NamedUser(user), hub=NamedHub()).profiles for user in _USERS)
+    except Exception:  # noqa: BLE001 - a site's class may do anything when it is made
+        return WrapperProfiles(f"c.{section}.profiles", configured)
+    where = f"c.{section}.profiles" if first == configured else f"{own[0].__name__}.profiles"
+    return WrapperProfiles(where, first, of_each_user=bool(first != second))
+
+
+def profile_classes(profiles: WrapperProfiles) -> Iterator[tuple[str, type]]:
     """The key and the class of each of wrapspawner's profiles whose class is one for Slurm of the site's own."""
-    for section in config.values():
-        profiles = section.get("profiles", ()) if isinstance(section, Config) else ()
-        for item in profiles if isinstance(profiles, (list, tuple)) else ():
-            if isinstance(item, (list, tuple)) and len(item) == 4 and isinstance(item[1], str):
-                cls = class_named(item[2])
-                if submits_to_slurm(cls) and classes_beside(cls, SlurmSpawner):
-                    yield item[1], cls
+    for item in profiles.items:
+        if isinstance(item, (list, tuple)) and len(item) == 4 and isinstance(item[1], str):
+            cls = class_named(item[2])
+            if submits_to_slurm(cls) and classes_beside(cls, SlurmSpawner):
+                yield item[1], cls

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -23,6 +23,8 @@ _DROPPED = re.compile(
     r"set [-+][A-Za-z]+( pipefail)?|trap 'echo SIGTERM received' TERM|echo \"?jupyterhub-singleuser ended gracefully\"?"
 )
 """Lines of batchspawner's own script in whose place the new one has others."""
+_STEP = re.compile("^(srun|exec) ")
+"""What stood before the server's command, which the new script runs itself."""
 _CALL = re.compile(r'"\$GPUSPAWNER_PYTHON" -I "\$GPUSPAWNER_LAUNCHER" --plan "\$GPUSPAWNER_PLAN" -- ')
 
 
@@ -73,14 +75,14 @@ def comparisons(migration: Migration, account: Account) -> Iterator[Comparison]:
 
 def _comparison(migration: Migration, profile: ConvertedProfile, account: Account) -> Comparison:
     try:
-        was = old_script(migration.old, profile.old, account)
+        was = old_script(migration.old, profile.old, account, migration.command)
     except Exception as error:  # noqa: BLE001 - a site's template and classes may raise anything
         return Comparison(profile.slug, fault=f"batchspawner makes no script of it: {type(error).__name__}: {error}")
     try:
         options, lines = _new_job(migration, profile, account)
     except GPUSpawnerError as error:
         return Comparison(profile.slug, fault=f"there is no new script: {error}")
-    pairs = (*_options(sbatch_options(was.text), options, account.home), *_lines(_site_lines(was), lines))
+    pairs = (*_options(was.options, options, account.home), *_lines(_site_lines(was), lines))
     return Comparison(profile.slug, pairs)
 
 
@@ -97,12 +99,17 @@ def _new_job(migration: Migration, profile: ConvertedProfile, account: Account) 
         words = _CALL.split(server)[-1].partition(" <")[0].partition(" &")[0]
         setup, before = spawner.request.environment.setup, spawner.req_prologue.splitlines()
         lines = [*setup, *before, words, *spawner.req_epilogue.splitlines()]
-    return sbatch_options(script), [_CALL.sub("", line).strip() for line in lines if line.strip()]
+    cluster = {"clusters": spawner.req_cluster} if spawner.req_cluster else {}
+    return {**sbatch_options(script), **cluster}, _commands(_CALL.sub("", line) for line in lines)
 
 
 def _site_lines(script: OldScript) -> list[str]:
-    lines = [line.strip().replace(script.command, script.server) for line in script.text.splitlines()]
-    return [line for line in lines if line and not line.startswith("#")]
+    return _commands(line.replace(script.command, script.server) for line in script.text.splitlines())
+
+
+def _commands(lines: Iterable[str]) -> list[str]:
+    """The lines without those that are empty or comments."""
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 def _options(was: Mapping[str, str], now: Mapping[str, str], home: str) -> Iterator[Pair]:
@@ -119,9 +126,9 @@ def _options(was: Mapping[str, str], now: Mapping[str, str], home: str) -> Itera
 
 
 def _lines(was: list[str], now: list[str]) -> Iterator[Pair]:
-    bare = [line.removeprefix("srun ") for line in was]
+    bare = [_STEP.sub("", line) for line in was]
     for _, first, last, start, end in SequenceMatcher(None, bare, now, autojunk=False).get_opcodes():
         for old, new in zip_longest(was[first:last], now[start:end], fillvalue=""):
             dropped = "" in (old, new) and _DROPPED.fullmatch(old or new) is not None
-            step = old != new and old.removeprefix("srun ") == new
+            step = old != new and _STEP.sub("", old) == new
             yield Pair(SAME if old == new else OURS if dropped or step else DIFFERS, old, new)

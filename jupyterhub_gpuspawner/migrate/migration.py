@@ -31,11 +31,12 @@ from jupyterhub_gpuspawner.migrate.forms import KNOWN
 from jupyterhub_gpuspawner.migrate.moss import convert_moss
 from jupyterhub_gpuspawner.migrate.old_hub import (
     OF_ALL_SERVERS,
+    PACKAGES,
     OldHub,
     System,
     read_old_hub,
 )
-from jupyterhub_gpuspawner.migrate.old_script import OldProfile
+from jupyterhub_gpuspawner.migrate.old_script import OldProfile, OldScript, somebodys_script
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (
     CODE,
@@ -53,12 +54,12 @@ from jupyterhub_gpuspawner.migrate.settings import (
     source_of,
     take_submit_command,
     variables_in,
+    with_values,
 )
 from jupyterhub_gpuspawner.migrate.slurmformspawner import convert_form, form_template
 from jupyterhub_gpuspawner.migrate.template import (
     DEFAULT_TEMPLATE,
     BatchTemplate,
-    old_options,
     read_template,
     sbatch_options,
     spelled,
@@ -107,6 +108,7 @@ def migrate(path: Path) -> Migration:
         if converter is None:
             _convert_profiles(migration)
     _convert_clusters(migration, str(of_hub or ""))
+    _without_unset(migration)
     _tidy(migration.profiles)
     _note_code(migration)
     _convert_commands(migration)
@@ -130,23 +132,15 @@ def _template(old: OldHub, text: str) -> BatchTemplate:
     return template
 
 
-def _old_requests(migration: Migration) -> dict[str, Any]:
-    """What batchspawner passed to the template."""
-    settings, plain = migration.old.settings(), migration.old.own.plain
-    return {
-        name[4:]: setting.value
-        for name, setting in settings.items()
-        if name.startswith("req_") and not (setting.of_class and name in plain)
-    }
-
-
 def _convert_one(migration: Migration) -> None:
     """A hub of batchspawner alone becomes a hub with one profile."""
     template = migration.template
     fields = typed_fields(dict(migration.requests))
     slurm = _with_gpu_type({name: value for name, value in fields.items() if value is not None}, template)
     document = {"display_name": "Notebook server", "slug": "server", "slurm": slurm}
-    migration.profiles.append(ConvertedProfile(document, old_options(template, _old_requests(migration))))
+    was = somebodys_script(migration.old, None, migration.command)
+    unset = _unset_gpus(template, was)
+    migration.profiles.append(ConvertedProfile(document, was.options if was else None, unset=unset))
     for name, value in sorted(migration.requests.items()):
         now = f"profile server: {', '.join(f'slurm.{field}' for field in typed_fields({name: value}))}"
         migration.moved(source_of(migration, name), value, now)
@@ -154,8 +148,9 @@ def _convert_one(migration: Migration) -> None:
 
 def _convert_profiles(migration: Migration) -> None:
     """wrapspawner's profiles; or the one class that a WrapSpawner without them has its servers started by."""
-    setting, value = migration.old.profiles
-    profiles: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
+    setting, profiles = migration.old.profiles.where, migration.old.profiles.items
+    if migration.old.profiles.of_each_user:
+        migration.add("profiles_of_each_user", setting)
     child: dict[str, tuple[str, Any]] = {}
     own = (name for name in migration.old.config if "child_class" in migration.old.section(name))
     for section in dict.fromkeys([*reversed(migration.old.wrapper_sections), *own]):
@@ -182,13 +177,42 @@ def _convert_profiles(migration: Migration) -> None:
         _convert_profile(migration, f"{setting}[{at}]", item)
 
 
+def _unset_gpus(template: BatchTemplate, was: OldScript | None) -> str:
+    """The variable that a script was rendered without where its template, which is kept, has two for GPUs.
+
+    Fields do not tell which of them was set, and both have a value then.
+    """
+    if was is None or template.typed or not names_in(template.text) >= _GPU_VARIABLES:
+        return ""
+    unset = [name for name in sorted(_GPU_VARIABLES) if not was.variables.get(name)]
+    return unset[0] if len(unset) == 1 else ""
+
+
+_GPU_VARIABLES = frozenset({"gres", "ngpus"})
+
+
+def _without_unset(migration: Migration) -> None:
+    """Have kept templates without these variables: that of the hub where all its profiles agree, or those of each."""
+    of_hub = migration.settings.get("batch_script", "")
+    jobs = [profile for profile in migration.profiles if profile.document.get("kind", "slurm") == "slurm"]
+    sharing = [profile for profile in jobs if "batch_script" not in profile.document.get("traits", {})]
+    asking = [profile.unset for profile in sharing if profile.document.get("slurm", {}).get("gpus")]
+    shared = asking[0] if of_hub and len({*asking}) == 1 else ""
+    if shared:
+        migration.settings["batch_script"] = with_values(of_hub, [(shared, '""')])
+    for profile in jobs:
+        if profile.unset and not (profile in sharing and profile.unset == shared):
+            traits = profile.document.setdefault("traits", {})
+            traits["batch_script"] = with_values(traits.get("batch_script", of_hub), [(profile.unset, '""')])
+
+
 _LOCAL = "jupyterhub.spawner.LocalProcessSpawner"
 """What a WrapSpawner starts that is not told otherwise."""
 
 
 def _convert_profile(migration: Migration, where: str, item: Any) -> None:
     old_profile = _old_profile(item)
-    original, item = _with_class(migration, where, item)
+    item = _with_class(migration, where, item)
     item = _with_valid_requests(migration, where, item)
     try:
         item = _with_sites_options(migration, item)
@@ -207,15 +231,15 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
             f"{document['display_name']} ({spawner_class})",
         )
         return
-    was = None
+    was, unset = None, ""
     if document["kind"] == "slurm":
         own_script, template = document["traits"].get("batch_script"), migration.template
         if isinstance(own_script, str):
             of_command = {name: template.constants[name] for name in template.of_command}
             template = _template(migration.old, own_script)
             template.constants |= of_command
-        own_requests = {str(name).removeprefix("req_"): value for name, value in original[-1].items()}
-        was = old_options(template, {**_old_requests(migration), **own_requests})
+        was = somebodys_script(migration.old, old_profile, migration.command) if old_profile else None
+        unset = _unset_gpus(template, was)
         slurm = document["slurm"]
         document["slurm"] = _without_constants(slurm, template)
         if isinstance(own_script, str):
@@ -227,20 +251,20 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
         _convert_traits(migration, document, where, template)
         del document["kind"]  # the default
     document = {name: value for name, value in document.items() if value not in ({}, None)}
-    migration.profiles.append(ConvertedProfile(document, was, where=where, old=old_profile))
+    options = was.options if was else None
+    migration.profiles.append(ConvertedProfile(document, options, where=where, old=old_profile, unset=unset))
     migration.moved(where, document["display_name"], f"profile {document['slug']}")
 
 
-def _with_class(migration: Migration, where: str, item: Any) -> tuple[Any, Any]:
-    """The profile as wrapspawner had it, with what a class of the site's own sets; and the same as a job of ours."""
+def _with_class(migration: Migration, where: str, item: Any) -> Any:
+    """The profile as a job of ours, with what a class of the site's own sets."""
     if not (isinstance(item, (list, tuple)) and len(item) == 4 and isinstance(item[3], dict)):
-        return item, item
+        return item
     display_name, key, _, traits = item
     cls = migration.old.classes.get(key) if isinstance(key, str) else None
     if cls is None:
         named = class_named(item[2])
-        plain = (display_name, key, PLAIN, traits) if submits_to_slurm(named) else item
-        return plain, plain
+        return (display_name, key, PLAIN, traits) if submits_to_slurm(named) else item
     own, config = migration.old.of_profile(key), migration.old.config
     note_class(migration, cls, own)
     values = of_a_profile(own.values, cls)
@@ -255,9 +279,7 @@ def _with_class(migration: Migration, where: str, item: Any) -> tuple[Any, Any]:
     for name, value in sorted(values.items()):
         if name not in traits and not is_own(name):
             migration.moved(setting_of(cls, name, config), value, f"profile {key}")
-    passed = {name: value for name, value in values.items() if name not in own.plain}
-    ours = with_variables({**values, **traits}, cls)
-    return (display_name, key, PLAIN, {**passed, **traits}), (display_name, key, PLAIN, ours)
+    return display_name, key, PLAIN, with_variables({**values, **traits}, cls)
 
 
 def note_class(migration: Migration, cls: type, own: ClassValues) -> None:
@@ -268,8 +290,11 @@ def note_class(migration: Migration, cls: type, own: ClassValues) -> None:
         if (name in GPUSlurmSpawner.class_traits() and name not in CODE) or is_own(name):
             code = "other_account" if name == "req_username" else "value_of_each_user"
             migration.add(code, setting_of(cls, name, migration.old.config))
+    theirs = {base.__name__ for base in cls.__mro__ if base.__module__.partition(".")[0] in PACKAGES}
     for method in unused_methods(cls):
-        if cls is not migration.old.hub_class or method.rpartition(".")[2] not in CODE:  # of which there are rows
+        of_class, _, name = method.rpartition(".")
+        has_row = cls is migration.old.hub_class and name in CODE
+        if not has_row and of_class not in theirs:
             migration.add("own_method", method)
 
 
@@ -507,7 +532,8 @@ def _note_code_of(migration: Migration, where: str, value: object, new: str) -> 
     """The row of a form or hook; ``new`` is where it belongs, empty if it may stay."""
     name = where.rpartition(".")[2].removeprefix("run_")
     if name in (*FORMS, "get_options_form"):
-        migration.add("own_form", where, value, "left out" if new else "as it is")
+        code = "own_form" if where.startswith("c.") else "form_of_class"
+        migration.add(code, where, value, "left out" if new else "as it is")
     elif name in HOOKS:
         new = new and f"{new}.{name}"
         code = "hook_before" if name in _BEFORE else "hook_moved" if new else "hook_as_it_is"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from importlib.metadata import entry_points
@@ -17,7 +17,14 @@ from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.classes import class_named, classes_beside, is_own, submits_to_slurm
-from jupyterhub_gpuspawner.migrate.classes import ClassValues, definer, profile_classes, values_of
+from jupyterhub_gpuspawner.migrate.classes import (
+    ClassValues,
+    WrapperProfiles,
+    definer,
+    profile_classes,
+    values_of,
+    wrapper_profiles,
+)
 from jupyterhub_gpuspawner.site.configuration import read_config
 
 BATCH_SECTIONS = ("SlurmSpawner", "UserEnvMixin", "BatchSpawnerRegexStates", "BatchSpawnerBase")
@@ -31,7 +38,7 @@ OF_ALL_SERVERS = ("batch_submit_cmd", "exec_prefix")
 _ALL = "Spawner"
 """The section of all spawners; batchspawner's classes read their own settings there, too."""
 _OF_JOBS = SlurmSpawner.class_traits(config=True).keys() - Spawner.class_traits().keys()
-_PACKAGES = ("batchspawner", "jupyterhub", "jupyterhub_moss", "slurmformspawner", "traitlets", "wrapspawner")
+PACKAGES = ("batchspawner", "jupyterhub", "jupyterhub_moss", "slurmformspawner", "traitlets", "wrapspawner")
 _GENERAL = ("Spawner", "LoggingConfigurable", "Configurable", "HasTraits", "HasDescriptors", "object")
 
 
@@ -70,8 +77,6 @@ class OldHub:
     """Of the Slurm spawner, the most specific class first."""
     spawner_class: type | None = None
     """The Slurm spawner's class in a hub of batchspawner's, where it is known here."""
-    classes: Mapping[str, type] = field(default_factory=dict)
-    """Of wrapspawner's profiles, by their keys: the classes for Slurm that are the site's own."""
     hub_class: type | None = None
     """The class of the hub's spawners, where it is known here."""
 
@@ -79,7 +84,7 @@ class OldHub:
     def own_classes(self) -> tuple[type, ...]:
         """The site's own among the classes of the hub's spawners, the most specific first."""
         every = self.hub_class.__mro__ if self.hub_class is not None else ()
-        return tuple(cls for cls in every if cls.__module__.partition(".")[0] not in _PACKAGES)
+        return tuple(cls for cls in every if cls.__module__.partition(".")[0] not in PACKAGES)
 
     @property
     def wrapper_sections(self) -> tuple[str, ...]:
@@ -87,21 +92,23 @@ class OldHub:
         own = (cls.__name__ for cls in self.own_classes) if self.system is System.WRAPSPAWNER else ()
         return (*own, *WRAPPER_SECTIONS)
 
-    @property
-    def profiles(self) -> tuple[str, Any]:
-        """wrapspawner's profiles, and the setting that they are."""
-        found = (name for name in self.wrapper_sections if "profiles" in self.section(name))
-        section = next(found, "ProfilesSpawner")
-        return f"c.{section}.profiles", self.section(section).get("profiles", ())
+    @cached_property
+    def profiles(self) -> WrapperProfiles:
+        """wrapspawner's."""
+        wraps = self.system is System.WRAPSPAWNER
+        return wrapper_profiles(self.hub_class if wraps else None, self.config, self.wrapper_sections)
+
+    @cached_property
+    def classes(self) -> Mapping[str, type]:
+        """Of wrapspawner's profiles, by their keys: the classes for Slurm that are the site's own."""
+        return dict(profile_classes(self.profiles)) if self.system is System.WRAPSPAWNER else {}
 
     @cached_property
     def own(self) -> ClassValues:
         """What the class of all Slurm servers sets; of wrapspawner's classes, how commands are run if they agree."""
         if self.spawner_class is not None:
             return values_of(self.spawner_class, self.config)
-        _, profiles = self.profiles
-        profiles = profiles if isinstance(profiles, (list, tuple)) else ()
-        keys = {str(item[1]) for item in profiles if isinstance(item, (list, tuple)) and len(item) == 4}
+        keys = {str(item[1]) for item in self.profiles.items if isinstance(item, (list, tuple)) and len(item) == 4}
         if not keys or keys != self.classes.keys():
             return ClassValues()
         first, *others = (self.of_profile(key).values for key in self.classes)
@@ -169,15 +176,14 @@ def read_old_hub(path: Path) -> OldHub:
     if cls is None and not isinstance(named, str):
         raise ConfigError(f"{named!r} is not a spawner class.", where="c.JupyterHub.spawner_class")
     names = _names(cls) if cls is not None else (str(named).rpartition(".")[2],)
-    classes = dict(profile_classes(config))
-    read = {base.__name__ for profile_class in classes.values() for base in classes_beside(profile_class, SlurmSpawner)}
+    every = wrapper_profiles(cls, config, (*names, *WRAPPER_SECTIONS))
+    own = (classes_beside(of_profile, SlurmSpawner) for _, of_profile in profile_classes(every))
+    read = {base.__name__ for bases in own for base in bases}
     system, sections = _system(cls, names, config, read)
     spawner_class = None
     if system is System.BATCHSPAWNER and submits_to_slurm(cls) and classes_beside(cls, SlurmSpawner):
         spawner_class = cls
-    return OldHub(
-        config, system, names[0], sections, spawner_class, classes if system is System.WRAPSPAWNER else {}, cls
-    )
+    return OldHub(config, system, names[0], sections, spawner_class, cls)
 
 
 def spawner_class_named(named: object) -> type | None:

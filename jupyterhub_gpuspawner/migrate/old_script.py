@@ -6,10 +6,12 @@ import asyncio
 import copy
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from batchspawner import BatchSpawnerBase, SlurmSpawner
+from batchspawner.batchspawner import format_template
 from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 from wrapspawner import WrapSpawner
@@ -17,8 +19,10 @@ from wrapspawner import WrapSpawner
 from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.migrate.old_hub import OldHub, spawner_class_named
-from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser
+from jupyterhub_gpuspawner.migrate.template import in_one_spelling, sbatch_options
+from jupyterhub_gpuspawner.site.configuration import SOMEBODY, NamedHub, NamedUser
 from jupyterhub_gpuspawner.slurm.job import Account
+from jupyterhub_gpuspawner.slurm.submit_command import SubmitCommand
 
 OldProfile = tuple[str, Any, Mapping[str, Any]]
 """A profile of wrapspawner's: key, class and settings."""
@@ -33,27 +37,49 @@ class OldScript:
     """The server's command in it, with batchspawner's program before it."""
     server: str
     """The same without that program."""
+    variables: Mapping[str, Any]
+    """Those of the template, but for the command."""
+    options: Mapping[str, str]
+    """sbatch's options, in one spelling: those of the command line win over those of the script."""
 
 
-def old_script(old: OldHub, profile: OldProfile | None, account: Account) -> OldScript:
+def old_script(old: OldHub, profile: OldProfile | None, account: Account, command_line: SubmitCommand) -> OldScript:
     """The script for a user, with the default choice; raises whatever the site's template or classes raise.
 
-    ``profile``: None in a hub without profiles.
+    ``profile``: None in a hub without profiles. ``command_line`` is what ``batch_submit_cmd`` says.
     """
     spawner = _plain(old, account.name) if profile is None else _child(old, account.name, *profile)
-    spawner.req_homedir = account.home
-    spawner.req_keepvars = "JUPYTERHUB_API_TOKEN"
+    for name, value in (("req_homedir", account.home), ("req_keepvars", "JUPYTERHUB_API_TOKEN")):
+        with suppress(AttributeError):  # of a class in which it is a property
+            setattr(spawner, name, value)
     variables = spawner.get_req_subvars()
+    commanded = {
+        option.name: in_one_spelling(option.name, str(format_template(option.value, **variables)))
+        for option in command_line.arguments
+        if option.name not in ("parsable", "quiet")
+    }
     options = {key: value for key, value in (spawner.user_options or {}).items() if isinstance(key, str)}
     command = str(spawner.cmd_formatted_for_batch())
     unknown = dict.fromkeys(names_in(str(spawner.batch_script)) - variables.keys(), "")
-    script = asyncio.run(spawner._get_batch_script(**{**unknown, **variables, "cmd": command, **options}))  # noqa: SLF001
-    return OldScript(str(script), command, command.removeprefix(f"{spawner.batchspawner_singleuser_cmd} "))
+    text = str(asyncio.run(spawner._get_batch_script(**{**unknown, **variables, "cmd": command, **options})))  # noqa: SLF001
+    server = command.removeprefix(f"{spawner.batchspawner_singleuser_cmd} ")
+    return OldScript(text, command, server, {**variables, **options}, {**sbatch_options(text), **commanded})
+
+
+def somebodys_script(old: OldHub, profile: OldProfile | None, command_line: SubmitCommand) -> OldScript | None:
+    """That of a user without an account, see :func:`old_script`; None where batchspawner could make none."""
+    try:
+        return old_script(old, profile, SOMEBODY, command_line)
+    except Exception:  # noqa: BLE001 - an admin's template and classes may raise anything, and then no job was ever submitted
+        return None
 
 
 def _plain(old: OldHub, user: str) -> Any:
-    named = spawner_class_named(old.config.JupyterHub.get("spawner_class", ""))
-    return _of_a_batch_system(named)(config=old.config, user=NamedUser(user), hub=NamedHub())
+    named, config = spawner_class_named(old.config.JupyterHub.get("spawner_class", "")), old.config
+    if named is None:  # a class that is not installed here; what its sections set is known
+        values = {name: setting.value for name, setting in old.settings().items()}
+        config = Config({**config, "SlurmSpawner": Config(values)})
+    return _of_a_batch_system(named)(config=config, user=NamedUser(user), hub=NamedHub())
 
 
 def _of_a_batch_system(named: type | None) -> type[BatchSpawnerBase]:

@@ -112,6 +112,8 @@ class ConvertedProfile:
     """Where the old configuration has it; empty for one that is made of the hub's settings."""
     old: OldProfile | None = None
     """wrapspawner's, of which it is made."""
+    unset: str = ""
+    """The variable of a template that is kept which was empty, of two for GPUs."""
 
     @property
     def slug(self) -> str:
@@ -130,6 +132,8 @@ class Migration:
     """Of ``c.GPUSlurmSpawner``, whose values are written anew."""
     requests: dict[str, Any] = field(default_factory=dict)
     """``req_*`` values of the old hub that request something of Slurm."""
+    in_options: set[str] = field(default_factory=set)
+    """Those of them that the hub's ``req_options`` said."""
     profiles: list[ConvertedProfile] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     allows: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
 
 from batchspawner import SlurmSpawner
@@ -26,15 +26,15 @@ from jupyterhub_gpuspawner.migrate.result import Migration
 from jupyterhub_gpuspawner.migrate.template import (
     BatchTemplate,
     sbatch_options,
-    spelled,
     swallows_the_script,
+    written,
 )
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
 from jupyterhub_gpuspawner.profiles.tuples import as_requests, as_variable
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote
-from jupyterhub_gpuspawner.slurm.run_as import runs_as
+from jupyterhub_gpuspawner.slurm.run_as import needs_shell, runs_as
 from jupyterhub_gpuspawner.slurm.sbatch_options import option_lines, options_of
-from jupyterhub_gpuspawner.slurm.submit_command import SubmitCommand, submit_command
+from jupyterhub_gpuspawner.slurm.submit_command import SUBMIT, SubmitCommand, submit_command
 
 FORMS = ("options_form", "options_from_form")
 HOOKS = ("apply_user_options", "auth_state_hook", "post_stop_hook", "pre_spawn_hook")
@@ -60,6 +60,8 @@ def _plain(markdown: str) -> str:
 def source_of(migration: Migration, name: str) -> str:
     """The setting that has the value of a request, as the admin wrote it."""
     settings, template = migration.old.settings(), migration.template
+    if name in migration.in_options:
+        return str(settings["req_options"])
     fixed = template.typed and name.removeprefix("req_") in template.constants
     source = settings.get("batch_script") if fixed or name not in settings else settings[name]
     if name.removeprefix("req_") in template.of_command:
@@ -140,14 +142,14 @@ def _convert_request(migration: Migration, name: str, setting: OldSetting) -> No
         existing = {*migration.old.settings(), *(f"req_{name}" for name in migration.template.constants)}
         fields, value = fields_in_options(without, existing)
         migration.requests |= fields
+        migration.in_options |= fields.keys()
     if value not in ("", None):
         migration.requests[name] = value
 
 
 def profiles_have_options(migration: Migration) -> bool:
     """Whether a profile of wrapspawner has ``req_options``, which replace those of the site."""
-    _, profiles = migration.old.profiles
-    traits = (item[-1] for item in profiles if isinstance(item, (tuple, list)) and item)
+    traits = (item[-1] for item in migration.old.profiles.items if isinstance(item, (tuple, list)) and item)
     return any(isinstance(own, dict) and not {"req_options", "options"}.isdisjoint(own) for own in traits)
 
 
@@ -168,7 +170,7 @@ def fields_in_options(text: str, existing: Collection[str]) -> tuple[dict[str, s
         if own and own.keys().isdisjoint((*existing, *fields)):
             fields |= own
         else:
-            rest.append(shlex.quote(spelled(name, value)))
+            rest.append(written(name, value))
     return (fields, " ".join(rest)) if fields else ({}, "\n".join(option_lines(text)))
 
 
@@ -221,13 +223,19 @@ def _convert_template(migration: Migration) -> None:
 def _with_variables(template: BatchTemplate, own: frozenset[str]) -> str:
     """The template, with a value for those variables that this package and the site's ``own`` classes do not have."""
     text = template.text
-    if "{{" not in text and "{%" not in text:
-        for name in template.unknown:
-            text = text.replace(f"{{{name}}}", "")
-        return text
     values = [(name, '""') for name in template.unknown]
     further = (("gpus", "gres"), ("modules", "[]"), ("oversubscribe", "false"))
-    values += [(name, value) for name, value in further if name not in own and re.search(rf"\b{name}\b", text)]
+    known = own.union(template.unknown)
+    values += [(name, value) for name, value in further if name not in known and re.search(rf"\b{name}\b", text)]
+    return with_values(text, values)
+
+
+def with_values(text: str, values: Iterable[tuple[str, str]]) -> str:
+    """A template in which variables have these values, as jinja2 writes them; in ``str.format`` they are empty."""
+    if "{{" not in text and "{%" not in text:
+        for name, _ in values:
+            text = text.replace(f"{{{name}}}", "")
+        return text
     first, newline, rest = text.partition("\n")
     return first + "".join(f"{{%- set {name} = {value} %}}" for name, value in values) + newline + rest
 
@@ -316,13 +324,14 @@ def take_submit_command(migration: Migration) -> None:
     """Read ``batch_submit_cmd`` as the new hub would: its options are what the template of the script fixes."""
     settings, template = migration.old.settings(), migration.template
     setting, prefix = settings.get("batch_submit_cmd"), settings.get("exec_prefix")
-    if setting is None or migration.old.system is System.SLURMFORMSPAWNER:
-        return
     before = str(prefix.value) if prefix is not None else SlurmSpawner.exec_prefix.default_value
+    if migration.old.system is System.SLURMFORMSPAWNER or (setting is None and not needs_shell(before)):
+        return
+    where, command = ("exec_prefix", SUBMIT) if setting is None else (str(setting), setting.value)
     try:
-        migration.command = submit_command(before, setting.value, where=str(setting))
+        migration.command = submit_command(before, command, where=where)
     except ConfigError as error:
-        migration.add("submit_command", setting, setting.value, fault=error.fault.rpartition(": ")[2].rstrip("."))
+        migration.add("submit_command", where, command, fault=error.fault.rpartition(": ")[2].rstrip("."))
         return
     requests = {name.removeprefix("req_"): value for name, value in as_requests(migration.command.options).items()}
     lines = requests.pop("options", "").splitlines()
@@ -360,6 +369,8 @@ def _convert_exec_prefix(migration: Migration) -> None:
         migration.add("prefix_default", "exec_prefix")
         return
     text = migration.command.prefix or str(setting.value)
+    if needs_shell(text):  # the row of batch_submit_cmd says it
+        return
     migration.settings["exec_prefix"] = text
     try:
         words = shlex.split(text)
@@ -368,6 +379,9 @@ def _convert_exec_prefix(migration: Migration) -> None:
     by_ssh = is_remote(words)
     if runs_as(words) == "":
         migration.add("prefix_of_one", setting, text)
+        return
+    if needs_shell(str(setting.value)):
+        migration.add("prefix_with_shell", setting, setting.value, text)
         return
     if not words or (not by_ssh and _keeps_environment(words)):
         if text == setting.value:  # otherwise the row of batch_submit_cmd says it

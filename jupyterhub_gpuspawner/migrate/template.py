@@ -17,7 +17,7 @@ from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
 from jinja2 import Environment, nodes
 
-from jupyterhub_gpuspawner.batch.template import names_in
+from jupyterhub_gpuspawner.batch.template import names_in, option_word
 from jupyterhub_gpuspawner.profiles.tuples import OPTIONS, as_variable
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, Option, options_in, options_of
@@ -26,11 +26,11 @@ from jupyterhub_gpuspawner.units import format_memory, format_walltime, parse_me
 
 def sbatch_options(script: str) -> dict[str, str]:
     """Every option by its long name, with its value in one spelling; the value of a flag is empty."""
-    return {name: _normal(name, value) for name, value in options_in(script)}
+    return {name: in_one_spelling(name, value) for name, value in options_in(script)}
 
 
-def _normal(name: str, value: str) -> str:
-    """One spelling: MiB for memory, days and hours for a time."""
+def in_one_spelling(name: str, value: str) -> str:
+    """The value of an option: MiB for memory, days and hours for a time."""
     try:
         if name == "mem":
             return format_memory(parse_memory(re.sub("(?i)b$", "", value)))
@@ -50,6 +50,11 @@ def spelled(name: str, value: str | None) -> str:
     if value is None:
         return "(not given)"
     return str(Option(name, value))
+
+
+def written(name: str, value: str) -> str:
+    """An option in a line that sbatch reads as this value."""
+    return option_word(name, value) if value and len(name) > 1 else str(Option(name, value))
 
 
 DEFAULT_TEMPLATE: str = SlurmSpawner.batch_script.default_value
@@ -147,7 +152,7 @@ def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTe
     """Take a template apart; ``variables`` are further ones that the hub's spawner has."""
     try:
         names = names_in(text)
-        unknown = tuple(sorted(names - VARIABLES - FORM_VARIABLES - variables))
+        unknown = tuple(sorted(names - VARIABLES - variables))
         marks: dict[str, object] = {name: "" if name in unknown else f"@{name}@" for name in names}
         marks.update({name: [f"@{name}@"] for name in names & {"modules"}})
         script = format_template(text, **marks)
@@ -226,7 +231,7 @@ def _read_option(template: BatchTemplate, name: str, value: str) -> None:
     elif own := as_variable(name, value):
         template.constants |= own
     else:
-        template.extra.append(spelled(name, value))
+        template.extra.append(written(name, value))
 
 
 def _read_commands(template: BatchTemplate, body: Sequence[str]) -> None:

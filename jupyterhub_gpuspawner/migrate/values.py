@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from traitlets import Unicode
@@ -13,6 +13,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.delegate import other_class
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration
+from jupyterhub_gpuspawner.migrate.template import written
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.schema import dotted, validated
@@ -63,7 +64,7 @@ def _valid_options(text: str) -> str:
         options = [*written_options(text)]
     except ValueError:
         return ""
-    words = [shlex.quote(str(option)) for option in options]
+    words = [written(option.name, option.value) for option in options]
     return " ".join(word for word in words if not _fault("req_options", word))
 
 
@@ -78,7 +79,7 @@ def leave_out_refused(migration: Migration) -> None:
         migration.add("value_refused", was or error.where, migration.settings.pop(name), fault=error.fault.rstrip("."))
     slugs: set[str] = set()
     for converted in tuple(migration.profiles):
-        _other_slug(converted, slugs)
+        _other_slug(migration, converted, slugs)
         try:
             profile = parse_profile(converted.document, dotted)
             if profile.spawner_class:
@@ -87,8 +88,8 @@ def leave_out_refused(migration: Migration) -> None:
             leave_out(migration, converted, error)
 
 
-def _other_slug(converted: ConvertedProfile, slugs: set[str]) -> None:
-    """A slug that no other profile has, also for a name without a letter of ASCII's."""
+def _other_slug(migration: Migration, converted: ConvertedProfile, slugs: set[str]) -> None:
+    """A slug that no other profile has, also for a name without a letter of ASCII's; and what the rows say of it."""
     first = name = str(converted.document.get("slug") or "profile")
     number = 1
     while name in slugs:
@@ -96,6 +97,14 @@ def _other_slug(converted: ConvertedProfile, slugs: set[str]) -> None:
         name = f"{first}-{number}"
     slugs.add(name)
     converted.document["slug"] = name
+    if name == first:
+        return
+    for at, row in enumerate(migration.differences):
+        if row.where.partition(": ")[0] == converted.where and row.now == f"profile {first}":
+            migration.differences[at] = replace(row, now=f"profile {name}")
+    earlier = migration.profiles[: migration.profiles.index(converted)]
+    if converted.old and any(profile.old and profile.old[0] == converted.old[0] for profile in earlier):
+        migration.add("same_key", converted.where, converted.old[0], f"profile {name}")
 
 
 def leave_out(migration: Migration, converted: ConvertedProfile, error: Exception) -> None:

@@ -240,10 +240,14 @@ OF_CLASSES = {
     "a hook that awaits": ("async def auth_state_hook(self, spawner, state): pass", "auth_state_hook", "hook_before"),
     "JupyterHub's method": ("async def run_pre_spawn_hook(self): pass", "run_pre_spawn_hook", "hook_before"),
     "a hook at the end": ("def run_post_stop_hook(self): pass", "run_post_stop_hook", "hook_moved"),
-    "a form": ("async def get_options_form(self): return ''", "get_options_form", "own_form"),
-    "a form by a default": ("def _options_form_default(self): return self.user.name", "options_form", "own_form"),
-    "a form by a method": ("@default('options_form')\n    def _form(self): return 'x'", "options_form", "own_form"),
-    "what it sends": ("def options_from_form(self, form): return {}", "options_from_form", "own_form"),
+    "a form": ("async def get_options_form(self): return ''", "get_options_form", "form_of_class"),
+    "a form by a default": ("def _options_form_default(self): return self.user.name", "options_form", "form_of_class"),
+    "a form by a method": (
+        "@default('options_form')\n    def _form(self): return 'x'",
+        "options_form",
+        "form_of_class",
+    ),
+    "what it sends": ("def options_from_form(self, form): return {}", "options_from_form", "form_of_class"),
 }
 
 
@@ -281,6 +285,57 @@ def test_profiles_of_a_class_of_the_sites_own_are_profiles(tmp_path: Path) -> No
         ("moved", "c.Mine.profiles[0]"),
         ("hook_before", "c.Hub.pre_spawn_hook"),
     ]
+
+
+OWN_PROFILES = {
+    "a method for the default": ("@default('profiles')\n    def _profiles(self): return {}", "Hub.profiles"),
+    "a trait": ("profiles = List({}, config=True)", "Hub.profiles"),
+    "an attribute": ("profiles = {}", "Hub.profiles"),
+    "a property": ("profiles = property(lambda self: {})", "Hub.profiles"),
+    "the configuration wins": ("profiles = List([], config=True)\nc.Hub.profiles = {}", "c.Hub.profiles"),
+}
+
+
+@pytest.mark.parametrize(("lines", "where"), OWN_PROFILES.values(), ids=OWN_PROFILES)
+def test_profiles_that_a_class_of_the_sites_own_sets_are_profiles(lines: str, where: str, tmp_path: Path) -> None:
+    """However it does; their own classes count, too."""
+    profiles = "[('A', 'a', Node, {'req_partition': 'p'})]"
+    old = tmp_path / "old.py"
+    old.write_text(
+        "from batchspawner import SlurmSpawner\nfrom wrapspawner import ProfilesSpawner\n"
+        "from traitlets import List, default\nclass Node(SlurmSpawner):\n    req_memory = '4G'\n"
+        f"class Hub(ProfilesSpawner):\n    {lines.replace('{}', profiles)}\nc.JupyterHub.spawner_class = Hub\n"
+    )
+    migration = migrate(old)
+
+    assert [profile.document["slurm"] for profile in migration.profiles] == [{"partition": "p", "memory": "4G"}]
+    assert [row.where for row in migration.differences if row.now == "profile a" and "[" in row.where] == [
+        f"{where}[0]"
+    ]
+
+
+def test_profiles_of_each_user_are_to_decide(tmp_path: Path) -> None:
+    """Those of one are in the result."""
+    old = tmp_path / "old.py"
+    old.write_text(
+        "from wrapspawner import ProfilesSpawner\nclass Hub(ProfilesSpawner):\n    profiles = property(lambda self: "
+        "[(self.user.name, 'a', 'batchspawner.SlurmSpawner', {})])\nc.JupyterHub.spawner_class = Hub\n"
+    )
+    migration = migrate(old)
+
+    assert [row.where for row in migration.differences if row.code == "profiles_of_each_user"] == ["Hub.profiles"]
+    assert [profile.document["display_name"] for profile in migration.profiles] == ["somebody"]
+
+
+@pytest.mark.parametrize("base", ["SlurmSpawner", "MultiSlurmSpawner"])
+def test_a_method_of_batchspawners_own_is_none_of_the_site(base: str, tmp_path: Path) -> None:
+    """Those of the site's class are named."""
+    old = tmp_path / "old.py"
+    old.write_text(
+        f"from batchspawner import {base}\nclass Hub({base}):\n    def state_gethost(self): return ''\n"
+        "c.JupyterHub.spawner_class = Hub\n"
+    )
+    assert [row.where for row in migrate(old).differences if row.code == "own_method"] == ["Hub.state_gethost"]
 
 
 ACCOUNTS = {

@@ -21,6 +21,27 @@ module load python
 {{cmd}}
 '''
 """
+DOCUMENT = """c.SlurmSpawner.batch_script = '''#!/bin/bash
+#SBATCH --partition={partition}
+cat > run.sh <<'EOT'
+#!/bin/bash
+exec {cmd}
+EOT
+bash run.sh
+'''
+"""
+BOTH = """#!/bin/bash
+{% if gres %}#SBATCH --gres={{gres}}
+{% endif %}{% if ngpus %}#SBATCH --gpus-per-task={{ngpus}}
+{% endif %}{{cmd}}
+"""
+COMMAND = "c.SlurmSpawner.batch_submit_cmd = 'sbatch --parsable -A {account} --nice=5 -M {cluster}'\n"
+KEPT = [
+    "~ (not given) | --chdir=/home/ada",
+    "~ (not given) | --comment=jupyterhub-gpuspawner/hub/ada/",
+    "~ (not given) | --export=ALL",
+    "~ (not given) | --nodes=1",
+]
 EVERY = [
     "~ (not given) | --comment=jupyterhub-gpuspawner/hub/ada/",
     "~ (not given) | --no-requeue",
@@ -83,6 +104,35 @@ JOBS: dict[str, tuple[str, list[str], bool]] = {
         [*OWN, "! (not given) | --gres=gpu:1", "  --partition=cpu | --partition=cpu"],
         False,
     ),
+    "options of the command line": (
+        COMMAND + hub(f"[('A', 'a', {SLURM}, {{'req_account': 'x', 'req_cluster': 'one'}})]"),
+        [*DEFAULT, *(f"  --{same} | --{same}" for same in ("account=x", "clusters=one", "nice=5"))],
+        True,
+    ),
+    "a here-document with comments": (
+        hub(f"[('A', 'a', {SLURM}, {{'req_partition': 'cpu'}})]", DOCUMENT),
+        [
+            *KEPT,
+            *(f"  {line} | {line}" for line in ("--partition=cpu", "cat > run.sh <<'EOT'", "EOT", "bash run.sh")),
+            "  exec jupyterhub-singleuser | exec jupyterhub-singleuser",
+        ],
+        True,
+    ),
+    "a server in the shell's place": (
+        hub(
+            f"[('A', 'a', {SLURM}, {{}})]", "c.SlurmSpawner.batch_script = '#!/bin/bash\\n#SBATCH -p x\\nexec {cmd}\\n'"
+        ),
+        [
+            *OWN[:1],
+            "~ (not given) | --export=ALL",
+            "~ (not given) | --job-name=jupyterhub",
+            "~ (not given) | --output=/home/ada/jupyterhub-%j.log",
+            "  --partition=x | --partition=x",
+            "~ exec jupyterhub-singleuser | jupyterhub-singleuser",
+            *EVERY,
+        ],
+        True,
+    ),
     "a value that is left out": (
         hub(f"[('A', 'a', {SLURM}, {{'req_memory': 'lots'}})]"),
         [*DEFAULT, "! --mem=lots | (not given)"],
@@ -104,6 +154,29 @@ def test_both_scripts_of_a_profile_are_shown(tmp_path: Path, text: str, lines: l
         line if not line.startswith("~ |") else "~ " + line[2:] for line in lines
     )
     assert comparison.same is same
+
+
+GPUS = {
+    "a count": [{"req_ngpus": "2"}, {}],
+    "generic resources": [{"req_gres": "gpu:a100:2"}, {}],
+    "both": [{"req_gres": "gpu:2", "req_ngpus": "2"}],
+    "one and the other": [{"req_ngpus": "2"}, {"req_gres": "gpu:2,nvme:1"}, {"req_gres": "gpu", "req_ngpus": "1"}, {}],
+    "a template of its own": [{"req_ngpus": "2"}, {"req_gres": "gpu:2", "batch_script": "{{ngpus}}"}],
+}
+
+
+@pytest.mark.parametrize("profiles", GPUS.values(), ids=GPUS)
+def test_a_template_that_has_two_variables_for_gpus_has_the_one_that_was_set(
+    tmp_path: Path, profiles: list[dict[str, str]]
+) -> None:
+    """Though a field does not tell, which is the same for both."""
+    traits = [{**own, **({"batch_script": f"{BOTH}# own\n"} if "batch_script" in own else {})} for own in profiles]
+    old, script = tmp_path / "old.py", f"c.SlurmSpawner.batch_script = {BOTH!r}"
+    old.write_text(hub(str([(f"{at}", f"p{at}", SLURM.strip("'"), own) for at, own in enumerate(traits)]), script))
+    found = [*comparisons(migrate(old), ADA)]
+
+    assert [(comparison.same, comparison.text()) for comparison in found if not comparison.same] == []
+    assert len(found) == len(profiles)
 
 
 def test_a_profile_of_which_batchspawner_makes_no_script_is_told(tmp_path: Path) -> None:

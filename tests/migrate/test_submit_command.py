@@ -77,12 +77,27 @@ def test_prefix_folder_and_options_are_in_the_result(
     assert {row.where for row in migration.differences}.isdisjoint(f"--{name}" for name in OPTIONS)
 
 
+def test_a_prefix_for_a_shell_is_not_said_to_be_the_same(tmp_path: Path) -> None:
+    """Its row has both."""
+    prefix = "runuser -l {username} -c"
+    migration, site = result(tmp_path, {"exec_prefix": prefix})
+    rows = [(row.code, row.was, row.now) for row in migration.differences if row.where == "c.SlurmSpawner.exec_prefix"]
+
+    assert rows == [("prefix_with_shell", prefix, "runuser -u {username} --")]
+    assert site.spawner("ada").exec_prefix == "runuser -u {username} --"
+
+
 DECIDE = {
     "no other account": ({"exec_prefix": ""}, "c.SlurmSpawner.exec_prefix", "the servers of all users belong to"),
     "a pipeline": (
         {"batch_submit_cmd": "sbatch --parsable | cut -d. -f1"},
         "c.SlurmSpawner.batch_submit_cmd",
         "no shell runs it here, and it cannot be taken over: '|' is the shell's",
+    ),
+    "a shell's command line": (
+        {"exec_prefix": "su - {username} -c", "batch_submit_cmd": "'cd && sbatch'"},
+        "c.SlurmSpawner.batch_submit_cmd",
+        "no shell runs it here, and it cannot be taken over: '&&' is the shell's",
     ),
     "a program": (
         {"batch_submit_cmd": "/opt/site/submit"},
@@ -99,3 +114,4 @@ def test_what_the_admin_decides(tmp_path: Path, settings: dict[str, Any], where:
     (row,) = [row for row in migration.differences if row.where == where]
     assert (row.kind.value, row.why[: len(why)], bool(row.todo)) == ("decide", why, True)
     assert "batch_submit_cmd" not in migration.settings
+    assert "-c" not in migration.settings.get("exec_prefix", "").split()

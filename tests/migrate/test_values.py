@@ -10,6 +10,7 @@ import pytest
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.migrate.result import Kind, Migration
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from tests.check.sites import HEAD, of_configuration
 from tests.migrate.conftest import migrated_text
 
@@ -334,6 +335,43 @@ def test_each_profile_has_a_slug_of_its_own(tmp_path: Path, names: list[tuple[st
     migration = migrated_text(of_profiles(*((*name, SLURM, {"req_nprocs": "1"}) for name in names)), tmp_path)
 
     assert [profile.slug for profile in migration.profiles] == slugs
+
+
+def test_the_rows_have_the_slug_that_a_profile_gets(tmp_path: Path) -> None:
+    """And say that nobody could start a second profile with a key."""
+    profiles = [("A", "a", SLURM, {"req_nprocs": "1"}), ("B", "a", SLURM, {"req_prologue": "date"})]
+    migration = migrated_text(of_profiles(*profiles, ("C", "a.", SLURM, {})), tmp_path)
+    second = [(row.code, row.was, row.now) for row in migration.differences if row.where == f"{PROFILES[:-3]}[1]"]
+
+    assert sorted(second) == [("moved", "B", "profile a-2"), ("same_key", "a", "profile a-2")]
+    assert [row.where for row in migration.differences if row.code == "same_key"] == [f"{PROFILES[:-3]}[1]"]
+
+
+QUOTED = {
+    "a blank": '--mail-user="a b"',
+    "a quote in it": "--wckey='my \"key\"'",
+    "a backslash": r'--wckey="a\\b"',
+    "a sign of a comment": "--wckey='a#b'",
+    "nothing": "--exclude=n1",
+}
+
+
+@pytest.mark.parametrize("text", QUOTED.values(), ids=QUOTED)
+def test_an_option_beside_those_that_become_fields_stays_as_sbatch_reads_it(text: str, tmp_path: Path) -> None:
+    """Whatever its quotes."""
+    traits = {"req_options": f"{text} --qos=a --comment=x"}
+    migration = migrated_text(of_profiles(("One", "one", SLURM, traits), OTHER), tmp_path)
+    slurm = migration.profiles[0].document["slurm"]
+
+    assert (slurm["qos"], [*options_of(slurm["extra"])]) == ("a", [*options_of(text)])
+
+
+def test_the_row_of_an_option_that_became_a_field_names_where_it_was(tmp_path: Path) -> None:
+    """Not the template, which has none."""
+    text = f"c.JupyterHub.spawner_class = {SLURM!r}\nc.SlurmSpawner.req_options = '--qos=a --exclude=n1'\n"
+    rows = {row.was: row.where for row in migrated_text(text, tmp_path).differences if row.code == "moved"}
+
+    assert rows == {"a": "c.SlurmSpawner.req_options", "--exclude=n1": "c.SlurmSpawner.req_options"}
 
 
 UNKNOWN: dict[str, tuple[str, dict[str, Any], list[str]]] = {
