@@ -7,6 +7,8 @@ reader of Slurm reads. What only scontrol prints is then not known.
 from __future__ import annotations
 
 import asyncio
+import grp
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +27,8 @@ from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
 from jupyterhub_gpuspawner.slurm.text import Unread
 
 _VERSION = re.compile(r"slurm\S* (\d+\.\d+\S*)", re.ASCII)
+_ID = "/usr/bin/id"
+"""With its path, since it is not in the folder of Slurm's commands."""
 _NODE = {
     "NodeName": "N",
     "NodeAddr": "o",
@@ -68,6 +72,9 @@ class Cluster:
     by_sinfo: bool = False
     """sinfo alone has answered: slurm.conf is not known, and of partitions not their limits of memory and accounts."""
 
+    groups: frozenset[str] = frozenset()
+    """Those of the account that asks."""
+
     @property
     def config(self) -> SlurmConfig:
         """What is known of slurm.conf."""
@@ -104,7 +111,7 @@ async def ask(slurm: Installation) -> Cluster:
         unread=tuple(unread),
     )
     answers, account = await _default_account(slurm) if snapshot.config.accounting or by_sinfo else (False, "")
-    return Cluster(version, snapshot, account, answers, by_sinfo)
+    return Cluster(version, snapshot, account, answers, by_sinfo, await _groups(slurm))
 
 
 async def _version(slurm: Installation) -> str:
@@ -169,7 +176,7 @@ def _noise(command: str, text: str) -> GPUSpawnerError:
 async def _default_account(slurm: Installation) -> tuple[bool, str]:
     """Whether slurmdbd answers, and the default account of who asks; empty without one."""
     with suppress(GPUSpawnerError):
-        name = (await slurm.run("id", "-un")).stdout.strip() if isinstance(slurm, OverSsh) else ""
+        name = (await slurm.run(_ID, "-un")).stdout.strip() if isinstance(slurm, OverSsh) else ""
         name = name or (await asking_account(slurm)).name
         answer = await slurm.run(
             "sacctmgr", "-n", "-P", "show", "user", "where", f"name={name}", "format=DefaultAccount"
@@ -177,6 +184,19 @@ async def _default_account(slurm: Installation) -> tuple[bool, str]:
         if answer.code == 0:
             return True, next((line.strip() for line in answer.stdout.splitlines() if line.strip()), "")
     return False, ""
+
+
+async def _groups(slurm: Installation) -> frozenset[str]:
+    """The groups of the account that asks, here or on the login node; empty where they cannot be had."""
+    names = set[str]()
+    if isinstance(slurm, OverSsh):
+        with suppress(GPUSpawnerError):
+            names.update((await slurm.run(_ID, "-Gn")).output().split())
+        return frozenset(names)
+    for number in {os.getegid(), *os.getgroups()}:
+        with suppress(KeyError):
+            names.add(grp.getgrgid(number).gr_name)
+    return frozenset(names)
 
 
 async def _by_sinfo(slurm: Installation) -> tuple[str, str]:

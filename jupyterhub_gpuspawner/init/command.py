@@ -76,12 +76,12 @@ def init(
         raise ConfigError(
             f"--partition: Slurm has no partition {unknown[0]}.", hint=f"Partitions are {', '.join(sorted(known))}."
         )
-    made = plan(described, partitions)
+    made = plan(described, partitions, for_oneself=not machine.as_root)
     printed = folder == STANDARD_OUTPUT
     click.echo(cluster_text(described, made), err=printed)
     if not made.profiles:
         raise ConfigError(
-            f"no partition is open to everybody: {closed_text(made.closed)}.",
+            f"no partition is open to {'everybody' if machine.as_root else 'you'}: {closed_text(made.closed)}.",
             hint="Name one with --partition, whoever may use it.",
         )
     files = files_of(made.profiles, machine, version=described.version, cluster_name=described.config.cluster_name)

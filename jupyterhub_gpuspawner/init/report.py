@@ -63,7 +63,8 @@ def _rows(cluster: Cluster, partition: Partition, plan: Plan) -> Iterator[Sequen
         alike.setdefault((kinds, node.cpus, node.memory_mib), []).append(node)
     longest = "no limit" if partition.max_time is None else duration(partition.max_time)
     of_partition = f"{partition.name}{' *' if partition.default else ''}", longest
-    open_to = plan.closed.get(partition.name, "everybody")
+    limited = partition.allow_groups or partition.allow_accounts
+    open_to = plan.closed.get(partition.name) or ("you" if limited else "everybody")
     if not alike:
         yield of_partition[0], "", "", "", "", of_partition[1], open_to
     for nodes in alike.values():
@@ -93,7 +94,9 @@ def next_text(folder: Path, machine: Machine) -> str:
     steps = [f"gpuspawner check -f {config} --user {user} --submit", f"cd {folder} && jupyterhub"]
     last = "open http://127.0.0.1:8000 on this machine, or by ssh -L 8000:127.0.0.1:8000 from yours"
     if machine.login_node:
-        steps.insert(0, "follow docs/howto/hub-without-slurm.md: the key, and the scripts on the login node")
+        steps.insert(0, "follow docs/howto/hub-without-slurm.md: a key, and scripts on the login node")
+    if not (machine.is_node or machine.hub_ip):
+        steps.insert(0, f"set hub_ip in {config}, which could not be found out: the line marked SITE")
     return "\n".join(["Next:", *(f"  {step}" for step in [*steps, last])])
 
 

@@ -15,7 +15,8 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.init.plan import HOUR, PlannedProfile
+from jupyterhub_gpuspawner.init.places import HOUR
+from jupyterhub_gpuspawner.init.plan import PlannedProfile
 from jupyterhub_gpuspawner.units import parse_walltime
 
 CONFIG, PROFILES = "jupyterhub_config.py", "profiles"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.demo.hub import HubProcess
 
 PAGE = "tutorial/your-own-cluster.md"
-PROFILE = "p100"
+PROFILE, FILE = "p100", "hub/profiles/1-p100.yaml"
 
 
 class Newcomer(Reader):
@@ -86,7 +86,8 @@ def main(folder: Path, environment: Path) -> None:
         newcomer.stop_it()
         newcomer.hub.stop()
         report = {"steps": [asdict(step) for step in newcomer.steps], "seconds": newcomer.seconds}
-        print(json.dumps({**report, "cell": output, "owner": owner}))
+        written = (root / FILE).read_text("utf-8")
+        print(json.dumps({**report, "file": written, "cell": output, "owner": owner}))
 
 
 if __name__ == "__main__":
