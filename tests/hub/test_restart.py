@@ -272,6 +272,7 @@ def test_our_own_state_comes_back_whole() -> None:
         "clock": CLOCK,
         "port": 20001,
         "placement": document,
+        "child_state": {"job_id": "7"},
     }
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state(stored)
@@ -284,11 +285,11 @@ DAMAGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a job id that is a command": ({"job_id": "7; rm -rf /"}, {}),
     "a placement of another version": (
         {"job_id": "7", "clock": CLOCK, "placement": {"nodes": []}},
-        {"job_id": "7", "clock": CLOCK},
+        {"job_id": "7", "clock": CLOCK, "child_state": {"job_id": "7"}},
     ),
     "a port that is none": (
         {"job_id": "7", "clock": CLOCK, "port": "22"},
-        {"job_id": "7", "clock": CLOCK},
+        {"job_id": "7", "clock": CLOCK, "child_state": {"job_id": "7"}},
     ),
 }
 

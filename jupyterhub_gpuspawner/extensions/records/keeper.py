@@ -225,7 +225,7 @@ def promised_to_waiting(users: Iterable[Any]) -> list[tuple[str, tuple[Promise, 
 
 def session_in(state: Any) -> str:
     """The id of the session in a spawner's stored state, with or without a child; empty where there is none."""
-    parts = (state, state.get("child")) if isinstance(state, dict) else ()
+    parts = (state, state.get("child"), state.get("child_state")) if isinstance(state, dict) else ()
     for part in parts:
         session = stored_session(part.get("session")) if isinstance(part, dict) else None
         if session is not None:

@@ -503,7 +503,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             return {**state, **super().get_state(), **({"connection": changed} if changed else {})}
         traits = self.request.profile.traits if self.request is not None else self._stored_traits
         connection = delegate.storable(traits) if self.chosen.kind == "other" else {}
-        return {**state, "child": self.child_spawner.get_state(), "connection": connection}
+        return {**state, "child_state": self.child_spawner.get_state(), "connection": connection}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore a stored server, with the settings that its profile has today, if there still is one.

@@ -525,7 +525,9 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         state = dict(item for state in states for item in state.items())
         if self.cluster and self.job_id:
             state["cluster"] = {"name": self.cluster, **{name: getattr(self, name) for name in CONNECTION}}
-        return state | (self.attempt.to_state() if self.job_id else {}) | self.state_without_job()
+        if self.job_id:  # it stands also where wrapspawner's spawner reads it, in a hub that goes back
+            state |= self.attempt.to_state() | {"child_state": {"job_id": self.job_id}}
+        return state | self.state_without_job()
 
     def state_without_job(self) -> dict[str, Any]:
         """How the last server ended, unless another one runs, and what is kept of a start that Slurm has not taken."""
