@@ -22,8 +22,8 @@ from jupyterhub_gpuspawner.hub.job.log import OF_ENDING, shown
 from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.profiles.option import SETTABLE
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, submission
 from jupyterhub_gpuspawner.slurm.job import parse_tag
 from jupyterhub_gpuspawner.slurm.job import tag as tag_of

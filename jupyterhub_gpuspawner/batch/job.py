@@ -16,11 +16,10 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, resolved
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources, over_defaults
 from jupyterhub_gpuspawner.profiles.schema import Written
-from jupyterhub_gpuspawner.profiles.sections import program_of
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand, program_of
 from jupyterhub_gpuspawner.profiles.tuples import TYPED, as_requests
 from jupyterhub_gpuspawner.slurm import job as jobs
 from jupyterhub_gpuspawner.slurm.job import Account, JobIdentity, job_owner, owner_number

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import Environment
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 _FOLDER = Path(__file__).with_name("lines")

@@ -28,9 +28,9 @@ from jupyterhub_gpuspawner.batch.shell import (
     unpack,
 )
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Environment
 from jupyterhub_gpuspawner.profiles.schema import Written
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.slurm.sbatch_options import Option, written_options
 from jupyterhub_gpuspawner.units import format_memory, format_walltime
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan

@@ -15,8 +15,8 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import Environment
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan

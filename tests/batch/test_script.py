@@ -21,8 +21,8 @@ from jupyterhub_gpuspawner.batch.shell import own_log
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.files import EVERYTHING
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_of
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan

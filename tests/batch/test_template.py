@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.batch.template import Rendered, render_template
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resources import Environment
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan

@@ -23,8 +23,8 @@ from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.standins import c_library, nvml
 from tests.standins.report_hub import ReportHub

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.node.failure import last_of
 from jupyterhub_gpuspawner.node.folder import faulty_folder, log_folder
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, PlacementDocument, StartFailure
 from tests.node.conftest import request_of
 from tests.standins.report_hub import ReportHub

@@ -17,7 +17,7 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.template import render_template
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.node.conftest import job_script
 from tests.waiting import wait_until

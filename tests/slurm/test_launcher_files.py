@@ -21,8 +21,8 @@ from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.slurm.job import tag
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.fixtures.slurm import processes_of

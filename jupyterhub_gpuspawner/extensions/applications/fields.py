@@ -10,9 +10,8 @@ import yaml
 from pydantic import field_validator, model_validator
 
 from jupyterhub_gpuspawner.profiles.profile import Profile, Words
-from jupyterhub_gpuspawner.profiles.program import Program, ServerCommand
 from jupyterhub_gpuspawner.profiles.schema import BadValue, Frozen, Guarded, Prose, matching
-from jupyterhub_gpuspawner.profiles.sections import ProfileField
+from jupyterhub_gpuspawner.profiles.sections import ProfileField, Program, ServerCommand
 
 SOCKET = "{socket}"
 """Replaced by the path of the application's unix socket."""

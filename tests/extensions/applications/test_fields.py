@@ -16,8 +16,8 @@ from jupyterhub_gpuspawner.extensions.applications.fields import APP, KINDS, OPE
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.program import ServerCommand
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from tests.hub.spawners.test_profile_settings import request as request_of
 from tests.hub.spawners.test_profile_settings import spawner_of
 from tests.profiles.test_resolve import NOW
