@@ -68,26 +68,6 @@ def gpu_memory(mib: int | None) -> str:
     return "" if mib is None else f"{gpu_gigabytes(mib)} GB"
 
 
-def gpu_memory_used(*gpus: tuple[int | None, int | None]) -> str:
-    """``5.8 of 12 GB``: what is used of one GPU's memory, or of several together; empty where it is not known.
-
-    Each is used and whole memory, in MiB. The rule of all pages: the whole has the size in the product's name
-    (:func:`gpu_gigabytes`), and of it as large a part is used as the driver reports. So a full GPU is full, and the
-    same size stands on the form, the card and in JupyterLab. Exact MiB stand in the card's details.
-    """
-    used, size = 0.0, 0
-    for used_mib, whole_mib in gpus:
-        if used_mib is None:
-            return ""
-        gigabytes = gpu_gigabytes(whole_mib) or 0
-        used += used_mib * gigabytes / whole_mib if whole_mib else used_mib / 1024
-        size = size + gigabytes if gigabytes and size >= 0 else -1
-    if not gpus:
-        return ""
-    amount = f"{nearest(used)}" if used >= 10 or not used else f"{nearest(10 * used) / 10:.1f}"
-    return f"{amount} of {size} GB" if size > 0 else f"{amount} GB"
-
-
 def memory(mib: int | None) -> str:
     """``512 MiB``, ``9.5 GiB``, ``15.5 GiB``, ``64 GiB``; empty where the amount is not known.
 
@@ -173,11 +153,6 @@ def sentence(clause: str) -> str:
 
 def _joined(*parts: tuple[int, str]) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
-
-
-def count_is(number: int, what: str) -> str:
-    """``1 node is``, ``2 nodes are``."""
-    return f"{counted(number, what)} {'is' if number == 1 else 'are'}"
 
 
 def distinct(requested: int, limit: int, rounded: Callable[[int], str], exact: Callable[[int], str]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.words import cpus, duration, gpu_memory, gpu_memory_used, in_unit, memory
+from jupyterhub_gpuspawner.words import cpus, duration, gpu_memory, in_unit, memory
 
 
 @pytest.mark.parametrize(
@@ -156,25 +156,6 @@ def test_a_duration_in_somebodys_unit(seconds: int, unit: str, words: str) -> No
 def test_a_gpus_memory_is_the_one_in_its_name(mib: int | None, words: str) -> None:
     """What nvidia-smi reports in MiB, and what the form says for the same GPU."""
     assert gpu_memory(mib) == words
-
-
-USED: dict[tuple[tuple[int | None, int | None], ...], str] = {
-    (): "",
-    ((None, 11441),): "",
-    ((0, 11441),): "0 of 12 GB",
-    ((5632, 11441),): "5.9 of 12 GB",
-    ((11441, 11441),): "12 of 12 GB",
-    ((9728, 9728),): "10 of 10 GB",
-    ((5632, 11441), (5632, 11441)): "12 of 24 GB",
-    ((5632, 11441), (None, 11441)): "",
-    ((1024, None),): "1.0 GB",
-    ((1024, None), (5632, 11441)): "6.9 GB",
-}
-
-
-def test_memory_in_use_is_a_part_of_the_size_in_the_name() -> None:
-    """So a full GPU is full; of one whose size is not known, or among several, what the driver counts is said."""
-    assert {gpus: gpu_memory_used(*gpus) for gpus in USED} == USED
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Account, Job, Phase, own_account
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.scontrol import parameter_seconds
-from jupyterhub_gpuspawner.wire.documents import LOG_MARK, printable
+from jupyterhub_gpuspawner.wire.documents import LOG_MARK, as_line
 from jupyterhub_gpuspawner.words import duration
 
 RAN = Code("job-ran", "the job of a partition ran, and its node has what servers need.", "--submit")
@@ -392,7 +392,7 @@ def findings_of(
     ``hub_listens``: whether anything listened at the hub's address meanwhile; ``prefix_at``: where exec_prefix is set.
     """
     for finding in _findings(followed, hub_listens=hub_listens, prefix_at=prefix_at):
-        yield replace(finding, where=printable(finding.where), text=printable(finding.text))
+        yield replace(finding, where=as_line(finding.where), text=as_line(finding.text))
 
 
 def _findings(followed: FollowedJob, *, hub_listens: bool, prefix_at: str) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.node import child, folder
 from jupyterhub_gpuspawner.node import port as ports
 from jupyterhub_gpuspawner.node.port import Url, parse_url
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
-from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, Door, NodeReport, PlacementDocument, in_print, printable
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, Door, NodeReport, PlacementDocument, as_line, in_print
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -141,7 +141,7 @@ def _message(answer: bytes) -> str:
     except ValueError:
         return ""
     message = document.get("message") if isinstance(document, dict) else None
-    return printable(message) if isinstance(message, str) else ""
+    return as_line(message) if isinstance(message, str) else ""
 
 
 # The report: its tries, and what is left of it where the hub refuses it.
@@ -214,10 +214,10 @@ def fit(report: NodeReport) -> NodeReport:
 
 def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
     placement = report.placement
-    problem = printable(f"The hub refused the full report: {refused}")
+    problem = as_line(f"The hub refused the full report: {refused}")
     least = PlacementDocument(simulated=placement.simulated, problems=(problem,))
     if report.other_node:
-        least = replace(least, job_id=placement.job_id, node=printable(placement.node))
+        least = replace(least, job_id=placement.job_id, node=as_line(placement.node))
     return NodeReport(report.port, least, door=report.door, other_node=report.other_node)
 
 

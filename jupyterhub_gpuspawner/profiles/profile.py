@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     UrlPath,
     Wait,
     matching,
-    printable,
+    one_line,
 )
 from jupyterhub_gpuspawner.profiles.tuples import slug_of, typed_fields
 from jupyterhub_gpuspawner.words import memory
@@ -39,7 +39,7 @@ def words(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return shlex.split(printable(value))
+        return shlex.split(one_line(value))
     except ValueError as error:
         raise error if isinstance(error, BadValue) else BadValue("has an unbalanced quote", value) from None
 

@@ -142,7 +142,7 @@ def matching(pattern: str, description: str) -> Checked:
     return Checked(read, {"type": "string", "pattern": f"^(?:{pattern})$"})
 
 
-def printable(value: str) -> str:
+def one_line(value: str) -> str:
     """The text itself if it is one printable line; otherwise raises ValueError."""
     if len(value) > TEXT_LIMIT or not value.isprintable():
         raise BadValue(f"must be one line of printable text, at most {TEXT_LIMIT} characters", value)
@@ -290,8 +290,8 @@ UrlPath = Annotated[
         "{username} and {base_url}",
     ),
 ]
-Text = Annotated[str, Checked(lambda value: printable(_as_text(value)), {"type": "string"})]
-Prose = Annotated[str, Checked(lambda value: printable(" ".join(_as_text(value).split())), {"type": "string"})]
+Text = Annotated[str, Checked(lambda value: one_line(_as_text(value)), {"type": "string"})]
+Prose = Annotated[str, Checked(lambda value: one_line(" ".join(_as_text(value).split())), {"type": "string"})]
 """Text for people; folded YAML text becomes one line."""
 ShellLine = Annotated[str, AfterValidator(_shell_line)]
 Lines = BeforeValidator(_lines)

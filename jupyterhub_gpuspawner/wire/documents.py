@@ -259,16 +259,16 @@ class NodeReport:
         return json.dumps(document)
 
 
-def printable(text: str) -> str:
+def as_line(text: str) -> str:
     """Make a text fit for a document: one line, printable, at most :data:`TEXT_LIMIT` characters."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"
 
 
 def in_print(value: Any) -> Any:
-    """A record, or a value in one, with all its texts :func:`printable`."""
+    """A record, or a value in one, with all its texts :func:`as_line`."""
     if isinstance(value, str):
-        return printable(value)
+        return as_line(value)
     if isinstance(value, tuple):
         return tuple(map(in_print, value))
     if hasattr(value, "__dataclass_fields__"):

@@ -15,7 +15,7 @@ import pytest
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node.hardware import merged, observe
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, from_document, load
-from jupyterhub_gpuspawner.wire.documents import printable
+from jupyterhub_gpuspawner.wire.documents import as_line
 from tests.node.conftest import StandinNvml
 from tests.node.test_sysfs import Tree
 from tests.standins.nvml import describe
@@ -197,7 +197,7 @@ def test_a_text_that_no_document_holds_costs_nothing(k80_tree: Path) -> None:
     topology = read_node(root=str(k80_tree))
 
     assert len(topology.gpus) == 4
-    assert topology.gpus[0].name == printable("Tesla\x1b[31m K80" + "!" * 600)
+    assert topology.gpus[0].name == as_line("Tesla\x1b[31m K80" + "!" * 600)
 
 
 def test_merging_takes_each_fact_from_who_knows_it() -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import grp
 import pwd
-import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,10 +11,10 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.configured import configured_value, foreign_encoding, refused_names
-from jupyterhub_gpuspawner.slurm.accounts import account_of, allowed_groups, refuse_root
+from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 from jupyterhub_gpuspawner.slurm.job import Account
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.tasks import connected, resolved
+from tests.name_service import holds_nothing_else
 
 
 async def test_root_is_refused() -> None:
@@ -108,10 +104,6 @@ def test_a_name_that_a_configuration_only_adds_is_read_too() -> None:
 
 HANGS = {
     "accounts": ("pwd.getpwnam", lambda: account_of("ada")),
-    "groups": (
-        "pwd.getpwnam",
-        lambda: allowed_groups(ClusterSnapshot(partitions=(Partition("p", allow_groups=("g",)),)), "ada"),
-    ),
     "addresses": ("socket.getaddrinfo", lambda: resolved("node1")),
     "connections": ("socket.getaddrinfo", lambda: connected("node1", 80)),
 }
@@ -122,52 +114,7 @@ async def test_a_name_service_that_hangs_holds_nothing_else(
     call: str, ask: Callable[[], Coroutine[Any, Any, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A class presses Start while SSSD hangs: asyncio's threads still read Slurm's answers and find the proxy."""
-    answers = threading.Event()
-
-    def hang(*_: object, **__: object) -> None:
-        answers.wait(30)
-        raise OSError
-
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
-    with monkeypatch.context() as patch:
-        patch.setattr(call, hang)
-        tasks = [asyncio.ensure_future(ask()) for _ in range(20)]
-        await asyncio.sleep(0)
-        try:
-            assert await asyncio.wait_for(asyncio.to_thread(lambda: "read"), 5) == "read"
-        finally:
-            answers.set()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-ME = pwd.getpwnam("nobody").pw_name
-MINE = grp.getgrgid(pwd.getpwnam(ME).pw_gid).gr_name
-
-
-def cluster_for(*groups: str) -> ClusterSnapshot:
-    """Return a cluster with one partition that allows these groups."""
-    return ClusterSnapshot(partitions=(Partition("gpu", allow_groups=groups), Partition("all")))
-
-
-async def test_an_account_is_in_its_groups_and_in_no_other() -> None:
-    """A group or account that the machine does not know is left out: only Slurm can tell."""
-    memberships = await allowed_groups(cluster_for(MINE, "root", "no-such-group"), ME)
-    assert memberships == {MINE: True, "root": False}
-    assert await allowed_groups(cluster_for(MINE), "no-such-account") == {}
-
-
-async def test_root_may_use_every_partition() -> None:
-    """As in Slurm: whatever groups root is in, and also if the group exists only on the cluster."""
-    assert await allowed_groups(cluster_for(MINE, "no-such-group"), "root") == {MINE: True, "no-such-group": True}
-
-
-async def test_nothing_is_asked_if_no_partition_is_restricted() -> None:
-    """Nor if the owner of the jobs is unknown, or Slurm has not responded yet."""
-    assert await allowed_groups(cluster_for(), ME) == {}
-    assert await allowed_groups(cluster_for(MINE), "") == {}
-    assert await allowed_groups(None, ME) == {}
+    await holds_nothing_else(call, ask, monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.wire.documents import (
     UNKNOWN_STEP,
     LaunchPlan,
     Step,
-    printable,
+    as_line,
     recover_plan,
 )
 
@@ -85,4 +85,4 @@ def test_a_newer_hubs_plan_is_read_as_far_as_it_is_known() -> None:
 )
 def test_any_text_becomes_one_printable_line(text: str, expected: str) -> None:
     """At most 500 characters."""
-    assert printable(text) == expected
+    assert as_line(text) == expected

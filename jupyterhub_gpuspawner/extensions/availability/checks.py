@@ -16,13 +16,14 @@ from jupyterhub_gpuspawner.extensions.availability.api import in_the_forms_words
 from jupyterhub_gpuspawner.extensions.availability.dry_run import dry_run
 from jupyterhub_gpuspawner.extensions.availability.faults import verdict_of
 from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
+from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
 from jupyterhub_gpuspawner.extensions.availability.model.limits import Fault, fault_of
 from jupyterhub_gpuspawner.hub.choose.offer import WHERE, fields_set
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, queue_limit
-from jupyterhub_gpuspawner.slurm.accounts import allowed_groups, refuse_root
+from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.job import job_owner, own_account
 from jupyterhub_gpuspawner.units import parse_wait

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
+from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import queue_position, queue_view
 from jupyterhub_gpuspawner.extensions.availability.model.change import QueueView, cause_of_change, is_changed
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
-from jupyterhub_gpuspawner.slurm.accounts import allowed_groups
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Estimate, QueuePosition
 from jupyterhub_gpuspawner.slurm.job import Phase, job_owner
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot

@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.wire.documents import printable
+from jupyterhub_gpuspawner.wire.documents import as_line
 from jupyterhub_gpuspawner.words import counted, people
 
 LOWEST_NICE = 2147483645
@@ -244,7 +244,7 @@ def course_faults(followed: FollowedJob, node: str) -> Iterator[Finding]:
     for fact, (code, text, fix) in _COURSE_FACTS.items():
         why = followed.log.facts.get(fact, {}).get("why")
         if why and not (fact == "home" and "no-home" in followed.log.facts):
-            yield code.error(printable(f"node {node}"), printable(f"{text}: {why}"), fix)
+            yield code.error(as_line(f"node {node}"), as_line(f"{text}: {why}"), fix)
 
 
 @dataclass

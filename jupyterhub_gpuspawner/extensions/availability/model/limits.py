@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.units import format_walltime
-from jupyterhub_gpuspawner.words import count_is, cpus, distinct, duration, in_unit, memory
+from jupyterhub_gpuspawner.words import counted, cpus, distinct, duration, in_unit, memory
 
 _CLOSED = {"DOWN": "is closed", "DRAIN": "does not accept new jobs", "INACTIVE": "is inactive"}
 _NO_SNAPSHOT: Mapping[str, bool] = MappingProxyType({})
@@ -448,3 +448,8 @@ def _as_requested(resources: Resources) -> Callable[[int], str]:
 
 def _mib(mib: int) -> str:
     return f"{mib} MiB"
+
+
+def count_is(number: int, what: str) -> str:
+    """``1 node is``, ``2 nodes are``."""
+    return f"{counted(number, what)} {'is' if number == 1 else 'are'}"

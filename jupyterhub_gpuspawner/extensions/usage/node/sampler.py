@@ -16,13 +16,19 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.demo.simulated_use import simulated_use
 from jupyterhub_gpuspawner.extensions.usage.node import readings
 from jupyterhub_gpuspawner.extensions.usage.node.readings import UNKNOWN, GpuReading, HostReading
-from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, USAGE_VERSION, GpuUse, UsageSummary
+from jupyterhub_gpuspawner.extensions.usage.node.summary import (
+    SAMPLES,
+    USAGE_VERSION,
+    GpuUse,
+    UsageSummary,
+    gpu_memory_used,
+)
 from jupyterhub_gpuspawner.node.child import DeadlineThread
 from jupyterhub_gpuspawner.node.report import RefusedError, post
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, gpu_name
 from jupyterhub_gpuspawner.units import count_cpus
-from jupyterhub_gpuspawner.wire.documents import printable
-from jupyterhub_gpuspawner.words import cpus_used, gpu_memory_used, memory_used
+from jupyterhub_gpuspawner.wire.documents import as_line
+from jupyterhub_gpuspawner.words import cpus_used, memory_used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -188,7 +194,7 @@ class Looking:
                     f"The use of the GPUs is unknown: the driver did not respond within {DRIVER_PATIENCE:g} s.",
                 )
             except Exception as error:  # noqa: BLE001 - whatever the driver does, the job's part is known
-                problems = (printable(f"The use of the GPUs is unknown: {error}."),)
+                problems = (as_line(f"The use of the GPUs is unknown: {error}."),)
         spent = readings.read_host(self._server, job=self._environ.get("SLURM_JOB_ID", ""))
         return Sample(time.monotonic(), same_number(gpus, len(self._gpus)), spent, problems)
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.wire.documents import STRICT
+from jupyterhub_gpuspawner.words import gpu_gigabytes, nearest
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire import bounds
@@ -81,3 +82,23 @@ class UsageSummary:
     def dumps(self) -> str:
         """The summary as JSON."""
         return json.dumps({"version": USAGE_VERSION, **asdict(self)})
+
+
+def gpu_memory_used(*gpus: tuple[int | None, int | None]) -> str:
+    """``5.8 of 12 GB``: what is used of one GPU's memory, or of several together; empty where it is not known.
+
+    Each is used and whole memory, in MiB. The rule of all pages: the whole has the size in the product's name
+    (``gpu_gigabytes``), and of it as large a part is used as the driver reports. So a full GPU is full, and the
+    same size stands on the form, the card and in JupyterLab. Exact MiB stand in the card's details.
+    """
+    used, size = 0.0, 0
+    for used_mib, whole_mib in gpus:
+        if used_mib is None:
+            return ""
+        gigabytes = gpu_gigabytes(whole_mib) or 0
+        used += used_mib * gigabytes / whole_mib if whole_mib else used_mib / 1024
+        size = size + gigabytes if gigabytes and size >= 0 else -1
+    if not gpus:
+        return ""
+    amount = f"{nearest(used)}" if used >= 10 or not used else f"{nearest(10 * used) / 10:.1f}"
+    return f"{amount} of {size} GB" if size > 0 else f"{amount} GB"
