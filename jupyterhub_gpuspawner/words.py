@@ -10,7 +10,7 @@ from math import floor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from datetime import date, datetime
 
 
@@ -81,19 +81,6 @@ def memory(mib: int | None) -> str:
     return f"{mib * parts // 1024 / parts:.1f}".removesuffix(".0") + " GiB"
 
 
-def memory_used(used_mib: int | None, whole_mib: int | None) -> str:
-    """``2.1 of 8 GiB``, ``120 of 512 MiB``, ``2.1 GiB``; empty where it is not known."""
-    if used_mib is None:
-        return ""
-    if whole_mib is not None and whole_mib < 1024:
-        return f"{used_mib} of {memory(whole_mib)}"
-    if not whole_mib and used_mib < 1024:
-        return memory(used_mib)
-    gib = used_mib / 1024
-    used = f"{nearest(gib)}" if gib >= 10 else f"{nearest(10 * gib) / 10:.1f}"
-    return f"{used} of {memory(whole_mib)}" if whole_mib else f"{used} GiB"
-
-
 def nearest(value: float) -> int:
     """The nearest whole number; of two the larger one, as ``Math.round`` has it."""
     return floor(value + 0.5)
@@ -153,9 +140,3 @@ def sentence(clause: str) -> str:
 
 def _joined(*parts: tuple[int, str]) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
-
-
-def distinct(requested: int, limit: int, rounded: Callable[[int], str], exact: Callable[[int], str]) -> tuple[str, str]:
-    """Both values in words; exactly where rounding would make them look equal."""
-    words = rounded(requested), rounded(limit)
-    return words if words[0] != words[1] else (exact(requested), exact(limit))

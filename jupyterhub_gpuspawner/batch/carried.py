@@ -72,13 +72,13 @@ def cargo_of(request: JobRequest, carried: Iterable[Carried], settings: Mapping[
     An extension whose ``use`` raises is named in the log and left out.
     """
     uses = {}
-    for each in carried:
+    for part in carried:
         try:
-            uses[each] = each.use(request, settings)
+            uses[part] = part.use(request, settings)
         except Exception as error:  # noqa: BLE001 - whatever an extension raises, the server starts
             text = "The extension %s is left out here, since its launcher failed: %s: %s"
-            get_logger().exception(text, each.extension, type(error).__name__, error)
-    used = {each: use for each, use in uses.items() if use is not None}
+            get_logger().exception(text, part.extension, type(error).__name__, error)
+    used = {part: use for part, use in uses.items() if use is not None}
     cargo = Cargo(tuple(used), tuple(used.values()))
     if request.placement.claim and not any(use.choose for use in cargo.uses):
         raise ConfigError(

@@ -34,9 +34,9 @@ def launcher_archive(carried: tuple[Carried, ...] = ()) -> bytes:
 
     Reads sources and takes a fifth of a second for those that it has not packed before; :func:`sources` remembers them.
     """
-    files = dict(members(tuple(module for each in carried for module in each.modules)))
-    for each in carried:
-        files |= each.files()
+    files = dict(members(tuple(module for part in carried for module in part.modules)))
+    for part in carried:
+        files |= part.files()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, source in sorted(files.items()):

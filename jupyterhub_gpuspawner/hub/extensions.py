@@ -322,8 +322,6 @@ class HubExtensions:
         names = ((part, f"{part.extension.name}_form.html") for part in self.parts)
         return [name for part, name in names if (part.templates / name).is_file()]
 
-    # --- what the hub asks -----------------------------------------------------------------------
-
     def configured(self, app: JupyterHub) -> None:
         """Let each prepare the hub."""
         self._call(lambda adds: adds.configured, app)

@@ -464,7 +464,7 @@ def spawn_exception(message: str, *, reason: str, status_code: int, html: str, d
 def listening_sockets(app: JupyterHub) -> list[socket]:
     """The sockets on which a hub that has started accepts connections; tornado has no public name for them."""
     sockets: dict[int, socket] = app.http_server._sockets if app.http_server is not None else {}
-    return [each for each in sockets.values() if each.fileno() >= 0]
+    return [open_socket for open_socket in sockets.values() if open_socket.fileno() >= 0]
 
 
 def this_hub() -> JupyterHub | None:

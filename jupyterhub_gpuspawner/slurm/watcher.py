@@ -269,8 +269,6 @@ class JobWatcher:
             self._idle.set()
             self._wake.set()
 
-    # --- the one task --------------------------------------------------------------------------
-
     def _open(self) -> list[Watch]:
         return [watch for watch in self._watches if not watch.ended]
 

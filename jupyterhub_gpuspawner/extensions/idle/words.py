@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from jupyterhub_gpuspawner.extensions.usage.node.summary import memory_used
 from jupyterhub_gpuspawner.hub.words import uses
-from jupyterhub_gpuspawner.words import duration, memory_used, nearest
+from jupyterhub_gpuspawner.words import duration, nearest
 
 NOT_USED = "The GPUs of this server have not been used since {time}."
 NOT_USED_CORES = "This server has not been used since {time}."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.words import duration, memory_used, nearest
+from jupyterhub_gpuspawner.extensions.usage.node.summary import memory_used
+from jupyterhub_gpuspawner.words import duration, nearest
 
 UNKNOWN = "use unknown"
 USE_UNKNOWN = "use unknown for the whole time"

@@ -104,8 +104,6 @@ class ServerEnding:
         log_failed_start(log_name(self._spawner), ending)
         return start_error(ending, status_code, contact=self._spawner.contact)
 
-    # --- starts that failed ---------------------------------------------------------------------
-
     @contextmanager
     def of_start(self) -> Iterator[None]:
         """Keep what ends the start in this block, and raise it as the exception that JupyterHub shows."""
@@ -166,8 +164,6 @@ class ServerEnding:
         """The error of a start whose server the hub cannot reach, with the last lines of its job's log."""
         facts = {"stage": Stage.STARTING, "seconds": seconds, "quoted": Words(hint=hint)}
         return self._error(await self._explained(self._ending(start_failed(fault), self._watch.status, **facts)))
-
-    # --- servers that ended ---------------------------------------------------------------------
 
     async def keep_job_end(self, job: Job, *, planned: float | None = None) -> None:
         """Keep how the job of a server that ran has ended; only once, and not where the hub was asked to stop it.

@@ -431,8 +431,6 @@ class Life:
             "at": self.clock(),
         }
 
-    # --- the spawner's state --------------------------------------------------------------------
-
     def to_state(self) -> dict[str, Any]:
         """The part of the spawner's state with the session that is under way."""
         return {"session": self.session.to_json()} if self.session is not None and self.session.job_id else {}

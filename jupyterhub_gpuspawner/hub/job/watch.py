@@ -63,8 +63,6 @@ class JobWatch:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    # --- identity -------------------------------------------------------------------------------
-
     def submitted(self, job_id: str, identity: JobIdentity, *, trusted: float) -> None:
         """sbatch has returned ``job_id``; for ``trusted`` seconds that counts as the job's identity."""
         self.job_id = job_id
@@ -86,8 +84,6 @@ class JobWatch:
     def is_own(self, job: Job) -> bool:
         """Whether ``job``, which Slurm reports under the id, is the server's."""
         return self._watch.is_own(job) if self._watch is not None else self.identity.matches(job)
-
-    # --- state ----------------------------------------------------------------------------------
 
     @property
     def status(self) -> Job | None:
@@ -123,8 +119,6 @@ class JobWatch:
         if status.phase is not Phase.QUEUED or since_pending is None or self.served_at is None:
             return False
         return time.monotonic() - since_pending > self.served_at + self.spawner.slurm_timeout
-
-    # --- waiting --------------------------------------------------------------------------------
 
     async def until_ending(self) -> None:
         """Wait until Slurm reports that the job ends or has ended."""
@@ -184,8 +178,6 @@ class JobWatch:
                 while watcher.last_answer == answered:  # noqa: ASYNC110 - an answer without a change wakes nobody
                     await asyncio.sleep(ANSWER_POLL_SECONDS)
 
-    # --- a node that boots ------------------------------------------------------------------------
-
     async def update_boot(self, patience: float) -> None:
         """Update the hub's view of the job's node for :meth:`boot_seconds`; takes ``patience`` seconds at most."""
         latest, phase = self.spawner.connection().view.latest, self.status.phase if self.status is not None else None
@@ -200,8 +192,6 @@ class JobWatch:
         node = snapshot.node_by_name.get(status.batch_host)
         boots = node is not None and not node.states.isdisjoint(("POWERED_DOWN", "POWERING_UP"))
         return snapshot.config.resume_timeout if boots else None
-
-    # --- the spawner's state --------------------------------------------------------------------
 
     def to_state(self) -> dict[str, Any]:
         """The job's part of the spawner's state: its id and its identity."""

@@ -395,8 +395,6 @@ class ServerReport:
         self.placement = self._spawner.server_extensions.placed(placement, allocations)
         self._spawner.watch.notify()
 
-    # --- the spawner's state --------------------------------------------------------------------
-
     def to_state(self) -> dict[str, Any]:
         """The report's part of the spawner's state."""
         state: dict[str, Any] = {}

@@ -183,7 +183,7 @@ class ServerJob(ExtensionSettings, SlurmSettings):
 
     def settings_of_carried(self, settings: Effective | ServerJob) -> dict[str, Any]:
         """The settings that these read, by their names."""
-        return {name: getattr(settings, name) for each in self.carried() for name in each.settings}
+        return {name: getattr(settings, name) for part in self.carried() for name in part.settings}
 
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""

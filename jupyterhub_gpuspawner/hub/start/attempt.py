@@ -235,8 +235,6 @@ class Attempt:
     at_click: Estimate = field(default=UNKNOWN, compare=False)
     """When it was expected to start when it was asked for; a restarted hub has forgotten it."""
 
-    # --- its stages -----------------------------------------------------------------------------
-
     def queued(self, now: Moment) -> None:
         """sbatch has made the job, or Slurm has requeued it."""
         self.reached.setdefault(Stage.QUEUED, now.wall)
@@ -282,8 +280,6 @@ class Attempt:
         seconds = 0.0 if starts_at is None else min(max(now.wall - starts_at, 0.0), at_most)
         self.stage, self.since, self.starts_at = Stage.ALLOCATED, now.ago(seconds), starts_at
         return True
-
-    # --- when it is given up --------------------------------------------------------------------
 
     @property
     def in_queue(self) -> bool:
@@ -353,8 +349,6 @@ class Attempt:
             return None
         least = self.restored_at.wall + AFTER_RESTART if self.restored_at is not None else 0.0
         return max(self.since.wall + self.start_timeout, least)
-
-    # --- the spawner's state --------------------------------------------------------------------
 
     def to_state(self) -> dict[str, Any]:
         """Its part of the spawner's state."""

@@ -179,8 +179,6 @@ class Readiness:
         problem = report.claimed.problems[-1:] if report.port_taken and report.claimed is not None else ()
         return " ".join((f"{server} did not listen on its port within {seconds} s.", *problem))
 
-    # --- where the job runs ---------------------------------------------------------------------
-
     async def _confirmed_address(self) -> str:
         """The address of the job's first node, as Slurm reports it; completes the placement with Slurm's facts."""
         client, warned = self.spawner.connection().client, False
@@ -230,8 +228,6 @@ class Readiness:
         if self.request is not None and self.request.resources.node_count > 1:
             return True
         return self.job.status is not None and len(expand_nodelist(self.job.status.nodes)) > 1
-
-    # --- the server -----------------------------------------------------------------------------
 
     async def _until_it_answers(self) -> None:
         """Return when the server answers at the port that was reported last."""

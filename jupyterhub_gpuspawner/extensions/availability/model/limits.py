@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.units import format_walltime
-from jupyterhub_gpuspawner.words import counted, cpus, distinct, duration, in_unit, memory
+from jupyterhub_gpuspawner.words import counted, cpus, duration, in_unit, memory
 
 _CLOSED = {"DOWN": "is closed", "DRAIN": "does not accept new jobs", "INACTIVE": "is inactive"}
 _NO_SNAPSHOT: Mapping[str, bool] = MappingProxyType({})
@@ -453,3 +453,9 @@ def _mib(mib: int) -> str:
 def count_is(number: int, what: str) -> str:
     """``1 node is``, ``2 nodes are``."""
     return f"{counted(number, what)} {'is' if number == 1 else 'are'}"
+
+
+def distinct(requested: int, limit: int, rounded: Callable[[int], str], exact: Callable[[int], str]) -> tuple[str, str]:
+    """Both values in words; exactly where rounding would make them look equal."""
+    words = rounded(requested), rounded(limit)
+    return words if words[0] != words[1] else (exact(requested), exact(limit))

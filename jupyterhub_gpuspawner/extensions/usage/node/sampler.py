@@ -22,13 +22,14 @@ from jupyterhub_gpuspawner.extensions.usage.node.summary import (
     GpuUse,
     UsageSummary,
     gpu_memory_used,
+    memory_used,
 )
 from jupyterhub_gpuspawner.node.child import DeadlineThread
 from jupyterhub_gpuspawner.node.report import RefusedError, post
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, gpu_name
 from jupyterhub_gpuspawner.units import count_cpus
 from jupyterhub_gpuspawner.wire.documents import as_line
-from jupyterhub_gpuspawner.words import cpus_used, memory_used
+from jupyterhub_gpuspawner.words import cpus_used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

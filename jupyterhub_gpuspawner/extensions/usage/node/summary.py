@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.wire.documents import STRICT
-from jupyterhub_gpuspawner.words import gpu_gigabytes, nearest
+from jupyterhub_gpuspawner.words import gpu_gigabytes, memory, nearest
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire import bounds
@@ -102,3 +102,16 @@ def gpu_memory_used(*gpus: tuple[int | None, int | None]) -> str:
         return ""
     amount = f"{nearest(used)}" if used >= 10 or not used else f"{nearest(10 * used) / 10:.1f}"
     return f"{amount} of {size} GB" if size > 0 else f"{amount} GB"
+
+
+def memory_used(used_mib: int | None, whole_mib: int | None) -> str:
+    """``2.1 of 8 GiB``, ``120 of 512 MiB``, ``2.1 GiB``; empty where it is not known."""
+    if used_mib is None:
+        return ""
+    if whole_mib is not None and whole_mib < 1024:
+        return f"{used_mib} of {memory(whole_mib)}"
+    if not whole_mib and used_mib < 1024:
+        return memory(used_mib)
+    gib = used_mib / 1024
+    used = f"{nearest(gib)}" if gib >= 10 else f"{nearest(10 * gib) / 10:.1f}"
+    return f"{used} of {memory(whole_mib)}" if whole_mib else f"{used} GiB"
