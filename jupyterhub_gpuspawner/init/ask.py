@@ -10,14 +10,17 @@ import asyncio
 import grp
 import os
 import re
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from jupyterhub_gpuspawner.check.questions import siblings
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.accounts import asking_account
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
 from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, failure
 from jupyterhub_gpuspawner.slurm.process import Answer
@@ -59,6 +62,17 @@ _WORDS |= {"n/a": "NONE", "yes": "YES", "no": "NO"}
 
 
 @dataclass(frozen=True)
+class Asker:
+    """Who asks Slurm, and from where."""
+
+    groups: frozenset[str] = frozenset()
+    account: str = ""
+    """The default account; empty where slurmdbd tells none."""
+    host: str = ""
+    """The short name of the machine; empty if that is not known."""
+
+
+@dataclass(frozen=True)
 class Cluster:
     """A cluster, as Slurm describes it to the account that asks."""
 
@@ -66,14 +80,12 @@ class Cluster:
     """Slurm's, such as ``22.05.8``."""
     snapshot: ClusterSnapshot
     """Without reservations and jobs."""
-    account: str = ""
-    """The default account of who asks; empty where slurmdbd tells none."""
+    asker: Asker = Asker()
     slurmdbd_answers: bool = False
     by_sinfo: bool = False
     """sinfo alone has answered: slurm.conf is not known, and of partitions not their limits of memory and accounts."""
-
-    groups: frozenset[str] = frozenset()
-    """Those of the account that asks."""
+    siblings: tuple[str, ...] = ()
+    """The other clusters of its federation."""
 
     @property
     def config(self) -> SlurmConfig:
@@ -111,7 +123,11 @@ async def ask(slurm: Installation) -> Cluster:
         unread=tuple(unread),
     )
     answers, account = await _default_account(slurm) if snapshot.config.accounting or by_sinfo else (False, "")
-    return Cluster(version, snapshot, account, answers, by_sinfo, await _groups(slurm))
+    host = "" if isinstance(slurm, OverSsh) else socket.gethostname().partition(".")[0]
+    federated: tuple[str, ...] = ()
+    with suppress(GPUSpawnerError):
+        federated = await siblings(SlurmClient(slurm)) if not by_sinfo else ()
+    return Cluster(version, snapshot, Asker(await _groups(slurm), account, host), answers, by_sinfo, federated)
 
 
 async def _version(slurm: Installation) -> str:

@@ -115,18 +115,24 @@ async def _ask(
     is_node, address = await _way_to_nodes(described.snapshot)
     found = shutil.which("sinfo", path=f"{bin_dir}:{os.environ.get('PATH', os.defpath)}") if not login_node else None
     outside = str(Path(found).parent) if found and str(Path(found).parent) not in SYSTEM_PATH else ""
-    singleuser = Path(sys.executable).parent / "jupyterhub-singleuser"
+    programs, as_root = Path(sys.executable).parent, os.geteuid() == 0
+    singleuser = programs / "jupyterhub-singleuser"
+    # homes are on all nodes, or a person's jobs would not find theirs
+    is_shared = is_node or (not as_root and singleuser.is_relative_to(Path.home()))
+    search = f"{programs}:{os.environ.get('PATH', os.defpath)}"
     machine = Machine(
-        as_root=os.geteuid() == 0,
+        as_root=as_root,
         user=own_account(),
         runuser=shutil.which("runuser", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin") or "runuser",
         hub_ip=address,
         is_node=is_node,
-        singleuser=str(singleuser) if is_node and singleuser.exists() else "",
+        singleuser=str(singleuser) if is_shared and singleuser.exists() else "",
         slurm_bin_dir=bin_dir or outside,
         slurm_conf=conf or ("" if login_node else os.environ.get("SLURM_CONF", "")),
-        req_cluster=req_cluster,
+        req_cluster=req_cluster or (described.config.cluster_name if described.siblings else ""),
+        is_federated=bool(described.siblings),
         login_node=login_node,
+        has_proxy=shutil.which("configurable-http-proxy", path=search) is not None,
     )
     return described, machine
 

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from jupyterhub_gpuspawner.init.ask import Asker
 from jupyterhub_gpuspawner.init.devices import NO_GPU, Kind, Share, shares_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition, SlurmConfig
+from jupyterhub_gpuspawner.slurm.text import nodes
 from jupyterhub_gpuspawner.words import some
 
 HOUR = 3600
 USUAL_TIME, LONGEST_TIME = 8 * HOUR, 24 * HOUR
 """Seconds that a server has where the partition allows them, and at most."""
+NOT_SHOWN = "nodes not shown"
+"""Why a partition is closed whose nodes Slurm hides while they are switched off."""
 NORMAL = "normal"
 """The QOS that jobs have where nobody has set another one (sacctmgr(1))."""
 
@@ -38,15 +42,18 @@ class Place:
         return Counter(node.cpus_per_core for node in self.nodes).most_common(1)[0][0]
 
 
-def why_closed(partition: Partition, snapshot: ClusterSnapshot, groups: Collection[str] = (), account: str = "") -> str:
+def why_closed(partition: Partition, snapshot: ClusterSnapshot, who: Asker) -> str:
     """Why people cannot use a partition, in a few words; empty if they can.
 
-    People in general, or those who are in one of the groups and whose default account is this.
+    They submit their jobs from the host of ``who``, and have its groups and default account, or none in common.
     """
+    hosts = partition.parameters.get("AllocNodes", "ALL")
+    is_allowed = hosts == "ALL" or not who.host or who.host in nodes("AllocNodes", hosts)
     limits = {
-        "groups": () if set(partition.allow_groups) & set(groups) else partition.allow_groups,
-        "accounts": () if account in partition.allow_accounts else partition.allow_accounts,
+        "groups": () if who.groups.intersection(partition.allow_groups) else partition.allow_groups,
+        "accounts": () if who.account in partition.allow_accounts else partition.allow_accounts,
         "QOS": partition.allow_qos if NORMAL not in partition.allow_qos else (),
+        "jobs from": () if is_allowed else (hosts,),
     }
     if partition.state != "UP":
         return f"nobody: {partition.state}"
@@ -61,12 +68,12 @@ def why_closed(partition: Partition, snapshot: ClusterSnapshot, groups: Collecti
             return f"{what}: {some(names, at_most=2)}"
     if NORMAL in partition.deny_qos:
         return "not QOS normal"
-    if account and account in partition.deny_accounts:
-        return f"not account {account}"
+    if who.account in partition.deny_accounts:
+        return f"not account {who.account}"
     if partition.min_nodes > 1:
         return f"jobs of {partition.min_nodes} nodes"
     if not snapshot.nodes_of(partition.name):
-        return "nodes not shown" if partition.nodes else "no nodes"
+        return NOT_SHOWN if partition.nodes else "no nodes"
     return ""
 
 
@@ -84,14 +91,14 @@ def places_of(snapshot: ClusterSnapshot, closed: Collection[str]) -> dict[Kind, 
         for kind, pairs in by_kind.items():
             found.setdefault(kind, []).append(Place(partition, *map(tuple, zip(*pairs, strict=True))))
     if NO_GPU not in found:  # no node without GPUs is open: such a server is beside them
-        nodes_of = {place.partition.name: place for places in found.values() for place in places}
+        of_partition = {place.partition.name: place for places in found.values() for place in places}
         found[NO_GPU] = [
             Place(
                 place.partition,
                 place.nodes,
                 tuple(Share(1, _cpus(node, place.partition), node.memory_mib) for node in place.nodes),
             )
-            for place in nodes_of.values()
+            for place in of_partition.values()
         ]
     return {
         kind: tuple(sorted(places, key=lambda place: _preference(place, snapshot)))

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain, count
 
 from jupyterhub_gpuspawner.init.ask import Cluster
 from jupyterhub_gpuspawner.init.devices import Kind, Share, model_of, shares_of, with_vendor
-from jupyterhub_gpuspawner.init.places import HOUR, Place, gives_whole_nodes, is_preempted, places_of, why_closed
+from jupyterhub_gpuspawner.init.places import (
+    HOUR,
+    NOT_SHOWN,
+    Place,
+    gives_whole_nodes,
+    is_preempted,
+    places_of,
+    why_closed,
+)
 from jupyterhub_gpuspawner.init.values import cpus_of, memory_of, partition_reason, time_of
 from jupyterhub_gpuspawner.slurm.gpu_model import GpuModel
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, gpus_of
@@ -61,11 +69,11 @@ def plan(cluster: Cluster, wanted: Collection[str] = (), *, for_oneself: bool = 
     ``for_oneself``: the hub is that of the account that asks, and so has its groups and its default account.
     """
     snapshot = cluster.snapshot
-    groups, account = (cluster.groups, cluster.account) if for_oneself else (frozenset[str](), "")
+    who = replace(cluster.asker, groups=frozenset(), account="") if not for_oneself else cluster.asker
     closed = {
         partition.name: reason
         for partition in snapshot.partitions
-        if (reason := _not_wanted(partition, wanted) if wanted else why_closed(partition, snapshot, groups, account))
+        if (reason := _not_wanted(partition, wanted) if wanted else why_closed(partition, snapshot, who))
     }
     places = places_of(snapshot, closed)
     kinds = sorted(places, key=lambda kind: _order(kind, places[kind]))
@@ -96,7 +104,7 @@ def _profile(kind: Kind, places: Sequence[Place], snapshot: ClusterSnapshot, slu
         request["gpus" if kind.gres == "gpu" else "shards"] = number
         if kind.type:
             request["gpu_type"] = kind.type
-            why["gpu_type"] = f"Slurm's name of the kind (Gres={kind.of_slurm}:{share.number} of a node)."
+            why["gpu_type"] = f"Slurm's name for the kind: a node has Gres={kind.of_slurm}:{share.number}."
         elif kind.feature:
             request["constraint"] = kind.feature
             why["constraint"] = "gres.conf gives these GPUs no type, so the nodes' feature tells them apart."
@@ -208,6 +216,12 @@ def _notes(
             f"GPUs of {some([*untyped])} have no type in gres.conf, so Slurm cannot tell models apart. With Type= in "
             'its lines, each model gets a profile of its own: see the guide "Inspect a node, and write gres.conf" '
             "(docs/howto/gres-conf.md)."
+        )
+    unseen = [name for name, reason in closed.items() if reason == NOT_SHOWN]
+    if unseen:
+        yield (
+            f"Slurm does not show the nodes of partition {some(unseen)} while they are switched off. Add cloud to "
+            "PrivateData in slurm.conf, or start one of them, and run the command again."
         )
     away = [
         profile.display_name for profile in profiles if not any(node.usable for node in places[profile.kind][0].nodes)

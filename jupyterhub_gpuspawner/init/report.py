@@ -30,12 +30,12 @@ def cluster_text(cluster: Cluster, plan: Plan) -> str:
 
 
 def _facts(cluster: Cluster) -> Iterator[str]:
-    config, snapshot = cluster.config, cluster.snapshot
+    config, snapshot, account = cluster.config, cluster.snapshot, cluster.asker.account
     name = f", cluster {config.cluster_name}" if config.cluster_name else ""
     nodes, partitions = len(snapshot.nodes), len(snapshot.partitions)
     yield f"Slurm {cluster.version}{name}: {counted(nodes, 'node')}, {counted(partitions, 'partition')}."
     if cluster.slurmdbd_answers:
-        yield f"slurmdbd answers; your default account {f'is {cluster.account}' if cluster.account else 'is not set'}."
+        yield f"slurmdbd answers; your default account {f'is {account}' if account else 'is not set'}."
     elif config.accounting:
         yield "slurm.conf names slurmdbd, which does not answer this account."
     elif not cluster.by_sinfo:
@@ -95,6 +95,8 @@ def next_text(folder: Path, machine: Machine) -> str:
     last = "open http://127.0.0.1:8000 on this machine, or by ssh -L 8000:127.0.0.1:8000 from yours"
     if machine.login_node:
         steps.insert(0, "follow docs/howto/hub-without-slurm.md: a key, and scripts on the login node")
+    if not machine.has_proxy:
+        steps.insert(0, "npm install -g configurable-http-proxy, which JupyterHub needs and which was not found")
     if not (machine.is_node or machine.hub_ip):
         steps.insert(0, f"set hub_ip in {config}, which could not be found out: the line marked SITE")
     return "\n".join(["Next:", *(f"  {step}" for step in [*steps, last])])

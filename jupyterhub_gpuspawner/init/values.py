@@ -26,10 +26,9 @@ def partition_reason(place: Place, others: Sequence[Place], kind: Kind, *, preem
     text = f"{'Not open' if limited else 'Open'} to everybody"
     if not kind.gres and any(gpus_of(node.gres) for node in nodes):
         return f"{text}. No open partition has nodes without GPUs, so such a server takes cores beside them."
-    has = f"{'has' if len(nodes) == 1 else 'have'} {'this kind' if kind.gres else 'no GPU'}"
+    has = f"{'has' if len(nodes) == 1 else 'have'} {'this kind of GPU' if kind.gres else 'no GPU'}"
     also = [f"{other.partition.name} ({_longest(other.partition)})" for other in others]
-    such = "this kind" if kind.gres else "such nodes"
-    more = f" Other partitions with {such}: {some(also, at_most=4)}." if also else ""
+    more = f" Other partitions with {'it' if kind.gres else 'such nodes'}: {some(also, at_most=4)}." if also else ""
     ended = " Jobs of other partitions may end its servers (PreemptMode)." if preempted else ""
     return f"{text}; {len(nodes)} of its nodes {has}.{ended}{more}"
 

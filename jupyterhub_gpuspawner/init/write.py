@@ -41,8 +41,12 @@ class Machine:
     slurm_bin_dir: str = ""
     slurm_conf: str = ""
     req_cluster: str = ""
+    is_federated: bool = False
+    """The cluster is in a federation, so its name has to be given."""
     login_node: str = ""
     """The ssh command that leads to it."""
+    has_proxy: bool = True
+    """configurable-http-proxy is installed."""
 
 
 def files_of(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.init.ask import Cluster
+from jupyterhub_gpuspawner.init.ask import Asker, Cluster
 from jupyterhub_gpuspawner.init.plan import Plan, plan
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition, SlurmConfig
 from tests.snapshots import node
@@ -22,7 +22,7 @@ def planned(
 ) -> Plan:
     """The plan for a cluster."""
     snapshot = ClusterSnapshot(nodes, partitions, config=SlurmConfig(**(config or {})))
-    return plan(Cluster("24.11", snapshot, "phys", groups=frozenset({"staff"})), **how)
+    return plan(Cluster("24.11", snapshot, Asker(frozenset({"staff"}), "phys", "hub1")), **how)
 
 
 def gpu(name: str = "gpu", **fields: Any) -> Partition:
@@ -74,6 +74,7 @@ CLOSED = {
     "QOS: long": {"allow_qos": ("long",)},
     "not QOS normal": {"deny_qos": ("normal",)},
     "jobs of 4 nodes": {"min_nodes": 4},
+    "jobs from: login[1-2]": {"parameters": {"AllocNodes": "login[1-2]"}},
     "nodes not shown": {"nodes": ("g7",)},
     "no nodes": {"nodes": ()},
 }
@@ -86,6 +87,21 @@ def test_a_partition_that_people_cannot_use_is_left_out(reason: str, fields: dic
 
     assert made.closed == {"best": reason}
     assert {profile.partition for profile in made.profiles} == {"gpu"}
+
+
+def test_a_partition_for_jobs_from_the_hubs_machine_is_open() -> None:
+    """Whichever others are named beside it."""
+    assert planned(gpu(parameters={"AllocNodes": "login1,hub[1-2]"})).closed == {}
+
+
+def test_nodes_that_slurm_hides_are_missed_aloud() -> None:
+    """What is there is not known, and how to have it shown is."""
+    made = planned(Partition("cloud", nodes=("g7",)), gpu())
+
+    assert made.notes == (
+        "Slurm does not show the nodes of partition cloud while they are switched off. Add cloud to PrivateData in "
+        "slurm.conf, or start one of them, and run the command again.",
+    )
 
 
 def test_a_partition_of_ones_own_group_or_account_is_open_to_oneself() -> None:
@@ -118,7 +134,7 @@ def test_of_several_partitions_the_best_is_used(better: Partition, other: Partit
         profile = planned(*partitions, nodes=(GPU, GPU._replace(name="g2")), config=config).profiles[0]
 
         assert profile.partition == "better"
-        assert "Other partitions with this kind: other (" in profile.why["partition"]
+        assert "Other partitions with it: other (" in profile.why["partition"]
 
 
 def test_nodes_that_differ_get_a_request_that_fits_each() -> None:
