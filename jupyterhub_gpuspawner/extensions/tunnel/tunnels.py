@@ -124,6 +124,12 @@ class Tunnels:
         master.wanted.discard(forward)
         self._lost.pop(forward, None)
 
+    async def stop(self) -> None:
+        """Look after them no longer; what is forwarded stays."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait({self._keeping})
+
     async def _give_back_later(self, port: int) -> None:
         await asyncio.sleep(60)
         self.ports.give_back(port)

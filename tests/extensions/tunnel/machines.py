@@ -209,13 +209,18 @@ class Machines:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
 
+    def connect_from_node(self, host: str, port: int) -> None:
+        """Connect to this address from the node; raises CalledProcessError."""
+        program = f"import socket; socket.create_connection(({host!r}, {port}), 5)"
+        subprocess.run(["ip", "netns", "exec", self.node, sys.executable, "-c", program], check=True)
+
     def close(self) -> None:
         """End whatever was started."""
         self.end_masters()
         self.stop_sshd()
         for server in self.servers:
             server.kill()
-            server.wait()
+            server.communicate()
 
 
 @contextmanager

@@ -1,0 +1,259 @@
+"""Forwards of a real ssh, over a real sshd, to a node that this host cannot reach."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.extensions.tunnel import tunnels as module
+from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
+from jupyterhub_gpuspawner.extensions.tunnel.server import closes_at_once
+from jupyterhub_gpuspawner.extensions.tunnel.ssh import Forward, Reverse, tunnel_words
+from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
+from tests.extensions.tunnel.machines import BACK, PORTS, Machines, free_range
+
+pytestmark = [pytest.mark.users, pytest.mark.timeout(120)]
+
+FIRST = PORTS[0]
+SECONDS = 60.0
+
+
+async def answers(port: int) -> bool:
+    """Whether the node's server sends back what it gets at this port of the hub's machine."""
+    try:
+        reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), 2)
+        try:
+            writer.write(b"word")
+            return await asyncio.wait_for(reader.read(4), 2) == b"word"
+        finally:
+            writer.close()
+    except (OSError, asyncio.TimeoutError):
+        return False
+
+
+async def until(condition: Callable[[], Awaitable[object]], seconds: float = SECONDS) -> float:
+    """Wait until this is true, and return after how many seconds."""
+    began = time.monotonic()
+    while not await condition():
+        assert time.monotonic() - began < seconds
+        await asyncio.sleep(0.05)
+    return time.monotonic() - began
+
+
+def nothing() -> None:
+    """A port that is never lost."""
+
+
+async def no_routes() -> Mapping[str, Any]:
+    """Of a proxy that leads nowhere."""
+    return {}
+
+
+@pytest.fixture
+async def tunnels() -> AsyncIterator[Tunnels]:
+    """Those of a hub, with three hundred ports; they are looked after until the test ends."""
+    hub = Tunnels()
+    hub.use_ports(*free_range(300))
+    yield hub
+    await hub.stop()
+
+
+def master_of(tunnels: Tunnels, machines: Machines, number: int = 1) -> Master:
+    """The connection to the login node."""
+    return tunnels.master(tunnel_words(machines.tunnel, where="tunnel"), number)
+
+
+async def test_a_node_that_cannot_be_reached_is_reached(running: Machines, tunnels: Tunnels) -> None:
+    """Also where ssh's configuration has ClearAllForwardings, with which ssh would forward nothing, and say nothing."""
+    with pytest.raises(OSError, match=r"No route to host|Network is unreachable"):
+        await asyncio.open_connection(running.node_address, FIRST)
+    text = running.ssh_config.read_text()
+    try:
+        running.ssh_config.write_text(f"{text}    ClearAllForwardings yes\n    ControlPersist 1\n")
+        master = master_of(tunnels, running)
+        forward = await tunnels.open(master, running.node_address, FIRST, nothing)
+        assert await answers(forward.local)
+    finally:
+        running.ssh_config.write_text(text)
+    await tunnels.close(master, forward, no_routes)
+    assert not await answers(forward.local)
+
+
+async def test_two_hundred_forwards_share_a_connection(running: Machines, tunnels: Tunnels) -> None:
+    """Each leads to its own port of the node; all are made anew when the master is killed."""
+    master = master_of(tunnels, running)
+    ports = range(FIRST, FIRST + 200)
+    forwards = await asyncio.gather(*(tunnels.open(master, running.node_address, port, nothing) for port in ports))
+    assert len({forward.local for forward in forwards}) == 200
+    assert [forward.port for forward in forwards] == [*ports]
+    assert all(await asyncio.gather(*(answers(forward.local) for forward in forwards)))
+    assert len(running.masters()) == 1
+
+    before = master.pid
+    running.end_masters()
+    await until(lambda: answers(forwards[0].local))
+    assert all(await asyncio.gather(*(answers(forward.local) for forward in forwards)))
+    assert master.pid != before
+    assert len(running.masters()) == 1
+
+
+async def test_a_login_node_that_is_rebooted_is_tunnelled_again(
+    running: Machines, tunnels: Tunnels, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Meanwhile the fault is known; nothing is done to the server."""
+    caplog.set_level(logging.INFO, "traitlets")
+    master = master_of(tunnels, running)
+    forward = await tunnels.open(master, running.node_address, FIRST, nothing)
+    running.stop_sshd()
+    await until(lambda: asyncio.sleep(0, master.fault is not None))
+    gone = await answers(forward.local)
+    fault = master.fault
+    await asyncio.to_thread(running.start_sshd)
+    await until(lambda: answers(forward.local))
+
+    assert not gone
+    assert fault is not None
+    assert fault.message.startswith(
+        "the login node of the tunnel: the login node cannot be reached by ssh (ssh: connect"
+    )
+    assert master.fault is None
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+async def test_a_hub_that_is_restarted_goes_on_with_what_is_there(running: Machines, tunnels: Tunnels) -> None:
+    """The connection is the same, an open one through it goes on, and its port is no other server's."""
+    forward = await tunnels.open(master_of(tunnels, running), running.node_address, FIRST, nothing)
+    pid = master_of(tunnels, running).pid
+    reader, writer = await asyncio.open_connection("127.0.0.1", forward.local)
+    await tunnels.stop()
+    restarted = Tunnels()
+    restarted.use_ports(forward.local, forward.local + 1)
+    master = master_of(restarted, running)
+    adopted = restarted.adopt(master, forward, nothing)
+    twice = restarted.adopt(master, Forward(forward.local, running.node_address, FIRST + 1), nothing)
+    await master.keep_up()
+    writer.write(b"word")
+    other = await restarted.open(master, running.node_address, FIRST + 1, nothing)
+
+    assert (adopted, twice) == (True, False)
+    assert await reader.read(4) == b"word"
+    assert master.pid == pid
+    assert other.local == forward.local + 1
+    writer.close()
+    await restarted.stop()
+
+
+async def test_a_port_is_closed_and_used_again_when_no_route_leads_there(
+    running: Machines, tunnels: Tunnels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor while the proxy does not answer: it may have one when it is back."""
+    monkeypatch.setattr(module, "ROUTE_SECONDS", 0.05)
+    small = Tunnels()
+    small.use_ports(tunnels.ports.take(), tunnels.ports.take())
+    master = master_of(small, running)
+    first, second = [await small.open(master, running.node_address, FIRST + n, nothing) for n in range(2)]
+    routes: list[Any] = [
+        OSError("away"),
+        {"/user/ada/": {"target": f"http://127.0.0.1:{first.local}"}},
+        {"/user/ben/": {"target": f"http://127.0.0.1:{second.local}"}},
+    ]
+    seen: list[bool] = []
+
+    async def answer() -> Mapping[str, Any]:
+        seen.append(await answers(first.local))
+        with pytest.raises(TunnelError, match="all 2 ports of tunnel_ports are taken"):
+            small.ports.take()
+        now = routes.pop(0)
+        if isinstance(now, OSError):
+            raise now
+        return dict(now)
+
+    await small.close(master, first, answer)
+
+    assert seen == [True, True, True]
+    assert not await answers(first.local)
+    assert (await small.open(master, running.node_address, FIRST + 2, nothing)).local == first.local
+    await small.stop()
+
+
+async def test_a_port_that_another_program_has_is_no_servers(running: Machines, tunnels: Tunnels) -> None:
+    """The next one is taken."""
+    master, (first, last) = master_of(tunnels, running), free_range(3)
+    own = Tunnels()
+    own.use_ports(first, last)
+    with socket.create_server(("127.0.0.1", first)):
+        forward = await own.open(master, running.node_address, FIRST, nothing)
+    assert forward.local == first + 1
+    assert await answers(forward.local)
+    await own.stop()
+
+
+async def test_a_port_that_another_program_takes_during_an_outage_is_told(running: Machines, tunnels: Tunnels) -> None:
+    """Once, and of that server alone; the others are made anew."""
+    lost: list[str] = []
+    master = master_of(tunnels, running)
+    one = await tunnels.open(master, running.node_address, FIRST, lambda: lost.append("one"))
+    two = await tunnels.open(master, running.node_address, FIRST + 1, lambda: lost.append("two"))
+    running.end_masters(signal.SIGKILL)
+    with await asyncio.to_thread(listen_when_free, one.local):
+        await until(lambda: answers(two.local))
+        await until(lambda: asyncio.sleep(0, lost))
+        tunnels.forsake(master, one)
+        await asyncio.sleep(2 * module.KEEP_SECONDS)
+
+    assert lost == ["one"]
+
+
+def listen_when_free(port: int) -> socket.socket:
+    """Another program, which listens as soon as ssh no longer does."""
+    while True:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError:
+            time.sleep(0.001)
+
+
+async def test_a_place_that_sshd_does_not_permit_is_not_reached(running: Machines, tunnels: Tunnels) -> None:
+    """ssh says that all is well; what is behind it is closed at once, as a port at which nothing listens is."""
+    master = master_of(tunnels, running)
+    cases = {
+        "permitted": (running.node_address, FIRST),
+        "nothing listens": (running.node_address, PORTS[1]),
+        "another port": (running.node_address, 22),
+        "another host": (running.inner_address, FIRST),
+        "the login node": ("127.0.0.1", running.port),
+    }
+    closed = {}
+    for name, (host, port) in cases.items():
+        forward = await tunnels.open(master, host, port, nothing)
+        closed[name] = await closes_at_once(forward.local)
+
+    assert closed == {name: name != "permitted" for name in cases}
+
+
+@pytest.mark.parametrize(
+    ("listen", "port", "permitted"),
+    [("inner", BACK, True), ("inner", BACK + 1, False), ("0.0.0.0", BACK, False), ("login", BACK, False)],
+)
+async def test_a_node_reaches_the_hub_at_the_permitted_address_alone(
+    running: Machines, tunnels: Tunnels, listen: str, port: int, permitted: bool
+) -> None:
+    """By a forward in the other direction."""
+    address = {"inner": running.inner_address, "login": running.login_address}.get(listen, listen)
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        hub.settimeout(10)
+        master = master_of(tunnels, running)
+        back = Reverse(address, port, "127.0.0.1", hub.getsockname()[1])
+        master.wanted.add(back)
+        await master.keep_up()
+        assert (back in master.made) is permitted
+        if permitted:
+            running.connect_from_node(running.inner_address, port)
+            hub.accept()[0].close()
