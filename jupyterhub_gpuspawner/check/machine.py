@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from jupyterhub_gpuspawner.batch.job import OBSERVE_SECONDS
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.extension import WithServer
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, ServerExtensions, chosen, names_for
 from jupyterhub_gpuspawner.hub.site.configured import CLEANUP, KEEP_SERVERS, ends_servers, exposed_mode
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application, sqlite_file
 from jupyterhub_gpuspawner.site.database import DEFAULT, is_readable
@@ -87,13 +89,13 @@ async def check_address(context: Context) -> AsyncIterator[Finding]:
     elsewhere: tuple[str, str] | None = None
     for node in sample(context.snapshot):
         addresses = await resolved(node.address)
-        if not addresses:
+        if not addresses and not any(ways_of(context.spawner).each(WithServer.carries)):
             yield UNRESOLVED.warning(
                 f"node {node.name}",
                 f"this machine cannot resolve {node.address!r}, the node's address in Slurm (NodeAddr).",
                 "Add the name to DNS or to /etc/hosts of the hub's machine: the hub's proxy connects to it.",
             )
-        elif not any(map(is_own, addresses)):
+        elif addresses and not any(map(is_own, addresses)):
             elsewhere = elsewhere or (node.name, addresses[0])
     for finding in _of_loopback(hub, *elsewhere) if elsewhere is not None else ():
         yield finding
@@ -107,6 +109,11 @@ async def check_address(context: Context) -> AsyncIterator[Finding]:
             "here exits.",
             "Use an address that `ip address` lists, and hub_connect_ip if nodes reach the hub at another one.",
         )
+
+
+def ways_of(spawner: Any) -> ServerExtensions:
+    """What the extensions of the hub keep with one server: in this program, no hub has them."""
+    return HubExtensions(chosen(names_for(spawner)), spawner.hub_state).with_server(spawner)
 
 
 def _of_loopback(hub: HubAddress, node: str, address: str) -> Iterator[Finding]:

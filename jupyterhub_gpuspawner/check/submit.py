@@ -17,7 +17,7 @@ from tornado.web import Application, RequestHandler
 
 from jupyterhub_gpuspawner.batch.job import plain_request
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
-from jupyterhub_gpuspawner.check.machine import HubAddress, hub_address
+from jupyterhub_gpuspawner.check.machine import HubAddress, hub_address, ways_of
 from jupyterhub_gpuspawner.check.on_node import MARK
 from jupyterhub_gpuspawner.check.probe_job import (
     MINUTES,
@@ -29,6 +29,8 @@ from jupyterhub_gpuspawner.check.probe_job import (
 )
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.extension import WithServer
+from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -37,6 +39,7 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Account, Job, Phase, own_account
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.scontrol import parameter_seconds
+from jupyterhub_gpuspawner.tasks import timeout
 from jupyterhub_gpuspawner.wire.documents import LOG_MARK, as_line
 from jupyterhub_gpuspawner.words import duration
 
@@ -97,8 +100,13 @@ async def check_submit(context: Context) -> AsyncIterator[Finding]:
     for request in _requests(context, site, user):
         by_partition.setdefault(request.resources.partition or "", []).append(request)
     jobs = [probe_job(site, account, name, requests, hub.url) for name, requests in by_partition.items()]
+    ways = ways_of(site)
     async with listening_hub(hub) as listens:
-        followed = await asyncio.gather(*(follow(site, job, account) for job in jobs))
+        try:
+            await ways.await_each(WithServer.lead_back)
+            followed = await asyncio.gather(*(follow(site, job, account) for job in jobs))
+        finally:
+            await ways.await_each(WithServer.leave)
     for job in followed:
         for finding in findings_of(job, hub_listens=listens, prefix_at=context.setting(PREFIX)):
             yield finding
@@ -124,6 +132,8 @@ def _requests(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[Jo
 
 SECONDS = 5.0
 """Time limit of one connection."""
+WAY_SECONDS = 15.0
+"""Time limit for the way to a node, where an extension makes it."""
 
 
 @asynccontextmanager
@@ -306,6 +316,7 @@ class FollowedJob:
 async def follow(site: GPUSlurmSpawner, job: ProbeJob, account: Account) -> FollowedJob:
     """Submit the job of one partition, follow it to its last fact, and cancel it, also if this is cancelled."""
     client, prefix = site.connection().client, site.as_user()
+    ways = ways_of(site)
     environment = {**site.job_environment(account), "JUPYTERHUB_API_URL": job.hub, "GPUSPAWNER_CHECK": job.word}
     for token in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN"):
         environment.pop(token, None)
@@ -313,12 +324,13 @@ async def follow(site: GPUSlurmSpawner, job: ProbeJob, account: Account) -> Foll
     submitted = asyncio.ensure_future(client.submit(render(job), prefix=prefix, environment=environment))
     try:
         followed.job_id = await asyncio.shield(submitted)
-        await _watch(client, site, followed, prefix)
+        await _watch(client, site, ways, followed, prefix)
     except GPUSpawnerError as error:
         if followed.job_id or isinstance(error, SlurmUnavailable):
             raise
         followed.refused = error
     finally:
+        await ways.await_each(WithServer.leave)
         followed.not_cancelled = await _cancelled(client, submitted, prefix, job)
     return followed
 
@@ -342,7 +354,9 @@ async def _cancelled(client: SlurmClient, submitted: asyncio.Future[str], prefix
     return ""
 
 
-async def _watch(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJob, prefix: Sequence[str]) -> None:
+async def _watch(
+    client: SlurmClient, site: GPUSlurmSpawner, ways: ServerExtensions, followed: FollowedJob, prefix: Sequence[str]
+) -> None:
     """Follow a job until it has said all, has ended or takes too long."""
     began, text, polls = time.monotonic(), "", 0
     limit = PATIENCE
@@ -363,7 +377,7 @@ async def _watch(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJ
             followed.log = parse_log(text)
         port = followed.log.port
         if followed.back is None and port and job is not None and job.batch_host:
-            followed.back = await answers_with(followed.job.word, await client.address(job.batch_host), port)
+            followed.back = await _back(ways, followed.job.word, await client.address(job.batch_host), port)
         if port == 0 or (port is not None and followed.back is not None):
             break
         if job is None or job.phase in _OVER:
@@ -371,6 +385,18 @@ async def _watch(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJ
             if polls > POLL_SECONDS or not followed.log_is_readable:
                 break
         await asyncio.sleep(STEP)
+
+
+async def _back(ways: ServerExtensions, word: str, host: str, port: int) -> str:
+    """Why this machine does not reach the job, by the way that the hub would take; empty if it does."""
+    try:
+        async with timeout(WAY_SECONDS):
+            entrance = await ways.await_first(WithServer.reach, host, port)
+    except asyncio.TimeoutError:
+        return (await ways.await_first(WithServer.unreached) or "there is no way to it").removesuffix(".")
+    fault = await answers_with(word, *(entrance or (host, port)))
+    why = await ways.await_first(WithServer.unreached) if fault else ""
+    return f"{fault}. {why}".removesuffix(".") if why else fault
 
 
 async def _log(client: SlurmClient, site: GPUSlurmSpawner, followed: FollowedJob, prefix: Sequence[str]) -> str:

@@ -165,6 +165,16 @@ class WithServer:
         """Why its job is expected to start at another time than before, in a sentence; empty where nothing is told."""
         return ""
 
+    def carries(self) -> bool:
+        """Whether it makes the hub's way to servers, so that the hub's machine need not reach their nodes."""
+        return False
+
+    async def lead_back(self) -> None:
+        """Have jobs reach the hub, in a program that tries one while no hub runs."""
+
+    async def leave(self) -> None:
+        """Close whatever way there is now, in a program that is no hub, and has no proxy."""
+
     async def reach(self, host: str, port: int) -> tuple[str, int] | None:  # noqa: ARG002 - this one makes no way
         """Make the hub's way to the server, which listens there, and return where it begins: a host and a port.
 

@@ -57,6 +57,8 @@ class Master:
         """Those that the master has been told, and that were not refused."""
         self.fault: TunnelError | None = None
         """Why there is no connection now; None if there was one when it was last looked at."""
+        self.started = False
+        """Whether this object has started the master that runs, instead of finding it."""
         self.pid = 0
         """Of the master that has :attr:`made`."""
         self._path = ""
@@ -114,6 +116,7 @@ class Master:
             reason = ssh_reason(answer.stderr)
             said = f" ({last_line(answer.stderr)})" if answer.stderr.strip() else ""
             raise TunnelError(f"the login node of the tunnel: {reason.message}{said}.", hint=reason.hint)
+        self.started = True
         return pid
 
     async def _make(self, missing: Collection[Wanted]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,9 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.extensions.tunnel import words
 from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
-from jupyterhub_gpuspawner.extensions.tunnel.settings import TUNNEL, port_numbers
+from jupyterhub_gpuspawner.extensions.tunnel.settings import TUNNEL, hub_url, port_numbers
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import LOOPBACK, Forward, is_host, tunnel_words
-from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
+from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels, reverse_of
 from jupyterhub_gpuspawner.hub.extension import NOTHING, WithServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name, proxy_of
 from jupyterhub_gpuspawner.tasks import in_background, timeout
@@ -60,8 +61,33 @@ class ServerTunnel(WithServer):
         self.way: Way | None = None
         self._fault = ""
         """Why there is no way yet, for administrators."""
+        self._tries = False
+        """It leads to a job that is only tried."""
 
     # --- what the hub asks -----------------------------------------------------------------------
+
+    def carries(self) -> bool:
+        """Where there is a tunnel."""
+        return bool(self.spawner.tunnel)
+
+    async def lead_back(self) -> None:
+        """Make the connection as a hub does when it begins."""
+        self._tries = True
+        if words_of := tunnel_words(self.spawner.tunnel, where=TUNNEL):
+            master = self._tunnels.master(words_of, 1)
+            if self.spawner.tunnel_to_hub:
+                hub = self.spawner.hub
+                master.wanted.add(reverse_of(hub_url(self.spawner), hub.ip, hub.port))
+            with suppress(TunnelError):  # which a check of its own says
+                await master.keep_up()
+
+    async def leave(self) -> None:
+        """Close its port, and where it has tried, all connections that this program has made."""
+        way, self.way = self.way, None
+        if way is not None:
+            await self._tunnels.close(self._tunnels.master(way.words, way.number), way.forward, no_routes)
+        if self._tries:
+            await self._tunnels.end()
 
     async def reach(self, host: str, port: int) -> tuple[str, int] | None:
         """Forward a port of this machine to the server; tries again until that works."""
@@ -162,7 +188,6 @@ class ServerTunnel(WithServer):
             forward = await self._tunnels.open(master, host, port, self._lost)
             self._retire()
             self.way = Way(master.words, master.number, forward)
-            self.spawner.row.store_soon()
         else:
             await self._master.keep_up()
         self._fault = ""
@@ -197,6 +222,11 @@ class ServerTunnel(WithServer):
         await proxy_of(spawner).delete_user(spawner.user, spawner.name)
         entrance = await self._reach(way.words, way.forward.host, way.forward.port)
         spawner.report.entrance, spawner.server.port = entrance, entrance[1]
+
+
+async def no_routes() -> Mapping[str, Any]:
+    """Of a program without a proxy."""
+    return NOTHING
 
 
 async def closes_at_once(port: int) -> bool:

@@ -124,6 +124,14 @@ class Tunnels:
         master.wanted.discard(forward)
         self._lost.pop(forward, None)
 
+    async def end(self) -> None:
+        """End the connections that were made here, and look after the others no longer."""
+        await self.stop()
+        for master in self._masters.values():
+            if master.started:
+                with suppress(TunnelError):
+                    await master.close()
+
     async def stop(self) -> None:
         """Look after them no longer; what is forwarded stays."""
         if self._keeping is not None:

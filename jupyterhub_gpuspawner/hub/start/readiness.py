@@ -271,6 +271,8 @@ class Readiness:
     async def _serves_at(self, port: int) -> None:
         """Return when the server answers as JupyterHub will ask it: its own check would find a failure late."""
         self.report.entrance = await self.extensions.await_first(WithServer.reach, self.report.address, port)
+        if self.report.entrance is not None:
+            self.state.store_soon()
         await connected(*self.report.where)
         key, certificate, authority = compat.internal_certificates(self.spawner)
         await wait_for_http_server(

@@ -147,7 +147,7 @@ class Machines:
                 "User jupyterhub-tunnel": "User root",
                 "/etc/jupyterhub/ssh/id_ed25519": f"{self.folder}/key",
                 "/etc/jupyterhub/ssh/known_hosts": f"{self.folder}/known_hosts",
-                "/run/jupyterhub/tunnel-%C": f"{self.folder}/%C",
+                "/run/jupyterhub/tunnel-%C": f"{self.folder}/t",
             },
         )
 

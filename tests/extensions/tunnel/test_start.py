@@ -6,6 +6,7 @@ tests/fixtures/login_node.py. The nodes have another address of this host, and t
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -158,6 +159,8 @@ c.JupyterHub.hub_ip = "127.0.0.1"
 for role in c.JupyterHub.load_roles: role["scopes"].append("proxy")
 c.JupyterHub.bind_url = {own.url!r}
 c.JupyterHub.hub_bind_url = "http://127.0.0.1:{own.ports[1]}"
+c.Spawner.http_timeout = 15
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 60}}
 from jupyterhub_gpuspawner.slurm import watcher
 watcher.ACTIVE_INTERVAL = 0.5
 watcher.REST_INTERVAL = 1
@@ -261,3 +264,72 @@ def test_a_login_node_that_goes_away_ends_no_server(hub: HubProcess, machines: L
     assert server["ready"]
 
     hub.end(machines.person)
+
+
+@pytest.mark.nightly
+def test_check_tries_the_way_there_and_back(hub: HubProcess, machines: LoginNode) -> None:
+    """With a small job, beside a hub that runs and with its connection, or without one."""
+    config = hub.write_configuration()
+    command = ("gpuspawner", "check", "-f", str(config), "--user", machines.person, "--submit")
+    beside = machines.run(*command, "--profile", "one")
+    before = [process.pid for process in masters(machines)]
+    hub.kill()
+    for master in masters(machines):
+        master.kill()
+    try:
+        alone = machines.run(*command, "--profile", "one")
+        after = masters(machines)
+    finally:
+        hub.start()
+
+    assert [of_tunnel(done.stdout) for done in (beside, alone)] == [ALL_IN_ORDER, ALL_IN_ORDER], beside.stdout
+    assert len(before) == 1
+    assert after == []
+
+
+ALL_IN_ORDER = [
+    "ok    c.GPUSlurmSpawner.tunnel: the login node of `SSH` accepts the connection",
+    "ok    c.GPUSlurmSpawner.tunnel_ports: no other account can sign in to this machine and listen there",
+    "the ways to the hub and back are in order",
+]
+
+
+def of_tunnel(printed: str) -> list[str]:
+    """The lines about the tunnel, without paths."""
+    lines = [re.sub("`ssh .*`", "`SSH`", line) for line in printed.splitlines()]
+    ways = "the ways to the hub and back are in order"
+    return sorted(line for line in lines if "tunnel" in line) + [ways for line in lines if ways in line]
+
+
+@pytest.mark.nightly
+def test_a_place_that_sshd_does_not_permit_is_named(hub: HubProcess, machines: LoginNode) -> None:
+    """In the hub's log for administrators, and by check; the user reads that there is no connection."""
+    config = machines.folder / "sshd_config"
+    text = config.read_text()
+    command = ("gpuspawner", "check", "-f", str(hub.write_configuration()), "--user", machines.person, "--submit")
+    try:
+        config.write_text(re.sub("PermitOpen .*", "PermitOpen 192.0.2.1:1", text))
+        restart(machines)
+        checked = machines.run(*command, "--profile", "one")
+        failed = start(hub, machines.person)
+    finally:
+        config.write_text(text)
+        restart(machines)
+
+    refused = f"The login node closes each connection to {node_address(machines)}, port "
+    assert "the hub has no connection to its node" in failed
+    assert refused in hub.log.read_text()
+    assert [line for line in checked.stdout.splitlines() if "[node-unreachable]" in line and refused in line]
+
+
+def restart(machines: LoginNode) -> None:
+    """Have sshd read its configuration, in connections that there are, too."""
+    machines.stop_sshd()
+    machines.start_sshd()
+
+
+def start(hub: HubProcess, person: str) -> str:
+    """Start the person's server, and return the message with which that fails."""
+    hub.api("POST", f"/users/{person}")
+    answer = hub.api("POST", f"/users/{person}/server", {"profile": "one"})
+    return str(answer.json()["message"])

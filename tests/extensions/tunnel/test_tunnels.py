@@ -25,13 +25,13 @@ FIRST = PORTS[0]
 SECONDS = 60.0
 
 
-async def answers(port: int) -> bool:
-    """Whether the node's server sends back what it gets at this port of the hub's machine."""
+async def answers(port: int, patience: float = 2.0) -> bool:
+    """Whether the node's server sends back what it gets at this port of the hub's machine, in so many seconds."""
     try:
-        reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), 2)
+        reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), patience)
         try:
             writer.write(b"word")
-            return await asyncio.wait_for(reader.read(4), 2) == b"word"
+            return await asyncio.wait_for(reader.read(4), patience) == b"word"
         finally:
             writer.close()
     except (OSError, asyncio.TimeoutError):
@@ -93,13 +93,13 @@ async def test_two_hundred_forwards_share_a_connection(running: Machines, tunnel
     forwards = await asyncio.gather(*(tunnels.open(master, running.node_address, port, nothing) for port in ports))
     assert len({forward.local for forward in forwards}) == 200
     assert [forward.port for forward in forwards] == [*ports]
-    assert all(await asyncio.gather(*(answers(forward.local) for forward in forwards)))
+    assert all(await asyncio.gather(*(answers(forward.local, SECONDS) for forward in forwards)))
     assert len(running.masters()) == 1
 
     before = master.pid
     running.end_masters()
     await until(lambda: answers(forwards[0].local))
-    assert all(await asyncio.gather(*(answers(forward.local) for forward in forwards)))
+    assert all(await asyncio.gather(*(answers(forward.local, SECONDS) for forward in forwards)))
     assert master.pid != before
     assert len(running.masters()) == 1
 
