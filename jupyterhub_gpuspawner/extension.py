@@ -50,6 +50,8 @@ class Extension:
     called with those of each cluster, and raises ConfigError for what no server can be started or run with."""
     profile_fields: str = ""
     """A tuple of :class:`~.profiles.sections.ProfileField`: fields of a profile that it adds."""
+    option_fields: str = ""
+    """The same for fields of an option of a profile."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     """Commands of ``gpuspawner`` by their names."""
     command_options: Mapping[str, str] = field(default_factory=dict)

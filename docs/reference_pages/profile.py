@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.profiles.resources import (
     ReservationRule,
     Resources,
 )
-from jupyterhub_gpuspawner.profiles.sections import profile_class, profile_fields
+from jupyterhub_gpuspawner.profiles.sections import option_class, option_fields, profile_class, profile_fields
 
 from .wording import TEXT, code, field_docs, markdown, table, type_in_words
 
@@ -44,11 +44,15 @@ MODELS = (
     Container,
     PlacementRules,
     Allow,
-    option.ProfileOption,
+    option_class(),
     option.ListedChoice,
     option.UnlistedChoice,
     option.Range,
-    *(table for _, field in profile_fields().values() for table in _tables_in(field.type)),
+    *(
+        table
+        for _, field in (*profile_fields().values(), *option_fields().values())
+        for table in _tables_in(field.type)
+    ),
 )
 
 

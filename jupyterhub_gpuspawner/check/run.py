@@ -65,6 +65,7 @@ REFERENCES = {
     "hub": HUB,
     "spawner_settings": TRAITS,
     "profile_fields": FIELDS,
+    "option_fields": FIELDS,
     "checks": Kind("a module", ismodule),
     "judge": FUNCTION,
     "requests": FUNCTION,

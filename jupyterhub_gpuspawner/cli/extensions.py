@@ -66,6 +66,8 @@ def added_by(extension: Extension) -> Added:
         adds["settings"] = [f"c.GPUSlurmSpawner.{name}" for name in sorted(traits)]
     if extension.profile_fields:
         adds["fields of a profile"] = [field.name for field in extension.load(extension.profile_fields)]
+    if extension.option_fields:
+        adds["fields of an option"] = [field.name for field in extension.load(extension.option_fields)]
     if extension.checks:
         adds["checks"] = sorted(check.__name__ for check in checks_in(extension.load(extension.checks)))
     if extension.launcher:

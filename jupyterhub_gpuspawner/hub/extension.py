@@ -322,6 +322,11 @@ class HubExtension:
     """
     profiles_of: ProfilesOf = ProfilesOf()
     """Profiles that it offers to some users."""
+    choices_of: Callable[[Any, Profile], Profile] | None = None
+    """A profile with the choices that its options have for the user of a spawner, as last read."""
+    refused_choices: Callable[[Any, JobRequest], Mapping[str, Mapping[str, str]]] | None = None
+    """Why a request's options cannot have some values, of a spawner: clauses by option and value. A request is
+    refused where one of its own values is among them."""
     forecast: Callable[[Any, Sequence[Profile], bool], Awaitable[Forecast]] | None = None
     """When the user of a spawner would get jobs of these profiles; Slurm may be asked, for a second or two, with True,
     and else what is known counts."""

@@ -381,6 +381,18 @@ class HubExtensions:
             refresh = partial(part.adds.profiles_of.refresh, spawner)
             await answered(self.failed, part.extension.name, "profiles_of", refresh)
 
+    def with_choices(self, spawner: Any, profile: Profile) -> Profile:
+        """A profile with the choices that each knows for its options and the spawner's user."""
+        for name, choices_of in self._having(lambda adds: adds.choices_of):
+            with guarded(self.failed, name, "choices_of"):
+                profile = choices_of(spawner, profile)
+        return profile
+
+    def refused_choices(self, spawner: Any, request: JobRequest) -> dict[str, Mapping[str, str]]:
+        """Why the options of a request cannot have some values, in clauses by option and value."""
+        by_extension = self.each("refused_choices", lambda adds: adds.refused_choices, spawner, request)
+        return {name: reasons for refused in by_extension for name, reasons in refused.items()}
+
     def waits(self, cluster: str, *, queued: bool) -> Waits:
         """What they know of waits on a cluster, of pending jobs or before a job is submitted; the first that does."""
 

@@ -259,7 +259,8 @@ class ProfileOption(Frozen):
 
     @model_validator(mode="after")
     def _one_kind(self) -> ProfileOption:
-        if (self.range is not None) == bool(self.choices or self.unlisted_choice):
+        of_extensions = self.model_fields_set - ProfileOption.model_fields.keys()
+        if [self.range is not None, bool(self.choices or self.unlisted_choice), bool(of_extensions)].count(True) != 1:
             raise BadValue("must have either a range, or choices or an unlisted_choice (or both)")
         defaults = [key for key, choice in self.choices.items() if choice.default]
         if len(defaults) > 1:
@@ -306,4 +307,5 @@ class ProfileOption(Frozen):
             return text, self.choices[text]
         if self.free_text is not None:
             return text, self.free_text.override(text)
-        raise ValueError(f"it must be one of {', '.join(self.choices)}")
+        listed = ", ".join(self.choices)
+        raise ValueError(f"it must be one of {listed}" if listed else "its choices are each user's own")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from jupyterhub_gpuspawner.batch.job import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.extension import FUNCTION, load_each
-from jupyterhub_gpuspawner.hub.extensions import chosen, report
+from jupyterhub_gpuspawner.extension import FUNCTION, Extensions, load_each
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, chosen, report
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.profiles.option import ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
@@ -74,6 +75,8 @@ async def jobs_of(
     spawner = site.spawner(user, groups, server, cluster=cluster)
     requests: list[tuple[JobRequest, tuple[str, ...]]]
     if isinstance(spawner, GPUProfilesSpawner):
+        with_own = [extension for extension in chosen(spawner.extensions) if extension.option_fields]
+        await HubExtensions(Extensions(tuple(with_own)), site.state).refresh_profiles(spawner)
         slug, offered = str(choice["profile"]), [profile.slug for profile in spawner.offered()]
         requests = _beside(spawner, site, choice, user, groups, server) if slug not in offered else []
         requests = requests or [(spawner.resolve(choice), ())]
@@ -83,11 +86,20 @@ async def jobs_of(
     else:
         settings = [spawner.job_settings()]
         requests = [(plain_request(settings[0], username=user, server_name=server), ())]
+    for at, (request, notes) in enumerate(requests):
+        requests[at] = request, (*notes, *_lists_of(request.profile))
     jobs = []
     for own, (request, notes) in zip(settings, requests, strict=True):
         job = batch_job(own, request, account or await spawner.account(own), start_id="")
         jobs.append(replace(job, notes=(*notes, *job.notes)))
     return jobs
+
+
+def _lists_of(profile: Profile) -> Iterator[str]:
+    """What the options of a user's profile offer them that is not the same for all, a sentence for each."""
+    for name, option in profile.profile_options.items():
+        if option.model_fields_set - ProfileOption.model_fields.keys() and option.choices:
+            yield f"{name} can be {', '.join(option.choices)}."
 
 
 def _beside(

@@ -304,6 +304,10 @@ class Reservation:
     """Who may use it; a name with ``-`` in front may not. Empty: see :attr:`accounts` and :attr:`groups`."""
     accounts: tuple[str, ...] = parameter("Accounts", text.listed)
     groups: tuple[str, ...] = parameter("Groups", text.listed)
+    allowed_partitions: tuple[str, ...] = parameter("AllowedPartitions", text.listed)
+    """Whose jobs may use it, since 26.05; empty: those of any partition."""
+    qos: tuple[str, ...] = parameter("QOS", text.listed)
+    """Likewise."""
 
     @property
     def is_repeated(self) -> bool:

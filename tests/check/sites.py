@@ -48,6 +48,13 @@ class RecordedSlurm(Installation):
         if asked.startswith("sacctmgr -n -P show "):
             names = _answer(self._accounting)
             assert isinstance(names, AccountingNames)
+            of_users = {
+                "format=account,user,partition,qos,defaultqos": [f"{name}|ada|||" for name in sorted(names.accounts)],
+                "format=user,defaultaccount": [],
+                "format=name,flags": [f"{name}|" for name in names.qos or ()],
+            }
+            if arguments[-1] in of_users:
+                return Answer(command, 0, "".join(f"{row}\n" for row in of_users[arguments[-1]]), "")
             rows = (
                 [*names.accounts]
                 if " assoc " in asked

@@ -1,4 +1,4 @@
-"""The groups of a job's account, as far as partitions allow groups."""
+"""The groups of a job's account, as far as partitions and reservations allow groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import grp
 import os
 import pwd
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
@@ -18,19 +18,20 @@ _GROUPS_AGE = 60.0
 
 
 async def allowed_groups(snapshot: ClusterSnapshot | None, owner: str) -> Mapping[str, bool]:
-    """Return whether the account is in each of the groups that partitions allow (AllowGroups).
+    """Return whether the account is in each of the groups that partitions (AllowGroups) and reservations allow.
 
     An account or group that the hub's machine does not know, such as one that exists only on the cluster, is left out.
     Slurm lets root use every partition. The account database is read in a thread, and answers are cached for a minute.
     """
-    names = (
-        tuple(sorted({name for partition in snapshot.partitions for name in partition.allow_groups}))
-        if snapshot
-        else ()
-    )
+    names = tuple(sorted({name.lstrip("-") for lists in _groups_in(snapshot) for name in lists})) if snapshot else ()
     if not names or not owner:
         return {}
     return await in_name_thread(_memberships, owner, names, int(time.monotonic() // _GROUPS_AGE))
+
+
+def _groups_in(snapshot: ClusterSnapshot) -> Iterator[tuple[str, ...]]:
+    yield from (partition.allow_groups for partition in snapshot.partitions)
+    yield from (reservation.groups for reservation in snapshot.reservations)
 
 
 @lru_cache(maxsize=1024)

@@ -16,12 +16,15 @@ from urllib.parse import urlencode
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.extension import Forecast, Hardware
+from jupyterhub_gpuspawner.hub.extensions import extensions_for
+from jupyterhub_gpuspawner.hub.spawners.offers import refuse_choices
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import (
     Defaults,
+    JobRequest,
     choice_from_form,
     permitted,
     resolve,
@@ -142,6 +145,7 @@ def statuses_of(
         now=datetime.now().astimezone(),
         defaults=spawner.defaults() if any(profile.kind == "slurm" for profile in offered) else None,
         choice=choice,
+        refused=partial(extensions_for(spawner).refused_choices, spawner),
     )
 
 
@@ -162,6 +166,8 @@ class OptionField:
     fault: str = ""
     choices: Mapping[str, Availability] = field(default_factory=dict)
     """When a job with each choice would start."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why some cannot be chosen beside the other options' values, in clauses."""
     kept: str = ""
     """What of the job does not grow with a number of GPUs, in words; empty for other numbers."""
 
@@ -214,10 +220,12 @@ def option_fields(
     fault: str = "",
     at: str = "",
     choices: Mapping[str, Mapping[str, Availability]] = MappingProxyType({}),
+    refused: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> tuple[OptionField, ...]:
     """The options with ``values``, else with the profile's defaults; ``fault`` is shown at the option ``at``.
 
-    ``choices``: when a job with each choice of each option would start.
+    ``choices``: when a job with each choice of each option would start; ``refused``: why some cannot be chosen.
+    An option that has no value at all is left out.
     """
     return tuple(
         OptionField(
@@ -227,9 +235,11 @@ def option_fields(
             value=values.get(name, option.initial(profile.slurm)),
             fault=fault if name == at else "",
             choices=choices.get(name, {}),
+            refused=refused.get(name, {}),
             kept=_kept(profile, option),
         )
         for name, option in profile.profile_options.items()
+        if option.choices or option.range or option.free_text
     )
 
 
@@ -316,7 +326,7 @@ def _offer(status: ProfileStatus, base_url: str) -> Offer:
     return Offer(
         profile,
         gets=what_you_get(profile, status.resources, status.hardware),
-        fields=option_fields(profile, {}, choices=status.choices),
+        fields=option_fields(profile, {}, choices=status.choices, refused=status.refused),
         availability=status.availability,
         closed=closed_by(status),
         opens=status.refusal.when if status.refusal is not None else None,
@@ -353,7 +363,9 @@ def _with_choice(status: ProfileStatus, offer: Offer, filled_in: FilledIn, base_
         offer,
         checked=True,
         availability=refused if mine and filled_in.fault else offer.availability,
-        fields=option_fields(profile, values, fault=filled_in.fault, at=at or "", choices=choices),
+        fields=option_fields(
+            profile, values, fault=filled_in.fault, at=at or "", choices=choices, refused=status.refused
+        ),
         link=link_to(base_url, profile.slug, values),
     )
 
@@ -524,6 +536,8 @@ class ProfileStatus:
     """What that job requests, with the site's defaults; None without a job."""
     choices: Mapping[str, Mapping[str, Availability]] = field(default_factory=dict)
     """The same for each choice of each option, with the others as they are."""
+    refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Why some of these cannot be chosen beside the others."""
     hardware: Hardware = field(default_factory=Hardware)
     """That of the nodes where it may run."""
 
@@ -542,12 +556,14 @@ def profile_statuses(
     forecast: Forecast = Forecast(),  # noqa: B008 - it knows nothing
     defaults: Defaults | None = None,
     choice: Mapping[str, object] = MappingProxyType({}),
+    refused: Callable[[JobRequest], Mapping[str, Mapping[str, str]]] = lambda _request: {},
 ) -> tuple[ProfileStatus, ...]:
     """Return the status of every profile, in the given order, with each option at its default.
 
     For the profile of ``choice`` (user options) its options count, if they are allowed.
 
-    ``now`` has a time zone; ``defaults`` are the site's, and ``forecast`` says when jobs would start.
+    ``now`` has a time zone; ``defaults`` are the site's, ``forecast`` says when jobs would start, and ``refused`` which
+    values of their options are refused, and why.
     """
     choices_left = [CHOICES_AT_MOST]
 
@@ -567,10 +583,13 @@ def profile_statuses(
                     request, chosen_options = query(choice), choice
             request = request or query(chosen_options)
         except RequestError as error:  # no reservation today
-            message = str(error).rstrip(".")
-            clause = message[:1].lower() + message[1:]
-            return ProfileStatus(profile, None, Availability(Chance.NEVER, clause, field=error.field))
-        answer = forecast.of(request)
+            return ProfileStatus(profile, None, _refused(error))
+        reasons = refused(request)
+        try:
+            refuse_choices(request, reasons)
+            answer = forecast.of(request)
+        except RequestError as error:
+            answer = _refused(error)
         choices: dict[str, dict[str, Availability]] = {}
         for name, option in profile.profile_options.items() if answer is not None else ():
             for key in islice(option.choices, choices_left[0]):
@@ -578,6 +597,15 @@ def profile_statuses(
                 with suppress(RequestError):
                     start = forecast.of(query({**chosen_options, name: key}))
                     choices.setdefault(name, {}).update({key: start} if start is not None else {})
-        return ProfileStatus(profile, None, answer, request.resources, choices, forecast.hardware(request.resources))
+        for name, clauses in reasons.items():
+            starts = {key: Availability(Chance.NEVER, clause, field=name) for key, clause in clauses.items()}
+            choices.setdefault(name, {}).update(starts)
+        hardware = forecast.hardware(request.resources)
+        return ProfileStatus(profile, None, answer, request.resources, choices, reasons, hardware)
 
     return tuple(map(status, offered))
+
+
+def _refused(error: RequestError) -> Availability:
+    message = str(error).rstrip(".")
+    return Availability(Chance.NEVER, message[:1].lower() + message[1:], field=error.field)

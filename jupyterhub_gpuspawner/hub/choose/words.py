@@ -15,6 +15,8 @@ ALL_CLOSED = "None of these can be started at the moment."
 STARTS_NOW = "starts now"
 LATER = "later"
 CANNOT = "cannot start"
+CANNOT_CHOOSE = " ({reason})"
+"""After the name of a choice that the others exclude."""
 AT_THE_FIELD = "this choice cannot start"
 STAY = {
     (True, True): "cores and memory stay the same",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyterhub.scopes import Scope
@@ -107,6 +107,20 @@ def refuse_what_is_for_others(spawner: Any, slug: object, offered: Sequence[Offe
     refusals = extensions_for(spawner).each("profiles_of", lambda adds: adds.profiles_of.refusal, spawner, slug)
     if refusal := next(filter(None, refusals), ""):
         raise RequestError(refusal, field="profile")
+
+
+def with_choices(spawner: Any, offer: Offered) -> Offered:
+    """The same with the choices that options have for the spawner's user."""
+    return replace(offer, profile=extensions_for(spawner).with_choices(spawner, offer.profile))
+
+
+def refuse_choices(request: JobRequest, refused: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise RequestError where one of the values of a request's options is refused; see :class:`.HubExtension`."""
+    for name, reasons in refused.items():
+        option = request.profile.profile_options[name]
+        value = request.options.get(name, option.initial(request.profile.slurm))
+        if reason := reasons.get(str(value)):
+            raise RequestError(f"{option.display_name or name}: {reason}.", field=name)
 
 
 def occasion_of(settings: Mapping[str, Any], slug: str) -> Occasion | None:

@@ -33,7 +33,9 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     errors_beside,
     offered_beside,
     refuse_choice_of_others,
+    refuse_choices,
     refuse_what_is_for_others,
+    with_choices,
 )
 from jupyterhub_gpuspawner.hub.spawners.server_job import BEFORE_REQUEST, HookSettings, shown_to_hooks
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import ProfileFolders
@@ -243,7 +245,8 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
 
     def offers(self) -> tuple[Offered, ...]:
         """Return the same profiles with how each is offered; raises ConfigError."""
-        return (*map(Offered, self.source.profiles()), *offered_beside(self))
+        offers = (*map(Offered, self.source.profiles()), *offered_beside(self))
+        return tuple(with_choices(self, offer) for offer in offers)
 
     async def refresh_profiles(self) -> None:
         """Read the folder of profiles anew, and what extensions offer if that was long ago."""
@@ -268,6 +271,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             defaults=self.defaults(),
         )
         request = as_commanded(request, self.submit_command.options)
+        refuse_choices(request, extensions_for(self).refused_choices(self, request))
         return replace(request, offer=next(offer for offer in offers if offer.profile.slug == request.profile.slug))
 
     async def ask_right_again(self) -> None:

@@ -30,7 +30,7 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
       for (const [key, { chance, estimate }] of Object.entries(choices[optionOf(field)] ?? {})) {
         const option = field.querySelector(`option[value="${CSS.escape(key)}"]`);
         const text = (chance === "later" && estimate.span) || words.starts[chance];
-        if (option) option.textContent = text ? `${option.dataset.name}: ${text}` : option.dataset.name;
+        if (option && !("refused" in option.dataset)) option.textContent = text ? `${option.dataset.name}: ${text}` : option.dataset.name;
       }
     }
   }

@@ -1,0 +1,202 @@
+"""Whether Slurm would refuse a job for its account, partition, QOS and reservation together. Pure.
+
+Six rules of slurmctld (slurm.conf(5), sacctmgr(1), scontrol(1)). What is not known refuses nothing: Slurm judges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association
+from jupyterhub_gpuspawner.extensions.slurm_choices.words import NO_ACCOUNT, Naming
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
+
+_CLOSED = ("INACTIVE", "DRAIN")
+"""States in which a partition refuses jobs; one that is DOWN accepts them, and they wait."""
+_TREE_SINCE = (24, 11)
+"""From here on an account is admitted by AllowAccounts if one above it is listed, which the hub does not know."""
+
+
+class Combination(NamedTuple):
+    """What a job names; None: nothing, so that Slurm's default applies."""
+
+    account: str | None = None
+    partition: str | None = None
+    """One or more, separated by commas."""
+    qos: str | None = None
+    reservation: str | None = None
+
+
+@dataclass(frozen=True)
+class Person:
+    """One user as Slurm knows them on a cluster."""
+
+    owner: str
+    """The account that owns their jobs."""
+    associations: tuple[Association, ...] | None = ()
+    """None: not known."""
+    default_account: str = ""
+    """Empty where it is not known."""
+    groups: Mapping[str, bool] = field(default_factory=dict)
+    """Whether they are in a Unix group; one that is missing is not known."""
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """Their accounts, each once, in alphabetical order."""
+        return tuple(sorted({row.account for row in self.associations or ()}))
+
+    def association(self, account: str, partition: str) -> Association | None:
+        """What they may name in an account and a partition."""
+        rows = [row for row in self.associations or () if row.account.lower() == account.lower()]
+        own = (row for row in rows if row.partition == partition)
+        return next(own, next((row for row in rows if not row.partition), None))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of one cluster for one person."""
+
+    person: Person
+    accounting: Accounting
+    snapshot: ClusterSnapshot
+    now: float
+    """Seconds since the epoch."""
+    naming: Naming = field(default_factory=Naming)
+    contact: str = "your administrator"
+
+    def refusal(self, job: Combination) -> str:
+        """Why Slurm would refuse a job that names these, as a clause; empty where it is not known to."""
+        partitions = self.snapshot.partitions_of(job.partition)
+        of_partitions = [next(self._in_partition(job, name), "") for name in partitions]
+        if of_partitions and all(of_partitions):
+            return of_partitions[0]
+        return next(self._with_qos(job), "") or next(self._in_reservation(job, partitions), "")
+
+    def account_of(self, job: Combination) -> str:
+        """The account of a job; empty where it is not known."""
+        return job.account or self.person.default_account
+
+    def admitted(self, partition: Partition) -> str:
+        """Why the person cannot use a partition whatever else they name; empty where they may."""
+        jobs = {
+            Combination(row.account, qos=qos)
+            for row in (self.person.associations or ()) * self.accounting.names_accounts
+            for qos in (None, *row.qos)
+        }
+        reasons = [next(self._of_access(job, partition), "") for job in jobs or {Combination()}]
+        return reasons[0] if all(reasons) else ""
+
+    def _in_partition(self, job: Combination, name: str) -> Iterator[str]:
+        partition = self.snapshot.partition_by_name.get(name)
+        if partition is None or partition.unread:
+            return
+        where = self.naming.of("partition", name)
+        yield from self._of_access(job, partition)
+        if partition.state in _CLOSED:
+            yield f"{where} accepts no jobs at the moment"
+        if partition.needs_reservation and not job.reservation:
+            yield f"{where} needs a reservation"
+
+    def _of_access(self, job: Combination, partition: Partition) -> Iterator[str]:
+        """AllowGroups, and the person's associations with AllowAccounts and AllowQos."""
+        where, groups = self.naming.of("partition", partition.name), partition.allow_groups
+        if groups and all(self.person.groups.get(name) is False for name in groups):
+            yield f"{where} is for members of {' or '.join(groups)}"
+        account, row = self.account_of(job), None
+        if self.accounting.names_accounts and self.person.associations is not None:
+            yield from self._of_account(account)
+            row = self.person.association(account, partition.name) if account else None
+            if account and row is None:
+                yield f"{self.naming.of('account', account)} cannot be used in {where}"
+        if self.accounting.names_accounts and account:
+            denied = not partition.allow_accounts and _lists(partition.deny_accounts, account)
+            if denied or (_excludes(partition.allow_accounts, account) and not self._may_be_below()):
+                yield f"{where} is not open to {self.naming.of('account', account)}"
+        if not self.accounting.names_qos:
+            return
+        if row is not None and job.qos and not _lists(row.qos, job.qos):
+            at = f" in {where}" if row.partition else ""
+            yield f"{self.naming.of('account', account)} does not have {self.naming.of('qos', job.qos)}{at}"
+        qos = job.qos or (row.default_qos if row is not None else "")
+        if qos and (
+            _excludes(partition.allow_qos, qos) or (not partition.allow_qos and _lists(partition.deny_qos, qos))
+        ):
+            yield f"{where} is not open to {self.naming.of('qos', qos)}"
+
+    def _of_account(self, account: str) -> Iterator[str]:
+        if not self.person.associations:
+            yield NO_ACCOUNT.format(contact=self.contact)
+        elif account and not _lists(self.person.accounts, account):
+            yield f"{self.naming.of('account', account)} is not one of yours"
+
+    def _may_be_below(self) -> bool:
+        """Whether an account may be admitted since one above it is listed."""
+        version = re.match(r"(\d+)\.(\d+)", self.snapshot.config.version)
+        return version is None or (int(version[1]), int(version[2])) >= _TREE_SINCE
+
+    def _with_qos(self, job: Combination) -> Iterator[str]:
+        if job.qos and not job.reservation and job.qos.lower() in self.accounting.reserved_qos:
+            yield f"{self.naming.of('qos', job.qos)} needs a reservation"
+
+    def _in_reservation(self, job: Combination, partitions: Collection[str]) -> Iterator[str]:
+        name = job.reservation or ""
+        reservation = self.snapshot.reservation_by_name.get(name)
+        if reservation is None:  # the form of availability says if there is none
+            return
+        where = self.naming.of("reservation", name)
+        account = self.account_of(job)
+        if _over(reservation, self.now):
+            yield f"{where} has ended"
+        if self.person.owner and not _admits(reservation.users, {self.person.owner}):
+            yield f"{where} is for other users"
+        if account and not _admits(reservation.accounts, {account}):
+            yield f"{where} is not for {self.naming.of('account', account)}"
+        if self._outside_groups(reservation):
+            yield f"{where} is for members of other groups"
+        allowed = reservation.allowed_partitions
+        if allowed and not set(partitions) & set(allowed):
+            named = " or ".join(self.naming.of("partition", name) for name in allowed)
+            yield f"{where} is for {named}"
+        if job.qos and reservation.qos and not _lists(reservation.qos, job.qos):
+            yield f"{where} is not for {self.naming.of('qos', job.qos)}"
+
+    def _outside_groups(self, reservation: Reservation) -> bool:
+        member = {name for name, inside in self.person.groups.items() if inside}
+        known = all(name.lstrip("-") in self.person.groups for name in reservation.groups)
+        return known and not _admits(reservation.groups, member)
+
+    def admitted_to(self, reservation: Reservation) -> bool:
+        """Whether a reservation, which has not ended, admits the person in one of their accounts."""
+        if _over(reservation, self.now) or not (reservation.users or reservation.accounts or reservation.groups):
+            return False
+        accounts = {*self.person.accounts, *filter(None, [self.person.default_account])}
+        known = self.person.associations is not None
+        return (
+            _admits(reservation.users, {self.person.owner})
+            and not self._outside_groups(reservation)
+            and (not known or any(_admits(reservation.accounts, {name}) for name in accounts or {""}))
+        )
+
+
+def _over(reservation: Reservation, now: float) -> bool:
+    return reservation.end is not None and reservation.end <= now and not reservation.is_repeated
+
+
+def _admits(listed: Collection[str], names: Collection[str]) -> bool:
+    """Whether a list of a reservation admits somebody with these names: ``-`` excludes, and alone admits the rest."""
+    lowered = {name.lower() for name in names}
+    excluded = {name[1:].lower() for name in listed if name.startswith("-")}
+    wanted = {name.lower() for name in listed if not name.startswith("-")}
+    return not (excluded & lowered) and (not wanted or bool(wanted & lowered))
+
+
+def _lists(listed: Collection[str], name: str) -> bool:
+    """Whether a list of accounts or QOS has this one: slurmctld looks both up without regard to case."""
+    return name.lower() in (other.lower() for other in listed)
+
+
+def _excludes(allowed: Collection[str], name: str) -> bool:
+    return bool(allowed) and not _lists(allowed, name)

@@ -1,0 +1,362 @@
+"""Which combinations Slurm would refuse, and what follows for the options of a profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association
+from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
+    Known,
+    naming_of,
+    refused_choices,
+    with_choices,
+)
+from jupyterhub_gpuspawner.extensions.slurm_choices.rules import Combination, Person, Rules
+from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation, SlurmConfig
+from tests.snapshots import NOW
+
+ENFORCED = frozenset({"associations", "limits", "qos"})
+ADA = Person(
+    "ada",
+    (
+        Association("climate", "", ("normal", "long"), "normal"),
+        Association("physics", "batch", ("normal",)),
+        Association("physics", "gpu", ("normal", "fast")),
+    ),
+    "climate",
+    {"staff": False, "lab": True},
+)
+BATCH = Partition("batch", default=True)
+CLUSTER = ClusterSnapshot(
+    partitions=(
+        BATCH,
+        Partition("gpu", deny_accounts=("climate",)),
+        Partition("staff", allow_groups=("staff",)),
+        Partition("lab", allow_groups=("staff", "lab")),
+        Partition("unknown", allow_groups=("ldap",)),
+        Partition("old", state="INACTIVE"),
+        Partition("drained", state="DRAIN"),
+        Partition("down", state="DOWN"),
+        Partition("lesson", needs_reservation=True),
+        Partition("few", allow_accounts=("Climate",), deny_accounts=("climate",)),
+        Partition("others", allow_accounts=("dept",)),
+        Partition("quick", allow_qos=("long",)),
+        Partition("slow", deny_qos=("long",)),
+        Partition("hidden", hidden=True),
+        Partition("odd", state="INACTIVE", unread=("MaxTime",)),
+    ),
+    reservations=(
+        Reservation("mine", NOW, NOW + 60, users=("ada",)),
+        Reservation("both", NOW, NOW + 60, users=("ada",), accounts=("physics",)),
+        Reservation("not-me", NOW, NOW + 60, users=("-ada",), accounts=("climate",)),
+        Reservation("all-but-bob", NOW, NOW + 60, users=("-bob",)),
+        Reservation("of-lab", NOW, NOW + 60, groups=("lab",)),
+        Reservation("of-staff", NOW, NOW + 60, groups=("staff",)),
+        Reservation("of-ldap", NOW, NOW + 60, groups=("ldap",)),
+        Reservation("over", NOW - 60, NOW - 1, users=("ada",)),
+        Reservation("daily", NOW - 60, NOW - 1, users=("ada",), flags=frozenset({"DAILY"})),
+        Reservation("in-gpu", NOW, NOW + 60, users=("ada",), allowed_partitions=("gpu",)),
+        Reservation("in-long", NOW, NOW + 60, users=("ada",), qos=("long",)),
+        Reservation("maintenance", NOW, NOW + 60, flags=frozenset({"MAINT"})),
+    ),
+    config=SlurmConfig(version="22.05.8"),
+)
+ACCOUNTING = Accounting(enforced=ENFORCED, reserved_qos=frozenset({"fast"}))
+RULES = Rules(ADA, ACCOUNTING, CLUSTER, NOW)
+
+REFUSALS: dict[str, tuple[dict[str, str], str]] = {
+    "nothing named": ({}, ""),
+    "the default account and QOS": ({"account": "climate", "qos": "normal"}, ""),
+    "accounts are compared without regard to case": ({"account": "Climate"}, ""),
+    "an account of somebody else": ({"account": "secret"}, "account secret is not one of yours"),
+    "an account for other partitions": (
+        {"account": "physics", "partition": "down"},
+        "account physics cannot be used in partition down",
+    ),
+    "a QOS of another account": ({"qos": "fast"}, "account climate does not have QOS fast"),
+    "a QOS of the account in another partition": (
+        {"account": "physics", "partition": "batch", "qos": "fast"},
+        "account physics does not have QOS fast in partition batch",
+    ),
+    "DenyAccounts": ({"partition": "gpu"}, "partition gpu is not open to account climate"),
+    "AllowAccounts wins over DenyAccounts": ({"partition": "few"}, ""),
+    "AllowAccounts": ({"partition": "others"}, "partition others is not open to account climate"),
+    "AllowQos": ({"partition": "quick"}, "partition quick is not open to QOS normal"),
+    "AllowQos that lists it": ({"partition": "quick", "qos": "long"}, ""),
+    "DenyQos": ({"partition": "slow", "qos": "long"}, "partition slow is not open to QOS long"),
+    "AllowGroups": ({"partition": "staff"}, "partition staff is for members of staff"),
+    "AllowGroups with one of the user's": ({"partition": "lab"}, ""),
+    "AllowGroups of which nothing is known": ({"partition": "unknown"}, ""),
+    "INACTIVE": ({"partition": "old"}, "partition old accepts no jobs at the moment"),
+    "DRAIN": ({"partition": "drained"}, "partition drained accepts no jobs at the moment"),
+    "DOWN accepts": ({"partition": "down"}, ""),
+    "a partition that was not understood": ({"partition": "odd"}, ""),
+    "a partition that is not there": ({"partition": "lost"}, ""),
+    "one of two partitions": ({"partition": "gpu,batch"}, ""),
+    "neither of two": ({"partition": "gpu,staff"}, "partition gpu is not open to account climate"),
+    "ReqResv": ({"partition": "lesson"}, "partition lesson needs a reservation"),
+    "ReqResv with one": ({"partition": "lesson", "reservation": "mine"}, ""),
+    "RequiresReservation": (
+        {"account": "physics", "partition": "gpu", "qos": "fast"},
+        "QOS fast needs a reservation",
+    ),
+    "RequiresReservation with one": (
+        {"account": "physics", "partition": "gpu", "qos": "fast", "reservation": "mine"},
+        "",
+    ),
+    "a reservation for users and accounts admits who is in both": (
+        {"reservation": "both"},
+        "reservation both is not for account climate",
+    ),
+    "a reservation that excludes the user": ({"reservation": "not-me"}, "reservation not-me is for other users"),
+    "a reservation that excludes others": ({"reservation": "all-but-bob"}, ""),
+    "a reservation of a group": ({"reservation": "of-lab"}, ""),
+    "a reservation of another group": (
+        {"reservation": "of-staff"},
+        "reservation of-staff is for members of other groups",
+    ),
+    "a reservation of a group of which nothing is known": ({"reservation": "of-ldap"}, ""),
+    "a reservation that has ended": ({"reservation": "over"}, "reservation over has ended"),
+    "a reservation that begins again": ({"reservation": "daily"}, ""),
+    "a reservation of a partition": ({"reservation": "in-gpu"}, "reservation in-gpu is for partition gpu"),
+    "a reservation of a QOS": (
+        {"reservation": "in-long", "qos": "normal"},
+        "reservation in-long is not for QOS normal",
+    ),
+    "a reservation that is not there": ({"reservation": "lost"}, ""),
+}
+
+
+@pytest.mark.parametrize(("job", "expected"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_what_slurm_would_refuse(job: dict[str, str], expected: str) -> None:
+    """With the reason; what is not known is for Slurm to judge."""
+    assert RULES.refusal(Combination(**job)) == expected
+
+
+NOT_ENFORCED = replace(RULES, accounting=Accounting(exists=False))
+OTHERS: dict[str, tuple[Rules, dict[str, str], str]] = {
+    "accounts that are not enforced": (NOT_ENFORCED, {"account": "secret", "partition": "others"}, ""),
+    "QOS that are not enforced": (
+        replace(RULES, accounting=Accounting(enforced=frozenset({"associations"}))),
+        {"qos": "fast"},
+        "",
+    ),
+    "associations that are not known": (
+        replace(RULES, person=Person("ada", None)),
+        {"account": "secret", "qos": "long"},
+        "",
+    ),
+    "no association at all": (
+        replace(RULES, person=Person("eve"), contact="the help desk"),
+        {},
+        "Slurm has no account for you on this cluster, so it would refuse the job; ask the help desk",
+    ),
+    "an account below one that is listed, from 24.11 on": (
+        replace(RULES, snapshot=replace(CLUSTER, config=SlurmConfig(version="24.11.5"))),
+        {"partition": "others"},
+        "",
+    ),
+    "the same where the version is not known": (
+        replace(RULES, snapshot=replace(CLUSTER, config=SlurmConfig())),
+        {"partition": "others"},
+        "",
+    ),
+    "a cluster that has not answered": (replace(RULES, snapshot=ClusterSnapshot()), {"partition": "gpu"}, ""),
+}
+
+
+@pytest.mark.parametrize(("rules", "job", "expected"), OTHERS.values(), ids=OTHERS.keys())
+def test_other_clusters_and_people(rules: Rules, job: dict[str, str], expected: str) -> None:
+    """Nothing is refused that Slurm would take."""
+    assert rules.refusal(Combination(**job)) == expected
+
+
+# The options of a profile.
+
+
+def profile_with(**options: Any) -> Profile:
+    """A profile with these options."""
+    return parse_profiles([{"display_name": "One", "slug": "one", "profile_options": options}])[0]
+
+
+def shown(source: dict[str, Any], known: Known) -> tuple[list[str], str | None, str] | None:
+    """The values, the one that is selected, and the description of an option; None where there is no such option."""
+    profile = with_choices(profile_with(own={"choices_from": source}), known)
+    option = profile.profile_options.get("own")
+    if option is None:
+        return None
+    initial = option.initial(profile.slurm)
+    return list(option.choices), None if initial is None else str(initial), option.description
+
+
+KNOWN = Known({"": RULES})
+SILENT = Known({})
+LISTS: dict[str, tuple[dict[str, Any], Known, tuple[list[str], str | None, str] | None]] = {
+    "accounts": ({"slurm": "accounts"}, KNOWN, (["climate", "physics"], "climate", "")),
+    "accounts, another one at first": (
+        {"slurm": "accounts", "default": "physics"},
+        KNOWN,
+        (["climate", "physics"], "physics", ""),
+    ),
+    "accounts, at first one that the user does not have": (
+        {"slurm": "accounts", "default": "lost"},
+        KNOWN,
+        (["climate", "physics"], "climate", ""),
+    ),
+    "some accounts": ({"slurm": "accounts", "match": "p.*|x"}, KNOWN, (["physics"], "physics", "")),
+    "an expression must match the whole name": ({"slurm": "accounts", "match": "p"}, KNOWN, (["(none)"], "(none)", "")),
+    "all accounts but some": ({"slurm": "accounts", "except": "cl.*"}, KNOWN, (["physics"], "physics", "")),
+    "accounts or none": (
+        {"slurm": "accounts", "none": "As usual"},
+        KNOWN,
+        (["(none)", "climate", "physics"], "(none)", ""),
+    ),
+    "QOS": ({"slurm": "qos"}, KNOWN, (["(none)", "fast", "long", "normal"], "(none)", "")),
+    "partitions": (
+        {"slurm": "partitions"},
+        KNOWN,
+        (
+            ["batch", "gpu", "lab", "unknown", "old", "drained", "down", "lesson", "few", "quick", "slow", "odd"],
+            "batch",
+            "",
+        ),
+    ),
+    "reservations": (
+        {"slurm": "reservations"},
+        KNOWN,
+        (
+            ["(none)", "mine", "both", "all-but-bob", "of-lab", "of-ldap", "daily", "in-gpu", "in-long"],
+            "(none)",
+            "",
+        ),
+    ),
+    "the last known ones": (
+        {"slurm": "accounts"},
+        Known({"": RULES}, age=720.0),
+        (["climate", "physics"], "climate", "Slurm is not responding: this list is 12 min old."),
+    ),
+    "partitions while slurmdbd is silent": (
+        {"slurm": "partitions", "match": "gpu"},
+        Known({"": RULES}, age=720.0),
+        (["gpu"], "gpu", ""),
+    ),
+    "silence from the beginning": (
+        {"slurm": "accounts"},
+        SILENT,
+        (
+            [],
+            None,
+            "Slurm is not responding, so this hub does not know your accounts. You can enter a name; Slurm decides "
+            "when the server is started.",
+        ),
+    ),
+    "what the site offers then": (
+        {"slurm": "partitions", "otherwise": ["batch", "gpu"]},
+        SILENT,
+        (
+            ["batch", "gpu"],
+            "batch",
+            "Slurm is not responding, so this hub does not know your partitions; these are the usual ones, and Slurm "
+            "decides when the server is started.",
+        ),
+    ),
+    "what Slurm hides": (
+        {"slurm": "qos"},
+        Known({"": replace(RULES, person=Person("ada", None))}, hidden=True),
+        (
+            [],
+            None,
+            "Slurm does not show this hub your QOS. You can enter a name; Slurm decides when the server is started.",
+        ),
+    ),
+    "reservations that Slurm hides": (
+        {"slurm": "reservations"},
+        Known({"": replace(RULES, accounting=Accounting(hides=frozenset({"reservations"})))}, hidden=True),
+        (
+            [],
+            None,
+            "Slurm does not show this hub your reservations. You can enter a name; Slurm decides when the server is "
+            "started.",
+        ),
+    ),
+    "a cluster without accounts": ({"slurm": "accounts"}, Known({"": NOT_ENFORCED}, exists=False), None),
+    "nobody's accounts": (
+        {"slurm": "accounts"},
+        Known({"": replace(RULES, person=Person("eve"))}),
+        (["(none)"], "(none)", ""),
+    ),
+    "those of two clusters": (
+        {"slurm": "accounts"},
+        Known({"a": RULES, "b": replace(RULES, person=Person("ada", (Association("extra"),), "extra"))}),
+        (["climate", "physics", "extra"], "climate", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "known", "expected"), LISTS.values(), ids=LISTS.keys())
+def test_what_an_option_offers(source: dict[str, Any], known: Known, expected: Any) -> None:
+    """The user's own, with the one that is selected at first, and what the form says below it."""
+    assert shown(source, known) == expected
+
+
+def refused(rules: Rules, values: dict[str, str], **options: Any) -> dict[str, dict[str, str]]:
+    """What is refused in a profile with these options and values."""
+    profile = with_choices(profile_with(**options), Known({"": rules}))
+    return refused_choices(profile, Combination(), values, replace(rules, naming=naming_of(profile)))
+
+
+ACCOUNT = {"display_name": "Project", "choices_from": {"slurm": "accounts"}}
+PARTITION = {"choices_from": {"slurm": "partitions", "match": "batch|gpu|old"}}
+QOS = {"choices_from": {"slurm": "qos", "labels": {"fast": "Express"}}}
+
+
+def test_an_option_is_judged_by_those_before_it() -> None:
+    """Project decides over partition, and both over the QOS; so that no choice is a dead end."""
+    old = {"old": "partition old accepts no jobs at the moment"}
+    options = {"account": ACCOUNT, "partition": PARTITION, "qos": QOS}
+
+    assert refused(RULES, {"account": "climate", "partition": "batch", "qos": "(none)"}, **options) == {
+        "partition": {"gpu": "partition gpu is not open to project climate", **old},
+        "qos": {"fast": 'project climate does not have QOS "Express"'},
+    }
+    assert refused(RULES, {"account": "physics", "partition": "gpu", "qos": "(none)"}, **options) == {
+        "partition": {"old": "project physics cannot be used in partition old"},
+        "qos": {
+            "fast": 'QOS "Express" needs a reservation',
+            "long": "project physics does not have QOS long in partition gpu",
+        },
+    }
+
+
+def test_a_fixed_partition_excludes_accounts() -> None:
+    """And so do the choices of the profile's author, where they name a partition."""
+    fixed = {"choices": {"gpu": {"slurm": {"partition": "gpu"}}}}
+
+    assert refused(RULES, {"account": "physics", "where": "gpu"}, account=ACCOUNT, where=fixed) == {
+        "account": {"climate": "partition gpu is not open to project climate"}
+    }
+
+
+def test_where_nothing_is_left_the_profile_cannot_be_started() -> None:
+    """An expression that leaves out all that a user has does not let them use the default one."""
+    left_out = {"choices_from": {"slurm": "accounts", "match": "x"}}
+
+    assert refused(RULES, {"own": "(none)"}, own=left_out) == {
+        "own": {"(none)": "none of your accounts can be used with this profile"}
+    }
+
+
+def test_a_typed_name_is_held_against_the_expressions() -> None:
+    """While the list is not known, what the profile leaves out is refused all the same."""
+    options = {"own": {"choices_from": {"slurm": "accounts", "except": "test-.*"}}}
+    unknown = replace(RULES, person=Person("ada", None))
+
+    assert refused(unknown, {"own": "test-1"}, **options) == {
+        "own": {"test-1": "test-1 is not offered with this profile"}
+    }
+    assert refused(unknown, {"own": "climate"}, **options) == {}

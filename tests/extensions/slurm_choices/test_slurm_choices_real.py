@@ -1,0 +1,226 @@
+"""Two people with different accounts choose among their own, in a hub with a real slurmdbd."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from bs4 import Tag
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.accounting import SMALL, AccountedSlurm, Accounting, slurmdbd
+from tests.fixtures.hubs import start_hub
+from tests.fixtures.site import AS_USERS
+from tests.hub.servers import job_id
+from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
+
+ACCOUNTING = """
+add qos long
+add qos teaching
+add account climate
+add account physics
+add account course
+add user {a} account=climate qos=normal,long
+add user {a} account=physics qos=normal
+modify user {a} where account=climate set defaultaccount=climate
+add user {b} account=course qos=normal,teaching defaultqos=normal
+"""
+ASKS_OFTEN = """
+from jupyterhub_gpuspawner.extensions.slurm_choices import hub as of_choices
+of_choices.MAX_AGE = of_choices.AGE_AT_START = 1.0
+"""
+"""What sacctmgr is asked to do; ``{a}`` and ``{b}`` are the two users."""
+PROFILE = """
+- display_name: One core
+  slug: one
+  slurm: {{cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: {command}
+  profile_options:
+    account: {{display_name: Project, choices_from: {{slurm: accounts, except: "test-.*"}}}}
+    partition: {{choices_from: {{slurm: partitions, default: batch, labels: {{gpu: With GPUs}}}}}}
+    qos: {{choices_from: {{slurm: qos}}}}
+    reservation: {{choices_from: {{slurm: reservations}}}}
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The hub with its cluster, its slurmdbd, and two users."""
+
+    hub: HubProcess
+    slurm: PrivateSlurm
+    accounting: Accounting
+    users: tuple[str, str]
+
+
+@pytest.fixture(scope="module")
+def site(
+    needs_slurm: None,
+    public_folder: Path,
+    public_command: str,
+    two_users: tuple[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Site]:
+    """Associations and QOS are enforced; partition gpu is not for the account physics."""
+    with ExitStack() as stack:
+        accounting = stack.enter_context(slurmdbd(public_folder / "choices"))
+        cluster = replace(SMALL, name="choices")
+        slurm = stack.enter_context(
+            AccountedSlurm(
+                cluster, public_folder / "choices" / "slurm", accounting, "AccountingStorageEnforce=associations,qos"
+            )
+        )
+        a, b = two_users
+        for line in ACCOUNTING.strip().splitlines():
+            slurm.run("sacctmgr", "-i", *line.format(a=a, b=b).split())
+        slurm.run("scontrol", "update", "partitionname=gpu", "denyaccounts=physics")
+        slurm.run(
+            *("scontrol", "create", "reservation", "reservationname=lesson", "starttime=now+3hours", "duration=120"),
+            *("nodes=c1", f"users={a}", "accounts=climate"),
+        )
+        profile = PROFILE.format(command=public_command)
+        hub = start_hub(
+            stack, slurm, tmp_path_factory.mktemp("hub"), lines=f"{AS_USERS}\n{ASKS_OFTEN}", profiles=profile
+        )
+        for user in two_users:
+            Visitor(hub, user)  # signed in, so that the hub knows them
+        yield Site(hub, slurm, accounting, two_users)
+
+
+@contextmanager
+def stopped(accounting: Accounting) -> Iterator[None]:
+    """slurmdbd hangs, as on a busy day."""
+    os.kill(accounting.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(accounting.pid, signal.SIGCONT)
+
+
+def shown(visitor: Visitor, option: str) -> dict[str, str]:
+    """The choices of an option on the form, by their values; those that cannot be chosen begin with ``-``."""
+    soup = visitor.look("/hub/spawn").soup
+    return {
+        str(choice["value"]): f"{'-' if choice.has_attr('disabled') else ''}{choice.get_text()}"
+        for choice in soup.select(f"select[name=profile-option-one--{option}] option")
+    }
+
+
+def described(visitor: Visitor, option: str) -> str:
+    """What the form says below an option."""
+    text = visitor.look("/hub/spawn").soup.find(id=f"profile-option-one--{option}-help")
+    return text.get_text() if isinstance(text, Tag) else ""
+
+
+def test_each_is_offered_their_own_and_what_slurm_would_refuse_is_disabled_with_the_reason(site: Site) -> None:
+    """The default account is selected, so that what is refused in it is disabled; an own reservation is there."""
+    first, second = (Visitor(site.hub, name) for name in site.users)
+
+    assert {option: list(shown(first, option)) for option in ("account", "partition", "qos", "reservation")} == {
+        "account": ["climate", "physics"],
+        "partition": ["gpu", "batch"],
+        "qos": ["(none)", "long", "normal"],
+        "reservation": ["(none)", "lesson"],
+    }
+    assert {option: list(shown(second, option)) for option in ("account", "partition", "qos", "reservation")} == {
+        "account": ["course"],
+        "partition": ["gpu", "batch"],
+        "qos": ["(none)", "normal", "teaching"],
+        "reservation": ["(none)"],
+    }
+
+
+def refused(site: Site, user: str, **options: str) -> dict[str, dict[str, str]]:
+    """What the form's script is told of a choice."""
+    body = {"user_options": {"profile": "one", **options}}
+    return dict(site.hub.api("POST", f"/gpuspawner/choices/{user}", body).json()["refused"])
+
+
+def test_the_reason_names_what_excludes_a_choice(site: Site) -> None:
+    """An earlier option decides over a later one, so that no choice is a dead end."""
+    user = site.users[0]
+
+    assert refused(site, user, account="physics") == {
+        "partition": {"gpu": 'partition "With GPUs" is not open to project physics'},
+        "qos": {"long": "project physics does not have QOS long"},
+        "reservation": {"lesson": "reservation lesson is not for project physics"},
+    }
+    assert refused(site, user, account="climate") == {}
+
+
+def test_the_job_has_the_chosen_account(site: Site) -> None:
+    """By Slurm's own word, with QOS and partition; the owner is the person."""
+    user = site.users[0]
+    site.hub.spawn(user, {"profile": "one", "account": "climate", "qos": "long", "partition": "batch"})
+    job = site.slurm.run("scontrol", "show", "job", "-o", job_id(site.hub, user))
+    site.hub.end(user)
+
+    assert re.findall(r"UserId=([^(]+)\(|\b(?:Account|QOS|Partition)=(\S+)", job) == [
+        (user, ""),
+        ("", "climate"),
+        ("", "long"),
+        ("", "batch"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "message"),
+    [
+        ({"account": "course"}, "account", "Project: 'course' is not allowed: it must be one of climate, physics."),
+        (
+            {"account": "physics", "partition": "gpu"},
+            "partition",
+            'Partition: partition "With GPUs" is not open to project physics.',
+        ),
+        (
+            {"account": "physics", "qos": "long"},
+            "qos",
+            "Quality of service (QOS): project physics does not have QOS long.",
+        ),
+    ],
+    ids=["an account of somebody else", "a combination of partition and account", "a QOS of another account"],
+)
+def test_a_forged_request_is_refused_by_name(site: Site, options: dict[str, str], field: str, message: str) -> None:
+    """Over REST and on the form, and no job is there afterwards."""
+    user = site.users[0]
+    trial = site.hub.api("POST", f"/gpuspawner/trial/{user}", {"user_options": {"profile": "one", **options}})
+    page = Visitor(site.hub, user).start({"profile": "one", **options})
+
+    assert (trial.status_code, trial.json()["field"], trial.json()["message"]) == (400, field, message)
+    assert (page.status, page.error) == (400, message)
+    assert site.slurm.run("squeue", "-h", "-u", user) == ""
+
+
+def test_rest_gives_each_their_own(site: Site) -> None:
+    """The profile's schema has the choices of the person whose it is."""
+    schemas = [
+        site.hub.api("GET", f"/gpuspawner/profiles/{user}").json()["profiles"][0]["options_schema"]["properties"]
+        for user in site.users
+    ]
+
+    assert [[choice["const"] for choice in schema["account"]["anyOf"]] for schema in schemas] == [
+        ["climate", "physics"],
+        ["course"],
+    ]
+
+
+def test_while_slurmdbd_is_silent_the_last_known_are_offered_and_said_to_be(site: Site) -> None:
+    """Nobody is offered what is another's, and the start does not wait for slurmdbd."""
+    first, second = (Visitor(site.hub, name) for name in site.users)
+    before = [shown(visitor, "account") for visitor in (first, second)]
+    with stopped(site.accounting):
+        wait_until(lambda: "Slurm is not responding" in described(first, "account"), site.hub.log_end, seconds=90)
+        during = [shown(visitor, "account") for visitor in (first, second)]
+
+    assert during == before
+    wait_until(lambda: not described(first, "account"), site.hub.log_end, seconds=90)
