@@ -157,7 +157,8 @@ def with_options(settings: JobSettings, options: Mapping[str, Any]) -> JobSettin
 
     Each is the template's variable of its name, in place of a setting's; without a template it is what the setting
     requests. Nobody has checked a value, which a program can send as well, so one that the template names must be one
-    word to a shell, or words in a list, and none replaces the command or shell lines.
+    word to a shell, or words in a list, and none replaces the command or shell lines. What the template names and
+    neither a setting nor this choice has is empty.
     """
     if refused := sorted(_NOT_OF_A_FORM.intersection(options)):
         raise RequestError(f"{refused[0]!r} is not an option here.", field=refused[0])
@@ -167,9 +168,10 @@ def with_options(settings: JobSettings, options: Mapping[str, Any]) -> JobSettin
     except ConfigError as error:
         raise RequestError(f"{error}", field=error.where) from error
     try:
-        named = template.names_in(settings.batch_script).intersection(options)
+        names = template.names_in(settings.batch_script)
     except (TemplateError, ValueError):  # no job can be made of it, whose error says so
-        named = frozenset()
+        names = frozenset()
+    named = names.intersection(options)
     for name in sorted(named):
         if not template.is_safe(options[name]):
             raise RequestError(
@@ -177,7 +179,8 @@ def with_options(settings: JobSettings, options: Mapping[str, Any]) -> JobSettin
                 field=name,
                 hint="Use letters, digits and . : / , + = @ % _ - without blanks.",
             )
-    chosen = {name: value for name, value in options.items() if name in named}
+    chosen = dict.fromkeys(names - {name[4:] for name in settings.requests} - _NOT_OF_A_FORM, "")
+    chosen |= {name: value for name, value in options.items() if name in named}
     return replace(settings, requests={**settings.requests, **requests}, options=chosen)
 
 

@@ -118,7 +118,7 @@ def render_template(
             hint="Put {cmd} on the line where jupyterhub-singleuser is to start.",
         )
     notes: list[str] = []
-    if re.search(rf"^[^'\"\n]*\bexec\b.*{re.escape(words)}", text, re.MULTILINE):
+    if re.search(rf"^([^'\"\n]*([;&|({{]|\b(then|do|else)\b))?\s*exec\b.*{re.escape(words)}", text, re.MULTILINE):
         notes.append("exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.")
     in_bash = "bash" in lines[0] or not lines[0].startswith("#!")
     if not in_bash and any(_TRAP.match(line) and AT_EXIT not in line for line in lines):
@@ -147,10 +147,16 @@ def render_template(
 _TRAP = re.compile(r"\s*trap\s+(?!-).*\s(EXIT|0)\b")
 
 
+MEMORY_UNIT = re.compile(r"\bmemory\b[^{}]*\}+([KMGT])")
+"""The unit that follows ``{memory}``."""
+HOURS = re.compile(r"\bruntime\b[^{}]*\}+:00:00")
+"""``{runtime}`` in hours."""
+
+
 def memory_variable(template: str, mib: int) -> str:
     """The value of ``{memory}``: as the admin wrote it, or in the unit that follows it in the template."""
     text = mib.text if isinstance(mib, Written) else ""
-    unit = re.search(r"\bmemory\b[^{}]*\}+([KMGT])", template)
+    unit = MEMORY_UNIT.search(template)
     if unit and text and not text.isdigit():
         number = mib * 1024 / 1024 ** "KMGT".index(unit[1])
         return f"{number:.0f}" if number.is_integer() else format_memory(mib)
@@ -162,7 +168,7 @@ def runtime_variable(template: str, seconds: int | str) -> str:
     if isinstance(seconds, str):
         return seconds
     text = seconds.text if isinstance(seconds, Written) else ""
-    if re.search(r"\bruntime\b[^{}]*\}+:00:00", template) and not text.isdigit() and not seconds % 3600:
+    if HOURS.search(template) and not text.isdigit() and not seconds % 3600:
         return str(seconds // 3600)
     return text or format_walltime(seconds)
 

@@ -219,7 +219,7 @@ def _described(profile: Profile, context: Context) -> str:
 
 def _of_plain_job(context: Context) -> Iterator[Finding]:
     """What is wrong with the script of a hub without profiles, and what is corrected in the admin's own."""
-    where, settings = context.setting("batch_script"), context.spawner.site_settings()
+    where, settings = context.setting("batch_script"), context.spawner.plain_settings({})
     try:
         request = plain_request(settings, username=SOMEBODY.name, server_name="")
         job = batch_job(settings, request, SOMEBODY, start_id="")

@@ -64,7 +64,7 @@ from jupyterhub_gpuspawner.migrate.template import (
     sbatch_options,
     spelled,
 )
-from jupyterhub_gpuspawner.migrate.values import REQUESTS, leave_out, leave_out_refused, valid_requests
+from jupyterhub_gpuspawner.migrate.values import REQUESTS, leave_out, leave_out_refused, valid_requests, with_units
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, allowances_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS
@@ -97,6 +97,7 @@ def migrate(path: Path) -> Migration:
     take_submit_command(migration)
     if old.system is System.BATCHSPAWNER:
         convert_settings(migration)
+        migration.requests = with_units(migration.requests, migration.settings.get("batch_script", ""))
         of_hub = migration.requests.pop("req_cluster", "")
         _convert_one(migration)
     else:
@@ -104,6 +105,8 @@ def migrate(path: Path) -> Migration:
         converter = converters.get(old.system)
         convert_settings(migration, converter(migration) if converter else ())
         of_hub = migration.requests.pop("req_cluster", "")
+        if all("batch_script" not in own for own in map(_settings_of, migration.old.profiles.items)):
+            migration.requests = with_units(migration.requests, migration.settings.get("batch_script", ""))
         requests_as_defaults(migration)
         if converter is None:
             _convert_profiles(migration)
@@ -133,17 +136,31 @@ def _template(old: OldHub, text: str) -> BatchTemplate:
 
 
 def _convert_one(migration: Migration) -> None:
-    """A hub of batchspawner alone becomes a hub with one profile."""
+    """A hub of batchspawner alone becomes a hub with one profile.
+
+    It requests nothing where groups have settings of their own, since what a profile requests counts before these.
+    """
     template = migration.template
-    fields = typed_fields(dict(migration.requests))
+    groups = [migration.old.section(name).get("group_overrides") for name in ("Spawner", *migration.old.sections)]
+    of_hub = any(groups) and "gpu_type" not in template.constants
+    fields = typed_fields({} if of_hub else dict(migration.requests))
     slurm = _with_gpu_type({name: value for name, value in fields.items() if value is not None}, template)
     document = {"display_name": "Notebook server", "slug": "server", "slurm": slurm}
     was = somebodys_script(migration.old, None, migration.command)
     unset = _unset_gpus(template, was)
     migration.profiles.append(ConvertedProfile(document, was.options if was else None, unset=unset))
+    if of_hub:
+        requests_as_defaults(migration)
+        return
     for name, value in sorted(migration.requests.items()):
         now = f"profile server: {', '.join(f'slurm.{field}' for field in typed_fields({name: value}))}"
         migration.moved(source_of(migration, name), value, now)
+
+
+def _settings_of(item: Any) -> Mapping[str, Any]:
+    """The settings of one of them; none for what is no profile."""
+    settings = item[-1] if isinstance(item, (list, tuple)) and item else None
+    return settings if isinstance(settings, dict) else {}
 
 
 def _convert_profiles(migration: Migration) -> None:
@@ -277,8 +294,9 @@ def _with_class(migration: Migration, where: str, item: Any) -> Any:
         if value is not None and (name not in settings or settings[name].value != value):
             migration.add("same_for_all_servers", f"{where}: {setting_of(cls, name, config)}", value, name=name)
     for name, value in sorted(values.items()):
-        if name not in traits and not is_own(name):
-            migration.moved(setting_of(cls, name, config), value, f"profile {key}")
+        if name not in traits:
+            of_own = ": its template_variables" if is_own(name) else ""
+            migration.moved(setting_of(cls, name, config), value, f"profile {key}{of_own}")
     return display_name, key, PLAIN, with_variables({**values, **traits}, cls)
 
 
@@ -360,7 +378,8 @@ def _with_valid_requests(migration: Migration, where: str, item: Any) -> Any:
         case (*names, dict() as traits) if len(names) in (1, 3):
             if len(names) == 1:
                 traits = _full_names(traits)
-            return (*names, valid_requests(migration, traits, f"{where}: "))
+            script = str(traits.get("batch_script", migration.settings.get("batch_script", "")))
+            return (*names, with_units(valid_requests(migration, traits, f"{where}: "), script))
     return item
 
 

@@ -384,8 +384,9 @@ def _convert_exec_prefix(migration: Migration) -> None:
         migration.add("prefix_with_shell", setting, setting.value, text)
         return
     if not words or (not by_ssh and _keeps_environment(words)):
-        if text == setting.value:  # otherwise the row of batch_submit_cmd says it
-            migration.moved(setting, text, "c.GPUSlurmSpawner.exec_prefix")
+        if setting.name == "exec_prefix":  # otherwise the row of batch_submit_cmd says it
+            also = "" if text == setting.value else ", with the words of batch_submit_cmd"
+            migration.moved(setting, setting.value, f"c.GPUSlurmSpawner.exec_prefix{also}")
         return
     migration.settings["wrapper_dir"] = _WRAPPERS
     migration.add("prefix_by_ssh" if by_ssh else "prefix_without_environment", setting, text, wrappers=_WRAPPERS)

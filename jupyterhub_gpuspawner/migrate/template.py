@@ -209,7 +209,7 @@ def _is_only_named(name: str, script: str, without: str) -> bool:
 
 
 def _read_option(template: BatchTemplate, name: str, value: str) -> None:
-    if name == "output":
+    if name == "output" and value != "/dev/null":
         folder, _, _ = value.rpartition("/")
         template.log_dir = re.sub("@(homedir|username)@", r"{\1}", folder) if "@output@" not in value else None
     if name in REPLACED or (not value and name in OPTIONS and name not in FLAGS) or (name, value) == ("ntasks", "1"):
@@ -226,7 +226,7 @@ def _read_option(template: BatchTemplate, name: str, value: str) -> None:
     elif "@" in value:
         text = re.sub("@([a-z_]+)@", r"{\1}", value)
         template.reasons.append(f"--{name}={text} combines a variable with text")
-    elif name == "oversubscribe":
+    elif name == "oversubscribe" and name in names_in(template.text):  # SlurmFormSpawner's
         template.used.add(name)
     elif own := as_variable(name, value):
         template.constants |= own

@@ -9,6 +9,7 @@ from typing import Any
 from traitlets import Unicode
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.batch.template import HOURS, MEMORY_UNIT
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.delegate import other_class
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -41,6 +42,17 @@ def valid_requests(migration: Migration, requests: Mapping[str, Any], where: str
             valid[name] = rest
         migration.add("value_refused", f"{where}{name}", requests[name], rest or None, fault=fault)
     return valid
+
+
+def with_units(requests: Mapping[str, Any], script: str) -> dict[str, Any]:
+    """The requests, numbers alone with the unit that follows their variable in a template that is kept.
+
+    Its script is the same, and pages show what the job has.
+    """
+    unit = MEMORY_UNIT.search(script)
+    units = {"req_memory": unit[1] if unit else "", "req_runtime": ":00:00" if HOURS.search(script) else ""}
+    numbers = {name: str(value) for name, value in requests.items() if str(value).isdecimal()}
+    return {**requests, **{name: f"{value}{units[name]}" for name, value in numbers.items() if units.get(name)}}
 
 
 def _fault(name: str, value: Any) -> str:

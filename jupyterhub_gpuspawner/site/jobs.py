@@ -84,7 +84,8 @@ async def jobs_of(
             raise RequestError(f"Profile {slug!r} is not a Slurm job and has no batch script.", field="profile")
         settings = [spawner.settings_of(request) for request, _ in requests]
     else:
-        settings = [spawner.job_settings()]
+        options = {name: value for name, value in choice.items() if name != "profile"}
+        settings = [spawner.plain_settings(options)]
         requests = [(plain_request(settings[0], username=user, server_name=server), ())]
     for at, (request, notes) in enumerate(requests):
         requests[at] = request, (*notes, *_lists_of(request.profile))

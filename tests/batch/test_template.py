@@ -198,9 +198,10 @@ def test_cmd_is_where_the_template_puts_it() -> None:
 def test_exec_is_told_to_leave_a_folder_behind() -> None:
     """The shell that would remove it is gone by then; in another shell it is what it should be."""
     assert _render("#!/bin/bash\nsrun bash -c 'source /etc/profile; exec {cmd}'\n").notes == ()
-    assert _render("#!/bin/bash\nexec srun {cmd}\n").notes == (
-        "exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.",
-    )
+    note = "exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it."
+    for line in ("exec srun {cmd}", "cd /x && exec {cmd}", "if true; then exec nice {cmd}; fi", "(exec {cmd})"):
+        assert _render(f"#!/bin/bash\n{line}\n").notes == (note,), line
+    assert _render("#!/bin/bash\napptainer exec --nv /images/a.sif {cmd}\n").notes == ()
 
 
 @pytest.mark.parametrize(

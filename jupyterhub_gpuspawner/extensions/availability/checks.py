@@ -116,7 +116,7 @@ async def check_trials(context: Context) -> AsyncIterator[Finding]:
         yield FAILED.error(f"user {user}", error.message, error.hint)
         return
     if not context.has_profiles:
-        settings = spawner.job_settings()
+        settings = spawner.plain_settings({})
         request = plain_request(settings, username=user, server_name="")
         yield await _answer(spawner, settings, request, f"user {user}", context)
     for profile in context.chosen():

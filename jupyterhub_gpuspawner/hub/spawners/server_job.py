@@ -122,6 +122,11 @@ class ServerJob(ExtensionSettings, SlurmSettings):
         """The settings from which the server's job is made, as they are now."""
         return self._settings(self, self._variables(self.batch_script))
 
+    def plain_settings(self, user_options: Mapping[str, Any]) -> build.JobSettings:
+        """Those of a job without a profile, with what the site's form has sent; raises RequestError."""
+        settings = self.job_settings()
+        return build.with_options(settings, user_options) if self.has_form() else settings
+
     def site_settings(self) -> build.JobSettings:
         """Those of a job on this server's cluster as the site has set them, without its variables."""
         return self._settings(self.effective(self.cluster))
@@ -232,9 +237,9 @@ class ServerJob(ExtensionSettings, SlurmSettings):
 
     def batch_job(self, account: Account) -> build.BatchJob:
         """The job as it would be submitted now; raises ConfigError or RequestError."""
-        settings, request = self.job_settings(), self.request
+        request = self.request
+        settings = self.job_settings() if request is not None else self.plain_settings(self.user_options)
         if request is None:
-            settings = build.with_options(settings, self.user_options if self.has_form() else {})
             request = build.plain_request(settings, username=self.user.name, server_name=self.name)
         return build.batch_job(settings, request, account, start_id=self.attempt.start_id)
 

@@ -165,6 +165,18 @@ async def test_without_a_template_they_are_the_requests_of_batchspawners_own(
     assert "uid" not in sbatch_options(script)
 
 
+@pytest.mark.parametrize("template", [PLAIN.replace("[0]", ""), JINJA], ids=["format", "jinja"])
+async def test_what_nobody_has_sent_is_empty(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may start a server without a choice; batchspawner's jinja2 has it so."""
+    spawner = spawner_of(GPUSlurmSpawner, {"Spawner": FORM}, monkeypatch)
+    spawner.batch_script = template
+    lines = without_lines_of_ours(await script_of(spawner, {}))
+
+    assert [line for line in lines if "load" in line or "APP" in line] == (
+        ["export APP= FIRST="] if template != JINJA else []
+    )
+
+
 async def test_a_list_of_one_is_what_it_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """As JupyterHub passes a form on if the site has no options_from_form."""
     spawner = spawner_of(GPUSlurmSpawner, {"Spawner": FORM}, monkeypatch)
