@@ -40,6 +40,29 @@ def write_result(migration: Migration, folder: Path) -> None:
     (folder / "profiles" / "profiles.yaml").write_text(profiles_yaml(migration.in_files))
 
 
+def put_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ssh that a hub finds."""
+    folder.mkdir()
+    (folder / "ssh").write_text(SSH)
+    (folder / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def written_in_place(migration: Migration, old: Path, folder: Path) -> Path:
+    """The old configuration with the result in place of what it set of the older spawners, as the result says."""
+    write_result(migration, folder)
+    replaced = sorted(migration.old.old_sections)
+    of_all = [name.rpartition(".")[2] for name in migration.old.of_all_spawners()]
+    config = folder / "jupyterhub_config.py"
+    config.write_text(f"""load_subconfig({str(old)!r})
+for section in {replaced!r}:
+    c.pop(section, None)
+for name in {of_all!r}:
+    c.Spawner.pop(name, None)
+{settings_text(migration)}""")
+    return config
+
+
 def migrated_text(text: str, folder: Path) -> Migration:
     """The migration of a configuration, whose result is written to the folder."""
     old = folder / "old.py"
@@ -52,11 +75,7 @@ def migrated_text(text: str, folder: Path) -> Migration:
 @pytest.fixture(params=NAMES)
 def migrated(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Migrated:
     """Each site, migrated, on a machine with a module of a site's own, as on its hub, and an ssh."""
-    commands = tmp_path / "bin"
-    commands.mkdir()
-    (commands / "ssh").write_text(SSH)
-    (commands / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    put_ssh(tmp_path / "bin", monkeypatch)
     identity = ModuleType("siteidentity")
     identity.SiteAuthenticator = "dummy"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "siteidentity", identity)
