@@ -129,7 +129,7 @@ def migrate(path: Path) -> Migration:
 def _template(old: OldHub, text: str) -> BatchTemplate:
     """A template of the old hub; it is kept where it has variables of a class of the site's own."""
     own = old.variables()
-    template = read_template(text, own | ({"output"} if old.system is System.MOSS else set()))
+    template = read_template(text, old.declared() | ({"output"} if old.system is System.MOSS else set()))
     if template.typed and own & names_in(text):
         template.reasons.append("it uses variables of the site's own spawner class")
     return template

@@ -120,9 +120,13 @@ class OldHub:
         return values_of(self.classes[key], self.config)
 
     def variables(self) -> frozenset[str]:
-        """The variables of templates that the site's classes have beside batchspawner's."""
+        """The variables of templates that the site's classes have beside batchspawner's and ours."""
+        return frozenset(name for name in self.declared() if is_own(f"req_{name}"))
+
+    def declared(self) -> frozenset[str]:
+        """Every variable of templates that the site's classes set, also one that ours have, such as ``constraint``."""
         every = (self.own, *map(self.of_profile, self.classes))
-        return frozenset(name.removeprefix("req_") for own in every for name in own.values if is_own(name))
+        return frozenset(name.removeprefix("req_") for own in every for name in own.values if name.startswith("req_"))
 
     @property
     def old_sections(self) -> frozenset[str]:
