@@ -7,6 +7,7 @@ which the reference has its tables.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,13 +24,12 @@ from traitlets.config.loader import LazyConfigValue
 from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-from jupyterhub_gpuspawner.hub.spawner_bases import BatchSpawnerBase, LocalProcessSpawner, Spawner
+from jupyterhub_gpuspawner.hub.spawner_bases import BatchSpawnerBase, LocalProcessSpawner, SlurmSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.classes import (
     classes_beside,
     is_own,
     set_by,
     submits_to_slurm,
-    unused_methods,
 )
 from jupyterhub_gpuspawner.hub.spawners.delegate import other_class
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -307,3 +307,21 @@ def _requested(profile: Profile) -> set[str]:
         for choice in option.choices.values():
             fields.update(choice.slurm.model_fields_set)
     return fields
+
+
+_BATCHSPAWNERS_CLASSES = SlurmSpawner.__mro__[: SlurmSpawner.__mro__.index(Spawner)]
+"""The most specific first."""
+
+
+def unused_methods(cls: type, ours: type | None = None) -> Iterator[str]:
+    """The methods of a site's class, as ``Class.method``, that no server calls.
+
+    Of a class that replaces ``ours``, they are in the place of a method of batchspawner's that ours never calls; of one
+    that is replaced itself, in the place of any method of a spawner.
+    """
+    for base in classes_beside(cls, ours or SlurmSpawner):
+        for name, value in vars(base).items():
+            if inspect.isroutine(value) and not re.search("^__|_default$", name) and hasattr(SlurmSpawner, name):
+                there = next((other for other in (ours or SlurmSpawner).__mro__ if name in vars(other)), None)
+                if ours is None or there in _BATCHSPAWNERS_CLASSES:
+                    yield f"{base.__name__}.{name}"

@@ -18,7 +18,7 @@ from traitlets.config.loader import LazyConfigValue
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
-from jupyterhub_gpuspawner.check.inherited_settings import ignored_by
+from jupyterhub_gpuspawner.check.inherited_settings import ignored_by, unused_methods
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.extensions import HUB, TRAITS, chosen, names_for, settings_classes
@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.site.configured import configured_value, exposed_
 from jupyterhub_gpuspawner.hub.site.database import write_fix
 from jupyterhub_gpuspawner.hub.site.templates import lost_parts
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, SlurmSpawner
-from jupyterhub_gpuspawner.hub.spawners.classes import classes_beside, set_by, submits_to_slurm, unused_methods
+from jupyterhub_gpuspawner.hub.spawners.classes import classes_beside, set_by, submits_to_slurm
 from jupyterhub_gpuspawner.site import configuration
 from jupyterhub_gpuspawner.site.database import DEFAULT, write_fault
 from jupyterhub_gpuspawner.site.values import ConfiguredValue, configured_values, problem_of, refused, subclasses

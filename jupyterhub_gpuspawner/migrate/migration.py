@@ -12,7 +12,7 @@ from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.batch.template import names_in
-from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher
+from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher, unused_methods
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.classes import (
     PLAIN,
@@ -21,7 +21,6 @@ from jupyterhub_gpuspawner.hub.spawners.classes import (
     of_a_profile,
     set_by,
     submits_to_slurm,
-    unused_methods,
     with_variables,
 )
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

@@ -1,4 +1,4 @@
-"""Spawner classes of a site's own that are derived from batchspawner's: what they set, and what of them has no effect.
+"""Spawner classes of a site's own that are derived from batchspawner's, and what they set.
 
 What a class is, is judged by what it is derived from, never by its name. Its values are asked of an object of it, with
 the hub's configuration, since traitlets, ``@default`` methods and properties decide them there.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from traitlets import DefaultHandler
@@ -19,8 +19,6 @@ from jupyterhub_gpuspawner.hub.site.slurm_settings import OF_THE_ACCOUNT, SlurmS
 from jupyterhub_gpuspawner.hub.spawner_bases import BatchSpawnerBase, SlurmSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.delegate import new_delegate
 
-_BATCHSPAWNER = SlurmSpawner.__mro__[: SlurmSpawner.__mro__.index(Spawner)]
-"""batchspawner's classes, the most specific first."""
 PLAIN = "batchspawner.SlurmSpawner"
 """batchspawner's class itself, which sets nothing that ours does not."""
 
@@ -130,17 +128,3 @@ def with_all_variables(items: Sequence[Any]) -> list[Any]:
         else item
         for item in items
     ]
-
-
-def unused_methods(cls: type, ours: type | None = None) -> Iterator[str]:
-    """The methods of a site's class, as ``Class.method``, that no server calls.
-
-    Of a class that replaces ``ours``, they are in the place of a method of batchspawner's that ours never calls; of one
-    that is replaced itself, in the place of any method of a spawner.
-    """
-    for base in classes_beside(cls, ours or SlurmSpawner):
-        for name, value in vars(base).items():
-            if inspect.isroutine(value) and not re.search("^__|_default$", name) and hasattr(SlurmSpawner, name):
-                there = next((other for other in (ours or SlurmSpawner).__mro__ if name in vars(other)), None)
-                if ours is None or there in _BATCHSPAWNER:
-                    yield f"{base.__name__}.{name}"
