@@ -23,6 +23,8 @@ class Shape:
     name: str
     conf: str
     """The lines of slurm.conf beside those that any Slurm needs; nodes of a made network (RFC 5737)."""
+    constrains_devices: bool = False
+    """Jobs cannot use the GPUs of others (cgroup.conf)."""
 
 
 DGX_A100 = Shape(
@@ -34,6 +36,7 @@ PartitionName=batch Nodes=dgx[01-04] Default=YES MaxTime=2-00:00:00 DefaultTime=
     DefMemPerCPU=4000 State=UP
 PartitionName=interactive Nodes=dgx01 MaxTime=8:00:00 State=UP
 """,
+    constrains_devices=True,
 )
 MIXED = Shape(
     "mixed-features",
@@ -130,13 +133,20 @@ class ControllerAlone(ChangedSlurm):
     """A slurmctld of a shape, without any slurmd."""
 
     def __init__(self, shape: Shape, folder: Path) -> None:
-        super().__init__(
-            ClusterDescription((), (), name=shape.name), folder, lambda conf: _with_shards(conf) + shape.conf
-        )
+        super().__init__(ClusterDescription((), (), name=shape.name), folder, self._with_shape)
+        self._shape = shape
+
+    def _with_shape(self, conf: str) -> str:
+        conf = conf.replace("GresTypes=gpu\n", "GresTypes=gpu,shard\n")
+        if self._shape.constrains_devices:
+            conf = conf.replace("TaskPlugin=task/none", "TaskPlugin=task/affinity,task/cgroup")
+        return f"{conf}{self._shape.conf}"
+
+    def _write_files(self) -> None:
+        super()._write_files()
+        if self._shape.constrains_devices:
+            with (self.layout.folder / "cgroup.conf").open("a") as file:
+                file.write("ConstrainDevices=yes\n")
 
     def _nodes_with_power(self) -> list[str]:
         return []
-
-
-def _with_shards(conf: str) -> str:
-    return conf.replace("GresTypes=gpu\n", "GresTypes=gpu,shard\n")

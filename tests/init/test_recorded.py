@@ -127,3 +127,17 @@ def test_a_partition_that_is_named_is_taken_whoever_may_use_it(tmp_path: Path) -
         "time": 8 * 3600,
     }
     assert "Not open to everybody; 1 of its nodes has no GPU." in file.read_text()
+
+
+def test_a_person_gets_a_hub_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run by an account that is not root: nobody else may sign in, and jobs run as it."""
+    monkeypatch.setattr("os.geteuid", lambda: 65534)
+    bin_dir = recorded_commands(tmp_path / "bin", "26.05")
+    done = cli_runner().invoke(main, ["init", str(tmp_path / "hub"), "--slurm-bin-dir", str(bin_dir)])
+    config = (tmp_path / "hub" / "jupyterhub_config.py").read_text()
+
+    assert done.exit_code == 0, done.stderr
+    assert 'c.Authenticator.allowed_users = {"nobody"}\n' in config
+    assert 'c.GPUSlurmSpawner.exec_prefix = ""\n' in config
+    assert "jupyterhub_config.py --user nobody --submit\n" in done.stdout
+    assert (tmp_path / "hub").stat().st_mode & 0o777 == 0o700
