@@ -204,6 +204,8 @@ def refused_choices(
                 reason = _left_out(source, option, value)
             if reason:
                 refused.setdefault(name, {})[value] = reason
+        if values.get(name) in refused.get(name, {}):
+            break  # another value is needed here before those after it can be judged
     return refused
 
 

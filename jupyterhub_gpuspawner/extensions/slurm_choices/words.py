@@ -69,7 +69,7 @@ class Naming:
 
 def for_the_script() -> dict[str, str]:
     """What the form's script says of a choice that others exclude."""
-    return {"cannot": f"{{name}}{of_form.CANNOT_CHOOSE}", "fault": "This cannot be chosen: {reason}."}
+    return {"cannot": f"{{name}}{of_form.CANNOT_CHOOSE}"}
 
 
 def within_sentence(label: str) -> str:

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.profiles.offered import Occasion, Offered
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+from jupyterhub_gpuspawner.words import sentence
 
 EXAMPLES = "`gpuspawner files DIR --profiles` writes examples."
 NO_PROFILE = "There is no profile to offer."
@@ -120,7 +121,7 @@ def refuse_choices(request: JobRequest, refused: Mapping[str, Mapping[str, str]]
         option = request.profile.profile_options[name]
         value = request.options.get(name, option.initial(request.profile.slurm))
         if reason := reasons.get(str(value)):
-            raise RequestError(f"{option.display_name or name}: {reason}.", field=name)
+            raise RequestError(sentence(reason), field=name)
 
 
 def occasion_of(settings: Mapping[str, Any], slug: str) -> Occasion | None:

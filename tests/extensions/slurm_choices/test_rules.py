@@ -360,3 +360,15 @@ def test_a_typed_name_is_held_against_the_expressions() -> None:
         "own": {"test-1": "test-1 is not offered with this profile"}
     }
     assert refused(unknown, {"own": "climate"}, **options) == {}
+
+
+def test_after_a_value_that_is_refused_nothing_is_judged() -> None:
+    """What comes after it is not to blame."""
+    options = {"account": ACCOUNT, "partition": PARTITION, "qos": QOS}
+
+    assert refused(RULES, {"account": "climate", "partition": "gpu", "qos": "(none)"}, **options) == {
+        "partition": {
+            "gpu": "partition gpu is not open to project climate",
+            "old": "partition old accepts no jobs at the moment",
+        },
+    }

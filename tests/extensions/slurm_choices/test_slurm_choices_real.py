@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 from bs4 import Tag
+from playwright.sync_api import expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.browser.seeing import axe_faults, shoot, sign_in
 from tests.fixtures.accounting import SMALL, AccountedSlurm, Accounting, slurmdbd
+from tests.fixtures.browser import OpenPage
 from tests.fixtures.hubs import start_hub
 from tests.fixtures.site import AS_USERS
 from tests.hub.servers import job_id
@@ -180,12 +183,12 @@ def test_the_job_has_the_chosen_account(site: Site) -> None:
         (
             {"account": "physics", "partition": "gpu"},
             "partition",
-            'Partition: partition "With GPUs" is not open to project physics.',
+            'Partition "With GPUs" is not open to project physics.',
         ),
         (
             {"account": "physics", "qos": "long"},
             "qos",
-            "Quality of service (QOS): project physics does not have QOS long.",
+            "Project physics does not have QOS long.",
         ),
     ],
     ids=["an account of somebody else", "a combination of partition and account", "a QOS of another account"],
@@ -224,3 +227,37 @@ def test_while_slurmdbd_is_silent_the_last_known_are_offered_and_said_to_be(site
 
     assert during == before
     wait_until(lambda: not described(first, "account"), site.hub.log_end, seconds=90)
+
+
+@pytest.mark.browser
+def test_in_the_browser_a_choice_that_is_excluded_is_disabled_and_one_that_is_selected_is_a_fault(
+    site: Site, open_page: OpenPage
+) -> None:
+    """The reason stands in the list and, where it is selected, at the field; screen readers are told both."""
+    page = open_page()
+    sign_in(page, site.hub, site.users[0])
+    page.goto(f"{site.hub.url}/hub/spawn")
+    project, partition = page.get_by_label("Project"), page.get_by_label("Partition")
+    start = page.get_by_role("button", name="Start")
+    expect(start).to_be_enabled()
+    project.select_option("physics")
+    expect(partition.locator("option[value=gpu]")).to_be_disabled()
+    expect(partition.locator("option[value=gpu]")).to_have_text(
+        'With GPUs (partition "With GPUs" is not open to project physics)'
+    )
+    faults = axe_faults(page)
+    shoot(page, "choose-own")
+    project.select_option("climate")
+    expect(partition.locator("option[value=gpu]")).to_be_enabled()
+    partition.select_option("gpu")
+    project.select_option("physics")
+    fault = 'Partition "With GPUs" is not open to project physics.'
+    expect(page.get_by_role("alert").filter(has_text="project physics")).to_have_text(fault)
+    expect(start).to_be_disabled()
+    expect(partition).to_have_value("gpu")
+    faults += axe_faults(page)
+    shoot(page, "choose-own-refused")
+    partition.select_option("batch")
+    expect(start).to_be_enabled()
+
+    assert faults == []

@@ -3,6 +3,11 @@
 import { chooser, currentChoice, optionOf } from "../choose.js";
 import { base } from "../hub.js";
 
+/** A clause with a capital letter and a full stop. */
+function sentence(clause) {
+  return `${clause[0].toUpperCase()}${clause.slice(1)}.`;
+}
+
 function disableExcluded({ form, refuse }) {
   const words = JSON.parse(document.getElementById("slurm-choices-words").textContent);
   const address = `${base}api/gpuspawner/choices/${encodeURIComponent(form.dataset.user)}`;
@@ -13,9 +18,11 @@ function disableExcluded({ form, refuse }) {
   function show(profile, refused) {
     for (const field of profile.querySelectorAll(".gpuspawner-field")) {
       for (const option of field.querySelectorAll("option[data-name]")) {
+        const { name } = option.dataset;
         const reason = refused[optionOf(field)]?.[option.value];
         if (reason || "refused" in option.dataset) {
-          option.textContent = reason ? words.cannot.replace("{name}", option.dataset.name).replace("{reason}", reason) : option.dataset.name;
+          // of one that is selected, the field says why
+          option.textContent = reason && !option.selected ? words.cannot.replace("{name}", name).replace("{reason}", reason) : name;
         }
         option.toggleAttribute("data-refused", Boolean(reason));
         option.disabled = Boolean(reason) && !option.selected; // a browser would not send one that is selected
@@ -40,7 +47,7 @@ function disableExcluded({ form, refuse }) {
     }
     show(profile, refused);
     const [name] = Object.keys(refused).filter((each) => options[each] in refused[each]);
-    if (name) refuse(profile, JSON.stringify(options), words.fault.replace("{reason}", refused[name][options[name]]), name);
+    if (name) refuse(profile, JSON.stringify(options), sentence(refused[name][options[name]]), name);
   }
 
   form.addEventListener("input", () => look().catch(() => {}));
