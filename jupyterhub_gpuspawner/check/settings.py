@@ -19,6 +19,7 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity, names_no_cluster
 from jupyterhub_gpuspawner.check.inherited_settings import ignored_by, unused_methods
+from jupyterhub_gpuspawner.check.now_effective import now_effective
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Fault, installed, load_each
 from jupyterhub_gpuspawner.hub.extensions import HUB, TRAITS, chosen, names_for, settings_classes
@@ -60,6 +61,8 @@ async def check_settings(context: Context) -> AsyncIterator[Finding]:
     config = context.site.config
     for setting in ignored_by(context.spawner):
         yield IGNORED.warning(setting.where, setting.text)
+    for finding in now_effective(context):
+        yield finding
     for cls in unused_classes(context):
         yield UNUSED.warning(cls.__name__, *_of_unused(cls))
     for text in refused_names(config):
