@@ -35,6 +35,9 @@ from jupyterhub_gpuspawner.words import day
 VARIANTS = 200
 """Combinations of other options that are tried for one case, at most."""
 
+STAND_IN = "1"
+"""What a site's form sends for each variable of its template: to sbatch a name, a number, a size and a time."""
+
 REFUSED = Code("request-refused", "A value of an option makes a request that the hub refuses.")
 
 
@@ -220,6 +223,7 @@ def _described(profile: Profile, context: Context) -> str:
 def _of_plain_job(context: Context) -> Iterator[Finding]:
     """What is wrong with the script of a hub without profiles, and what is corrected in the admin's own."""
     where, settings = context.setting("batch_script"), context.spawner.plain_settings({})
+    settings = replace(settings, options=dict.fromkeys(settings.options, STAND_IN))
     try:
         request = plain_request(settings, username=SOMEBODY.name, server_name="")
         job = batch_job(settings, request, SOMEBODY, start_id="")

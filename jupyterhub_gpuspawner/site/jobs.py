@@ -86,7 +86,9 @@ async def jobs_of(
     else:
         options = {name: value for name, value in choice.items() if name != "profile"}
         settings = [spawner.plain_settings(options)]
-        requests = [(plain_request(settings[0], username=user, server_name=server), ())]
+        empty = sorted(name for name in settings[0].options if name not in options)
+        notes = tuple(f"{name} is empty: the site's form sends it, as --option {name}=VALUE does." for name in empty)
+        requests = [(plain_request(settings[0], username=user, server_name=server), notes)]
     for at, (request, notes) in enumerate(requests):
         requests[at] = request, (*notes, *_lists_of(request.profile))
     jobs = []

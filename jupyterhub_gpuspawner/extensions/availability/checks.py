@@ -98,6 +98,7 @@ TRIAL = Code("trial", "Slurm would start the job of this user.")
 REFUSED = Code("trial-refused", "Slurm would refuse the job of this user, or never start it.")
 FAILED = Code("trial-fails", "Nothing can be run as this user, or the user has no account.", as_user=True)
 NOT_OFFERED = Code("trial-not-offered", "The user may not use the profile now.")
+OF_FORM = Code("trial-of-form", "The job depends on what the site's own form sends.")
 UNTRIED = Code("trial-missing", "Slurm could not be asked what it would do with the job.")
 _TRIED = WHERE | {"slurm.account", "slurm.qos"}
 
@@ -117,8 +118,12 @@ async def check_trials(context: Context) -> AsyncIterator[Finding]:
         return
     if not context.has_profiles:
         settings = spawner.plain_settings({})
-        request = plain_request(settings, username=user, server_name="")
-        yield await _answer(spawner, settings, request, f"user {user}", context)
+        if settings.options:
+            names = ", ".join(sorted(settings.options))
+            yield OF_FORM.ok(f"user {user}", f"not tried: what the form sends decides ({names}).")
+        else:
+            request = plain_request(settings, username=user, server_name="")
+            yield await _answer(spawner, settings, request, f"user {user}", context)
     for profile in context.chosen():
         closed = permitted(profile, user, groups, context.now)
         if closed is not None:
