@@ -5,6 +5,7 @@ They are looked for under the names of these packages' classes alone: what stand
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +20,8 @@ CODE = Code("setting-effective", "A setting of batchspawner or wrapspawner had n
 _SECTIONS = ("SlurmSpawner", "UserEnvMixin", "BatchSpawnerRegexStates", "BatchSpawnerBase")
 _WRAPPERS = ("ProfilesSpawner", "WrapSpawner")
 _NOT_REQUESTED = ("req_account", "req_ngpus")
-"""Requests for which batchspawner's own script has no line."""
+"""Requests for which batchspawner's own script has no line, and its command line may have a field."""
+_FIELD = re.compile(r"\{(\w+)\}")
 _OF_FORMS = ("options_form", "options_from_form")  # which the form replaces, as is said of them
 _REPLACED = frozenset(Spawner.class_traits(config=True)) - {"ip", "port", *_OF_FORMS}
 """JupyterHub's settings, which a wrapper has itself, and hands on to the spawner that it wraps."""
@@ -28,11 +30,14 @@ _REPLACED = frozenset(Spawner.class_traits(config=True)) - {"ip", "port", *_OF_F
 def now_effective(context: Context) -> Iterator[Finding]:
     """Name each with the section in which it is meant."""
     config, spawner = context.site.config, context.spawner
+    commanded = {
+        f"req_{field}" for option in spawner.submit_command.arguments for field in _FIELD.findall(option.value)
+    }
     profiles = _profiles(config) if isinstance(spawner, GPUProfilesSpawner) else ()
     for section in _SECTIONS:
         values = {name: configured_value(value) for name, value in config.get(section, {}).items()}
         if not spawner.batch_script:
-            for name in _requested(values):
+            for name in sorted({*_requested(values)} - commanded):
                 yield _requests(f"c.{section}.{name}", f"Write c.GPUSlurmSpawner.{name} if jobs shall have it")
         for name in sorted(_REPLACED & values.keys()) if profiles else ():
             if name not in config.get("Spawner", {}) or configured_value(config.Spawner[name]) != values[name]:
@@ -43,7 +48,7 @@ def now_effective(context: Context) -> Iterator[Finding]:
                 )
     for name, traits in profiles:
         if not (spawner.batch_script or traits.get("batch_script")):
-            for request in _requested(traits):
+            for request in sorted({*_requested(traits)} - commanded):
                 yield _requests(
                     f"profile {name}: {request}",
                     "Name the profiles c.GPUProfilesSpawner.profiles if jobs shall have it",
@@ -55,8 +60,8 @@ def _requests(where: str, instead: str) -> Finding:
     return CODE.warning(where, text, f"{instead}, or remove it.")
 
 
-def _requested(values: Mapping[str, Any]) -> list[str]:
-    return [name for name in _NOT_REQUESTED if values.get(name)]
+def _requested(values: Mapping[str, Any]) -> Iterator[str]:
+    return (name for name in _NOT_REQUESTED if values.get(name))
 
 
 def _profiles(config: Config) -> tuple[tuple[str, Mapping[str, Any]], ...]:

@@ -27,6 +27,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "an empty one": ("c.SlurmSpawner.req_account = ''\n", []),
     "with a line": ("c.SlurmSpawner.req_partition = 'x'\nc.SlurmSpawner.req_gres = 'gpu:1'\n", []),
     "with a line of the site's": (TEMPLATE + "c.SlurmSpawner.req_account = 'x'\n", []),
+    "with a field of the command": (
+        "c.SlurmSpawner.batch_submit_cmd = 'sbatch -A {{account}}'\nc.SlurmSpawner.req_account = 'x'\n",
+        [],
+    ),
     "meant so": ("c.GPUSlurmSpawner.req_account = 'x'\n", []),
     "a command without a wrapper": ("c.SlurmSpawner.cmd = ['lab']\n", []),
     "a command below a wrapper": (PROFILES + "c.SlurmSpawner.cmd = ['lab']\n", ["c.SlurmSpawner.cmd"]),
