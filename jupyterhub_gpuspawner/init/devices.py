@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.slurm.gpu_model import MEMORY_GB, GpuModel, gpu_model
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, gpus_of
+from jupyterhub_gpuspawner.units import Gres
 
 _MIG = re.compile(r"(?P<slices>\d+)g\.(?P<memory>\d+)gb", re.ASCII)
 _SEVENTHS, _QUARTERS = 7, 4
@@ -73,19 +75,27 @@ class Share(NamedTuple):
 
 def shares_of(node: NodeState, *, cpus: int, memory_mib: int) -> Mapping[Kind, Share]:
     """The kinds of a node of which jobs may have so many CPUs and MiB together; of a node without GPUs all of it."""
-    gpus = gpus_of(node.gres)
-    shards = Counter({gres.type or "": gres.count for gres in node.gres if gres.name == "shard" and gres.count})
+    return _shares(node.gres, node.features, node.cpus_per_core, cpus, memory_mib)
+
+
+@lru_cache(maxsize=4096)
+def _shares(
+    gres: tuple[Gres, ...], features: tuple[str, ...], per_core: int, cpus: int, memory_mib: int
+) -> Mapping[Kind, Share]:
+    """The same for all nodes that are alike, of which there may be thousands."""
+    gpus = gpus_of(gres)
+    shards = Counter({each.type or "": each.count for each in gres if each.name == "shard" and each.count})
     slices = {kind: count * _part(kind) for kind, count in gpus.items() if _part(kind)}
     divided = ceil(sum(slices.values()))
     whole = sum(count for kind, count in gpus.items() if kind not in slices)
     if not whole + divided:
-        return {NO_GPU: Share(1, _whole_cores(Fraction(cpus), node), memory_mib)}
+        return {NO_GPU: Share(1, _whole_cores(Fraction(cpus), per_core), memory_mib)}
 
     def share(number: int, of_gpu: Fraction) -> Share:
         part = of_gpu / (whole + divided)
-        return Share(number, _whole_cores(cpus * part, node), int(memory_mib * part), whole + divided, of_gpu)
+        return Share(number, _whole_cores(cpus * part, per_core), int(memory_mib * part), whole + divided, of_gpu)
 
-    untyped = model_among(node.features) if "" in gpus else ""
+    untyped = model_among(features) if "" in gpus else ""
     found = {}
     for kind, count in gpus.items():
         of_gpu = divided * _part(kind) / sum(slices.values()) if kind in slices else Fraction(1)
@@ -105,9 +115,9 @@ def _part(kind: str) -> Fraction:
     return min(Fraction(slices, _QUARTERS if (slices, memory) in _OF_A30 else _SEVENTHS), Fraction(1))
 
 
-def _whole_cores(cpus: Fraction, node: NodeState) -> int:
+def _whole_cores(cpus: Fraction, per_core: int) -> int:
     """The CPUs of as many whole cores, as Slurm gives them out."""
-    return max(1, int(cpus / node.cpus_per_core)) * node.cpus_per_core
+    return max(1, int(cpus / per_core)) * per_core
 
 
 def model_among(features: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.init.places import (
     places_of,
     why_closed,
 )
-from jupyterhub_gpuspawner.init.values import cpus_of, memory_of, partition_reason, time_of
+from jupyterhub_gpuspawner.init.values import charges_of, cpus_of, memory_of, partition_reason, time_of
 from jupyterhub_gpuspawner.slurm.gpu_model import GpuModel
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, gpus_of
 from jupyterhub_gpuspawner.units import format_walltime
@@ -78,7 +78,7 @@ def plan(cluster: Cluster, wanted: Collection[str] = (), *, for_oneself: bool = 
     places = places_of(snapshot, closed)
     kinds = sorted(places, key=lambda kind: _order(kind, places[kind]))
     slugs = set[str]()
-    profiles = tuple(_profile(kind, places[kind], snapshot, slugs) for kind in kinds)
+    profiles = tuple(_profile(kind, places[kind], snapshot, who.account, slugs) for kind in kinds)
     return Plan(profiles, closed, tuple(_notes(cluster, profiles, places, closed)))
 
 
@@ -92,13 +92,17 @@ def _order(kind: Kind, places: Sequence[Place]) -> tuple[object, ...]:
     return rank, -sum(share.number for share in places[0].shares), kind.type, kind.feature
 
 
-def _profile(kind: Kind, places: Sequence[Place], snapshot: ClusterSnapshot, slugs: set[str]) -> PlannedProfile:
+def _profile(
+    kind: Kind, places: Sequence[Place], snapshot: ClusterSnapshot, account: str, slugs: set[str]
+) -> PlannedProfile:
     place, config = places[0], snapshot.config
     partition, share = place.partition, place.least
     model = _model(kind, place)
     whole = gives_whole_nodes(partition, config)
     request: dict[str, str | int] = {"partition": partition.name}
     why = {"partition": partition_reason(place, places[1:], kind, preempted=is_preempted(partition, snapshot))}
+    for name, value, reason in charges_of(partition, account):
+        request[name], why[name] = value, reason
     number = share.number if whole and kind.gres == "gpu" else 1
     if kind.gres:
         request["gpus" if kind.gres == "gpu" else "shards"] = number

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from jupyterhub_gpuspawner.init.devices import Kind, Share
-from jupyterhub_gpuspawner.init.places import HOUR, LONGEST_TIME, USUAL_TIME, Place
+from jupyterhub_gpuspawner.init.places import HOUR, LONGEST_TIME, NORMAL, USUAL_TIME, Place
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, SlurmConfig, gpus_of
 from jupyterhub_gpuspawner.words import counted, duration, memory, some
 
@@ -31,6 +31,22 @@ def partition_reason(place: Place, others: Sequence[Place], kind: Kind, *, preem
     more = f" Other partitions with {'it' if kind.gres else 'such nodes'}: {some(also, at_most=4)}." if also else ""
     ended = " Jobs of other partitions may end its servers (PreemptMode)." if preempted else ""
     return f"{text}; {len(nodes)} of its nodes {has}.{ended}{more}"
+
+
+def charges_of(partition: Partition, account: str) -> Iterator[tuple[str, str, str]]:
+    """The account and the QOS without which jobs may not use a partition, each by its field, with the reason.
+
+    ``account`` is the default one of all who use the hub, where it is one person's.
+    """
+    if partition.allow_accounts and account not in partition.allow_accounts:
+        yield "account", *_first_of(partition.allow_accounts, "AllowAccounts")
+    if partition.allow_qos and NORMAL not in partition.allow_qos:
+        yield "qos", *_first_of(partition.allow_qos, "AllowQos")
+
+
+def _first_of(names: Sequence[str], parameter: str) -> tuple[str, str]:
+    others = f" Others that may: {some(names[1:])}." if len(names) > 1 else ""
+    return names[0], f"Only so may a job use the partition ({parameter}).{others}"
 
 
 def _longest(partition: Partition) -> str:

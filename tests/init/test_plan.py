@@ -89,6 +89,21 @@ def test_a_partition_that_people_cannot_use_is_left_out(reason: str, fields: dic
     assert {profile.partition for profile in made.profiles} == {"gpu"}
 
 
+def test_a_partition_that_is_named_gets_the_account_and_the_qos_that_it_needs() -> None:
+    """The first that it allows, beside which the others are named; none for a person who has one by default."""
+    limited = gpu(allow_accounts=("ai", "phys"), allow_qos=("long",))
+    profile = planned(limited, wanted=("gpu",)).profiles[0]
+    own = planned(limited, wanted=("gpu",), for_oneself=True).profiles[0]
+
+    first = {"partition": "gpu", "account": "ai", "qos": "long"}
+    assert profile.request == {**first, **REQUEST}
+    assert (profile.why["account"], profile.why["qos"]) == (
+        "Only so may a job use the partition (AllowAccounts). Others that may: phys.",
+        "Only so may a job use the partition (AllowQos).",
+    )
+    assert own.request == {"partition": "gpu", "qos": "long", **REQUEST}
+
+
 def test_a_partition_for_jobs_from_the_hubs_machine_is_open() -> None:
     """Whichever others are named beside it."""
     assert planned(gpu(parameters={"AllocNodes": "login1,hub[1-2]"})).closed == {}
