@@ -315,6 +315,13 @@ CALLS: dict[str, Callable[[ServerExtensions], Any]] = {
     "expects": lambda kept: kept.each(WithServer.expects, UNKNOWN, "gpu", now=0.0),
     "promises": lambda kept: kept.promises(),
     "change": lambda kept: kept.first(WithServer.change),
+    "carries": lambda kept: kept.each(WithServer.carries),
+    "lead_back": lambda kept: kept.await_each(WithServer.lead_back),
+    "leave": lambda kept: kept.await_each(WithServer.leave),
+    "reach": lambda kept: kept.await_first(WithServer.reach, "g1", 20000),
+    "awaits": lambda kept: kept.first(WithServer.awaits),
+    "unreached": lambda kept: kept.await_first(WithServer.unreached),
+    "reached_again": lambda kept: kept.await_each(WithServer.reached_again),
     "node_reported": lambda kept: kept.node_reported(REQUEST),
     "placed": lambda kept: kept.placed(PLACEMENT, ()),
 }

@@ -129,10 +129,13 @@ class ServerTunnel(WithServer):
         try:
             async with timeout(RESTORED_SECONDS):
                 await self._master.keep_up()
+            if self.way.forward not in self._master.made:
+                await self._move()
         except (TunnelError, asyncio.TimeoutError):
             return False
-        if self.way.forward not in self._master.made:
-            await self._move()
+        except Exception:  # noqa: BLE001 - JupyterHub would stop the server
+            get_logger().exception("The way to the server of %s is not there again", log_name(self.spawner))
+            return False
         return True
 
     @property
