@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import sqlite3
 import stat
 import subprocess
@@ -200,7 +201,10 @@ def test_servers_are_kept_on_the_way_back_and_again_on_the_way_here(
     leaving.run(OURS)
     wait_until(lambda: leaving.runs(f"{ann}/anew", f"{bob}/all") == [f"{ann}/anew", f"{bob}/all"], hub.log_end)
     assert hub.api("GET", f"/gpuspawner/placement/{bob}/all").json()["job_id"] == whole
-    assert "one-gpu (server anew) running" in Visitor(hub, ann).look("/hub/home").text
+    visitor = Visitor(hub, ann)
+    assert "one-gpu (server anew) running" in visitor.look("/hub/home").text
+    log = visitor.look(f"/hub/gpuspawner/log/{ann}/anew").text
+    assert f" {pwd.getpwnam(ann).pw_dir}/jupyterhub_slurmspawner_{anew}.log " in log
     assert hub.server(ann, "held") is None
     assert leaving.does(LIST_LOST) == [lost]
     slurm.run("scancel", lost.split()[0])

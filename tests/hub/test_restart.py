@@ -10,13 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from batchspawner import SlurmSpawner
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets.config import Config
+from wrapspawner import ProfilesSpawner
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+from tests.fixtures.batchspawners import spawner_of
 from tests.fixtures.hubs import COMMAND, STAND_IN, StartHub
 from tests.hub.servers import environment, job_id, start, state
 from tests.hub.visitor import Visitor, events
@@ -279,6 +284,33 @@ def test_our_own_state_comes_back_whole() -> None:
 
     assert spawner.report.placement == PLACEMENT
     assert json.loads(json.dumps(spawner.get_state())) == stored
+
+
+def wrapper(profile: str) -> Any:
+    """wrapspawner's spawner of a server of this profile, in a hub with one for servers on its machine."""
+    tuples: list[Any] = [("Local", "local", LocalProcessSpawner, {})]
+    config = Config({"ProfilesSpawner": {"child_class": "batchspawner.SlurmSpawner", "profiles": tuples}})
+    user, hub = NamedUser("ann"), NamedHub()
+    return ProfilesSpawner(config=config, user=user, hub=hub, user_options={"profile": profile})
+
+
+@pytest.mark.filterwarnings("ignore:Passing unrecognized arguments:DeprecationWarning")  # wrapspawner's own
+def test_the_older_spawners_find_what_runs() -> None:
+    """A job of either class of ours, and a process of a profile that is still one: where each of them looks for it."""
+    without = GPUSlurmSpawner(config=Config())
+    with_profiles, local = (GPUProfilesSpawner(config=Config()) for _ in range(2))
+    without.load_state({"job_id": "7"})
+    with_profiles.load_state({"kind": "slurm", "profile": "course", "job_id": "8"})
+    local.load_state({"kind": "local", "profile": "local", "child": {"pid": 4321}})
+    states = [json.loads(json.dumps(spawner.get_state())) for spawner in (without, with_profiles, local)]
+    alone = [spawner_of(SlurmSpawner) for _ in states[:2]]
+    wrapped = [wrapper(stored.get("profile", "")) for stored in states]
+    for spawner, stored in (*zip(alone, states[:2], strict=True), *zip(wrapped, states, strict=True)):
+        spawner.load_state(stored)
+
+    assert [spawner.job_id for spawner in alone] == ["7", "8"]
+    assert [spawner.child_spawner.job_id for spawner in wrapped[:2]] == ["7", "8"]
+    assert wrapped[2].child_spawner.pid == 4321
 
 
 DAMAGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

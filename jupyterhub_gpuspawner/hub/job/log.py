@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.secrets import redacted
-from jupyterhub_gpuspawner.slurm.job import KILLED, End, Job
+from jupyterhub_gpuspawner.slurm.job import KILLED, End, Job, parse_tag
 from jupyterhub_gpuspawner.slurm.process import run
 from jupyterhub_gpuspawner.tasks import timeout
 
@@ -101,9 +101,9 @@ class JobLog:
         return ""
 
     def path(self, stdout_path: str) -> str:
-        """Where the log is that Slurm has opened at ``stdout_path``; a script of the site does not move its own."""
+        """Where the log is that Slurm has opened at ``stdout_path``; a site's or batchspawner's script leaves it."""
         spawner = self._spawner
-        own = spawner.log_dir == OWN_LOG_DIR and not spawner.batch_script
+        own = spawner.log_dir == OWN_LOG_DIR and not spawner.batch_script and parse_tag(self._watch.identity.tag)
         return moved(stdout_path) if own else stdout_path
 
     async def last_lines(self, path: str, extent: Extent = OF_ENDING, *, job_id: str = "") -> str:

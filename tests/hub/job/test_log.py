@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.batch.job import OWN_LOG_DIR
 from jupyterhub_gpuspawner.hub.job import log as job_log
 from jupyterhub_gpuspawner.hub.job.log import (
     OF_DOWNLOAD,
@@ -22,7 +23,7 @@ from jupyterhub_gpuspawner.hub.job.log import (
     outgrew_memory,
     shown,
 )
-from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 
 
 async def test_a_log_that_its_job_could_not_move_is_found(tmp_path: Path) -> None:
@@ -35,6 +36,26 @@ async def test_a_log_that_its_job_could_not_move_is_found(tmp_path: Path) -> Non
 
     assert (str(own), in_home) == (f"{tmp_path}/.local/share/gpuspawner/logs/jupyterhub-7.log", ["in the home"] * 2)
     assert [await last_lines(str(own), prefix) for prefix in ((), ("env",))] == ["in the home"] * 2
+
+
+JOB = Job("7", Phase.RUNNING, user="ann", name="spawner-jupyterhub")
+EXPECTED = JobIdentity(owner="ann", tag="jupyterhub-gpuspawner/hub/ann/")
+OF_JOBS = {
+    "ours": (replace(EXPECTED, tag=f"{EXPECTED.tag}#0a1b2c3d-1"), {}, moved("/home/ann/own-7.log")),
+    "ours, which an earlier version stored": (EXPECTED, {}, moved("/home/ann/own-7.log")),
+    "batchspawner's": (EXPECTED.learnt(JOB), {}, "/home/ann/own-7.log"),
+    "of the site's script": (EXPECTED, {"batch_script": "#!/bin/sh"}, "/home/ann/own-7.log"),
+    "in a folder of the site's": (EXPECTED, {"log_dir": "/scratch"}, "/home/ann/own-7.log"),
+}
+
+
+@pytest.mark.parametrize(("identity", "settings", "path"), OF_JOBS.values(), ids=OF_JOBS.keys())
+def test_only_a_script_of_ours_moves_its_log(identity: JobIdentity, settings: dict[str, str], path: str) -> None:
+    """The path on the page is where the log is."""
+    spawner = SimpleNamespace(**{"log_dir": OWN_LOG_DIR, "batch_script": "", **settings})
+    watch: Any = SimpleNamespace(spawner=spawner, identity=identity)
+
+    assert JobLog(watch).path("/home/ann/own-7.log") == path
 
 
 async def test_the_last_lines_are_shown(tmp_path: Path) -> None:
