@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +112,53 @@ def test_a_login_node_that_goes_away_ends_no_server(hub: HubProcess, machines: L
     assert server is not None
     assert server["ready"]
 
+    hub.end(machines.person)
+
+
+TAKES = """
+import socket, sys
+while True:
+    try:
+        taken = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+        break
+    except OSError:
+        pass
+print("taken", flush=True)
+while True:
+    taken.accept()[0].close()
+"""
+"""Another program, which listens as soon as the connection is gone."""
+
+
+@pytest.mark.nightly
+def test_a_port_that_another_program_takes_loses_its_route(hub: HubProcess, machines: LoginNode) -> None:
+    """The server gets another port, and answers again; a hub that is restarted meanwhile does the same."""
+    hub.spawn(machines.person, {"profile": "one"})
+    ports = [local_port(hub, machines.person)]
+    thieves = []
+    try:
+        for restarts in (False, True):
+            command = [*machines.entry, "/usr/bin/python3", "-c", TAKES, str(ports[-1])]
+            thieves.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+            if restarts:
+                hub.kill()
+            for master in masters(machines):
+                master.kill()
+            taken = thieves[-1].stdout
+            assert taken is not None
+            assert taken.readline() == b"taken\n"
+            if restarts:
+                hub.start()
+            wait_until(lambda: local_port(hub, machines.person) not in (0, *ports), "the server has another port")
+            ports.append(local_port(hub, machines.person))
+            wait_until(lambda: answers(hub, machines.person), "the server answers")
+    finally:
+        for thief in thieves:
+            thief.kill()
+            thief.communicate()
+
+    assert len(set(ports)) == 3
+    assert f"Port {ports[0]}, which led to the server of" in hub.log.read_text()
     hub.end(machines.person)
 
 

@@ -15,6 +15,7 @@ from jupyterhub import objects, orm
 from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.errors import ReportError
+from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.report.server_report import ReportTooEarly, ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
@@ -191,6 +192,68 @@ async def test_the_proxy_follows_a_server_while_the_database_takes_no_changes(
         db.expire_all()
 
         assert (routes, stored_before, row.server.port, row.state) == ([route], 20001, port, {"port": port})
+
+
+class Ways(WithServer):
+    """Makes the hub's way to the server: another port for each place."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.asked: list[tuple[str, int]] = []
+
+    async def reach(self, host: str, port: int) -> tuple[str, int]:
+        """The next port."""
+        self.asked.append((host, port))
+        return "127.0.0.1", 26000 + len(self.asked)
+
+
+@pytest.mark.parametrize(
+    ("port", "door", "routes", "asked", "local"),
+    [
+        (20002, None, ["delete lab", "add lab"], [("g1", 20002)], 26001),
+        (0, Door("taken"), ["delete lab", "delete lab"], [], 0),
+    ],
+)
+async def test_the_way_to_a_server_follows_it_when_its_route_is_gone(
+    port: int, door: Door | None, routes: list[str], asked: list[tuple[str, int]], local: int
+) -> None:
+    """Where an extension makes that way, JupyterHub has its port, and the route goes before another way is made."""
+    server, ways = Server(), Ways()
+    server.spawner.server_extensions = ServerExtensions([("ways", ways)])
+    server.report.accept(REPORT)
+    server.report.address, server.report.entrance = "g1", ("127.0.0.1", 26000)
+    at_first = server.report.where
+    server.report.hand_over()
+    server.spawner.serve(26000)
+    server.report.accept(NodeReport(port, PLACEMENT, door=door))
+    at_once = server.spawner.server.port
+    await _background_ended()
+
+    assert (at_first, at_once) == (("127.0.0.1", 26000), 0)
+    assert (server.report.port, server.spawner.server.port, server.spawner.proxy.changed) == (port, local, routes)
+    assert ways.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("stored", "entrance"),
+    [
+        (["127.0.0.1", 26000], ("127.0.0.1", 26000)),
+        (["127.0.0.1"], None),
+        (["127.0.0.1", "26000"], None),
+        ("127.0.0.1:26000", None),
+        (None, None),
+    ],
+)
+def test_a_restarted_hub_knows_where_the_way_to_a_server_begins(
+    stored: object, entrance: tuple[str, int] | None
+) -> None:
+    """What is not understood is dropped."""
+    report = Server().report
+    report.load({"port": 20001, "entrance": stored})
+
+    assert report.entrance == entrance
+    assert report.where == (entrance or ("", 20001))
+    assert json.loads(json.dumps(report.to_state())).get("entrance") == (list(entrance) if entrance else None)
 
 
 @pytest.mark.parametrize("ready", [True, False])

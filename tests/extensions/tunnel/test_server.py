@@ -1,0 +1,221 @@
+"""The way to one server: what it leads to, what is stored of it, and what is said while there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.extensions.tunnel import server as module
+from jupyterhub_gpuspawner.extensions.tunnel import words
+from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
+from jupyterhub_gpuspawner.extensions.tunnel.part import parts_of
+from jupyterhub_gpuspawner.extensions.tunnel.server import ServerTunnel, Way, stored_way
+from jupyterhub_gpuspawner.extensions.tunnel.ssh import Forward
+from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
+from jupyterhub_gpuspawner.hub.site.state import HubState
+from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+SSH = "ssh -F /etc/config tunnel"
+WORDS = tuple(SSH.split())
+STORED = {"ssh": list(WORDS), "number": 1, "local": 26000, "host": "g1", "port": 20000}
+
+
+class Connection(Master):
+    """A connection that is there, or is not."""
+
+    there = True
+
+    async def keep_up(self) -> None:
+        self.fault = None if self.there else TunnelError("no login node.", hint="Look.")
+        if self.fault is not None:
+            raise self.fault
+        self.made = set(self.wanted)
+
+    async def end(self, forward: Any) -> None:
+        self.wanted.discard(forward)
+        self.made.discard(forward)
+
+
+class Hub(Tunnels):
+    """The tunnels of a hub, which nobody looks after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections: dict[Any, Connection] = {}
+
+    def master(self, words: Any, number: int) -> Master:
+        return self.connections.setdefault((tuple(words), number), Connection(words, number))
+
+
+class Proxy:
+    """Leads nowhere."""
+
+    async def get_all_routes(self) -> Mapping[str, Any]:
+        return {}
+
+
+def spawner_with(tunnel: str = SSH, *, port_range: str = "20000-20009", state: HubState | None = None) -> Any:
+    """A spawner as far as the way asks it."""
+    state = state or HubState()
+    if Tunnels not in state:
+        hub = Hub()
+        state._objects[Tunnels] = hub
+    return SimpleNamespace(
+        tunnel=tunnel,
+        tunnel_ports="26000-26002",
+        tunnel_connections=1,
+        tunnel_to_hub=False,
+        port_range=port_range,
+        hub_state=state,
+        name="",
+        _log_name="ada",
+        user=SimpleNamespace(name="ada", settings={"proxy": Proxy()}),
+        watch=SimpleNamespace(notify=lambda: None),
+        report=SimpleNamespace(port=20000, entrance=None),
+        server=SimpleNamespace(port=26000),
+    )
+
+
+async def test_without_a_tunnel_the_hub_connects_itself() -> None:
+    """Nothing is stored, said or opened."""
+    way = ServerTunnel(spawner_with(""))
+
+    assert await way.reach("g1", 20000) is None
+    assert (way.carries(), dict(way.to_state()), way.awaits(), await way.unreached()) == (False, {}, "", "")
+    assert await way.reached_again()
+
+
+async def test_a_server_has_its_port_until_it_listens_elsewhere() -> None:
+    """Two servers have two; that of a server that has ended is free again."""
+    state = HubState()
+    one, two = (ServerTunnel(spawner_with(state=state)) for _ in range(2))
+    first = [await one.reach("g1", 20000), await two.reach("g1", 20001), await one.reach("g1", 20000)]
+    stored = dict(one.to_state())
+    moved = await one.reach("", 20005)
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+    two.forget()
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+    again = [await two.reach("g1", 20006)]
+
+    assert first == [("127.0.0.1", 26000), ("127.0.0.1", 26001), ("127.0.0.1", 26000)]
+    assert stored == {"tunnel": STORED}
+    assert moved == ("127.0.0.1", 26002)
+    assert one.way is not None
+    assert one.way.forward == Forward(26002, "g1", 20005)
+    assert again == [("127.0.0.1", 26000)]
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "fault"),
+    [
+        ("g1", 22, "port 22, which the job has reported, is not in port_range."),
+        ("g1", 20010, "port 20010, which the job has reported, is not in port_range."),
+        ("g1:22 -R 1:g1", 20000, "'g1:22 -R 1:g1' is no host to which a tunnel can lead."),
+        ("", 20000, "'' is no host to which a tunnel can lead."),
+    ],
+)
+async def test_a_job_does_not_choose_where_its_tunnel_leads(host: str, port: int, fault: str) -> None:
+    """Its host is the node that Slurm names, and its port one of the range; administrators read why it is refused."""
+    way = ServerTunnel(spawner_with())
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(way.reach(host, port), 0.05)
+
+    assert (way.way, await way.unreached(), way.awaits()) == (None, fault, words.MISSING)
+
+
+async def test_a_start_waits_for_the_login_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page says so meanwhile; no port is lost by the tries."""
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(Connection, "there", False)
+    way = ServerTunnel(spawner_with())
+    reaching = asyncio.ensure_future(way.reach("g1", 20000))
+    await asyncio.sleep(0.2)
+    said = way.awaits(), await way.unreached()
+    monkeypatch.setattr(Connection, "there", True)
+
+    assert await reaching == ("127.0.0.1", 26000)
+    assert said == (words.MISSING, "no login node. Look.")
+    assert (way.awaits(), dict(way.to_state())) == ("", {"tunnel": STORED})
+
+
+async def test_a_start_that_is_cancelled_leaves_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not there was a connection."""
+    state = HubState()
+    monkeypatch.setattr(Connection, "there", False)
+    for _ in range(5):
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ServerTunnel(spawner_with(state=state)).reach("g1", 20000), 0.02)
+    monkeypatch.setattr(Connection, "there", True)
+
+    ways = [await ServerTunnel(spawner_with(state=state)).reach("g1", 20000 + number) for number in range(3)]
+    assert sorted(filter(None, ways)) == [("127.0.0.1", 26000 + number) for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("stored", "way"),
+    [
+        (STORED, Way(WORDS, 1, Forward(26000, "g1", 20000))),
+        (None, None),
+        ({}, None),
+        ([STORED], None),
+        ({**STORED, "ssh": []}, None),
+        ({**STORED, "ssh": [1]}, None),
+        ({**STORED, "ssh": SSH}, None),
+        ({**STORED, "local": "26000"}, None),
+        ({**STORED, "host": "g1 -R 1:g1:22"}, None),
+        ({name: value for name, value in STORED.items() if name != "port"}, None),
+    ],
+)
+def test_a_stored_way_is_read_as_a_whole_or_not_at_all(stored: object, way: Way | None) -> None:
+    """The state may be another version's."""
+    assert stored_way(stored) == way
+    assert way is None or stored_way(way.to_state()) == way
+
+
+async def test_a_restarted_hub_goes_on_with_a_way_and_gives_it_to_one_server() -> None:
+    """Also where the setting is another one by now."""
+    state = HubState()
+    one, two, new = (ServerTunnel(spawner_with(tunnel, state=state)) for tunnel in ("", SSH, SSH))
+    one.load({"tunnel": STORED})
+    two.load({"tunnel": STORED})
+
+    assert (one.way, two.way) == (stored_way(STORED), None)
+    assert await one.reached_again()
+    assert await one.reach("g1", 20000) == ("127.0.0.1", 26000)
+    assert await new.reach("g1", 20001) == ("127.0.0.1", 26001)
+
+
+async def test_a_restarted_hub_keeps_a_server_whose_way_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The card says so, too."""
+    monkeypatch.setattr(Connection, "there", False)
+    way = ServerTunnel(spawner_with())
+    way.load({"tunnel": STORED})
+
+    assert not await way.reached_again()
+    assert way.is_interrupted
+
+
+@pytest.mark.parametrize(
+    ("server", "there", "shown"),
+    [
+        (Server(ready=True), False, [words.INTERRUPTED]),
+        (Server(ready=True), True, []),
+        (Server(pending="spawn"), False, []),
+        (Server(), False, []),
+    ],
+)
+async def test_a_card_says_that_the_connection_is_gone(
+    monkeypatch: pytest.MonkeyPatch, server: Server, *, there: bool, shown: list[str]
+) -> None:
+    """Of a server that runs, alone."""
+    monkeypatch.setattr(Connection, "there", there)
+    way = ServerTunnel(spawner_with())
+    way.load({"tunnel": STORED})
+    await way.reached_again()
+    monkeypatch.setattr("jupyterhub_gpuspawner.extensions.tunnel.part.kept_with", lambda _spawner, _kind: way)
+
+    assert [part.shown for part in parts_of(None, server)] == shown
