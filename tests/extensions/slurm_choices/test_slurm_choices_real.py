@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -215,6 +217,32 @@ def test_rest_gives_each_their_own(site: Site) -> None:
         ["climate", "physics"],
         ["course"],
     ]
+
+
+def command(site: Site, *words: str) -> str:
+    """What a command of ``gpuspawner`` prints for this hub."""
+    program = Path(sys.executable).with_name("gpuspawner")
+    argv = [str(program), *words, "--config", str(site.hub.write_configuration())]
+    done = subprocess.run(argv, cwd=site.hub.folder, capture_output=True, text=True, check=False, timeout=120)
+    return f"{done.stderr}{done.stdout}"
+
+
+def test_show_prints_the_choices_of_the_user_and_the_script_with_one(site: Site) -> None:
+    """What is not theirs is refused, as in the form."""
+    first, second = site.users
+    shown = command(site, "show", "one", "--user", first, "--option", "account=physics")
+
+    assert "note: account can be climate, physics." in shown
+    assert "#SBATCH --account=physics\n" in shown
+    assert "must be one of course" in command(site, "show", "one", "--user", second, "--option", "account=physics")
+
+
+def test_check_says_what_the_options_list(site: Site) -> None:
+    """Of all users together."""
+    found = command(site, "check")
+
+    assert "profile_options.account.choices_from: it lists the accounts climate, course, physics, root" in found
+    assert "profile_options.qos.choices_from: it lists the QOS long, normal, teaching" in found
 
 
 def test_while_slurmdbd_is_silent_the_last_known_are_offered_and_said_to_be(site: Site) -> None:
