@@ -41,7 +41,7 @@ async def check_remote(context: Context) -> AsyncIterator[Finding]:
     if not prefix:
         return
     if query := configuration_query(prefix):
-        for finding in of_configuration(await _configuration(query), timeout=settings.slurm_timeout):
+        for finding in ssh_findings(await _configuration(query), timeout=settings.slurm_timeout):
             yield finding
     try:
         account = await context.client.account()
@@ -66,7 +66,7 @@ async def _configuration(command: Sequence[str]) -> Mapping[str, str]:
     return {key: value for key, _, value in (line.partition(" ") for line in answer.stdout.splitlines())}
 
 
-def of_configuration(configuration: Mapping[str, str], *, timeout: float) -> Iterator[Finding]:
+def ssh_findings(configuration: Mapping[str, str], *, timeout: float) -> Iterator[Finding]:
     """What an ssh without questions and with one connection for all commands needs; empty: nothing is known.
 
     ``timeout`` is the hub's, for a command, in seconds.
@@ -162,7 +162,7 @@ async def check_config(context: Context) -> AsyncIterator[Finding]:
         return
     before = time.time()
     config = await context.client.config()
-    for finding in of_config(config):
+    for finding in slurm_conf_findings(config):
         yield finding
     if not context.spawner.req_cluster and (others := await siblings(context.client)):
         yield ELSEWHERE.error(
@@ -193,7 +193,7 @@ async def check_config(context: Context) -> AsyncIterator[Finding]:
         )
 
 
-def of_config(config: SlurmConfig) -> Iterator[Finding]:
+def slurm_conf_findings(config: SlurmConfig) -> Iterator[Finding]:
     """What of slurm.conf lets others read a server's token, or a server's processes outlive its job."""
     if config.accounting and "job_env" in config.parameters.get("AccountingStoreFlags", "").lower().split(","):
         yield STORED.warning(

@@ -27,7 +27,7 @@ from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, parse_partitions
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
-from jupyterhub_gpuspawner.slurm.text import Unread
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 
 _VERSION = re.compile(r"slurm\S* (\d+\.\d+\S*)", re.ASCII)
 _ID = "/usr/bin/id"
@@ -114,7 +114,7 @@ async def ask(slurm: Installation) -> Cluster:
         by_sinfo = False
     except CommandMissing:
         texts, by_sinfo = await _by_sinfo(slurm), True
-    unread: list[Unread] = []
+    unread: list[UnparsedField] = []
     snapshot = ClusterSnapshot(
         nodes=parse_nodes(_records(texts[0], "NodeName", "node"), unread.append),
         partitions=parse_partitions(_records(texts[1], "PartitionName", "partition"), unread.append),

@@ -127,7 +127,7 @@ def _work(work: Callable[[int], object], writing: int, parent: int) -> NoReturn:
         os._exit(0)
 
 
-def leave(work: Callable[[], object]) -> None:
+def detach(work: Callable[[], object]) -> None:
     """Run ``work`` in a background process; an exception in it ends that process silently.
 
     The process is not a child of this one, nor of the server that this one becomes: init, or slurmstepd, adopts it. It
@@ -158,7 +158,7 @@ class DeadlineThread:
     """Work that may hang, in a thread beside: its caller waits for a limited time, and for one thing at a time.
 
     A driver that does not respond, or a resolver, blocks its thread; the process goes on without it. The thread does
-    not keep the process from ending (:func:`leave` ends it by ``_exit``). Unlike a signal's, its deadline ends nothing
+    not keep the process from ending (:func:`detach` ends it by ``_exit``). Unlike a signal's, its deadline ends nothing
     else of the process.
     """
 
@@ -254,7 +254,7 @@ class CommandError(SystemExit):
         self.command = command
 
 
-def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+def exec_command(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     """Replace this process with ``command``; raises CommandError, with code 127 if there is none, 126 otherwise."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         # Python ignores these signals, and ignored signals stay ignored after exec.

@@ -49,18 +49,18 @@ CONTENT = "_CONTENT"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def own(environ: Mapping[str, str]) -> str:
+def launcher_folder(environ: Mapping[str, str]) -> str:
     """The launcher's own folder, which is removed with the job; empty where it has none, as if it is kept in memory."""
     folder = os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", ""))
     return folder if os.path.basename(folder).startswith("gpuspawner.") else ""
 
 
-def hold(environ: Mapping[str, str]) -> None:
+def lock_and_clean_up(environ: Mapping[str, str]) -> None:
     """Lock the launcher's folder for this process and the server it becomes; remove unlocked ones of the same node.
 
     Raises OSError.
     """
-    parent, own_name = os.path.split(own(environ))
+    parent, own_name = os.path.split(launcher_folder(environ))
     own_match = _NAME.fullmatch(own_name)
     if not own_match:
         return

@@ -113,7 +113,7 @@ def in_job(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("SLURM_JOB_ID"))
 
 
-def gpus(environ: Mapping[str, str], topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+def gpus(environ: Mapping[str, str], topology: NodeTopology, slurm: ControllerAnswers) -> GpuGrant:
     """The GPUs granted to this job; outside a job, all that the environment makes visible."""
     names = visible_names(environ)
     granted = _job_gpus(environ, names, topology, slurm) if in_job(environ) else _visible(names, topology)
@@ -123,7 +123,9 @@ def gpus(environ: Mapping[str, str], topology: NodeTopology, slurm: Slurm) -> Gp
     return _reachable(granted, topology)
 
 
-def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+def _job_gpus(
+    environ: Mapping[str, str], names: Names | None, topology: NodeTopology, slurm: ControllerAnswers
+) -> GpuGrant:
     indices = slurm_indices(environ.get("SLURM_STEP_GPUS")) or slurm_indices(environ.get("SLURM_JOB_GPUS"))
     if names == ():
         return GpuGrant(problems=(f"{_granted_words(indices)}, but none is visible to this job.",) if indices else ())
@@ -139,11 +141,11 @@ def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTop
     return _by_count(count, topology) if count else _without_grant(topology, slurm)
 
 
-def _asked(slurm: Slurm) -> SlurmIndices:
+def _asked(slurm: ControllerAnswers) -> SlurmIndices:
     return tuple(map(SlurmIndex, slurm.allocation().gpu_indices))
 
 
-def _without_grant(topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+def _without_grant(topology: NodeTopology, slurm: ControllerAnswers) -> GpuGrant:
     """What slurmctld says, where the environment names no GPU.
 
     All of them, if Slurm does not manage this node's GPUs, or has given the job the whole node.
@@ -394,7 +396,7 @@ def _reachable(granted: GpuGrant, topology: NodeTopology) -> GpuGrant:
 
 
 def cpus(
-    environ: Mapping[str, str], topology: NodeTopology, allowed: Numbers, slurm: Slurm
+    environ: Mapping[str, str], topology: NodeTopology, allowed: Numbers, slurm: ControllerAnswers
 ) -> tuple[Numbers, tuple[str, ...]]:
     """The CPUs granted to this job, by kernel number, and problems.
 
@@ -424,7 +426,7 @@ SECONDS = 3.0
 """Time limit for one answer."""
 
 
-class Slurm:
+class ControllerAnswers:
     """What slurmctld says about this job and its node: asked if the environment leaves something open, and once."""
 
     def __init__(self, environ: Mapping[str, str], *, job: str | None = None, node: str | None = None) -> None:

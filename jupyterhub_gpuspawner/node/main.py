@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, folder
-from jupyterhub_gpuspawner.node.placing import NoGpus, Placing, faults
+from jupyterhub_gpuspawner.node.placing import Launch, NoGpus, faults
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import (
     UNKNOWN_STEP,
@@ -60,7 +60,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         "Placing the server", placing.place, (PlacementDocument(node=placing.node), NodeTopology())
     )
     if plan.report:
-        placing.attempt("Holding the launcher's folder", lambda: folder.hold(environ), None)
+        placing.attempt("Holding the launcher's folder", lambda: folder.lock_and_clean_up(environ), None)
         for step in plan.before:
             placing.attempt(step.doing, partial(_take, step, environ, command), None)
         port = placing.attempt("Reporting", lambda: _report(placing, document, topology, failure), 0)
@@ -75,7 +75,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     try:
         if plan.instead is not None:
             command = entry(plan.instead.entry)(plan.instead.settings, command, environ)
-        child.become(command, environ)
+        child.exec_command(command, environ)
     except child.CommandError as error:  # what is missing is in the log
         if plan.report:
             from jupyterhub_gpuspawner.node.failure import send
@@ -95,15 +95,15 @@ def _take(step: Step, *arguments: object) -> None:
     entry(step.entry)(step.settings, *arguments)
 
 
-def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
+def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Launch:
     """The class for this launch: with GPUs that something chooses, with none, or the plain case."""
     several_nodes = environ.get("SLURM_JOB_NUM_NODES", "1") != "1"
     if plan.choose is None:
-        return Placing(plan, environ, network=several_nodes)
+        return Launch(plan, environ, network=several_nodes)
     why = "without the launch plan, it is unknown whether GPUs must be claimed on this node"
     if plan.choose != UNKNOWN_STEP:
         try:
-            placing: Placing = entry(plan.choose.entry)(plan, environ, network=several_nodes)
+            placing: Launch = entry(plan.choose.entry)(plan, environ, network=several_nodes)
         except Exception as error:  # noqa: BLE001 - the notebook always starts
             why = f"what chooses GPUs on this node failed: {type(error).__name__}: {error}"
         else:
@@ -113,7 +113,7 @@ def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Placing:
     return nothing
 
 
-def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology, failure: StartFailure | None) -> int:
+def _report(placing: Launch, document: PlacementDocument, topology: NodeTopology, failure: StartFailure | None) -> int:
     """Announce the server, and set its URL in the environment; returns its port, 0 if it has none."""
     nothing = not topology.gpus and not topology.numa_nodes
     slow = failure is not None and failure.fault in folder.SILENT
@@ -126,7 +126,7 @@ def _report(placing: Placing, document: PlacementDocument, topology: NodeTopolog
         from jupyterhub_gpuspawner.node.failure import report_if_silent
 
         environ, log = folder.for_another_process(placing.environ), folder.log_folder()
-        child.leave(lambda: report_if_silent(report, environ, log))
+        child.detach(lambda: report_if_silent(report, environ, log))
     placing.problems.extend(announced.problems)
     if announced.service_url:
         placing.environ["JUPYTERHUB_SERVICE_URL"] = announced.service_url
@@ -174,7 +174,7 @@ def announce(
             reason = "".join(problems[-1:]).rstrip(".")
             problems[-1:] = [f"{reason}. The report will be sent again for up to ten minutes."]
         reporter = PortReporter(report, port, folder.for_another_process(environ), os.getpid(), is_reported=not retry)
-        child.leave(lambda: accompany(reporter, plan.beside))
+        child.detach(lambda: accompany(reporter, plan.beside))
     return Announcement(port, service_url, tuple(problems))
 
 

@@ -226,10 +226,10 @@ def read(nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> No
     of the node. If ``nodes_with_cpus`` is given, a NUMA node near to a GPU counts as the GPU's own only if it is one of
     these.
     """
-    return Driver(Nvml(), nodes_with_cpus, devices).topology()
+    return GpuReader(Nvml(), nodes_with_cpus, devices).topology()
 
 
-class Driver:
+class GpuReader:
     """Reads the GPUs; every call goes through :meth:`ask` or :meth:`call`."""
 
     def __init__(self, nvml: Nvml, nodes_with_cpus: Sequence[int] = (), devices: Sequence[str] = ()) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import grant
-from jupyterhub_gpuspawner.node.grant import UNCHANGED, UNSAID, GpuGrant, Slurm
+from jupyterhub_gpuspawner.node.grant import UNCHANGED, UNSAID, ControllerAnswers, GpuGrant
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.placement import choice
 from jupyterhub_gpuspawner.placement.choice import (
@@ -57,7 +57,7 @@ _FLAGS = 0xE000
 """Mode flags (MPOL_F_STATIC_NODES and the like), which get_mempolicy returns together with the mode."""
 
 
-class Placing:
+class Launch:
     """One launch: its plan, its environment, and the problems so far. :meth:`place` runs all steps."""
 
     without_choice = UNCHANGED
@@ -69,7 +69,7 @@ class Placing:
         environ: MutableMapping[str, str],
         *,
         network: bool = False,
-        slurm: Slurm | None = None,
+        slurm: ControllerAnswers | None = None,
         topology: NodeTopology | None = None,
     ) -> None:
         """``network``: read the network cards, too. ``slurm``, ``topology``: what is asked, and used, instead."""
@@ -77,7 +77,7 @@ class Placing:
         self.environ = environ
         self.node = environ.get("SLURMD_NODENAME") or os.uname().nodename
         self.problems: list[str] = []
-        self.slurm = slurm or Slurm(environ)
+        self.slurm = slurm or ControllerAnswers(environ)
         self._network, self._topology = network, topology
 
     def attempt(self, doing: str, work: Callable[[], T], otherwise: T) -> T:
@@ -223,13 +223,13 @@ class Placing:
         return utc(int(end)) if end else None
 
 
-class NoGpus(Placing):
+class NoGpus(Launch):
     """The launch of a server that uses no GPU: any of them might be another server's."""
 
     without_choice = GpuGrant().because("The node's GPUs are hidden from this server.")
 
     def place(self) -> tuple[PlacementDocument, NodeTopology]:
-        """As :meth:`Placing.place`; whichever step fails, the server sees no GPU."""
+        """As :meth:`Launch.place`; whichever step fails, the server sees no GPU."""
         try:
             return super().place()
         finally:

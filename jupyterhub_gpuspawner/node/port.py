@@ -76,7 +76,7 @@ class PortOwner:
     """User of the other process if the port is taken."""
 
 
-def whose(sockets: Collection[Socket], server: int, token: str) -> PortOwner:
+def owner_of_port(sockets: Collection[Socket], server: int, token: str) -> PortOwner:
     """Whether these sockets belong to the process ``server``, or to one that it started.
 
     Such a process is recognised by its pid or by ``token``. Raises OSError without ``/proc``.
@@ -84,10 +84,10 @@ def whose(sockets: Collection[Socket], server: int, token: str) -> PortOwner:
     if not sockets:
         return PortOwner()
     ours, others = holders({inode.inode for inode in sockets}, server, token)
-    return judge(sockets, uid=os.geteuid(), ours=ours, others=others)
+    return classify(sockets, uid=os.geteuid(), ours=ours, others=others)
 
 
-def judge(sockets: Iterable[Socket], *, uid: int, ours: Collection[int], others: Collection[int]) -> PortOwner:
+def classify(sockets: Iterable[Socket], *, uid: int, ours: Collection[int], others: Collection[int]) -> PortOwner:
     """Decide whose the sockets are that listen on the server's port.
 
     ``ours`` are inodes held by the server's processes, ``others`` those held by other processes of ``uid``. For the

@@ -17,7 +17,14 @@ from jupyterhub_gpuspawner.node import child, folder
 from jupyterhub_gpuspawner.node import port as ports
 from jupyterhub_gpuspawner.node.port import Url, parse_url
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
-from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, Door, NodeReport, PlacementDocument, as_line, in_print
+from jupyterhub_gpuspawner.wire.documents import (
+    REPORT_LIMIT,
+    NodeReport,
+    PlacementDocument,
+    PortReport,
+    as_line,
+    in_print,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -232,7 +239,7 @@ def deliver(say: Say, report: NodeReport, port_range: tuple[int, int] | None, en
     """
     try:
         number, service_url, problems = ports.door(environ.get("JUPYTERHUB_SERVICE_URL", ""), port_range)
-        lost, own = 0, folder.own(environ)
+        lost, own = 0, folder.launcher_folder(environ)
         if own:
             lost = ports.remembered(own)
             ports.remember(own, number)
@@ -242,7 +249,7 @@ def deliver(say: Say, report: NodeReport, port_range: tuple[int, int] | None, en
                 "started again on another port."
             )
         say(port=number, service_url=service_url, problems=problems)
-        door = Door("taken") if lost else None
+        door = PortReport("taken") if lost else None
         failure, retry = attempt(replace(with_problems(report, problems), door=door), environ)
         if failure:
             say(problems=[failure], again=retry)
@@ -342,7 +349,7 @@ class PortReporter:
                 # an inode is one socket: as long as it is the same one, the server has it
                 if owner.seen == ports.PROCESS or time.monotonic() < read_at + _WHOSE:
                     return owner
-            port_owner = ports.whose(sockets, self.server, self.environ.get("JUPYTERHUB_API_TOKEN", ""))
+            port_owner = ports.owner_of_port(sockets, self.server, self.environ.get("JUPYTERHUB_API_TOKEN", ""))
         except (OSError, ValueError, IndexError):
             there = ports.answers(self.port, self.environ.get("JUPYTERHUB_SERVICE_URL", ""))
             return ports.PortOwner(ports.OURS, ports.UNSEEN) if there else ports.PortOwner()
@@ -354,7 +361,7 @@ class PortReporter:
         if owner.state == ports.OURS:
             unseen = f"This node does not show which process listens on port {self.port}."
             report = with_problems(self.report, (unseen,) if owner.seen == ports.UNSEEN else ())
-            return replace(report, port=self.port, door=Door(owner.seen, owner.addresses[:64]))
+            return replace(report, port=self.port, door=PortReport(owner.seen, owner.addresses[:64]))
         whose = "another process of this user" if owner.uid == os.geteuid() else f"another user (uid {owner.uid})"
         report = with_problems(self.report, [f"Port {self.port} was taken by {whose} of this node."])
-        return replace(report, port=0, door=Door(ports.OTHERS))
+        return replace(report, port=0, door=PortReport(ports.OTHERS))

@@ -98,7 +98,7 @@ def choose(
     bound = frozenset(cpus)
     if not free or not count:
         return Choice(why="No GPU was requested." if not count else "No GPU was granted.")
-    field = _Field(topology, sorted(free), bound)
+    field = _Candidates(topology, sorted(free), bound)
     if policy == "none":
         gpus = free[:count]
         order = field.ring(sorted(field.positions.index(gpu) for gpu in gpus))
@@ -109,7 +109,7 @@ def choose(
     return replace(choice, why=_why(topology, choice, granted=len(free), count=count, nearest=nearest, policy=policy))
 
 
-class _Field:
+class _Candidates:
     """The granted GPUs as integers: bandwidths in units of 10 MB/s, distances from the CPUs, NUMA nodes."""
 
     def __init__(self, topology: NodeTopology, positions: Sequence[int], cpus: frozenset[int]) -> None:
@@ -123,7 +123,7 @@ class _Field:
                 self.weight[i][j] = self.weight[j][i] = weight
                 if topology.link(a, b).startswith("NV"):
                     self.nvlink[i][j] = self.nvlink[j][i] = weight
-        self.far = ways(topology, positions, cpus)
+        self.far = numa_costs(topology, positions, cpus)
         self.home = [home(topology, position) for position in positions]
 
     def best(self, count: int, *, nodes_first: bool) -> list[int]:
@@ -338,7 +338,7 @@ def home(topology: NodeTopology, gpu: int) -> object:
     return device.numa_node if device.numa_node is not None else (device.cpus or device.numa_affinity)
 
 
-def ways(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> list[int]:
+def numa_costs(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> list[int]:
     """For each of ``gpus``, the sum of the NUMA distances from ``cpus`` to it."""
     bound = frozenset(cpus)
     share = {node.id: len(bound.intersection(node.cpus)) for node in topology.numa_nodes}

@@ -67,7 +67,7 @@ def parse_entry(text: str, name: str) -> SystemAccount:
     raise SlurmOutputError(f"getent printed no account {name!r}.", raw=text)
 
 
-def parse_identity(text: str) -> SystemAccount:
+def parse_id_output(text: str) -> SystemAccount:
     """The account that ran id(1); its name is empty for a uid without one. Raises SlurmOutputError."""
     match = _IDENTITY.search(text)
     if match is None:
@@ -136,7 +136,7 @@ async def asking_account(slurm: Installation) -> SystemAccount:
     answer = await slurm.run("id")
     if answer.code != 0:
         raise SlurmUnavailable(f"id failed on the login node: {answer.stderr.strip()[:200]}")
-    return parse_identity(answer.stdout)
+    return parse_id_output(answer.stdout)
 
 
 async def has_all_rights(slurm: Installation, config: SlurmConfig) -> bool:

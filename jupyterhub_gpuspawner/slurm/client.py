@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations, parse_config
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
 from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
-from jupyterhub_gpuspawner.slurm.text import Unread, ignored
+from jupyterhub_gpuspawner.slurm.text import UnparsedField, no_report
 from jupyterhub_gpuspawner.units import NodeAllocation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
@@ -40,7 +40,7 @@ _LONG = 1 << 15
 _UNKNOWN_JOB = "Invalid job id specified"
 
 
-ANEW = 30.0
+DETAILS_MAX_AGE = 30.0
 """Seconds for which reason, estimated start and end of several jobs are not asked for again while their states last."""
 
 
@@ -60,7 +60,9 @@ class SlurmClient:
     and SlurmOutputError if the answer is not understood.
     """
 
-    def __init__(self, installation: Installation, *, report: Callable[[Sequence[Unread]], None] = ignored) -> None:
+    def __init__(
+        self, installation: Installation, *, report: Callable[[Sequence[UnparsedField]], None] = no_report
+    ) -> None:
         """``report`` gets the records of an answer that were not understood; it is not called where there are none."""
         self.installation = self._slurm = installation
         self._report = report
@@ -161,7 +163,7 @@ class SlurmClient:
         Slurm forgets a job MinJobAge after its end (300 s by default); from then on it is absent too.
 
         For several jobs squeue loads those of the whole cluster. So from Slurm 24.05 on their states alone are asked
-        for, and a status is the same object as before while its state is, for :data:`ANEW` seconds.
+        for, and a status is the same object as before while its state is, for :data:`DETAILS_MAX_AGE` seconds.
         """
         wanted = {checked_job_id(job_id) for job_id in job_ids}
         if not wanted:
@@ -173,7 +175,7 @@ class SlurmClient:
                 self._last = self._last._replace(jobs={**self._last.jobs, **jobs})
             return jobs
         last = self._last
-        if last is not None and wanted <= last.wanted and time.monotonic() - last.at < ANEW:
+        if last is not None and wanted <= last.wanted and time.monotonic() - last.at < DETAILS_MAX_AGE:
             cached_jobs = _only(wanted, last.jobs)
             if await self._states(listed) == {job_id: status.state for job_id, status in cached_jobs.items()}:
                 return cached_jobs
@@ -285,7 +287,7 @@ class SlurmClient:
             return {}
         if answer.code != 0 and "Invalid user" in answer.stderr and which:  # the uid has no name on this machine
             return await self._squeue()
-        unread: list[Unread] = []
+        unread: list[UnparsedField] = []
         text = answer.output()
         if len(text) > _LONG:  # hundreds of jobs: not in the event loop
             jobs = await asyncio.to_thread(parse_squeue, text, mark, unread.append)

@@ -265,7 +265,7 @@ class JobIdentity:
             return True
         return self.owns(job) is not False and (self._named_by(job) or parse_tag(job.tag) is None)
 
-    def learnt(self, job: Job) -> JobIdentity:
+    def completed_from(self, job: Job) -> JobIdentity:
         """This identity, with unknown values taken from ``job``, which must be the start's own."""
         is_learnt = (self.owner or self.uid is not None) and self.owns(job) is not False
         identity = self if is_learnt else replace(self, owner=job.user, uid=job.uid)
@@ -279,7 +279,7 @@ class JobIdentity:
         return {key: value for key, value in fields.items() if value not in ("", None)}
 
 
-def parse_identity(document: object) -> JobIdentity | None:
+def identity_from_json(document: object) -> JobIdentity | None:
     """Read what :meth:`JobIdentity.to_json` wrote; None for anything else."""
     if not isinstance(document, dict):
         return None

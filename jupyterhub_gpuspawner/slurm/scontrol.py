@@ -14,17 +14,17 @@ from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig, Table
 from jupyterhub_gpuspawner.slurm.text import (
     Notice,
-    Unread,
+    UnparsedField,
     epoch,
     fields,
     gres,
-    ignored,
     memory,
+    no_report,
     number,
     parameters,
-    present,
+    parse_records,
     read,
-    readable,
+    value_or_empty,
     values,
     words,
 )
@@ -33,16 +33,16 @@ from jupyterhub_gpuspawner.units import NodeAllocation, parse_cpulist, parse_wal
 # ``scontrol show node -d -o``, ``show partition -o`` and ``show reservation -o``: the cluster.
 
 
-def parse_nodes(text: str, notice: Notice = ignored) -> Table[NodeState]:
+def parse_nodes(text: str, notice: Notice = no_report) -> Table[NodeState]:
     """Every node of ``scontrol show node -d -o``; GresUsed requires ``-d``.
 
     A node with a field that is not understood is left out, so that nothing relies on it, and reported to ``notice``.
     Raises SlurmOutputError if the answer lists no nodes, or none is understood.
     """
-    return Table.of(NodeState, readable(_records(text, "NodeName"), _node, "node", itemgetter("NodeName"), notice))
+    return Table.of(NodeState, parse_records(_records(text, "NodeName"), _node, "node", itemgetter("NodeName"), notice))
 
 
-def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ...]:
+def parse_partitions(text: str, notice: Notice = no_report) -> tuple[Partition, ...]:
     """Every partition of ``scontrol show partition -o``; with ``-a`` also hidden ones.
 
     A partition with fields that are not understood is kept, see :attr:`Partition.unread`, and reported to ``notice``.
@@ -51,11 +51,11 @@ def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ..
     partitions = tuple(_partition(record) for record in _records(text, "PartitionName"))
     for partition in partitions:
         for key in partition.unread:
-            notice(Unread("partition", partition.name, key, partial=True))
+            notice(UnparsedField("partition", partition.name, key, partial=True))
     return partitions
 
 
-def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation, ...]:
+def parse_reservations(text: str, notice: Notice = no_report) -> tuple[Reservation, ...]:
     """Every reservation of ``scontrol show reservation -o``; none for 'No reservations in the system'.
 
     One with a field that is not understood is left out and reported to ``notice``. Raises SlurmOutputError if the
@@ -68,7 +68,7 @@ def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation
         try:
             reservations.append(_reservation(record, part))
         except SlurmOutputError as error:  # even if it is the only one, which must not hide the cluster
-            notice(Unread("reservation", record["ReservationName"], error.field))
+            notice(UnparsedField("reservation", record["ReservationName"], error.field))
     return tuple(reservations)
 
 
@@ -112,7 +112,7 @@ def _node(record: Mapping[str, str]) -> NodeState:
     features, possible = words(record.get("ActiveFeatures")), words(record.get("AvailableFeatures"))
     return NodeState(
         name=record["NodeName"],
-        address=present(record.get("NodeAddr")),
+        address=value_or_empty(record.get("NodeAddr")),
         states=_states(record["State"]),
         cpus=size("CPUEfctv") or cpus,
         cpus_allocated=size("CPUAlloc"),
@@ -123,7 +123,7 @@ def _node(record: Mapping[str, str]) -> NodeState:
         features=features,
         other_features=() if possible == features else tuple(name for name in possible if name not in features),
         partitions=words(record.get("Partitions")),
-        reason=present(record.get("Reason")),
+        reason=value_or_empty(record.get("Reason")),
         cpus_per_core=max(1, cpus // ((sockets or 1) * cores)) if cores else 1,
         socket_cores=cores,
         hardware=_hardware(*map(record.get, _HARDWARE)),
@@ -140,7 +140,7 @@ _HARDWARE = (
 @lru_cache(maxsize=1024)
 def _hardware(*texts: str | None) -> tuple[tuple[str, str], ...]:
     """The values of these parameters, which thousands of nodes share; without those that are absent."""
-    return tuple((key, text) for key, text in zip(_HARDWARE, map(present, texts), strict=True) if text)
+    return tuple((key, text) for key, text in zip(_HARDWARE, map(value_or_empty, texts), strict=True) if text)
 
 
 _SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN"}
@@ -187,7 +187,7 @@ def _partition(record: Mapping[str, str]) -> Partition:
         one_user=record.get("ExclusiveUser") == "YES" or exclusive == "USER",
         unread=tuple(unread),
         not_modelled=tuple(
-            sorted(key for key in _NOT_NOW & record.keys() if present(record[key]).upper() not in _NOTHING)
+            sorted(key for key in _NOT_NOW & record.keys() if value_or_empty(record[key]).upper() not in _NOTHING)
         ),
         parameters=record,
         **understood,
@@ -219,13 +219,18 @@ def parse_config(text: str) -> SlurmConfig:
         raise SlurmOutputError("scontrol show config did not report PrivateData.", raw=text, field="PrivateData")
     private = {word.strip().lower() for word in words(record["PrivateData"])} - {"none"}
     # mcs(5): jobs of another security label are hidden likewise
-    if "privatedata" in words(record.get("MCSParameters")) and present(record.get("MCSPlugin")) not in ("", "mcs/none"):
+    if "privatedata" in words(record.get("MCSParameters")) and value_or_empty(record.get("MCSPlugin")) not in (
+        "",
+        "mcs/none",
+    ):
         private.add("jobs")
     answered_at = _AS_OF.match(text)  # its first line, in seconds since the epoch with SLURM_TIME_FORMAT=%s
     return SlurmConfig(
         private_data=frozenset(private),
         answered_at=float(answered_at[1]) if answered_at is not None else None,
-        resume_timeout=parameter_seconds(record, "ResumeTimeout") if present(record.get("ResumeProgram")) else None,
+        resume_timeout=parameter_seconds(record, "ResumeTimeout")
+        if value_or_empty(record.get("ResumeProgram"))
+        else None,
         cpu_unit=_cpu_unit(record.get("SelectType", ""), record.get("SelectTypeParameters", "CR_CORE").upper()),
         parameters=record,
         **values(SlurmConfig, record),
@@ -334,7 +339,7 @@ def _detail(record: str, job_id: str) -> Job:
         if key not in starts:
             return ""
         end = _VALUE_ENDS.search(record, starts[key])
-        return present(record[starts[key] : end.start() if end else None])
+        return value_or_empty(record[starts[key] : end.start() if end else None])
 
     # the name follows the job id, and UserId follows the name
     name = record[record.index("JobName=") + 8 : starts["UserId"] - len("UserId=")] if "JobName=" in record else ""
@@ -376,7 +381,7 @@ def _comment(record: str, starts: dict[str, int]) -> str:
     if "Comment" not in starts:
         return ""
     end = starts["StdErr"] - len("StdErr=") if "StdErr" in starts else None
-    return present(record[starts["Comment"] : end])
+    return value_or_empty(record[starts["Comment"] : end])
 
 
 def _allocations(text: str) -> tuple[NodeAllocation, ...]:

@@ -18,7 +18,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 from jupyterhub_gpuspawner.slurm import text
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.reason import meaning
-from jupyterhub_gpuspawner.slurm.text import Unread, parameter
+from jupyterhub_gpuspawner.slurm.text import UnparsedField, parameter
 from jupyterhub_gpuspawner.units import Gres
 
 # Many values of one class as columns, for the nodes and jobs of a large cluster.
@@ -253,7 +253,9 @@ class Partition:
     """OverSubscribe=FORCE: it does so with every job; else only with those that ask for it (``--oversubscribe``)."""
     one_user: bool = False
     """ExclusiveUser, in newer versions Exclusive=USER: jobs of one user alone are on a node."""
-    priority_tier: int = parameter("PriorityTier", lambda key, value: text.read(int, key, text.present(value) or "1"))
+    priority_tier: int = parameter(
+        "PriorityTier", lambda key, value: text.read(int, key, text.value_or_empty(value) or "1")
+    )
     """PriorityTier: with preemption by partition, its jobs preempt those of partitions with a lower one."""
     preemptable: bool = parameter(
         "PreemptMode", lambda _, value: not {"CANCEL", "REQUEUE"}.isdisjoint(text.words(value))
@@ -458,7 +460,7 @@ class ClusterSnapshot:
     """With preemption by QOS, those whose jobs each QOS preempts, all in lower case; None: not known."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnparsedField, ...] = ()
     """Fields and records that were not understood."""
 
     @cached_property

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
 )
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, STATES, parse_jobs
-from jupyterhub_gpuspawner.slurm.text import Unread
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 
 # Addresses of compute nodes as Slurm knows them, each kept for five minutes, or for seconds if the node may be
 # powered down: a cloud node gets a new one each time it boots.
@@ -79,7 +79,7 @@ class SnapshotReader:
         self,
         installation: Installation,
         config: Callable[[], Awaitable[SlurmConfig]],
-        report: Callable[[Sequence[Unread]], None],
+        report: Callable[[Sequence[UnparsedField]], None],
     ) -> None:
         """``report`` gets the records of an answer that were not understood; it is not called where there are none."""
         self._slurm = installation
@@ -110,7 +110,7 @@ class SnapshotReader:
             await _cancelled(*shown, conf, queue)
 
         def parse() -> ClusterSnapshot:
-            unread: list[Unread] = []
+            unread: list[UnparsedField] = []
             snapshot = ClusterSnapshot(
                 nodes=parse_nodes(nodes, unread.append),
                 partitions=parse_partitions(partitions, unread.append),

@@ -17,7 +17,18 @@ from typing import NamedTuple, TypeVar
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Table
-from jupyterhub_gpuspawner.slurm.text import Notice, Unread, epoch, gres, ignored, nodes, present, read, readable, words
+from jupyterhub_gpuspawner.slurm.text import (
+    Notice,
+    UnparsedField,
+    epoch,
+    gres,
+    no_report,
+    nodes,
+    parse_records,
+    read,
+    value_or_empty,
+    words,
+)
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, expand_nodelist, parse_memory, parse_walltime
 
 T = TypeVar("T")
@@ -49,7 +60,9 @@ class Question(NamedTuple):
         rest = text[text.rfind(end) + len(end) :] if end in text else text
         if rest.strip():
             raise SlurmOutputError("squeue's answer is cut off.", raw=rest)
-        return readable(_records(text, end), lambda record: reader(self._texts(record, mark)), "job", job_id_of, notice)
+        return parse_records(
+            _records(text, end), lambda record: reader(self._texts(record, mark)), "job", job_id_of, notice
+        )
 
     def _texts(self, record: str, mark: str) -> list[str]:
         head, *written = record.split(f"|{mark}|")
@@ -90,7 +103,7 @@ CLUSTER = Question(tuple(_OF_CLUSTER.split()), tuple(_BY_OWNERS.split()))
 """About every job that is pending or holds nodes."""
 
 
-def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, Job]:
+def parse_squeue(text: str, mark: str, notice: Notice = no_report) -> dict[str, Job]:
     """The jobs of an answer to :data:`JOBS`, by job id, see :meth:`Question.jobs`.
 
     A task of a job array is listed under its own job id.
@@ -105,11 +118,11 @@ def _job(texts: list[str]) -> Job:
         job_id=job_id,
         phase=phase,
         state=state,
-        reason=present(reason),
-        nodes=present(node_list),
-        batch_host=present(host),
-        user=present(user),
-        partition=present(partition),
+        reason=value_or_empty(reason),
+        nodes=value_or_empty(node_list),
+        batch_host=value_or_empty(host),
+        user=value_or_empty(user),
+        partition=value_or_empty(partition),
         starts_at=epoch(start, "StartTime"),
         ends_at=epoch(end, "EndTime"),
         exit_code=_exit_code(code) if phase in (Phase.ENDING, Phase.ENDED) else "",
@@ -129,14 +142,14 @@ _WAIT_STATUS = re.compile(r"[0-9]{1,10}")
 
 def _exit_code(text: str) -> str:
     """``3:0`` of ``3:0`` (24.11 and later) or of the wait status 768 (22.05)."""
-    value = present(text)
+    value = value_or_empty(text)
     if not _WAIT_STATUS.fullmatch(value):
         return value
     signal = int(value) & 0x7F
     return f"0:{signal}" if signal else f"{int(value) >> 8 & 0xFF}:0"
 
 
-def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJob]:
+def parse_jobs(text: str, mark: str, notice: Notice = no_report) -> Table[ClusterJob]:
     """The jobs of an answer to :data:`CLUSTER`, see :meth:`Question.jobs`.
 
     A job whose generic resources are not understood is kept with :attr:`ClusterJob.gpus_unknown`, and reported to
@@ -146,7 +159,7 @@ def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJ
     def job(texts: list[str]) -> ClusterJob:
         row, unknown_gres = cluster_job(texts)
         if unknown_gres:
-            notice(Unread("job", row.job_id, unknown_gres, partial=True))
+            notice(UnparsedField("job", row.job_id, unknown_gres, partial=True))
         return row
 
     return Table.of(ClusterJob, CLUSTER.jobs(text, mark, job, notice))
@@ -168,9 +181,9 @@ def cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
         job_id=job_id,
         phase=phase,
         state=sys.intern(state),
-        reason=present(reason),
-        user=present(user),
-        account=present(account),
+        reason=value_or_empty(reason),
+        user=value_or_empty(user),
+        account=value_or_empty(account),
         partitions=words(partitions),
         priority=_count("PriorityLong", priority),
         nodes=nodes("NodeList", node_list),
@@ -185,7 +198,7 @@ def cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
         # what Slurm prints for a job without an end is not read
         ends_at=epoch(end, "EndTime") if phase is not Phase.QUEUED and time_limit is not None else None,
         time_limit=time_limit,
-        reservation=present(reservation),
+        reservation=value_or_empty(reservation),
         name=sys.intern(name),
         tag=_comment(comment),
     )
@@ -196,7 +209,7 @@ def _count(key: str, text: str) -> int:
     """``4``; round numbers may be printed as ``1K``, and the nodes of a pending job as a range."""
     if text.isascii() and text.isdigit():
         return int(text)
-    value = present(text)
+    value = value_or_empty(text)
     match = _COUNT.fullmatch(value)
     if value and match is None:
         raise SlurmOutputError(f"squeue gave {value[:80]!r} for {key}.", raw=f"{key}={value}", field=key)
@@ -226,7 +239,7 @@ _NO_LIMIT = ("", "NOT_SET", "INVALID", "Partition_Limit")
 
 @lru_cache(maxsize=8192)
 def _time_limit(text: str) -> int | None:
-    value = present(text)
+    value = value_or_empty(text)
     return None if value in _NO_LIMIT else read(parse_walltime, "TimeLimit", value)
 
 

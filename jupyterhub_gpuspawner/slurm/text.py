@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.units import Gres, expand_nodelist, parse_gres, parse
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnparsedField:
     """A field or record in Slurm's answer that was not understood. Contains no text that a user chose."""
 
     kind: str
@@ -31,7 +31,7 @@ class Unread:
     """The record is in the snapshot all the same, without this field."""
 
 
-Notice = Callable[[Unread], None]
+Notice = Callable[[UnparsedField], None]
 Reader = Callable[[str, str], Any]
 """Makes a value of the name of a parameter and its text; raises SlurmOutputError."""
 T = TypeVar("T")
@@ -44,7 +44,7 @@ _ONE_HOST = re.compile(r"[\w.-]+", re.ASCII)
 
 
 @lru_cache(maxsize=8192)
-def present(text: str | None) -> str:
+def value_or_empty(text: str | None) -> str:
     """The value; empty for Slurm's notations of an absent value (``(null)``, ``N/A``, ``n/a``, ``None``, ...)."""
     value = (text or "").strip()
     return "" if value in _ABSENT else value
@@ -65,7 +65,7 @@ def epoch(text: str | None, key: str = "") -> float | None:
     """
     if text and len(text) < 16 and text.isascii() and text.isdigit():
         return float(text)
-    value = present(text)
+    value = value_or_empty(text)
     if not value:
         return None
     if _SECONDS.fullmatch(value):
@@ -86,11 +86,11 @@ def read(reader: Callable[[str], T], key: str, text: str) -> T:
         ) from error
 
 
-def ignored(_unread: object) -> None:
+def no_report(_unread: object) -> None:
     """The default: nothing is reported."""
 
 
-def readable(
+def parse_records(
     records: Iterable[R], reader: Callable[[R], T], kind: str, name: Callable[[R], str], notice: Notice
 ) -> Iterator[T]:
     """What ``reader`` makes of the records that it understands; the others are left out and reported to ``notice``.
@@ -110,7 +110,7 @@ def readable(
     if faults and not any_read:
         raise faults[0][1]
     for record, fault in faults:
-        notice(Unread(kind, name(record), fault.field))
+        notice(UnparsedField(kind, name(record), fault.field))
 
 
 @lru_cache(maxsize=8192)
@@ -122,20 +122,20 @@ def gres(key: str, text: str) -> tuple[Gres, ...]:
 @lru_cache(maxsize=8192)
 def nodes(key: str, text: str) -> tuple[str, ...]:
     """:func:`expand_nodelist`, cached likewise; empty for an absent value."""
-    value = present(text)
+    value = value_or_empty(text)
     return (value,) if _ONE_HOST.fullmatch(value) else read(expand_nodelist, key, value)
 
 
 def memory(key: str, text: str | None) -> int | None:
     """MiB of a limit or default of slurm.conf; None if absent, UNLIMITED, or 0, which means the same."""
-    value = present(text)
+    value = value_or_empty(text)
     return None if value in ("", "UNLIMITED") else read(parse_memory, key, value) or None
 
 
 @lru_cache(maxsize=8192)
 def words(text: str | None, *, everyone: str = "") -> tuple[str, ...]:
     """The items of a comma-separated list; empty if it is absent or equals ``everyone``."""
-    value = present(text)
+    value = value_or_empty(text)
     return () if not value or value == everyone else tuple(item for item in value.split(",") if item)
 
 
@@ -162,8 +162,8 @@ def values(kind: type, record: Mapping[str, str]) -> dict[str, Any]:
 
 
 def plain(_key: str, text: str) -> str:
-    """The text itself; see :func:`present`."""
-    return present(text)
+    """The text itself; see :func:`value_or_empty`."""
+    return value_or_empty(text)
 
 
 def listed(_key: str, text: str) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def yes(_key: str, text: str) -> bool:
 
 def count(key: str, text: str) -> int | None:
     """A number; None for none, or UNLIMITED."""
-    value = present(text)
+    value = value_or_empty(text)
     return None if not value or value == "UNLIMITED" else read(int, key, value)
 
 
@@ -199,7 +199,7 @@ def number(key: str, text: str) -> int:
 
 def walltime(key: str, text: str) -> int | None:
     """Seconds; None for none, or UNLIMITED."""
-    value = present(text)
+    value = value_or_empty(text)
     return read(parse_walltime, key, value) if value else None
 
 
@@ -212,7 +212,7 @@ def per_gpu(name: str) -> Reader:
     """The reader of JobDefaults, such as ``DefCpuPerGPU=4,DefMemPerGPU=16000`` (in MiB), for one of them."""
 
     def read_it(key: str, text: str) -> int | None:
-        number = dict(word.partition("=")[::2] for word in present(text).split(",")).get(name)
+        number = dict(word.partition("=")[::2] for word in value_or_empty(text).split(",")).get(name)
         return None if number is None else read(int, key, number)
 
     return read_it

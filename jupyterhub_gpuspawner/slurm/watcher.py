@@ -27,7 +27,7 @@ HURRIED_QUESTIONS = 40
 """Queries in the short interval after :meth:`Watch.hurry`."""
 LONGEST_INTERVAL = 10.0
 """Seconds, while someone waits. It is reached when nothing has changed for ten minutes."""
-_PART = 60.0
+_QUIET_DIVISOR = 60.0
 """A change is seen after at most this part of the time for which there was none."""
 ANY = JobIdentity()
 """The identity of a job of which only the id is known."""
@@ -68,7 +68,7 @@ class Watch:
         if own:
             self._new = False
             if self._learns and not (self.identity.complete and self.identity.matches(job)):
-                self.identity = self.identity.learnt(job)
+                self.identity = self.identity.completed_from(job)
         return own
 
     @property
@@ -155,7 +155,7 @@ def interval(open_jobs: Iterable[Watch], *, short: float, rest: float, unchanged
         return max(short, rest)
     if any(watch.expected for watch in waited_for):
         return short
-    return max(short, min(LONGEST_INTERVAL, unchanged / _PART))
+    return max(short, min(LONGEST_INTERVAL, unchanged / _QUIET_DIVISOR))
 
 
 ACTIVE_INTERVAL = 2.25

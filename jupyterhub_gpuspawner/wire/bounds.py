@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.units import parse_cpulist
 CPU_LIST_LIMIT = 8192
 """Longest list of CPUs, in characters: firmware may give the CPUs of two sockets numbers by turns."""
 SEEN = ("process", "user", "unseen", "taken")
-"""What the launcher can find at a server's port: see :class:`~.documents.Door`."""
+"""What the launcher can find at a server's port: see :class:`~.documents.PortReport`."""
 FOLDER_FAULTS = (
     *("home_full", "home_unwritable", "home_silent", "log_full", "log_silent"),
     *("tmp_full", "tmp_unwritable", "tmp_silent"),

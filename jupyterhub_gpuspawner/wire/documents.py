@@ -187,7 +187,7 @@ class PlacementDocument:
 
 
 @dataclass(frozen=True)
-class Door:
+class PortReport:
     """What was found at the server's port, in the kernel's table of sockets."""
 
     __pydantic_config__ = STRICT
@@ -234,7 +234,7 @@ class NodeReport:
     placement: PlacementDocument = field(default_factory=PlacementDocument)
     topology: bounds.Topology | None = None
     """The node's topology document, for the picture; None if it is unknown or too large."""
-    door: Door | None = None
+    door: PortReport | None = None
     """None before anything listens on the port, and in reports of version 1."""
     other_node: bool = False
     """It is about one of the job's other nodes, where no server runs: it has neither port nor door."""

@@ -161,7 +161,7 @@ def written(name: str, mode: int) -> Callable[[Path], None]:
 )
 def test_a_slurm_that_keeps_tokens_or_kernels_is_told(config: SlurmConfig, codes: list[str]) -> None:
     """A job's environment has a secret, its script none; a kernel leaves its server's process group."""
-    assert [(finding.severity, finding.code) for finding in slurm.of_config(config)] == [
+    assert [(finding.severity, finding.code) for finding in slurm.slurm_conf_findings(config)] == [
         (Severity.WARNING, code) for code in codes
     ]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.check.slurm import of_configuration
+from jupyterhub_gpuspawner.check.slurm import ssh_findings
 from tests.cli.runner import run
 from tests.cli.test_check import CONFIGURATION
 
@@ -33,7 +33,7 @@ WRONG = {
 @pytest.mark.parametrize(("ssh_options", "names"), WRONG.values(), ids=WRONG)
 def test_of_sshs_configuration(ssh_options: dict[str, str], names: list[str]) -> None:
     """As ``ssh -G`` prints it; the hub's time-out is ten seconds."""
-    assert [finding.code for finding in of_configuration(ssh_options, timeout=10.0)] == names
+    assert [finding.code for finding in ssh_findings(ssh_options, timeout=10.0)] == names
 
 
 SSH = """#!/bin/sh

@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.node import port
 from jupyterhub_gpuspawner.node import report as reporting
 from jupyterhub_gpuspawner.node.main import Announcement, announce
-from jupyterhub_gpuspawner.wire.documents import Door, LaunchPlan, NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, PlacementDocument, PortReport
 from tests.node.conftest import LaunchedServer
 from tests.standins.report_hub import ReportHub
 from tests.waiting import wait_until
@@ -33,7 +33,7 @@ def test_the_hub_is_told_the_placement_at_once_and_the_port_when_it_is_listened_
     assert announcement == Announcement(announcement.port, f"http://127.0.0.1:{announcement.port}/user/ada/")
     assert first_reports == [NodeReport(0, REPORT.placement)]
     assert [parse_report(request.body) for request in hub.requests[1:]] == [
-        NodeReport(announcement.port, REPORT.placement, door=Door("process", ("127.0.0.1",)))
+        NodeReport(announcement.port, REPORT.placement, door=PortReport("process", ("127.0.0.1",)))
     ]
 
 
@@ -163,5 +163,5 @@ def test_a_hub_that_refuses_is_not_asked_again(launched: Callable[..., LaunchedS
         _, log = server.process.communicate(timeout=60)
 
     placement, port = (parse_report(request.body) for request in hub.requests)
-    assert (placement.port, port.door) == (0, Door("process", ("127.0.0.1",)))
+    assert (placement.port, port.door) == (0, PortReport("process", ("127.0.0.1",)))
     assert LATER not in log

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.usefixtures("own_descriptors")
 HOLD = """
 import os, sys
 from jupyterhub_gpuspawner.node import folder as job_folder
-job_folder.hold({"GPUSPAWNER_LAUNCHER": sys.argv[1] + "/launch.pyz"})
+job_folder.lock_and_clean_up({"GPUSPAWNER_LAUNCHER": sys.argv[1] + "/launch.pyz"})
 os.execvp("sh", ["sh", "-c", "echo held; read line"])
 """
 
 
 def hold(own: Path) -> None:
-    job_folder.hold({"GPUSPAWNER_LAUNCHER": f"{own}/launch.pyz"})
+    job_folder.lock_and_clean_up({"GPUSPAWNER_LAUNCHER": f"{own}/launch.pyz"})
 
 
 def make(parent: Path, name: str, *, age: float = 100_000.0) -> Path:
@@ -181,7 +181,7 @@ import os, shutil, sys
 from jupyterhub_gpuspawner.node import child, folder
 folder.unpack_certificates(os.environ, "/proc/self/fd")
 key = folder.for_another_process(os.environ)["JUPYTERHUB_SSL_KEYFILE"]
-child.leave(lambda: os.rename(shutil.copyfile(key, sys.argv[1] + ".new"), sys.argv[1]))
+child.detach(lambda: os.rename(shutil.copyfile(key, sys.argv[1] + ".new"), sys.argv[1]))
 os.execvp("sh", ["sh", "-c", 'until [ -e "$0" ]; do sleep 0.05; done', sys.argv[1]])
 """
 

@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 
 from jupyterhub_gpuspawner.node import grant
-from jupyterhub_gpuspawner.node.grant import GpuGrant, Slurm, SlurmIndex, VisibleName
+from jupyterhub_gpuspawner.node.grant import ControllerAnswers, GpuGrant, SlurmIndex, VisibleName
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, kernel_cpus
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 
 @dataclass
-class Slurmctld(Slurm):
+class Slurmctld(ControllerAnswers):
     """Answers as told, and counts what it was asked."""
 
     granted: NodeAllocation = field(default_factory=partial(NodeAllocation, "g1"))

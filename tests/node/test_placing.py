@@ -10,8 +10,8 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node import placing
-from jupyterhub_gpuspawner.node.grant import Slurm
-from jupyterhub_gpuspawner.node.placing import THREADS, Placing
+from jupyterhub_gpuspawner.node.grant import ControllerAnswers
+from jupyterhub_gpuspawner.node.placing import THREADS, Launch
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode, load
 from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
@@ -19,12 +19,12 @@ from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 
 
-class Job(Placing):
+class Job(Launch):
     """A job on a described node; slurmctld says that it has the CPUs ``cpu_ids``."""
 
     def __init__(self, node: NodeTopology | str, environ: dict[str, str], cpu_ids: str = "", **plan: Any) -> None:
         topology = load(str(MACHINES / f"{node}.json")) if isinstance(node, str) else node
-        slurm = Slurm({}, job=f"Nodes=n1 CPU_IDs={cpu_ids} Mem=1 GRES=", node="")
+        slurm = ControllerAnswers({}, job=f"Nodes=n1 CPU_IDs={cpu_ids} Mem=1 GRES=", node="")
         super().__init__(LaunchPlan(**plan), {"SLURM_JOB_ID": "7", **environ}, slurm=slurm, topology=topology)
 
     def placement(self) -> PlacementDocument:
@@ -139,7 +139,7 @@ def test_a_job_with_a_whole_node_has_its_gpus_where_slurm_assigns_none(words: st
     """As select/linear does: the best of all are chosen; a job that requested none sees none."""
     job = Job("k80-2socket", {"SLURM_CPUS_ON_NODE": "24"}, gpus=2, cpus=4)
     answer = f"Nodes=n1 CPU_IDs=0-23 Mem=600 GRES=gpu:k80:0(IDX:)\n   {words}\n"
-    job.slurm = Slurm({}, job=answer, node="Gres=gpu:k80:4\n")
+    job.slurm = ControllerAnswers({}, job=answer, node="Gres=gpu:k80:4\n")
 
     job.place()
 

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.node import port as listeners
 from jupyterhub_gpuspawner.node import report
 from jupyterhub_gpuspawner.node.port import NOBODY, OTHERS, OURS, PROCESS, USER, PortOwner, Socket
-from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, PortReport
 from tests.standins.report_hub import ReportHub
 
 ALL = "0.0.0.0"
@@ -45,7 +45,7 @@ Listens = Callable[..., tuple[int, int]]
 
 def port_owner(port: int, server: int, token: str) -> PortOwner:
     """Whose the port is, as the kernel shows it now."""
-    return listeners.whose(listeners.listening(port), server, token)
+    return listeners.owner_of_port(listeners.listening(port), server, token)
 
 
 @pytest.fixture
@@ -157,15 +157,15 @@ def test_one_socket_of_somebody_elses_is_enough(
     sockets: list[Socket], ours: set[int], others: set[int], owner: PortOwner
 ) -> None:
     """The port counts as the server's if every socket that listens on it is the server's."""
-    assert listeners.judge(sockets, uid=7, ours=ours, others=others) == owner
+    assert listeners.classify(sockets, uid=7, ours=ours, others=others) == owner
 
 
 def test_the_user_of_all_unknown_users_tells_nothing() -> None:
     """In a user namespace, unmapped users share one uid."""
     sockets = [Socket("::", 65534, 1)]
 
-    assert listeners.judge(sockets, uid=65534, ours=(), others=()) == PortOwner(OTHERS, uid=65534)
-    assert listeners.judge(sockets, uid=65534, ours={1}, others=()) == PortOwner(OURS, PROCESS, ("::",))
+    assert listeners.classify(sockets, uid=65534, ours=(), others=()) == PortOwner(OTHERS, uid=65534)
+    assert listeners.classify(sockets, uid=65534, ours={1}, others=()) == PortOwner(OURS, PROCESS, ("::",))
 
 
 # --- and what the hub is told -------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def reports(hub: ReportHub, count: int) -> list[NodeReport]:
 def foreign_owner_report(uid: int, port: int) -> NodeReport:
     """The report that another user has the port."""
     problem = f"Port {port} was taken by another user (uid {uid}) of this node."
-    return NodeReport(0, PlacementDocument(node="g1", problems=(problem,)), door=Door("taken"))
+    return NodeReport(0, PlacementDocument(node="g1", problems=(problem,)), door=PortReport("taken"))
 
 
 def test_the_hub_is_told_of_another_user_and_not_of_the_port(
@@ -226,7 +226,7 @@ def test_another_user_who_comes_after_the_port_was_told_is_told_too(
 ) -> None:
     """At an address of the node on which the server does not listen."""
     server, port = listens("127.0.0.1")
-    port_report = NodeReport(port, PlacementDocument(node="g1"), door=Door("process", ("127.0.0.1",)))
+    port_report = NodeReport(port, PlacementDocument(node="g1"), door=PortReport("process", ("127.0.0.1",)))
     with ReportHub() as hub:
         beside(hub, port, server)
         first = reports(hub, 1)
@@ -245,5 +245,5 @@ def test_where_the_kernel_does_not_tell_a_connection_is_enough(
         beside(hub, port, server)
         [report] = reports(hub, 1)
 
-    assert (report.port, report.door) == (port, Door("unseen"))
+    assert (report.port, report.door) == (port, PortReport("unseen"))
     assert report.placement.problems == (f"This node does not show which process listens on port {port}.",)

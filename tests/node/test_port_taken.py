@@ -15,7 +15,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.node.port import ATTEMPTS, is_taken, remember
-from jupyterhub_gpuspawner.wire.documents import Door
+from jupyterhub_gpuspawner.wire.documents import PortReport
 from tests.node.conftest import job_script
 from tests.standins.report_hub import ReportHub
 
@@ -67,7 +67,7 @@ def test_a_server_that_lost_its_port_is_launched_once_more_with_another(tmp_path
     assert (done.returncode, done.stdout) == (0, f"serves at {reports[-1].port}\n"), done.stderr
     assert {report.port for report in reports[:-1]} == {0}
     assert reports[-1].port != lost
-    assert (reports[-2].door, reports[-1].door) == (Door("taken"), Door("process", ("127.0.0.1",)))
+    assert (reports[-2].door, reports[-1].door) == (PortReport("taken"), PortReport("process", ("127.0.0.1",)))
     assert "Address already in use" in done.stderr
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.node import grant
-from jupyterhub_gpuspawner.node.grant import Slurm
+from jupyterhub_gpuspawner.node.grant import ControllerAnswers
 from jupyterhub_gpuspawner.units import NodeAllocation
 from tests.node.conftest import dies
 
@@ -78,22 +78,25 @@ def test_the_command_is_asked_about_this_job_and_node() -> None:
     """By the numbers that Slurm put into the job's environment."""
     environ = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "g1"}
 
-    assert (Slurm(environ).allocation().gpu_indices, Slurm(environ).allocation().cpu_ids) == ((2,), (4, 5))
-    assert Slurm(environ).hands_out_gpus() is True
+    assert (ControllerAnswers(environ).allocation().gpu_indices, ControllerAnswers(environ).allocation().cpu_ids) == (
+        (2,),
+        (4, 5),
+    )
+    assert ControllerAnswers(environ).hands_out_gpus() is True
 
 
 def test_a_controller_that_is_silent_is_given_up(command: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing known, and no command left."""
     monkeypatch.setattr(grant, "SECONDS", 0.5)
 
-    assert Slurm({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}).allocation() == NodeAllocation("g1")
+    assert ControllerAnswers({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}).allocation() == NodeAllocation("g1")
     assert dies(int(command.with_suffix(".pid").read_text()))
 
 
 @pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": "--help"}, {"SLURM_JOB_ID": "99"}])
 def test_without_an_answer_nothing_is_known(environ: dict[str, str], command: Path) -> None:
     """No job number, an option in its place, an error, no such command."""
-    assert Slurm(environ).allocation() == NodeAllocation("")
-    assert Slurm(environ).hands_out_gpus() is None
+    assert ControllerAnswers(environ).allocation() == NodeAllocation("")
+    assert ControllerAnswers(environ).hands_out_gpus() is None
     command.unlink()
-    assert Slurm({"SLURM_JOB_ID": "17"}).allocation() == NodeAllocation("")
+    assert ControllerAnswers({"SLURM_JOB_ID": "17"}).allocation() == NodeAllocation("")

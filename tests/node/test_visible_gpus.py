@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.node import placing
-from jupyterhub_gpuspawner.node.grant import Slurm
-from jupyterhub_gpuspawner.node.placing import Placing
+from jupyterhub_gpuspawner.node.grant import ControllerAnswers
+from jupyterhub_gpuspawner.node.placing import Launch
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
@@ -99,9 +99,9 @@ class Node:
 
     def launch(self, environ: Mapping[str, str], *, answered: bool) -> tuple[dict[str, str], PlacementDocument]:
         """The server's environment, and what its card is told."""
-        slurm = Slurm({}, job=self.answer() if answered else "", node="Gres=gpu:8" if answered else "")
+        slurm = ControllerAnswers({}, job=self.answer() if answered else "", node="Gres=gpu:8" if answered else "")
         plan = LaunchPlan(gpus=len(self.granted), memory_policy="none", set_threads=False)
-        launch = Placing(plan, {"SLURM_JOB_ID": "7", **environ}, slurm=slurm, topology=self.topology)
+        launch = Launch(plan, {"SLURM_JOB_ID": "7", **environ}, slurm=slurm, topology=self.topology)
         document, _ = launch.place()
         return dict(launch.environ), document
 

@@ -14,8 +14,8 @@ from jupyterhub_gpuspawner.slurm.job import (
     JobIdentity,
     Phase,
     hub_mark,
+    identity_from_json,
     job_name,
-    parse_identity,
     parse_tag,
     start_of,
     start_of_name,
@@ -77,7 +77,7 @@ def test_a_job_is_proven_only_by_a_certain_owner(identity: JobIdentity, job: Job
 def test_a_number_of_sbatchs_own_is_believed_where_comment_and_name_are_replaced() -> None:
     """The first answer determines how the job is recognised from then on."""
     job = replace(JOB, tag="project 7", name="batch")
-    identity = SUBMITTED.learnt(job)
+    identity = SUBMITTED.completed_from(job)
 
     assert (SUBMITTED.matches(job), SUBMITTED.may_be(job)) == (False, True)
     assert identity == JobIdentity(owner="ann", uid=1001, tag="project 7", name="batch")
@@ -89,7 +89,7 @@ def test_a_number_of_sbatchs_own_is_believed_where_comment_and_name_are_replaced
 def test_a_number_of_sbatchs_own_with_the_starts_comment_is_its_job_whoever_owns_it() -> None:
     """A site's command may submit as another account than the user's; that account is the owner from then on."""
     job = replace(JOB, user="pool", uid=1002)
-    identity = SUBMITTED.learnt(job)
+    identity = SUBMITTED.completed_from(job)
 
     assert (SUBMITTED.matches(job), SUBMITTED.may_be(job)) == (False, True)
     assert (identity.owner, identity.uid) == ("pool", 1002)
@@ -101,23 +101,23 @@ def test_what_an_earlier_version_did_not_store_is_learnt_from_the_first_answer()
     stored = JobIdentity(owner="ann", tag=TAG.partition("#")[0])
 
     assert (stored.complete, SUBMITTED.complete) == (False, True)
-    assert stored.learnt(JOB) == JobIdentity(owner="ann", tag=TAG)
-    assert stored.learnt(replace(JOB, tag="", name="spawner-jupyterhub")) == JobIdentity(
+    assert stored.completed_from(JOB) == JobIdentity(owner="ann", tag=TAG)
+    assert stored.completed_from(replace(JOB, tag="", name="spawner-jupyterhub")) == JobIdentity(
         owner="ann", name="spawner-jupyterhub"
     )
-    assert JobIdentity(tag=TAG).learnt(JOB) == JobIdentity(owner="ann", uid=1001, tag=TAG)
+    assert JobIdentity(tag=TAG).completed_from(JOB) == JobIdentity(owner="ann", uid=1001, tag=TAG)
 
 
 @pytest.mark.parametrize("identity", [SUBMITTED, JobIdentity(tag=TAG), JobIdentity()])
 def test_an_identity_is_read_as_it_was_stored(identity: JobIdentity) -> None:
     """Round trip through JSON."""
-    assert parse_identity(identity.to_json()) == identity
+    assert identity_from_json(identity.to_json()) == identity
 
 
 @pytest.mark.parametrize("document", [None, "ann", {"owner": 1}, {"uid": "0"}, {"uid": True}, {"tag": None}])
 def test_what_is_no_identity_is_dropped(document: object) -> None:
     """Damaged state never prevents the hub from starting."""
-    assert parse_identity(document) is None
+    assert identity_from_json(document) is None
 
 
 names = st.text(st.characters(codec="utf-8"))

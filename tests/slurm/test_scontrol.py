@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
 )
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import parse_squeue
-from jupyterhub_gpuspawner.slurm.text import Unread
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
 
@@ -306,10 +306,10 @@ class Named(Protocol):
 
 
 def names_and_unread(
-    parse: Callable[[str, Callable[[Unread], None]], Sequence[Named]], text: str
-) -> tuple[list[str], list[Unread]]:
+    parse: Callable[[str, Callable[[UnparsedField], None]], Sequence[Named]], text: str
+) -> tuple[list[str], list[UnparsedField]]:
     """The names that a parser found, and what it could not read."""
-    unread: list[Unread] = []
+    unread: list[UnparsedField] = []
     return [record.name for record in parse(text, unread.append)], unread
 
 
@@ -321,7 +321,7 @@ def test_a_node_of_which_a_field_is_not_understood_is_left_out_and_named() -> No
     odd = NODE.format("n2", "none").replace("gpu:k80:1", "gpu:a:b:c")
     assert names_and_unread(parse_nodes, NODE.format("n1", "none") + odd + NODE.format("n3", "none")) == (
         ["n1", "n3"],
-        [Unread("node", "n2", "Gres")],
+        [UnparsedField("node", "n2", "Gres")],
     )
 
 
@@ -339,14 +339,14 @@ def test_an_admins_reason_changes_nothing_of_its_node_or_another(words: str) -> 
 def test_a_partition_stays_with_what_is_understood_of_it() -> None:
     """The partition is kept, and lists those of its limits that are unknown."""
     text = "PartitionName=a MaxTime=soon MinNodes=x Nodes=n1 State=UP\nPartitionName=b Nodes=n2 State=UP\n"
-    unread: list[Unread] = []
+    unread: list[UnparsedField] = []
     assert parse_partitions(text, unread.append) == (
         Partition("a", nodes=("n1",), unread=("MaxTime", "MinNodes")),
         Partition("b", nodes=("n2",)),
     )
     assert unread == [
-        Unread("partition", "a", "MaxTime", partial=True),
-        Unread("partition", "a", "MinNodes", partial=True),
+        UnparsedField("partition", "a", "MaxTime", partial=True),
+        UnparsedField("partition", "a", "MinNodes", partial=True),
     ]
 
 
@@ -376,7 +376,7 @@ def test_odd_reservations_hide_no_other(name: str, nodes: str) -> None:
     odd = f"ReservationName={name} StartTime=1 EndTime=2 Nodes={nodes} Flags= Comment=a=b\n"
     other = "ReservationName=good StartTime=1 EndTime=2 Nodes=n1 Flags=\n"
     read = [name] if nodes == "n1" else []
-    unread = [] if read else [Unread("reservation", name, "Nodes")]
+    unread = [] if read else [UnparsedField("reservation", name, "Nodes")]
     assert names_and_unread(parse_reservations, odd + other) == ([*read, "good"], unread)
     assert names_and_unread(parse_reservations, odd) == (read, unread)
 

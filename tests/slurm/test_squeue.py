@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, JOBS, Question, WillRun, parse_jobs, parse_squeue, parse_trial
-from jupyterhub_gpuspawner.slurm.text import Unread
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import MARK, VERSIONS, Recorded, all_recorded, recorded, with_array_tasks, with_owner
 
@@ -192,10 +192,14 @@ def test_an_answer_of_which_nothing_is_understood_is_refused(question: Question,
 @both_questions
 def test_a_record_that_is_not_understood_is_left_out_and_named(question: Question, parse: Any) -> None:
     """The report has the id and the field but not its text; the other jobs are read."""
-    unread: list[Unread] = []
+    unread: list[UnparsedField] = []
     odd = record(question, JobID="7", StartTime="yesterday") + f"x|y|{MARK}\n" + f"900|odd|{MARK}\n"
     assert parse(odd + record(question), MARK, unread.append) == parse(record(question), MARK)
-    assert unread == [Unread("job", "7", "StartTime"), Unread("job", "", ""), Unread("job", "900", "")]
+    assert unread == [
+        UnparsedField("job", "7", "StartTime"),
+        UnparsedField("job", "", ""),
+        UnparsedField("job", "900", ""),
+    ]
 
 
 TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"])).filter(lambda text: MARK not in text)
@@ -354,7 +358,7 @@ ODD_GRES = (
 @pytest.mark.parametrize("gres", ODD_GRES)
 def test_a_job_of_odd_resources_is_kept_without_them(field: str, gres: str) -> None:
     """The job keeps its cores and memory, its GPUs are marked as unknown, and its neighbour is read as before."""
-    unread: list[Unread] = []
+    unread: list[UnparsedField] = []
     odd, plain = parse_jobs(
         record(CLUSTER, JobID="7", tres_alloc="cpu=8,mem=7.50G,node=2", **{field: gres}) + record(CLUSTER),
         MARK,
@@ -362,7 +366,7 @@ def test_a_job_of_odd_resources_is_kept_without_them(field: str, gres: str) -> N
     )
     assert (odd.job_id, odd.cpus, odd.memory_mib, odd.gpus, odd.gpus_unknown) == ("7", 4, 7680, (), True)
     assert plain == parse_jobs(record(CLUSTER), MARK)[0]
-    assert unread == [Unread("job", "7", field.replace("_", "-"), partial=True)]
+    assert unread == [UnparsedField("job", "7", field.replace("_", "-"), partial=True)]
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import time
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.text import epoch, fields, present, words
+from jupyterhub_gpuspawner.slurm.text import epoch, fields, value_or_empty, words
 from tests.slurm.recorded import VERSIONS, recorded
 
 
 @pytest.mark.parametrize("text", ["", " ", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", None])
 def test_words_for_nothing_are_nothing(text: str | None) -> None:
     """Slurm's various texts for an absent value are read as absent."""
-    assert (present(text), words(text), epoch(text)) == ("", (), None)
+    assert (value_or_empty(text), words(text), epoch(text)) == ("", (), None)
 
 
 def test_record_falls_apart_into_fields_with_blanks_in_their_values() -> None:

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
-from jupyterhub_gpuspawner.extensions.courses.page import CourseRoom, Snapshot
+from jupyterhub_gpuspawner.extensions.courses.page import CoursePageState, Snapshot
 from jupyterhub_gpuspawner.extensions.courses.participants import participants_of
 from jupyterhub_gpuspawner.extensions.courses.view import CourseView, course_view
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
@@ -69,7 +69,7 @@ ENVIRONMENT = Environment(
 )
 
 
-class Page(CourseRoom):
+class Page(CoursePageState):
     """The page of these views."""
 
     def __init__(self, views: list[CourseView]) -> None:

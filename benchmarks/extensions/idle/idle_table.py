@@ -132,7 +132,7 @@ def replay(of: Curve) -> Outcome:
     for minute in range(1, sum(minutes for minutes, _ in of.parts) + 1):
         now = minute * MINUTE
         active = of.active is not None and of.active[0] <= minute <= of.active[1]
-        server = server.looked_at(
+        server = server.evaluated(
             [use for use in uses if now - RETENTION_SECONDS <= use.at <= now],
             of.placement,
             of.rule,

@@ -14,6 +14,6 @@ DOCUMENTS = (
         '`{"everybody": true}`, `{"user": name}`, `{"user": name, "server": name}` (empty for the default server), '
         '`{"profile": slug}`, `{"cluster": name}`, `{"node": name}` (of every cluster) and `{"cluster": name, "node": '
         "name}`; and `minutes` for which it is shown, "
-        f"{api.SHOWN} if absent. A request to withdraw one has `to`.",
+        f"{api.DEFAULT_MINUTES} if absent. A request to withdraw one has `to`.",
     ),
 )

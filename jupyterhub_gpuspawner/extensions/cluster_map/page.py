@@ -30,7 +30,7 @@ WORDS_AT_MOST = 200
 
 
 @dataclass(frozen=True)
-class Sight:
+class ClusterMapView:
     """What is known about a cluster for one request."""
 
     cluster: str
@@ -50,11 +50,11 @@ def filters_of(handler: BaseHandler) -> dict[str, str]:
     return {name: handler.get_argument(name, "")[:WORDS_AT_MOST] for name in ("text", "partition", "use")}
 
 
-async def sight_of(handler: BaseHandler, cluster: Cluster) -> Sight:
+async def sight_of(handler: BaseHandler, cluster: Cluster) -> ClusterMapView:
     """The current or last known map of a cluster, filtered."""
     snapshot = await snapshot_of(cluster)
     if snapshot is None:
-        return Sight(cluster.name, None, silent=cluster.silent)
+        return ClusterMapView(cluster.name, None, silent=cluster.silent)
     # not older than the snapshot
     allocations = await cluster.of(_allocations).recent(max(0.0, time.time() - snapshot.taken_at))
     servers = servers_with_jobs(handler.settings["users"].values())
@@ -62,7 +62,7 @@ async def sight_of(handler: BaseHandler, cluster: Cluster) -> Sight:
     filters, jobs = filters_of(handler), list(served_jobs(hub_servers))
     # takes some hundredths of a second for a thousand nodes: not in the event loop
     cluster_map = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, jobs).only(**filters))
-    return Sight(
+    return ClusterMapView(
         cluster.name,
         cluster_map,
         silent=cluster.silent,
@@ -118,7 +118,7 @@ class ClusterPage(BaseHandler):
             )
         )
 
-    async def _of_sight(self, sight: Sight, filters: Mapping[str, str], *, several: bool) -> dict[str, Any]:
+    async def _of_sight(self, sight: ClusterMapView, filters: Mapping[str, str], *, several: bool) -> dict[str, Any]:
         """One cluster's section of the map, for the page's template; with its name where there are several."""
         name = sight.cluster if several else ""
         cluster_map, namespace = sight.cluster_map, self.template_namespace

@@ -44,8 +44,8 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     CourseView,
     FreeSeats,
     Line,
+    PendingAction,
     Tile,
-    Wish,
     course_view,
     free_seats,
     result_line,
@@ -142,7 +142,7 @@ class SeatsAge:
         return AGE_AFTER_END if now - self._ended_at < AGE else AGE
 
 
-class CourseRoom:
+class CoursePageState:
     """The page of one course of a hub, made once for all who look at it."""
 
     def __init__(
@@ -281,21 +281,21 @@ class CourseRoom:
         return str(self._tile(tile))
 
 
-class CourseRooms(dict[str, CourseRoom]):
+class CourseRooms(dict[str, CoursePageState]):
     """Those of a hub, by the slugs of their courses."""
 
 
-def room_of_course(slug: str, settings: Mapping[str, Any], template: Callable[..., Any], tools: Any) -> CourseRoom:
+def room_of_course(slug: str, settings: Mapping[str, Any], template: Callable[..., Any], tools: Any) -> CoursePageState:
     """The one for this course and hub; made when it is first asked for."""
     rooms = state_of(settings).of(CourseRooms)
     if slug not in rooms:
-        rooms[slug] = CourseRoom(slug, settings, template, tools)
+        rooms[slug] = CoursePageState(slug, settings, template, tools)
     return rooms[slug]
 
 
-REST = 10.0
+KEEPALIVE_SECONDS = 10.0
 """Seconds after which a stream without news says that it is alive."""
-LONGEST = 300.0
+STREAM_SECONDS = 300.0
 """Seconds after which a stream ends. The browser opens another one, for which the rights are checked again."""
 
 
@@ -326,7 +326,7 @@ class _OfCourses(BaseHandler):
     def _address(self, slug: str) -> str:
         return f"{self.hub.base_url}gpuspawner/course/{slug}"
 
-    def room(self, course: HubCourse) -> CourseRoom:
+    def room(self, course: HubCourse) -> CoursePageState:
         """The participants of a course, as all its viewers see them."""
         return room_of_course(course.slug, self.settings, self.get_template, self.template_namespace["gpuspawner"])
 
@@ -396,7 +396,7 @@ class CoursePage(_OfCourses):
             return action, frozenset({server})
         return action, frozenset(self.get_body_arguments("user")) if selected else None
 
-    async def _ask(self, course: HubCourse, wish: Wish, typed: str, fault: str = "") -> None:
+    async def _ask(self, course: HubCourse, wish: PendingAction, typed: str, fault: str = "") -> None:
         html = await self.render_template(
             "course_question.html",
             slug=course.slug,
@@ -408,7 +408,9 @@ class CoursePage(_OfCourses):
         )
         self.finish(html)
 
-    async def _do(self, course: HubCourse, wish: Wish, typed: str, room: CourseRoom) -> tuple[Outcome, ...]:
+    async def _do(
+        self, course: HubCourse, wish: PendingAction, typed: str, room: CoursePageState
+    ) -> tuple[Outcome, ...]:
         """Raises SQLAlchemyError."""
 
         def note_refusals(outcomes: tuple[Outcome, ...]) -> None:
@@ -560,9 +562,9 @@ class CourseEvents(_OfCourses):
                     if over.done():
                         await self._write("event: elsewhere\ndata: {}\n\n")
                         return
-                    if self._finished or now - began > LONGEST:
+                    if self._finished or now - began > STREAM_SECONDS:
                         return
-                    if event or now - sent_at > REST:
+                    if event or now - sent_at > KEEPALIVE_SECONDS:
                         await self._write(f"data: {event}\n\n" if event else ": \n\n")
                         sent_at = now
         except (StreamClosedError, LookupError):  # the page was closed, or the course has gone

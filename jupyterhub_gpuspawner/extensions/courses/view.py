@@ -166,7 +166,7 @@ ACTIONS = {START: "Start", MESSAGE: "Message", EXTEND: "Extend", STOP: "Stop"}
 
 
 @dataclass(frozen=True)
-class Wish:
+class PendingAction:
     """An action, and those whom it concerns as things are now: what the question before it tells."""
 
     action: str
@@ -185,7 +185,7 @@ class Wish:
     """All of these servers are Jupyter's."""
 
 
-def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | None) -> Wish:
+def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | None) -> PendingAction:
     """The question before ``action``; ``chosen`` are the servers that were selected (as text), None for everybody.
 
     Participants with another server than the selected one are left out, except for a message.
@@ -201,7 +201,7 @@ def wish_of(action: str, room: Sequence[Participant], chosen: Collection[str] | 
     moved = sum(participant.user in users for participant in room) - len(those) if chosen is not None else 0
     concerned = [participant for participant in those if action in _ACTIONS[participant.state]]
     running = [participant.server for participant in concerned if participant.state is State.RUNNING]
-    return Wish(
+    return PendingAction(
         action,
         tuple(participant.key for participant in concerned),
         chosen is None,

@@ -218,7 +218,7 @@ class IdleServer:
         """How often its user can still keep it."""
         return max(0, self.rule.keep_times - self.keeps_before - self.keeps)
 
-    def looked_at(
+    def evaluated(
         self,
         usage: Sequence[Use],
         placement: PlacementDocument,

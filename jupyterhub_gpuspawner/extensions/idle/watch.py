@@ -140,7 +140,7 @@ class IdleWatch:
                 due.append((key, spawner))
         # one that is being stopped may run on: what is known of it stays until its stop has succeeded
         stopping = {(spawner.user.name, spawner.name) for spawner in self._with_jobs() if spawner.pending == "stop"}
-        self._over.extend(_of_those_gone(self._servers, looked | stopping, now))
+        self._over.extend(_close_ended(self._servers, looked | stopping, now))
         self._write(rows)
         for key, spawner in due:
             if key not in self._stopping:
@@ -258,7 +258,7 @@ def _looked_at(
 ) -> IdleServer:
     assert server.placement is not None
     in_session, ended = rules.session(server.profile, now)
-    return before.looked_at(
+    return before.evaluated(
         usage,
         server.placement,
         rules.rule(server.admin_profile),
@@ -295,7 +295,7 @@ def _row(server: Server, idle: IdleServer) -> IdleTime | None:
     )
 
 
-def _of_those_gone(servers: IdleServers, looked: Collection[tuple[str, str]], now: float) -> Iterator[IdleTime]:
+def _close_ended(servers: IdleServers, looked: Collection[tuple[str, str]], now: float) -> Iterator[IdleTime]:
     """The rows of servers that no longer run, which are forgotten."""
     for key in servers.keys() - looked:
         gone = servers.pop(key)

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.web.handlers import RESTHandler
 from jupyterhub_gpuspawner.slurm.estimate import utc
 
 VERSION = 1
-SHOWN = 24 * 60
+DEFAULT_MINUTES = 24 * 60
 """Minutes that a message is shown, unless the request says otherwise."""
 SHOWN_AT_MOST = 30 * 24 * 60
 NAME_LIMIT = 255
@@ -53,7 +53,7 @@ class MessageRequest:
 
     to: Audience
     text: str = ""
-    minutes: int = SHOWN
+    minutes: int = DEFAULT_MINUTES
 
 
 def audiences(user_name: str, spawners: list[Any]) -> Iterator[Audience]:
@@ -132,7 +132,7 @@ def parse_message(body: object, *, with_text: bool = True) -> MessageRequest:
     to = _audience(body.get("to"))
     if not with_text:
         return MessageRequest(to)
-    message, minutes = body.get("message"), body.get("minutes", SHOWN)
+    message, minutes = body.get("message"), body.get("minutes", DEFAULT_MINUTES)
     text = clean_text(message) if isinstance(message, str) else ""
     if not text:
         raise ValueError("message: must be a text.")

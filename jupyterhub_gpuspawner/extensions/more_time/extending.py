@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.words import duration
 
 FRESH = 5.0
 """Age in seconds of a snapshot of the cluster that is new enough to extend a job."""
-SHOWN = 60.0
+MAX_AGE_SECONDS = 60.0
 """The same for a page that shows whether a server can be extended."""
 RIGHTS = 600.0
 """Seconds for which it is not asked again whether the hub's account is a Slurm operator."""
@@ -100,7 +100,8 @@ class ServerTime(WithServer):
             return
         if self._used < self.rule.times:
             await asyncio.gather(
-                self._read_rights(patience), self._refresh_snapshot(self.spawner.watch.status, SHOWN, patience)
+                self._read_rights(patience),
+                self._refresh_snapshot(self.spawner.watch.status, MAX_AGE_SECONDS, patience),
             )
 
     # --- extending ------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class ServerTime(WithServer):
             raise NotExtended(Reason.NOT_RUNNING)
         status = await self._own_job(job_id)
         await self._refresh_snapshot(status, FRESH, server.slurm_timeout)
-        if cluster.view.latest is None or time.time() - cluster.view.latest.taken_at > SHOWN:
+        if cluster.view.latest is None or time.time() - cluster.view.latest.taken_at > MAX_AGE_SECONDS:
             raise NotExtended(Reason.UNKNOWN)
         bounded = self._bounded(status, wanted)
         if not bounded.possible or bounded.ends_at is None:

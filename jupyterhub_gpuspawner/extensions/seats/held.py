@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, Question, cluster_job
-from jupyterhub_gpuspawner.slurm.text import gres, ignored, present
+from jupyterhub_gpuspawner.slurm.text import gres, no_report, value_or_empty
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 HELD = Question((*CLUSTER.slurms, "OverSubscribe"), (*CLUSTER.owners, "Licenses"))
@@ -81,12 +81,12 @@ def held_jobs(queue: str, mark: str, details: str) -> tuple[HeldJob, ...]:
         job, _ = cluster_job([*texts[:trusted], *texts[trusted + 1 : -1]])
         licenses: tuple[Gres, ...] = ()
         with suppress(SlurmOutputError):
-            licenses = gres("Licenses", re.sub("[@/]", "_", present(texts[-1])))
+            licenses = gres("Licenses", re.sub("[@/]", "_", value_or_empty(texts[-1])))
         parts = allocations.get(job.job_id, ())
         all_nodes = sorted(part.node for part in parts) == sorted(job.nodes)
         return HeldJob(job, texts[trusted] in ("NO", "USER", "MCS"), licenses, parts if all_nodes else ())
 
-    jobs = HELD.jobs(queue, mark, held, ignored)
+    jobs = HELD.jobs(queue, mark, held, no_report)
     return tuple(held for held in jobs if held.job.state in _HOLDING and held.job.nodes)
 
 

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, holders, host_list
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides, options_of
 from jupyterhub_gpuspawner.slurm.snapshot import PERIODS, NodeState, Partition, Reservation, SlurmConfig
-from jupyterhub_gpuspawner.slurm.text import fields, present, words
+from jupyterhub_gpuspawner.slurm.text import fields, value_or_empty, words
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_cpulist, parse_gres
 
 
@@ -158,7 +158,7 @@ def question_of(
     accounts = {value for request in requests for name, value in _all_options(request) if name == "account"}
     groups, jobs = _in_arrays(arguments)
     # a plugin changes features by a reboot, which Slurm would do for the job
-    reboots = bool(present(config.get("NodeFeaturesPlugins")))
+    reboots = bool(value_or_empty(config.get("NodeFeaturesPlugins")))
     document = {
         "config": _config(config, licenses),
         "nodes": [_node(node, reboots=reboots) for node in nodes.values()],
@@ -193,9 +193,9 @@ def _out_of_service(states: Collection[str]) -> bool:
 
 def _words_of(record: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
     """The parameters that are set, and can be written into slurm.conf as they are."""
-    chosen = {key: present(record.get(key)) for key in keys}
+    chosen = {key: value_or_empty(record.get(key)) for key in keys}
     # scontrol prints DefCpuPerGPU and DefMemPerGPU together
-    chosen |= dict(re.findall(r"\b(DefCpuPerGPU|DefMemPerGPU)=([0-9]+)", present(record.get("JobDefaults"))))
+    chosen |= dict(re.findall(r"\b(DefCpuPerGPU|DefMemPerGPU)=([0-9]+)", value_or_empty(record.get("JobDefaults"))))
     return {
         key: value for key, value in chosen.items() if value.upper() not in _UNSET and controller.is_value(key, value)
     }

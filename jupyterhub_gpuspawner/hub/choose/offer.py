@@ -325,7 +325,7 @@ def _offer(status: ProfileStatus, base_url: str) -> Offer:
     profile = status.profile
     return Offer(
         profile,
-        gets=what_you_get(profile, status.resources, status.hardware),
+        gets=resources_in_words(profile, status.resources, status.hardware),
         fields=option_fields(profile, {}, choices=status.choices, refused=status.refused),
         availability=status.availability,
         closed=closed_by(status),
@@ -398,7 +398,7 @@ def occasions_first(profile_offers: Sequence[Offer], offered: Sequence[Offered],
 
 
 @dataclass
-class Visit:
+class FormRequest:
     """Set by the page's handler, read by the form; the form adds what the page shows above it."""
 
     linked: Mapping[str, list[str]] = field(default_factory=dict)
@@ -417,7 +417,7 @@ class Visit:
     """The id of the field at which the error is shown."""
 
 
-VISIT: ContextVar[Visit | None] = ContextVar("gpuspawner_visit", default=None)
+FORM_REQUEST: ContextVar[FormRequest | None] = ContextVar("gpuspawner_visit", default=None)
 """The visit of this request; after a failed start JupyterHub passes no request to the form."""
 
 
@@ -431,7 +431,7 @@ def what_a_job_gets(resources: Resources, hardware: Hardware) -> tuple[str, ...]
     return _gets(values, hardware, time_unit=resources.time_unit)
 
 
-def what_you_get(profile: Profile, resources: Resources | None, hardware: Hardware) -> tuple[str, ...]:
+def resources_in_words(profile: Profile, resources: Resources | None, hardware: Hardware) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")``; what is not requested is left out.
 
     ``resources`` are what a job of the profile requests when no option is changed: with the site's defaults, too.

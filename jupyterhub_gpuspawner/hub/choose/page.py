@@ -23,11 +23,11 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub import times
 from jupyterhub_gpuspawner.hub.choose import words
 from jupyterhub_gpuspawner.hub.choose.offer import (
-    VISIT,
+    FORM_REQUEST,
     FilledIn,
+    FormRequest,
     Offer,
     ProfileStatus,
-    Visit,
     as_typed,
     filled_in_with_fault,
     occasions_first,
@@ -66,7 +66,7 @@ from jupyterhub_gpuspawner.words import duration
 async def render_form(spawner: GPUProfilesSpawner) -> str:
     """The HTML of this user's form; every text in it is escaped."""
     await spawner.refresh_profiles()
-    visit = VISIT.get() or Visit()
+    visit = FORM_REQUEST.get() or FormRequest()
     offered: Sequence[Offered] = ()
     statuses: Sequence[ProfileStatus] = ()
     forecast = Forecast()
@@ -116,7 +116,7 @@ async def render_question(spawner: GPUProfilesSpawner | None) -> str:
 
     ``spawner`` is None in a hub without profiles.
     """
-    visit = VISIT.get() or Visit()
+    visit = FORM_REQUEST.get() or FormRequest()
     choice: Mapping[str, object] = {}
     if visit.linked and spawner is not None:
         await spawner.refresh_profiles()
@@ -153,7 +153,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _filled_in(spawner: GPUProfilesSpawner, visit: Visit) -> FilledIn:
+def _filled_in(spawner: GPUProfilesSpawner, visit: FormRequest) -> FilledIn:
     """The choice to show; raises ConfigError."""
     if visit.posted is not None:
         return of_a_form(visit.posted, visit.refusal)
@@ -209,14 +209,14 @@ class ChoosePage(SpawnHandler):
     e-mail could use up a person's GPU hours.
     """
 
-    visit: Visit
+    visit: FormRequest
     _start: asyncio.Future[None] | None = None
     _redirects_later = False
 
     def get(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
         """The form, filled in from the query; a button alone where there is no form."""
         query = {name: _texts(values) for name, values in self.request.query_arguments.items()}
-        self._begin(Visit(linked=_linked(query)))
+        self._begin(FormRequest(linked=_linked(query)))
         # JupyterHub would start a server with any other parameter
         self.request.query_arguments = _raw({name: query[name] for name in SPAWN_PAGE_PARAMETERS if name in query})
         answer: Awaitable[None] | None = super().get(user_name, server_name)
@@ -226,7 +226,7 @@ class ChoosePage(SpawnHandler):
         """Start a server, or show the form again with the reason and the values that were sent."""
         sent = {name: _texts(values) for name, values in self.request.body_arguments.items()}
         self.request.body_arguments = _raw(sent)
-        self._begin(Visit(posted=sent))
+        self._begin(FormRequest(posted=sent))
         answer: Awaitable[None] | None = super().post(user_name, server_name)
         return answer
 
@@ -265,9 +265,9 @@ class ChoosePage(SpawnHandler):
                 .begin(start, lambda: user is not None and _is_submitted(user, server_name))
             )
 
-    def _begin(self, visit: Visit) -> None:
+    def _begin(self, visit: FormRequest) -> None:
         self.visit = visit
-        VISIT.set(visit)
+        FORM_REQUEST.set(visit)
 
     def append_query_parameters(self, url: str, exclude: list[str] | None = None) -> str:
         """JupyterHub's, without the form's token: it would stay in the address of the page that follows."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_identity
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, identity_from_json
 from jupyterhub_gpuspawner.slurm.reason import never_clears
 from jupyterhub_gpuspawner.slurm.watcher import Watch
 from jupyterhub_gpuspawner.tasks import first_of, timeout
@@ -208,7 +208,7 @@ class JobWatch:
             self.spawner.log.error("The stored job id %r of %s is not a number and is ignored", job_id, name)
             job_id = ""
         self.job_id = job_id
-        self.submitted_as = parse_identity(state.get("identity"))
+        self.submitted_as = identity_from_json(state.get("identity"))
 
 
 VERDICT_POLL_SECONDS = 4.0

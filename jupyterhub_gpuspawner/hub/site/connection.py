@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.slurm.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import DEFAULT_TIMEOUT, Installation
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.slurm.text import Unread
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 
 # The cluster as all pages of a hub see it: Slurm is asked on demand, once for all who ask at the same time.
@@ -153,9 +153,9 @@ class UnreadRecords:
         """``cluster`` is the name of the cluster that answers; empty in a hub that names none."""
         self._log = log or get_logger()
         self._cluster = cluster
-        self._logged: dict[Unread, None] = {}
+        self._logged: dict[UnparsedField, None] = {}
 
-    def report(self, unread: Sequence[Unread]) -> None:
+    def report(self, unread: Sequence[UnparsedField]) -> None:
         """Count the new ones among the records of one answer, and log them in one line."""
         new = [record for record in dict.fromkeys(unread) if record not in self._logged]
         self._logged.update(dict.fromkeys(new))
@@ -171,7 +171,7 @@ class UnreadRecords:
             )
 
 
-def _named(unread: Unread) -> str:
+def _named(unread: UnparsedField) -> str:
     name = f"{unread.kind} {unread.name[:80]!r}" if unread.kind != "job" else f"job {unread.name or 'without an id'}"
     return f"{name} (field {unread.field or 'unknown'})"
 

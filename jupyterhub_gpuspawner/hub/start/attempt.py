@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.slurm.estimate import (
     expected,
     not_before,
 )
-from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_identity
+from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, identity_from_json
 from jupyterhub_gpuspawner.slurm.reason import never_clears, reason_name
 
 _SETTLING_REASONS = frozenset({"", "None", "Priority", "SchedDefer"})
@@ -166,7 +166,7 @@ def stored_kept_start(state: Mapping[str, Any]) -> KeptStart | None:
     since, seconds, jobs = parse_moment(document.get("since")), document.get("timeout"), document.get("jobs")
     if since is None or not isinstance(jobs, list) or not isinstance(seconds, (int, float)):
         return None
-    identities = [parse_identity(job) for job in jobs]
+    identities = [identity_from_json(job) for job in jobs]
     known = tuple(identity for identity in identities if identity is not None)
     # a job that cannot be told from others could be a second one of the server
     return KeptStart(since, seconds, str(document.get("cluster") or ""), known) if len(known) == len(jobs) else None

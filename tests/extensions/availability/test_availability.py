@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.slurm.snapshot import (
     Reservation,
     SlurmConfig,
 )
-from jupyterhub_gpuspawner.slurm.text import Unread
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
@@ -1002,8 +1002,8 @@ def test_feature_that_a_reboot_would_bring_counts() -> None:
     assert card(cluster(node("g1", G4, other_features=("mig",))), gpus=1, constraint="mig")[0] == "now"
 
 
-UNREAD_JOB = Unread("job", "9", "StartTime")
-UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
+UNREAD_JOB = UnparsedField("job", "9", "StartTime")
+UNREAD_RESERVATION = UnparsedField("reservation", "day", "Nodes")
 
 
 @pytest.mark.parametrize(
@@ -1022,11 +1022,11 @@ UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
         ),
         (UNREAD_JOB, {"gpus": 9}, ("never", "9 GPUs are more than the 4 of a node")),
         (replace(UNREAD_JOB, partial=True), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
-        (Unread("node", "g9", "Gres"), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
+        (UnparsedField("node", "g9", "Gres"), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
     ],
 )
 def test_what_was_not_understood_is_not_called_free(
-    unread: Unread, resources: dict[str, Any], answer: tuple[str, str]
+    unread: UnparsedField, resources: dict[str, Any], answer: tuple[str, str]
 ) -> None:
     """A job or reservation that was not understood may hold the nodes, so no start is certain."""
     snapshot = replace(cluster(node("g1", "gpu:k80:4")), unread=(unread,))

@@ -12,7 +12,7 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.extensions.claims.carried import MODULE
 from jupyterhub_gpuspawner.extensions.claims.node import claim
 from jupyterhub_gpuspawner.extensions.claims.node.claim import Claimant, name_of
-from jupyterhub_gpuspawner.node.grant import UNMANAGED, Slurm
+from jupyterhub_gpuspawner.node.grant import UNMANAGED, ControllerAnswers
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument, Step
 from tests.standins.nvml import describe
@@ -37,7 +37,7 @@ class Server(Claimant):
         self, folder: Path, node: NodeTopology, gpus: int | None, environ: dict[str, str] | None = None
     ) -> None:
         plan = LaunchPlan(gpus=gpus, choose=Step(f"{MODULE}:Claimant", {"folder": str(folder)}))
-        slurm = Slurm({}, job="", node="Gres=(null)")
+        slurm = ControllerAnswers({}, job="", node="Gres=(null)")
         super().__init__(plan, {"SLURM_JOB_ID": "7", **(environ or {})}, slurm=slurm, topology=node)
 
     def placement(self) -> PlacementDocument:

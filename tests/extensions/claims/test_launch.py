@@ -52,13 +52,13 @@ main.main(sys.argv[3:])
     [
         ("choice.choose", ""),
         ("grant.gpus", ""),
-        ("placing.Placing._gpus", ""),
-        ("placing.Placing.place", ""),
+        ("placing.Launch._gpus", ""),
+        ("placing.Launch.place", ""),
         ("claim.claim", ""),
         ("claim.Claimant._grant", ""),
         ("claim.Claimant.__init__", ""),
         ("main._placing", ""),
-        ("placing.Placing._export", "2"),
+        ("placing.Launch._export", "2"),
         ("placing.PlacementDocument", "2"),
     ],
 )

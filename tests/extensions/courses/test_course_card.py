@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.extensions.courses import EXTENSION as COURSES
 from jupyterhub_gpuspawner.extensions.courses.book import BookOfHub
 from jupyterhub_gpuspawner.extensions.courses.course_profile import WITHOUT_RESERVATION
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.choose.offer import VISIT, Visit
+from jupyterhub_gpuspawner.hub.choose.offer import FORM_REQUEST, FormRequest
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
 from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
@@ -200,11 +200,11 @@ async def test_a_course_tells_its_message_as_text() -> None:
 
 async def test_what_was_chosen_before_stays_selected() -> None:
     """A link, or the last choice, counts more than a session."""
-    token = VISIT.set(Visit(linked={"profile": ["test"]}))
+    token = FORM_REQUEST.set(FormRequest(linked={"profile": ["test"]}))
     try:
         assert list(await cards(Book([lesson(-1)]), "train1")) == ["course-lesson", ">test", "usual"]
     finally:
-        VISIT.reset(token)
+        FORM_REQUEST.reset(token)
 
 
 async def test_a_start_without_a_form_keeps_the_admins_default() -> None:

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course import parse_course
 from jupyterhub_gpuspawner.extensions.courses.evening import SessionCheck
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
-from jupyterhub_gpuspawner.extensions.courses.page import CourseRoom, SeatsAge, Snapshot
+from jupyterhub_gpuspawner.extensions.courses.page import CoursePageState, SeatsAge, Snapshot
 from jupyterhub_gpuspawner.extensions.courses.participants import (
     Participant,
     ServerKey,
@@ -33,8 +33,8 @@ from jupyterhub_gpuspawner.extensions.courses.view import (
     CourseView,
     FreeSeats,
     Line,
+    PendingAction,
     Tile,
-    Wish,
     course_view,
     result_line,
     tile,
@@ -369,7 +369,7 @@ QUESTIONS: dict[str, tuple[str, set[str] | None, str, str, str, tuple[str, ...]]
 }
 
 
-def asked(wish: Wish) -> tuple[str, str, str, tuple[str, ...]]:
+def asked(wish: PendingAction) -> tuple[str, str, str, tuple[str, ...]]:
     """The question's heading, the people that it names, its button and its sentences."""
     environment = Environment(autoescape=True, loader=ChoiceLoader([DictLoader({"page.html": BARE_PAGE}), LOADER]))
     page = environment.get_template("course_question.html")
@@ -693,7 +693,7 @@ def test_every_text_above_the_tiles_is_escaped() -> None:
     assert [button["value"] for button in soup.select("button")] == [bad]
 
 
-class ChangePoller(CourseRoom):
+class ChangePoller(CoursePageState):
     """A page of views that are looked at one after the other."""
 
     def __init__(self, *views: CourseView) -> None:

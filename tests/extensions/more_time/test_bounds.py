@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.extensions.more_time.fields import Extend
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
-from jupyterhub_gpuspawner.slurm.text import Unread
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 from tests.snapshots import NOW, cluster, node, running, waiting
 
 HOUR = 3600
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[ClusterSnapshot | None, MoreTime]] = {
     "a reservation that ends before the job": (site(reservations=(reserved(-60, 300),)), ALL),
     "a reservation after the new end": (site(reservations=(reserved(600 + HOUR, 9000),)), ALL),
     "a reservation that could not be read": (
-        replace(site(), unread=(Unread("reservation", "x", "StartTime"),)),
+        replace(site(), unread=(UnparsedField("reservation", "x", "StartTime"),)),
         none(Reason.UNKNOWN),
     ),
     "a node that an admin drains": (site(states=frozenset({"MIXED", "DRAIN"})), none(Reason.LEAVING)),
@@ -104,7 +104,10 @@ CASES: dict[str, tuple[ClusterSnapshot | None, MoreTime]] = {
     "a pending job without GPUs": (site(waiting("2")), ALL),
     "a pending job that is held": (site(waiting("2", "gpu:k80:4", priority=0, reason="JobHeldUser")), ALL),
     "a pending job in a reservation": (site(waiting("2", "gpu:k80:4", reservation="course")), ALL),
-    "a pending job that could not be read": (replace(site(), unread=(Unread("job", "2", ""),)), none(Reason.UNKNOWN)),
+    "a pending job that could not be read": (
+        replace(site(), unread=(UnparsedField("job", "2", ""),)),
+        none(Reason.UNKNOWN),
+    ),
     "GPUs of its own that could not be read": (
         site(waiting("2", "gpu:k80:1"), own=OWN._replace(gpus=(), gpus_unknown=True)),
         none(Reason.OTHERS_WAIT),

@@ -8,7 +8,7 @@ from jupyterhub_gpuspawner.extensions.several_nodes.node.network import (
     NearestNic,
     has_no_nic,
     nearest_nic,
-    opened,
+    rotate_to_slowest_link,
     weakest,
 )
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
@@ -89,4 +89,6 @@ def test_the_ring_is_opened_at_its_slowest_link(
     links: tuple[tuple[str, ...], ...], ring: tuple[int, ...], order: tuple[int, ...]
 ) -> None:
     """Since the network is used there; a ring of equal links stays as it is."""
-    assert opened(NodeTopology(gpus=tuple(Gpu(index) for index in range(4)), links=links), ring) == order
+    assert (
+        rotate_to_slowest_link(NodeTopology(gpus=tuple(Gpu(index) for index in range(4)), links=links), ring) == order
+    )

@@ -14,7 +14,7 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.extensions.several_nodes.node import rank
 from jupyterhub_gpuspawner.extensions.several_nodes.node.rank import (
     Rank,
-    RankPlacing,
+    RankLaunch,
     binding,
     divide_cpus,
     has_own,
@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.extensions.several_nodes.node.rank import (
 )
 from jupyterhub_gpuspawner.extensions.several_nodes.node.srun import Spec
 from jupyterhub_gpuspawner.node import placing
-from jupyterhub_gpuspawner.node.grant import Slurm
+from jupyterhub_gpuspawner.node.grant import ControllerAnswers
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
@@ -124,13 +124,13 @@ K80, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket", "a1
 DGX1V = load(str(DATA / "dgx1v.json"))
 
 
-class Task(RankPlacing):
+class Task(RankLaunch):
     """One task of a step on a described node."""
 
     def __init__(self, node: NodeTopology, environ: dict[str, str], cpu_ids: str, **plan: Any) -> None:
         rank = rank_of(environ)
         assert rank is not None
-        slurm = Slurm({}, job=f"Nodes=n1 CPU_IDs={cpu_ids} Mem=1 GRES=", node="")
+        slurm = ControllerAnswers({}, job=f"Nodes=n1 CPU_IDs={cpu_ids} Mem=1 GRES=", node="")
         super().__init__(
             LaunchPlan(report=False, **plan), environ, rank, Spec("token", "{}"), slurm=slurm, topology=node
         )
@@ -255,7 +255,7 @@ def test_without_a_policy_cpus_are_left_as_they_are() -> None:
 
 # Ranks of gpuspawner-run.
 
-WHOLE = Slurm({}, job="Nodes=n1 CPU_IDs=0-23 Mem=1 GRES=", node="")
+WHOLE = ControllerAnswers({}, job="Nodes=n1 CPU_IDs=0-23 Mem=1 GRES=", node="")
 """Slurm, where the job has such a node whole."""
 
 
@@ -289,7 +289,7 @@ def test_the_threads_of_all_processes_are_no_more_than_the_cores(
     words = command.split()
     spec = Spec("token", "{}", keeps=keeps, torchrun=words[0] == "torchrun")
     plan = LaunchPlan(report=False, policy=policy)
-    RankPlacing(plan, environ, Rank(0, 0, 0, (ranks,)), spec, words, slurm=WHOLE, topology=K80).place()
+    RankLaunch(plan, environ, Rank(0, 0, 0, (ranks,)), spec, words, slurm=WHOLE, topology=K80).place()
     assert environ["OMP_NUM_THREADS"] == threads
 
 

@@ -68,7 +68,14 @@ from jupyterhub_gpuspawner.slurm.estimate import Kind as EstimateKind
 from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
 from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
-from jupyterhub_gpuspawner.wire.documents import Door, NodeGrant, NodeReport, PlacedGpu, PlacementDocument, StartFailure
+from jupyterhub_gpuspawner.wire.documents import (
+    NodeGrant,
+    NodeReport,
+    PlacedGpu,
+    PlacementDocument,
+    PortReport,
+    StartFailure,
+)
 from tests.fixtures.extensions import ALL
 
 RELEASE = Path(__file__).parents[2] / "data" / "release-0.1"
@@ -124,7 +131,7 @@ PLACEMENT = PlacementDocument(
 ALONE = replace(PLACEMENT, other_nodes=(), weakest_link_over_nodes=None)
 FAILURE = StartFailure("module", "CUDA/12.4", "Lmod: unknown module")
 REPORTS = {
-    "server": NodeReport(20001, ALONE, DOCUMENT, Door("process", ("0.0.0.0",))),
+    "server": NodeReport(20001, ALONE, DOCUMENT, PortReport("process", ("0.0.0.0",))),
     "other-node": NodeReport(0, OTHER, DOCUMENT, other_node=True),
     "failure": NodeReport(0, failure=FAILURE),
 }

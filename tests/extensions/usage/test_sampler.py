@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.demo.simulated_use import simulated_use
 from jupyterhub_gpuspawner.extensions.usage.carried import MODULE
 from jupyterhub_gpuspawner.extensions.usage.node import readings, sampler
 from jupyterhub_gpuspawner.extensions.usage.node.readings import GpuReading, HostReading
-from jupyterhub_gpuspawner.extensions.usage.node.sampler import Looking, Sample, UnwantedError
+from jupyterhub_gpuspawner.extensions.usage.node.sampler import JobSampler, Sample, UnwantedError
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import parse_usage
 from jupyterhub_gpuspawner.node import child
@@ -152,7 +152,7 @@ def test_a_driver_that_hangs_leaves_its_part_unknown(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(sampler, "DRIVER_PATIENCE", 0.05)
     monkeypatch.setattr(readings.Gpus, "__init__", hang)
-    looking = Looking(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
+    looking = JobSampler(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
 
     first, second = looking.read_sample(), looking.read_sample()
     release.set()
@@ -166,7 +166,7 @@ def test_a_driver_that_hangs_leaves_its_part_unknown(monkeypatch: pytest.MonkeyP
 def test_a_node_without_the_drivers_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPUs' use is unknown, the job's is known."""
     monkeypatch.setattr("jupyterhub_gpuspawner.node.nvml.LIBRARY", "libno-such-library.so.1")
-    looking = Looking(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
+    looking = JobSampler(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
 
     sample = looking.read_sample()
 
@@ -179,7 +179,7 @@ def test_simulated_gpus_have_a_simulated_curve() -> None:
     """The same for everybody who looks at the same time, without a driver."""
     placement = PlacementDocument(simulated=True, gpus=(PlacedGpu(1, memory_mib=12288), PlacedGpu(2, mig="1g.5gb")))
 
-    sample = Looking(placement, {}, os.getpid()).read_sample()
+    sample = JobSampler(placement, {}, os.getpid()).read_sample()
 
     assert [gpu.utilization is not None for gpu in sample.gpus] == [True, True]
     assert [gpu.memory_mib for gpu in sample.gpus] == [12288, 12288]

@@ -24,11 +24,11 @@ from jupyterhub_gpuspawner.tasks import resolved
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import (
     REPORT_LIMIT,
-    Door,
     NodeGrant,
     NodeReport,
     PlacedGpu,
     PlacementDocument,
+    PortReport,
     StartFailure,
 )
 
@@ -56,7 +56,7 @@ REPORT = NodeReport(
     41234,
     PLACEMENT,
     to_document(NodeTopology(hostname="k1", gpus=(Gpu(0),))),
-    Door("process", ("10.0.0.7", "::")),
+    PortReport("process", ("10.0.0.7", "::")),
     failure=StartFailure("home_full", "/home/ada"),
 )
 
@@ -103,9 +103,11 @@ def test_a_launcher_that_was_submitted_by_an_older_hub_is_understood() -> None:
 def test_a_port_that_another_process_has_is_not_the_servers() -> None:
     """So the report must not name it."""
     with pytest.raises(ReportError, match="port: must be null"):
-        parse_report(NodeReport(41234, door=Door("taken")).dumps().encode())
+        parse_report(NodeReport(41234, door=PortReport("taken")).dumps().encode())
 
-    assert parse_report(NodeReport(0, door=Door("taken")).dumps().encode()) == NodeReport(0, door=Door("taken"))
+    assert parse_report(NodeReport(0, door=PortReport("taken")).dumps().encode()) == NodeReport(
+        0, door=PortReport("taken")
+    )
 
 
 @pytest.mark.parametrize(

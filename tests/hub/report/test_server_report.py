@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.report.server_report import ReportTooEarly, ServerReport
 from jupyterhub_gpuspawner.hub.site.database import StoredState
-from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument, StartFailure
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, PortReport, StartFailure
 from tests.fixtures.databases import hub_session
 
 LOG = logging.getLogger("test")
@@ -144,15 +144,15 @@ def test_a_server_that_is_ready_may_report_again_and_say_nothing_new() -> None:
     server = Server()
     server.report.accept(REPORT)
     server.spawner.serve(20001)
-    server.report.accept(NodeReport(20001, PLACEMENT, REPORT.topology, Door("process")))
+    server.report.accept(NodeReport(20001, PLACEMENT, REPORT.topology, PortReport("process")))
 
     with pytest.raises(ReportError, match="server: it is ready and has already reported"):
         server.report.accept(NodeReport(20001, PlacementDocument(job_id="7", node="g2")))
     assert server.report.claimed == PLACEMENT
 
 
-@pytest.mark.parametrize(("port", "door", "route"), [(20002, None, "add lab"), (0, Door("taken"), "delete lab")])
-async def test_the_hub_follows_a_server_to_another_port(port: int, door: Door | None, route: str) -> None:
+@pytest.mark.parametrize(("port", "door", "route"), [(20002, None, "add lab"), (0, PortReport("taken"), "delete lab")])
+async def test_the_hub_follows_a_server_to_another_port(port: int, door: PortReport | None, route: str) -> None:
     """Its address and the proxy's route; if its port is taken the route goes, so nobody is led to another process."""
     server = Server()
     server.report.accept(REPORT)
@@ -164,9 +164,9 @@ async def test_the_hub_follows_a_server_to_another_port(port: int, door: Door | 
     assert (server.report.port, server.spawner.server.port, server.spawner.proxy.changed) == (port, port, [route])
 
 
-@pytest.mark.parametrize(("port", "door", "route"), [(20002, None, "add lab"), (0, Door("taken"), "delete lab")])
+@pytest.mark.parametrize(("port", "door", "route"), [(20002, None, "add lab"), (0, PortReport("taken"), "delete lab")])
 async def test_the_proxy_follows_a_server_while_the_database_takes_no_changes(
-    tmp_path: Path, port: int, door: Door | None, route: str
+    tmp_path: Path, port: int, door: PortReport | None, route: str
 ) -> None:
     """The launcher is not answered, so it reports again; what it reported is stored then, the address included."""
     with hub_session(f"sqlite:///{tmp_path}/hub.sqlite") as db:
@@ -273,7 +273,7 @@ async def test_a_first_report_that_comes_late_does_not_take_the_port_away(ready:
 async def test_a_port_that_changes_during_the_start_changes_no_route() -> None:
     """JupyterHub has not been given an address yet."""
     server = Server()
-    server.report.accept(NodeReport(0, PLACEMENT, door=Door("taken")))
+    server.report.accept(NodeReport(0, PLACEMENT, door=PortReport("taken")))
     server.report.accept(NodeReport(20002, PLACEMENT))
     await _background_ended()
 

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.connection import FIRST_PAUSE, LATE, Cluster, ClusterView, UnreadRecords
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.slurm.text import Unread
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 
 
 @dataclass
@@ -212,7 +212,7 @@ def counted(kind: str) -> float:
 def test_each_is_named_and_counted_once(caplog: pytest.LogCaptureFixture) -> None:
     """By kind, id and field, never with its text; the same answer is not logged again."""
     records = UnreadRecords()
-    odd = [Unread("job", "7", "tres-per-node", partial=True), Unread("reservation", "a\nb", "Nodes")]
+    odd = [UnparsedField("job", "7", "tres-per-node", partial=True), UnparsedField("reservation", "a\nb", "Nodes")]
     before = counted("job"), counted("reservation")
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -227,7 +227,7 @@ def test_each_is_named_and_counted_once(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_crowd_of_them_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """A user with a thousand held jobs of odd resources cannot fill the log."""
     with caplog.at_level(logging.WARNING):
-        UnreadRecords().report([Unread("job", str(number), "tres-per-job") for number in range(1000)])
+        UnreadRecords().report([UnparsedField("job", str(number), "tres-per-job") for number in range(1000)])
     assert len(caplog.messages) == 1
     assert "and 995 more" in caplog.text
     assert len(caplog.text) < 500

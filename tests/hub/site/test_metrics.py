@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
-from jupyterhub_gpuspawner.slurm.text import Unread
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 from tests.fixtures.hubs import COMMAND, StartHub, scrape
 from tests.hub.start.test_submission import Slurm, settle, submission_task
@@ -246,7 +246,7 @@ def test_what_happens_on_a_cluster_is_counted_there() -> None:
     metrics.export_zeros("cedar")
     at_first = counts("cedar")
     count_command("cedar", "squeue", 10.0, None)
-    UnreadRecords(cluster="cedar").report([Unread("job", "7", "state")])
+    UnreadRecords(cluster="cedar").report([UnparsedField("job", "7", "state")])
     metrics.LOST.labels("cedar", "orphan").inc()
     metrics.FOREIGN.labels("cedar").inc()
     metrics.PORTS.labels("cedar", "taken").inc()

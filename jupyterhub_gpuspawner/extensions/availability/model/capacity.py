@@ -83,7 +83,7 @@ class Capacity:
         for name, positions in snapshot.nodes_by_partition.positions.items():
             members = [nodes[at] for at in positions]
             if name in self._shared:
-                members = [self._restarted(node, node.reserved, name) for node in members]
+                members = [self._as_seen_by(node, node.reserved, name) for node in members]
             self._partitions[name] = NodeSet(members, self._jobs)
         self._parts: dict[tuple[str, str, str], NodeSet] = {}
         self.types_beside: dict[str, set[str]] = {}
@@ -162,7 +162,7 @@ class Capacity:
         own = self._reservations.get(reservation)
         if own is not None:
             nodes = [
-                self._restarted(
+                self._as_seen_by(
                     node, tuple(period for period in node.reserved if period.name != reservation), partition
                 )
                 for node in nodes
@@ -170,7 +170,7 @@ class Capacity:
             ]
         return (node for node in nodes if not constraint or satisfies(constraint, node.features) is not False)
 
-    def _restarted(self, node: NodeFit, reserved: tuple[ReservedPeriod, ...], partition: str) -> NodeFit:
+    def _as_seen_by(self, node: NodeFit, reserved: tuple[ReservedPeriod, ...], partition: str) -> NodeFit:
         """The same node as the jobs of a partition, and perhaps of a reservation, may use it."""
         oversubscribed = None
         if partition in self._shared:

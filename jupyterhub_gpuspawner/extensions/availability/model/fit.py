@@ -467,7 +467,7 @@ class NodeFit:
         self.jobs = jobs
         self.cpus, self.free_cpus = node.cpus, node.cpus_free
         if oversubscribed is not None:
-            self.free_cpus = _free_of_a_row(node.cpus, *oversubscribed)
+            self.free_cpus = _free_cpus_when_oversubscribed(node.cpus, *oversubscribed)
         self.cpus_per_core = node.cpus_per_core
         self.socket_cpus = node.cpus_per_core * node.socket_cores
         self.step = _step(node, config.cpu_unit)
@@ -571,7 +571,7 @@ class NodeFit:
         return types[0] if len(types) == 1 and self.gpus[types[0]] == self.gpus[ANY] else ANY
 
 
-def _free_of_a_row(cpus: int, rows: int, jobs: Sequence[int]) -> int:
+def _free_cpus_when_oversubscribed(cpus: int, rows: int, jobs: Sequence[int]) -> int:
     """The most CPUs that are free for one job where each is given to as many jobs as there are rows.
 
     In a row each CPU is given to one job, and all CPUs of a job are in one row.

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import counted, cpus, duration, in_unit, memory
 
 _CLOSED = {"DOWN": "is closed", "DRAIN": "does not accept new jobs", "INACTIVE": "is inactive"}
-_NO_SNAPSHOT: Mapping[str, bool] = MappingProxyType({})
+_NO_GROUPS: Mapping[str, bool] = MappingProxyType({})
 
 
 class FaultKind(str, Enum):
@@ -186,7 +186,7 @@ def fault_of(
     *,
     now: float,
     user: str = "",
-    groups: Mapping[str, bool] = _NO_SNAPSHOT,
+    groups: Mapping[str, bool] = _NO_GROUPS,
 ) -> Fault | None:
     """Why the job can run in none of its partitions, or Slurm refuses it for one of them; None if it can run.
 
@@ -230,7 +230,7 @@ def fault_in(
     name: str,
     *,
     now: float,
-    groups: Mapping[str, bool] = _NO_SNAPSHOT,
+    groups: Mapping[str, bool] = _NO_GROUPS,
 ) -> Fault | None:
     """Why the job cannot run in an existing partition; None also if Slurm's description of it was not understood."""
     partition = snapshot.partition_by_name[name]

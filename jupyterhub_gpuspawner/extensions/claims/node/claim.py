@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.grant import UNMANAGED, GpuGrant
-from jupyterhub_gpuspawner.node.placing import Placing
+from jupyterhub_gpuspawner.node.placing import Launch
 from jupyterhub_gpuspawner.placement import choice
 from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.node.nvml import Driver
+    from jupyterhub_gpuspawner.node.nvml import GpuReader
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
@@ -296,7 +296,7 @@ def _wait(descriptor: int, seconds: float) -> bool:
             return True
 
 
-class Claimant(Placing):
+class Claimant(Launch):
     """The launch of a server that may use only the GPUs it has claimed."""
 
     without_choice = GpuGrant().because("No GPU could be claimed; the node's GPUs are hidden from this server.")
@@ -304,7 +304,7 @@ class Claimant(Placing):
     _visible = ""
 
     def place(self) -> tuple[PlacementDocument, NodeTopology]:
-        """As :meth:`Placing.place`; whichever step fails, the server sees no GPUs other than those it has claimed."""
+        """As :meth:`Launch.place`; whichever step fails, the server sees no GPUs other than those it has claimed."""
         try:
             return super().place()
         finally:
@@ -385,7 +385,7 @@ def ask_driver(say: child.Say) -> None:
     from jupyterhub_gpuspawner.node import nvml
 
     try:
-        say(used=dict(_used(nvml.Driver(nvml.Nvml()))), failed="")
+        say(used=dict(_used(nvml.GpuReader(nvml.Nvml()))), failed="")
     except (OSError, nvml.NvmlError) as error:
         say(used={}, failed=f"NVML is not available: {error}.")
 
@@ -394,7 +394,7 @@ IDLE_MIB = 1024
 """An idle GPU uses less memory than this, or less than a fiftieth of its memory if that is more."""
 
 
-def _used(driver: Driver) -> Iterator[tuple[str, str]]:
+def _used(driver: GpuReader) -> Iterator[tuple[str, str]]:
     """The busy devices by UUID, with the processes, which NVML lists for all users, or else memory that is in use."""
     for index, whole in driver.handles().items():
         for device in () if whole is None else driver.mig_handles(index, whole) or [whole]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node.folder import own
+from jupyterhub_gpuspawner.node.folder import launcher_folder
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -26,9 +26,9 @@ def provide(_settings: object, environ: MutableMapping[str, str], command: Seque
     Where the launcher has no folder of its own (it is kept in memory) there is no companion. If the server
     runs in a container, it gets the folder bound, read-only, unless Apptainer binds it anyway.
     """
-    if not own(environ):
+    if not launcher_folder(environ):
         return
-    folder = os.path.join(own(environ), COMPANION)
+    folder = os.path.join(launcher_folder(environ), COMPANION)
     _unpack_companion(environ["GPUSPAWNER_LAUNCHER"], folder)
     environ["GPUSPAWNER_USAGE_FILE"] = os.path.join(folder, "usage.json")  # which the companion shows
     for name in ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH"):

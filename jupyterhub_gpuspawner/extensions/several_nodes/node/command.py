@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.folder import own
+from jupyterhub_gpuspawner.node.folder import launcher_folder
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -33,7 +33,7 @@ def provide(_settings: object, environ: MutableMapping[str, str], _command: Sequ
     ``GPUSPAWNER_RUN``.
     """
     launcher, python = environ.get("GPUSPAWNER_LAUNCHER", ""), environ.get("GPUSPAWNER_PYTHON", "")
-    folder = own(environ)
+    folder = launcher_folder(environ)
     if not environ.get("SLURM_JOB_ID") or not python or not folder:
         return
     target = os.path.join(folder, COMMANDS)

@@ -51,7 +51,7 @@ def has_no_nic(topology: NodeTopology) -> bool:
     return not topology.nics and NETWORK in topology.source.split("+")
 
 
-def opened(topology: NodeTopology, ring: Sequence[int]) -> tuple[int, ...]:
+def rotate_to_slowest_link(topology: NodeTopology, ring: Sequence[int]) -> tuple[int, ...]:
     """The GPUs of ``ring`` (positions), turned so that its slowest link is the one from the last to the first.
 
     In a ring over several nodes that link is not used: the last GPU of a node sends to the first one of the next node,

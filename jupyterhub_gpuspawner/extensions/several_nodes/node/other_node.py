@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, folder, grant
 from jupyterhub_gpuspawner.node import report as reporting
-from jupyterhub_gpuspawner.node.grant import GpuGrant, Slurm
-from jupyterhub_gpuspawner.node.placing import Placing
+from jupyterhub_gpuspawner.node.grant import ControllerAnswers, GpuGrant
+from jupyterhub_gpuspawner.node.placing import Launch
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, recover_plan
 
@@ -32,7 +32,7 @@ PAUSE = 5.0
 NOT_CLAIMED = "GPUs are claimed on the server's own node only."
 
 
-class OtherNode(Placing):
+class OtherNode(Launch):
     """Placing without slurmctld: what it would have to be asked is left open, since the hub knows the whole job."""
 
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
@@ -50,7 +50,7 @@ def place(plan: LaunchPlan, environ: MutableMapping[str, str], *problems: str) -
     """What the job has on this node, as a report to the hub."""
     if "SLURM_STEP_GPUS" not in environ:
         environ.pop("SLURM_JOB_GPUS", None)  # from the batch script's environment: those of the first node
-    placing = OtherNode(plan, environ, network=True, slurm=Slurm({}, job="", node=""))
+    placing = OtherNode(plan, environ, network=True, slurm=ControllerAnswers({}, job="", node=""))
     placing.problems.extend(problems)
     nothing = (PlacementDocument(node=placing.node), NodeTopology())
     document, topology = placing.attempt("Placing on this node", placing.place, nothing)

@@ -20,12 +20,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.extensions.several_nodes.node import variables
-from jupyterhub_gpuspawner.extensions.several_nodes.node.network import opened
+from jupyterhub_gpuspawner.extensions.several_nodes.node.network import rotate_to_slowest_link
 from jupyterhub_gpuspawner.extensions.several_nodes.node.srun import SPEC, loads
 from jupyterhub_gpuspawner.extensions.several_nodes.node.step import Message
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.grant import Slurm, number, positions_of, slurm_indices, visible_names
-from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Placing
+from jupyterhub_gpuspawner.node.grant import ControllerAnswers, number, positions_of, slurm_indices, visible_names
+from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Launch
 from jupyterhub_gpuspawner.placement import choice
 from jupyterhub_gpuspawner.placement.choice import choose_cpus, cores_of
 from jupyterhub_gpuspawner.wire.documents import recover_plan
@@ -154,7 +154,7 @@ def _is_near(topology: NodeTopology, cpu: int, gpus: Sequence[int]) -> bool:
     return any(node == gpu.numa_node if None not in (node, gpu.numa_node) else cpu in gpu.cpus for gpu in near)
 
 
-class RankPlacing(Placing):
+class RankLaunch(Launch):
     """The launch of one task. Its share follows from what all tasks of the step on this node know."""
 
     def __init__(
@@ -194,7 +194,7 @@ class RankPlacing(Placing):
         if granted.positions:
             count = len(granted)
             ring = choice.choose(topology, granted=granted.positions, count=count, policy=self.plan.policy).gpus
-            ring = opened(topology, ring) if self.is_open else ring
+            ring = rotate_to_slowest_link(topology, ring) if self.is_open else ring
             order = [granted.positions.index(position) for position in ring]
             self._beside = shares(ring, self.rank.count)
         self._note_shared(len(order), "GPUs")
@@ -212,7 +212,7 @@ class RankPlacing(Placing):
             return replace(gpus, names=None)
         if not self.is_open or not gpus.visible or not gpus.positions:
             return gpus
-        return gpus.take(map(gpus.positions.index, opened(topology, gpus.positions)))
+        return gpus.take(map(gpus.positions.index, rotate_to_slowest_link(topology, gpus.positions)))
 
     def _cpus(self, topology: NodeTopology, granted: Cpus, gpus: GpuGrant) -> Cpus:  # noqa: ARG002 - only what all tasks know counts
         if has_own("CPUS", self.environ, len(granted)):
@@ -255,8 +255,8 @@ def place(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str],
     plan = replace(recover_plan(spec.plan)[0], report=False, choose=None, gpus=None, cpus=None)
     if "mem" in spec.keeps:
         plan = replace(plan, memory_policy="none")
-    slurm = Slurm(environ, job=spec.allocation or None)
-    placing = RankPlacing(plan, environ, rank, spec, command, slurm=slurm, network=len(rank.tasks) > 1)
+    slurm = ControllerAnswers(environ, job=spec.allocation or None)
+    placing = RankLaunch(plan, environ, rank, spec, command, slurm=slurm, network=len(rank.tasks) > 1)
     document, topology = placing.place()
     environ.update({**rank.variables(), **variables.master(environ, spec.master_addr, spec.master_port)})
     route = variables.interface_to(environ.get("MASTER_ADDR", ""))
@@ -320,7 +320,7 @@ def _run(command: Sequence[str], environ: Mapping[str, str], log: str, beat: Cal
             if output is not None:
                 os.dup2(output, 1)
                 os.dup2(output, 2)
-            child.become(command, environ)
+            child.exec_command(command, environ)
         except SystemExit as end:
             os._exit(end.code if isinstance(end.code, int) else 1)
         finally:

@@ -108,7 +108,7 @@ def accompany(settings: Mapping[str, Any], reporter: PortReporter, over: Callabl
             for gpu in placement.gpus
         )[:LIST_LIMIT],
     )
-    sending, looking = DeadlineThread(), Looking(placement, environ, server)
+    sending, looking = DeadlineThread(), JobSampler(placement, environ, server)
 
     before: deque[Sample] = deque(maxlen=1)
 
@@ -172,7 +172,7 @@ def show(sample: Sample, about: UsageSummary, file: str, *, host: Mapping[str, A
         return
 
 
-class Looking:
+class JobSampler:
     """Takes samples of the server's GPUs and of its job."""
 
     def __init__(self, placement: PlacementDocument, environ: Mapping[str, str], server: int) -> None:
