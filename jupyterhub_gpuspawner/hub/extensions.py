@@ -385,7 +385,7 @@ class HubExtensions:
         """A profile with the choices that each knows for its options and the spawner's user."""
         for name, choices_of in self._having(lambda adds: adds.choices_of):
             with guarded(self.failed, name, "choices_of"):
-                profile = choices_of(spawner, profile)
+                profile = of_kind(Profile, choices_of(spawner, profile))
         return profile
 
     def refused_choices(self, spawner: Any, request: JobRequest) -> dict[str, Mapping[str, str]]:

@@ -111,8 +111,11 @@ async def section(*_: Any) -> Markup:
     return Markup("<p>Good.</p>")
 
 
+PROFILE = parse_profile({"display_name": "Good", "slurm": {"time": "1:00"}}, where=str)
+
+
 def offer(_spawner: Any) -> list[Offered]:
-    return [Offered(parse_profile({"display_name": "Good", "slurm": {"time": "1:00"}}, where=str))]
+    return [Offered(PROFILE)]
 
 
 BEGUN: list[object] = []
@@ -137,6 +140,8 @@ OF_ALL_KINDS = HubExtension(
     below_map=section,
     with_server=Kept,
     parts_of=lambda _spawner, _server: [ServerPart("good")],
+    choices_of=lambda _spawner, profile: profile.model_copy(update={"description": "Good."}),
+    refused_choices=lambda _spawner, _request: {"account": {"a": "is not yours"}},
     page_tools={"good": 1},
 )
 
@@ -170,6 +175,8 @@ async def whole(hub: HubExtensions, ann: User) -> dict[str, Any]:
         "below_map": await hub.below_map(handler, handler, "cedar"),
         "with_server": hub.with_server(spawner).to_state(),
         "parts_of": hub.parts_of(spawner, None),
+        "choices_of": hub.with_choices(spawner, PROFILE).description,
+        "refused_choices": hub.refused_choices(spawner, handler),
         "page_tools": hub.page_tools,
         "tables": [tables.extension for tables in hub.tables],
     }
@@ -195,7 +202,7 @@ def later(run: Callable[..., Any]) -> Callable[..., Any]:
     return hook
 
 
-ALL_HOOKS = ("estimate", "prepare", "marks_of", "with_server", "parts_of", "notices")
+ALL_HOOKS = ("estimate", "prepare", "marks_of", "parts_of", "notices", "choices_of", "refused_choices")
 ALL_COROUTINES = ("forecast", "below_wait", "below_map")
 OF_PROFILES = ("offered", "errors", "refusal", "occasion")
 
