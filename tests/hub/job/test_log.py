@@ -43,7 +43,7 @@ EXPECTED = JobIdentity(owner="ann", tag="jupyterhub-gpuspawner/hub/ann/")
 OF_JOBS = {
     "ours": (replace(EXPECTED, tag=f"{EXPECTED.tag}#0a1b2c3d-1"), {}, moved("/home/ann/own-7.log")),
     "ours, which an earlier version stored": (EXPECTED, {}, moved("/home/ann/own-7.log")),
-    "batchspawner's": (EXPECTED.learnt(JOB), {}, "/home/ann/own-7.log"),
+    "batchspawner's": (EXPECTED.completed_from(JOB), {}, "/home/ann/own-7.log"),
     "of the site's script": (EXPECTED, {"batch_script": "#!/bin/sh"}, "/home/ann/own-7.log"),
     "in a folder of the site's": (EXPECTED, {"log_dir": "/scratch"}, "/home/ann/own-7.log"),
 }

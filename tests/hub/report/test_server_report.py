@@ -211,11 +211,11 @@ class Ways(WithServer):
     ("port", "door", "routes", "asked", "local"),
     [
         (20002, None, ["delete lab", "add lab"], [("g1", 20002)], 26001),
-        (0, Door("taken"), ["delete lab", "delete lab"], [], 0),
+        (0, PortReport("taken"), ["delete lab", "delete lab"], [], 0),
     ],
 )
 async def test_the_way_to_a_server_follows_it_when_its_route_is_gone(
-    port: int, door: Door | None, routes: list[str], asked: list[tuple[str, int]], local: int
+    port: int, door: PortReport | None, routes: list[str], asked: list[tuple[str, int]], local: int
 ) -> None:
     """Where an extension makes that way, JupyterHub has its port, and the route goes before another way is made."""
     server, ways = Server(), Ways()
