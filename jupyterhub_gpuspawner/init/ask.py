@@ -30,6 +30,8 @@ from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
 from jupyterhub_gpuspawner.slurm.text import UnparsedField
 
 _VERSION = re.compile(r"slurm\S* (\d+\.\d+\S*)", re.ASCII)
+_HIDDEN = "Access/permission denied"
+"""What Slurm's commands print where PrivateData has nodes or partitions."""
 _ID = "/usr/bin/id"
 """With its path, since it is not in the folder of Slurm's commands."""
 _NODE = {
@@ -155,8 +157,13 @@ async def _show(slurm: Installation, what: str, *options: str) -> str:
 
 
 async def _whole(slurm: Installation, command: str, *arguments: str) -> str:
-    """The answer of a command; raises ConfigError if it ends within a line."""
+    """The answer of a command; raises ConfigError if it ends within a line, or Slurm refuses it."""
     answer = await slurm.run(command, *arguments, limit=OUTPUT_LIMIT)
+    if answer.code != 0 and _HIDDEN in answer.stderr:
+        raise ConfigError(
+            "Slurm does not show its nodes or partitions to this account (PrivateData).",
+            hint="Run the command as root or as a Slurm operator.",
+        )
     refused = answer.code != 0 and re.search("[Pp]ermission denied|not allowed", answer.stderr) is not None
     if refused and command == "scontrol" and failure(command, answer.stderr) is None:
         raise CommandMissing(f"scontrol may not be run by this account: {answer.stderr.strip()[:200]}.")
@@ -216,10 +223,10 @@ async def _groups(slurm: Installation) -> frozenset[str]:
 
 
 async def _by_sinfo(slurm: Installation) -> tuple[str, str]:
-    """The nodes and the partitions in scontrol's records, as far as sinfo knows them."""
+    """The nodes and the partitions in scontrol's records, as far as sinfo knows them; without what it hides."""
     nodes, partitions = await asyncio.gather(
-        _whole(slurm, "sinfo", "-h", "-a", "-N", "-o", "|".join(f"%{letter}" for letter in _NODE.values())),
-        _whole(slurm, "sinfo", "-h", "-a", "-o", "|".join(f"%{letter}" for letter in _PARTITION.values())),
+        _whole(slurm, "sinfo", "-h", "-N", "-o", "|".join(f"%{letter}" for letter in _NODE.values())),
+        _whole(slurm, "sinfo", "-h", "-o", "|".join(f"%{letter}" for letter in _PARTITION.values())),
     )
     rows = [*_rows(nodes, [*_NODE])]
     members: dict[str, list[str]] = {}

@@ -126,6 +126,8 @@ def config_text(machine: Machine, *, version: str, cluster_name: str) -> str:
 
 def refuse_existing(folder: Path, files: Mapping[str, str]) -> None:
     """Raise ConfigError if a file is there, or the folder has other profiles: nothing is replaced."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, not a folder.", hint="Name a new folder, or - to print the files.")
     there = [folder / name for name in files if os.path.lexists(folder / name)]
     others = [path for path in sorted((folder / PROFILES).glob("*.y*ml")) if path not in there]
     if there or others:

@@ -33,12 +33,15 @@ def answering(*, version: str = VERSION, node: str = f"{NODE}\n", partition: str
     return lambda folder: commands(folder, version=version, node=node, partition=partition, config=CONFIG)
 
 
-def down(folder: Path) -> Path:
-    """Commands of a cluster whose slurmctld is down."""
-    recorded_commands(folder, "24.11")
-    said = shlex.quote(recorded("24.11", "ctld_down", "scontrol_node").stderr)
-    command(folder, "scontrol", f"#!/bin/sh\nprintf %s {said} >&2\nexit 1\n")
-    return folder
+def failing(text: str) -> Folder:
+    """Commands of which scontrol fails with this text."""
+
+    def make(folder: Path) -> Path:
+        recorded_commands(folder, "24.11")
+        command(folder, "scontrol", f"#!/bin/sh\nprintf %s {shlex.quote(text)} >&2\nexit 1\n")
+        return folder
+
+    return make
 
 
 CASES: dict[str, tuple[Folder, int, str]] = {
@@ -49,7 +52,7 @@ CASES: dict[str, tuple[Folder, int, str]] = {
         'the folder of Slurm\'s commands with --slurm-bin-dir, or a login node with --login-node "ssh LOGIN-NODE".',
     ),
     "slurmctld is down": (
-        down,
+        failing(recorded("24.11", "ctld_down", "scontrol_node").stderr),
         3,
         "scontrol failed: slurmctld cannot be reached. Check `scontrol ping`.",
     ),
@@ -76,6 +79,12 @@ CASES: dict[str, tuple[Folder, int, str]] = {
         1,
         "no partition is open to everybody: gpu (accounts: phys, chem and 1 more). Name one with --partition, whoever "
         "may use it.",
+    ),
+    "Slurm hides its nodes": (
+        failing("slurm_load_node error: Access/permission denied\n"),
+        1,
+        "Slurm does not show its nodes or partitions to this account (PrivateData). Run the command as root or as a "
+        "Slurm operator.",
     ),
     "no nodes": (
         answering(node=""),
@@ -125,6 +134,20 @@ def test_a_file_that_is_there_is_named_and_kept(tmp_path: Path, there: str) -> N
         f"gpuspawner: {file} is there already. Nothing was written. Name a new folder, or - to print the files.\n",
     )
     assert [path for path in (tmp_path / "hub").rglob("*") if path.is_file()] == [file]
+    assert file.read_text() == "mine"
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    """And kept."""
+    file = tmp_path / "hub"
+    file.write_text("mine")
+
+    done = init(file, answering()(tmp_path / "bin"))
+
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"gpuspawner: {file} is a file, not a folder. Name a new folder, or - to print the files.\n",
+    )
     assert file.read_text() == "mine"
 
 
