@@ -86,14 +86,6 @@ def nearest(value: float) -> int:
     return floor(value + 0.5)
 
 
-def cpus_used(cores: float | None, number: int) -> str:
-    """``0.5 of 4 CPUs``, ``0.5 cores``; empty where it is not known."""
-    if cores is None:
-        return ""
-    used = f"{nearest(10 * cores) / 10:.1f}"
-    return f"{used} of {counted(number, 'CPU')}" if number else f"{used} cores"
-
-
 def day(when: date) -> str:
     """``1 Jul 2026``."""
     return f"{when.day} {when:%b %Y}"

@@ -28,7 +28,7 @@ from tornado.httpclient import HTTPError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.extensions.courses.participants import (
@@ -52,7 +52,7 @@ from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
 from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.site.tables import in_batches, timestamp
-from jupyterhub_gpuspawner.hub.spawners.server import Server, extend_server, server_of, stop_record
+from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of, stop_record
 from jupyterhub_gpuspawner.hub.spawners.stopping import stop_server
 from jupyterhub_gpuspawner.tasks import in_background
 from jupyterhub_gpuspawner.words import duration
@@ -605,3 +605,15 @@ def _not_in_course(user: str) -> Outcome:
 def course_actions(settings: Mapping[str, Any]) -> CourseActions:
     """The actions in a hub that has a :func:`course_book`."""
     return state_of(settings).of(CourseActions)
+
+
+async def extend_server(spawner: Any, minutes: int | None = None, *, by: str) -> int:
+    """Give a running server more time, and return the seconds; ``by`` names the instructor or administrator who does.
+
+    Raises GPUSpawnerError, and RequestError in a hub without an extension that can.
+    """
+    parts = server_of(spawner, with_start=False).parts
+    extend = next((part.extend for part in parts if part.extend is not None), None)
+    if extend is None:
+        raise RequestError("Servers of this hub cannot be extended.", field="minutes")
+    return await extend(minutes, by)

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from jupyterhub_gpuspawner.extensions.usage import chart, words
-from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, GpuUse, gpu_memory_used, memory_used
+from jupyterhub_gpuspawner.extensions.usage.node.summary import SAMPLES, GpuUse, cpus_used, gpu_memory_used, memory_used
 from jupyterhub_gpuspawner.extensions.usage.use import Use, mean_of, mean_use, usage_of
 from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState, gpus_of
@@ -19,7 +19,6 @@ from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.units import count_cpus
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-from jupyterhub_gpuspawner.words import cpus_used
 
 GPUS_AT_MOST = 16
 """GPUs with a chart."""

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 
-from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import words
 from jupyterhub_gpuspawner.hub.extension import ServerPart, WithServer
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
@@ -274,18 +273,6 @@ async def refresh_servers(spawners: Iterable[Any]) -> None:
         *(ours.watch.update_running(PAGE_PATIENCE_SECONDS) for ours in running),
         *(ours.refresh_start(PAGE_PATIENCE_SECONDS) for ours, ready in with_jobs if not ready),
     )
-
-
-async def extend_server(spawner: Any, minutes: int | None = None, *, by: str) -> int:
-    """Give a running server more time, and return the seconds; ``by`` names the instructor or administrator who does.
-
-    Raises GPUSpawnerError, and RequestError in a hub without an extension that can.
-    """
-    parts = server_of(spawner, with_start=False).parts
-    extend = next((part.extend for part in parts if part.extend is not None), None)
-    if extend is None:
-        raise RequestError("Servers of this hub cannot be extended.", field="minutes")
-    return await extend(minutes, by)
 
 
 async def running_log(spawner: Any, extent: Extent) -> tuple[str, str]:

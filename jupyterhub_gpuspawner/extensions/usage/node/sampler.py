@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.extensions.usage.node.summary import (
     USAGE_VERSION,
     GpuUse,
     UsageSummary,
+    cpus_used,
     gpu_memory_used,
     memory_used,
 )
@@ -29,7 +30,6 @@ from jupyterhub_gpuspawner.node.report import RefusedError, post
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, gpu_name
 from jupyterhub_gpuspawner.units import count_cpus
 from jupyterhub_gpuspawner.wire.documents import as_line
-from jupyterhub_gpuspawner.words import cpus_used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

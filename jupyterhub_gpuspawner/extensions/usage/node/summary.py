@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.wire.documents import STRICT
-from jupyterhub_gpuspawner.words import gpu_gigabytes, memory, nearest
+from jupyterhub_gpuspawner.words import counted, gpu_gigabytes, memory, nearest
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire import bounds
@@ -115,3 +115,11 @@ def memory_used(used_mib: int | None, whole_mib: int | None) -> str:
     gib = used_mib / 1024
     used = f"{nearest(gib)}" if gib >= 10 else f"{nearest(10 * gib) / 10:.1f}"
     return f"{used} of {memory(whole_mib)}" if whole_mib else f"{used} GiB"
+
+
+def cpus_used(cores: float | None, number: int) -> str:
+    """``0.5 of 4 CPUs``, ``0.5 cores``; empty where it is not known."""
+    if cores is None:
+        return ""
+    used = f"{nearest(10 * cores) / 10:.1f}"
+    return f"{used} of {counted(number, 'CPU')}" if number else f"{used} cores"
