@@ -149,8 +149,8 @@ def _name(kind: Kind, model: GpuModel, share: Share, cores: str, *, number: int,
     if kind.gres == "shard":
         return f"{_FRACTIONS.get(share.of_gpu, 'A part')} of {_article(model.name)}{size}, shared"
     if kind.is_slice:
-        of = model.name.removesuffix(" slice")
-        return f"A slice of {_article(of)}: {_mig_profile(kind)}"
+        of = f"{_article(model.name.removesuffix(' slice'))}: {_mig_profile(kind)}"
+        return f"A whole node with {number} slices of {of}" if whole and number > 1 else f"A slice of {of}"
     known = with_vendor(model.name)
     if whole and number > 1:
         return f"A whole node with {number} {known}{'s' if model.name == 'GPU' else ''}{size}"

@@ -64,6 +64,23 @@ def test_limits_and_defaults_of_slurm_conf_are_kept(
     assert {"partition", "gpu_type", "cpus", "memory", "time"} == {*profile.why}
 
 
+@pytest.mark.parametrize(
+    ("gres", "name"),
+    [
+        ("gpu:a100:4", "A whole node with 4 NVIDIA A100"),
+        ("gpu:h100_1g.10gb:7", "A whole node with 7 slices of an H100: 1g.10gb"),
+        ("gpu:2", "A whole node with 2 GPUs"),
+        ("gpu:t4:1", "One NVIDIA T4 (16 GB)"),
+        ("", "A whole node without a GPU, 32 cores"),
+    ],
+)
+def test_a_whole_node_is_called_one(gres: str, name: str) -> None:
+    """Where each job gets whole nodes."""
+    nodes = (node("g1", gres, cpus=32, memory_mib=262144),)
+
+    assert planned(gpu(exclusive=True), nodes=nodes).profiles[0].display_name == name
+
+
 CLOSED = {
     "nobody: DRAIN": {"state": "DRAIN"},
     "hidden": {"hidden": True},
