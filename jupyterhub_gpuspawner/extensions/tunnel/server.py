@@ -157,6 +157,7 @@ class ServerTunnel(WithServer):
         self._use_ports()
         if self._tunnels.adopt(self._tunnels.master(way.words, way.number), way.forward, self._lost):
             self.way = way
+            self.spawner.report.entrance = LOOPBACK, way.forward.local
         else:
             get_logger().error("Port %d leads to two servers: not to %s", way.forward.local, log_name(self.spawner))
 

@@ -258,7 +258,7 @@ class ServerReport:
         self.address = ""
         """The server's host as the hub reaches it; empty until that is known."""
         self.entrance: tuple[str, int] | None = None
-        """Where the hub's way to the server begins, if an extension makes it."""
+        """Where the hub's way to the server begins, if an extension makes it, which keeps it over a restart."""
         self.accepted: NodeReport | None = None
         """The last report; None before it, and after a restart of the hub."""
         self.claimed: PlacementDocument | None = None
@@ -400,8 +400,6 @@ class ServerReport:
         state: dict[str, Any] = {}
         if self.port:
             state["port"] = self.port
-        if self.entrance is not None:
-            state["entrance"] = self.entrance
         if self.placement is not None:
             state["placement"] = self.placement.to_json()
         elif self.claimed is not None:
@@ -416,9 +414,6 @@ class ServerReport:
         """Read the report's part of the state; what cannot be read is dropped with a warning in the log."""
         port = state.get("port", 0)
         self.port = port if isinstance(port, int) and 1024 <= port <= 65535 else 0
-        match state.get("entrance"):
-            case [str(host), int(local)]:
-                self.entrance = host, local
         topology = state.get("topology")
         self.topology = topology if isinstance(topology, dict) else None
         self.claimed = self._stored(state, "claimed", parse_placement)

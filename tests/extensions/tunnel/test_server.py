@@ -137,9 +137,10 @@ async def test_a_start_waits_for_the_login_node(monkeypatch: pytest.MonkeyPatch)
     said = way.awaits(), await way.unreached()
     monkeypatch.setattr(Connection, "there", True)
 
-    assert await reaching == ("127.0.0.1", 26000)
+    where = await reaching
+    assert where in [("127.0.0.1", port) for port in range(26000, 26003)]
     assert said == (words.MISSING, "no login node. Look.")
-    assert (way.awaits(), dict(way.to_state())) == ("", {"tunnel": STORED})
+    assert (way.awaits(), dict(way.to_state())) == ("", {"tunnel": {**STORED, "local": where[1]}})
 
 
 async def test_a_start_that_is_cancelled_leaves_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +185,7 @@ async def test_a_restarted_hub_goes_on_with_a_way_and_gives_it_to_one_server() -
     two.load({"tunnel": STORED})
 
     assert (one.way, two.way) == (stored_way(STORED), None)
+    assert [way.spawner.report.entrance for way in (one, two)] == [("127.0.0.1", 26000), None]
     assert await one.reached_again()
     assert await one.reach("g1", 20000) == ("127.0.0.1", 26000)
     assert await new.reach("g1", 20001) == ("127.0.0.1", 26001)

@@ -234,28 +234,6 @@ async def test_the_way_to_a_server_follows_it_when_its_route_is_gone(
     assert ways.asked == asked
 
 
-@pytest.mark.parametrize(
-    ("stored", "entrance"),
-    [
-        (["127.0.0.1", 26000], ("127.0.0.1", 26000)),
-        (["127.0.0.1"], None),
-        (["127.0.0.1", "26000"], None),
-        ("127.0.0.1:26000", None),
-        (None, None),
-    ],
-)
-def test_a_restarted_hub_knows_where_the_way_to_a_server_begins(
-    stored: object, entrance: tuple[str, int] | None
-) -> None:
-    """What is not understood is dropped."""
-    report = Server().report
-    report.load({"port": 20001, "entrance": stored})
-
-    assert report.entrance == entrance
-    assert report.where == (entrance or ("", 20001))
-    assert json.loads(json.dumps(report.to_state())).get("entrance") == (list(entrance) if entrance else None)
-
-
 @pytest.mark.parametrize("ready", [True, False])
 async def test_a_first_report_that_comes_late_does_not_take_the_port_away(ready: bool) -> None:
     """It was written before the server listened, and was on its way for longer than the report after it."""
