@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pwd
+import re
 import sqlite3
 import stat
 import subprocess
@@ -202,7 +203,9 @@ def test_servers_are_kept_on_the_way_back_and_again_on_the_way_here(
     wait_until(lambda: leaving.runs(f"{ann}/anew", f"{bob}/all") == [f"{ann}/anew", f"{bob}/all"], hub.log_end)
     assert hub.api("GET", f"/gpuspawner/placement/{bob}/all").json()["job_id"] == whole
     visitor = Visitor(hub, ann)
-    assert "one-gpu (server anew) running" in visitor.look("/hub/home").text
+    card = visitor.look("/hub/home").text
+    assert "one-gpu (server anew) running" in card
+    assert re.search(r"It runs on c1 until \S.* UTC ?\. It was started before this hub was changed\.", card), card
     log = visitor.look(f"/hub/gpuspawner/log/{ann}/anew").text
     assert f" {pwd.getpwnam(ann).pw_dir}/jupyterhub_slurmspawner_{anew}.log " in log
     assert hub.server(ann, "held") is None
