@@ -249,6 +249,9 @@ def _convert_profile(migration: Migration, where: str, item: Any) -> None:
         return
     was, unset = None, ""
     if document["kind"] == "slurm":
+        every = [migration.old.section(name).get("environment") for name in ("Spawner", *migration.old.sections)]
+        if any(every) and isinstance(item[-1].get("environment"), dict):
+            migration.add("environment_added", f"{where}: environment", ", ".join(map(str, item[-1]["environment"])))
         own_script, template = document["traits"].get("batch_script"), migration.template
         if isinstance(own_script, str):
             of_command = {name: template.constants[name] for name in template.of_command}

@@ -99,7 +99,7 @@ def _child(old: OldHub, user: str, key: str, spawner_class: Any, settings: Mappi
                 config[section].pop(name, None)
     named = spawner_class_named(config.JupyterHub.get("spawner_class", ""))
     wrapper_class = named if named is not None and issubclass(named, WrapSpawner) else WrapSpawner
-    wrapper = wrapper_class(config=config, user=NamedUser(user), hub=NamedHub())
+    wrapper = wrapper_class(config=config, user=NamedUser(user), hub=NamedHub(), db=None)
     wrapper.child_class = _of_a_batch_system(spawner_class_named(spawner_class))
     wrapper.child_config = {
         name: value for name, value in settings.items() if name in wrapper.child_class.class_traits()

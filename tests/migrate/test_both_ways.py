@@ -216,7 +216,7 @@ CASES: dict[str, Case] = {
         THEIRS,
         THEIRS,
         keys("base", "scanpy", "own"),
-        {"own": (rows("--qos: (none) -> short"),) * 2},
+        {"own": (rows("--qos: (none) -> short", "did +   GROUP=bio"),) * 2},
         found=(("warning c.SlurmSpawner.req_keepvars_extra", "warning profile own"), ()),
     ),
     "containers": Case(
@@ -385,3 +385,11 @@ def test_each_difference_has_its_row(name: str) -> None:
         options = {line.partition(":")[0] for line in every if line.startswith("--")} - {"--clusters"}
         assert options - {row.where for row in listed} == set()
         assert (every >= PREFIX) == ("exec_prefix" in [row.where for row in listed])
+
+
+def test_variables_that_are_added_have_a_row() -> None:
+    """wrapspawner had them in the place of those of all servers."""
+    listed = migrate(configuration("conda-profiles")).differences
+    rows_of_variables = [(row.where, row.was) for row in listed if row.code == "environment_added"]
+
+    assert rows_of_variables == [("c.ProfilesSpawner.profiles[2]: environment", "OWN")]

@@ -10,6 +10,7 @@ def activated(name):
 
 c.JupyterHub.authenticator_class = "dummy"
 c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
+c.Spawner.environment = {"GROUP": "bio"}
 c.Spawner.args = ["--ServerApp.root_dir=~", "--debug"]
 c.SlurmSpawner.exec_prefix = "sudo -E -u {username}"
 c.SlurmSpawner.req_partition = "bio"
@@ -32,6 +33,7 @@ c.ProfilesSpawner.profiles = [
             "batchspawner_singleuser_cmd": f"{CONDA}/envs/lab/bin/batchspawner-singleuser",
             "req_epilogue": "",
             "req_qos": "short",
+            "environment": {"OWN": "1"},
         },
     ),
 ]
