@@ -1,0 +1,252 @@
+"""One configuration of batchspawner and wrapspawner on three hubs: with these, with one line changed, and migrated.
+
+Every profile is a kind of configuration, of which a server is started on each hub; what the jobs have by Slurm's word,
+what the servers find, and what they leave behind is the same.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.migrate.migration import migrate
+from jupyterhub_gpuspawner.migrate.result import profiles_yaml, settings_text
+from tests.fixtures.hubs import NO_SPAWN_WAIT, STAND_IN, start_hub
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+CONFIGURATION = '''
+import batchspawner, wrapspawner
+from batchspawner import SlurmSpawner
+from traitlets import Unicode, default
+
+class GpuServers(SlurmSpawner):
+    req_partition = Unicode("gpu").tag(config=True)
+    req_gres = Unicode("gpu:k80:1").tag(config=True)
+    req_runtime = Unicode("0:20:00").tag(config=True)
+
+class HPC(SlurmSpawner):
+    req_label = Unicode("none").tag(config=True)
+    @default("req_runtime")
+    def _minutes(self): return "15"
+    @property
+    def batch_script(self):
+        return """#!/bin/bash
+#SBATCH --partition={partition} --mem={memory} --time={runtime} --nice=3
+#SBATCH --chdir={homedir} --output={homedir}/log-%j
+export LABEL={label}
+{cmd}
+"""
+
+HEAD = """#!/bin/bash
+#SBATCH --partition={{partition}} --mem=100M
+#SBATCH --chdir={{homedir}} --output={{homedir}}/log-%j --job-name=site
+"""
+WITH_UNITS = """#!/bin/bash
+#SBATCH --partition={partition} --mem={memory}M --time={runtime}:00:00
+#SBATCH --chdir={homedir} --output={homedir}/log-%j
+{cmd}
+"""
+c.Spawner.cmd = ["COMMAND"]
+c.Spawner.args = []
+c.Spawner.environment = {"SITE": "the site's", "ODD": "a 'b' \\"c\\" $d \\\\e"}
+c.Spawner.env_keep = ["PATH", "LANG", "SLURM_CONF"]
+c.SlurmSpawner.exec_prefix = ""
+c.SlurmSpawner.req_partition = "batch"
+c.SlurmSpawner.req_memory = "100M"
+c.SlurmSpawner.req_srun = ""
+c.SlurmSpawner.state_exechost_exp = "127.0.0.1"
+c.GpuServers.req_partition = "gpu"
+c.GpuServers.req_nprocs = "2"
+c.HPC.req_label = "maths"
+SLURM = "batchspawner.SlurmSpawner"
+c.ProfilesSpawner.profiles = [
+    ("Nothing of its own", "plain", SLURM, {}),
+    ("A class with requests", "class", GpuServers, {"req_memory": "200M"}),
+    ("A class with its script", "script-of-class", HPC, {}),
+    ("A class, and a value", "class-and-value", HPC, {"req_label": "chemistry", "req_runtime": "30"}),
+    ("Units in its template", "units", SLURM, {"batch_script": WITH_UNITS, "req_memory": "150", "req_runtime": "2"}),
+    ("Braces of the shell", "braces", SLURM, {"batch_script": HEAD + "export IN_HOME=${HOME}/x\\n{{cmd}}\\n"}),
+    (
+        "A template with quotes", "quotes", SLURM,
+        {"batch_script": HEAD + "export PS1_='a b'\\nbash -c 'export INNER=1; exec {{cmd}}'\\n"},
+    ),
+    (
+        "A template that cleans up", "trap", SLURM,
+        {"batch_script": HEAD + "T=$(mktemp -d)\\nexport SCRATCH=yes\\n"
+         "trap 'rm -r $T; echo done > ended' EXIT\\n{{cmd}}\\n"},
+    ),
+    (
+        "A server in the background", "background", SLURM,
+        {"batch_script": HEAD + "set -e\\nserve() { {{cmd}}; }\\nserve &\\nwait $!\\n"},
+    ),
+    (
+        "Options of several lines", "lines", SLURM,
+        {"req_options": "--nice=7 --constraint=cpu\\n#SBATCH --nodes=1\\n#SBATCH --exclude=d1"},
+    ),
+    (
+        "Names that nobody has", "names", SLURM,
+        {"req_nodes": "1", "req_cores": "2", "req_nprocs": "3", "req_runtime": "0:45:00"},
+    ),
+    (
+        "A prologue", "prologue", SLURM,
+        {"req_prologue": "export FIRST=1\\ncd /tmp\\nexport SECOND=$PWD\\necho one > ~/prologue", "req_runtime": "25"},
+    ),
+    (
+        "A container", "container", SLURM,
+        {"batch_script": HEAD + "export PATH=$HOME/../../bin:$PATH\\napptainer exec --nv /images/x.sif {{cmd}}\\n"},
+    ),
+    ("Variables of its own", "variables", SLURM, {"default_url": "/lab", "environment": {"OWN": "1"}}),
+]
+'''
+APPTAINER = """#!/bin/bash
+# as the program of that name: its own words, and then the command
+shift
+while [[ $1 == --* ]]; do shift; done
+export IN_CONTAINER=$1
+shift
+exec "$@"
+"""
+WITH_BATCHSPAWNER = """
+import os
+import batchspawner.batchspawner as theirs
+from types import SimpleNamespace
+homes_of_users = os.environ["GPUSPAWNER_DEMO_FOLDER"] + "/homes"
+theirs.pwd = SimpleNamespace(
+    getpwnam=lambda name: SimpleNamespace(pw_dir=f"{homes_of_users}/{name}", pw_shell="/bin/bash")
+)
+c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
+"""
+ONE_LINE = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUProfilesSpawner.profiles_dir = ""
+"""
+KINDS = re.findall(r'\(\s*"[^"]+", "([a-z-]+)", (?:SLURM|HPC|GpuServers)', CONFIGURATION)
+OF_A_JOB = (
+    *("Partition", "TimeLimit", "MinMemoryNode", "NumCPUs", "NumNodes", "TresPerNode", "Nice", "Features"),
+    *("ExcNodeList", "WorkDir"),
+)
+OF_A_SERVER = (
+    *("SITE", "ODD", "LABEL", "IN_HOME", "PS1_", "INNER", "SCRATCH", "FIRST", "SECOND", "IN_CONTAINER", "OWN"),
+    *("HOME", "USER", "SHELL", "JUPYTERHUB_DEFAULT_URL", "CUDA_VISIBLE_DEVICES"),
+)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A server, with the hub's own folder as ``~~``."""
+
+    job: dict[str, str]
+    found: dict[str, str]
+    folder: str
+    left: dict[str, str]
+    """Files in its home in the end; of a log no content."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A hub of the configuration: its lines after those of the demo's, and its profiles as YAML."""
+
+    lines: str
+    profiles: str = "[]"
+
+
+def ways(folder: Path) -> dict[str, Way]:
+    """With batchspawner, with one line changed, and migrated."""
+    command = folder / "jupyterhub-singleuser"
+    command.write_text(f"#!{sys.executable}\n{STAND_IN.read_text()}")
+    command.chmod(0o755)
+    text = CONFIGURATION.replace("COMMAND", str(command))
+    old = folder / "old.py"
+    old.write_text(f'c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"\n{text}')
+    migration = migrate(old)
+    replaced = f"for section in {sorted(migration.old.old_sections)!r}: c.pop(section, None)"
+    return {
+        "batchspawner": Way(text + WITH_BATCHSPAWNER),
+        "one line": Way(text + ONE_LINE),
+        "migrated": Way(f"{text}\n{replaced}\n{settings_text(migration)}", profiles_yaml(migration.in_files)),
+    }
+
+
+def started_on(hub: HubProcess, slurm: PrivateSlurm) -> dict[str, Started]:
+    """A server of each kind, all at once, and what is left when they have been stopped."""
+    (hub.folder / "bin").mkdir()
+    (hub.folder / "bin" / "apptainer").write_text(APPTAINER)
+    (hub.folder / "bin" / "apptainer").chmod(0o755)
+    for kind in KINDS:
+        hub.api("POST", f"/users/{kind}")
+    with ThreadPoolExecutor(len(KINDS)) as pool:
+        answers = pool.map(lambda kind: hub.api("POST", server_path(kind), {"profile": kind}), KINDS)
+        refused = {kind: answer.text for kind, answer in zip(KINDS, answers, strict=True) if answer.status_code >= 400}
+    assert refused == {}, hub.log_end()
+    for kind in KINDS:
+        hub.wait(kind, ready=True)
+    states = {kind: (hub.server(kind) or {})["state"] for kind in KINDS}
+    jobs = {kind: str((state.get("child_state") or state)["job_id"]) for kind, state in states.items()}
+    records = {kind: slurm.run("scontrol", "show", "job", job) for kind, job in jobs.items()}
+    servers = {
+        kind: [requests.get(f"{hub.url}/user/{kind}/{name}", timeout=20).json() for name in ("environ", "process")]
+        for kind in KINDS
+    }
+    with ThreadPoolExecutor(len(KINDS)) as pool:
+        [*pool.map(hub.end, KINDS)]
+    wait_until(lambda: not slurm.run("squeue", "-h", "-j", ",".join(jobs.values())), "jobs that do not end")
+
+    def plain(text: str) -> str:
+        return text.replace(str(hub.folder), "~~")
+
+    return {
+        kind: Started(
+            {name: plain(value) for name, value in fields(records[kind]).items() if name in OF_A_JOB},
+            {name: plain(value) for name, value in servers[kind][0].items() if name in OF_A_SERVER},
+            plain(servers[kind][1]["folder"]),
+            left_in(hub.folder / "homes" / kind),
+        )
+        for kind in KINDS
+    }
+
+
+def fields(record: str) -> dict[str, str]:
+    """What scontrol says of a job."""
+    return dict(word.split("=", 1) for word in record.split() if "=" in word)
+
+
+def left_in(home: Path) -> dict[str, str]:
+    """The files below a home, but those that the demo makes."""
+    paths = (path for path in home.rglob("*") if path.is_file() and ".jupyter" not in path.parts)
+    return {
+        ("a log" if "log" in path.name else path.name): "" if "log" in path.name else path.read_text() for path in paths
+    }
+
+
+@pytest.fixture(scope="module")
+def starts(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Started]]:
+    """All kinds by all ways."""
+    found = {}
+    for name, way in ways(tmp_path_factory.mktemp("ways")).items():
+        with ExitStack() as stack:
+            folder = tmp_path_factory.mktemp("hub")
+            hub = start_hub(stack, slurm_cluster, folder, lines=f"{way.lines}\n{NO_SPAWN_WAIT}", profiles=way.profiles)
+            found[name] = started_on(hub, slurm_cluster)
+    return found
+
+
+@pytest.mark.parametrize("way", ["one line", "migrated"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_server_is_batchspawners(starts: dict[str, dict[str, Started]], kind: str, way: str) -> None:
+    """Its job, its environment, its folder and the files that it leaves; the list of differences has the one row."""
+    was = starts["batchspawner"][kind]
+    added = starts["batchspawner"]["plain"].found.items() - was.found.items() if kind == "variables" else ()
+    of_all = {name: value for name, value in added if name in ("SITE", "ODD")}
+
+    assert starts[way][kind] == replace(was, found={**of_all, **was.found})
