@@ -32,7 +32,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def launcher_archive(carried: tuple[Carried, ...] = ()) -> bytes:
     """The zipapp, to be run as ``python3 launch.pyz --plan FILE -- COMMAND``: standard library only, Python >= 3.9.
 
-    Reads sources and takes a fifth of a second for those that it has not packed before; :func:`sources` remembers them.
+    Reads sources and takes a fifth of a second for those that it has not packed before; :func:`packed` remembers them.
     """
     files = dict(members(tuple(module for part in carried for module in part.modules)))
     for part in carried:

@@ -115,7 +115,8 @@ def sections(
 ) -> tuple[Section, ...]:
     """The partitions in Slurm's order, with as many of their nodes as the page may hold.
 
-    ``now`` as in time.time(); ``waits`` as for :func:`expected`, ``marks`` what extensions know of nodes.
+    ``now`` as in time.time(); ``waits`` as for :func:`~.slurm.estimate.expected`, and
+    ``marks`` what extensions know of nodes.
     """
     in_words = JobsInWords(now, rights, waits, cluster_map.types_beside)
     wanted = sum(len(partition.nodes) for partition in cluster_map.partitions)

@@ -603,7 +603,7 @@ def _not_in_course(user: str) -> Outcome:
 
 
 def course_actions(settings: Mapping[str, Any]) -> CourseActions:
-    """The actions in a hub that has a :func:`course_book`."""
+    """The actions in a hub that has a :func:`~.book.course_book`."""
     return state_of(settings).of(CourseActions)
 
 

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.slurm.estimate import Estimate
 
 AT_MOST = 20
-"""What is kept of what was said of one start: half of a wait of a month is less than a minute by then."""
+"""Predictions kept per start: one is made at each half of the remaining wait, so these suffice for a month."""
 
 
 class ServerPromises(WithServer):

@@ -61,7 +61,7 @@ class Use:
         return self.at - self.summary.seconds
 
     def is_current(self, now: float) -> bool:
-        """Whether no later summary should have come by ``now``."""
+        """False once the next summary is overdue, at ``now`` in seconds since the epoch."""
         return now - self.at <= SAMPLES * self.summary.interval + LATE
 
 

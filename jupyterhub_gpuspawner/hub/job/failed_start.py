@@ -91,8 +91,7 @@ def ending_of(failure: BaseException | None) -> Ending | None:
     """The ending of an exception from this module; None for any other exception that JupyterHub has words for.
 
     JupyterHub writes to its database before it calls the spawner; the sentence of such an error is that of
-    :func:`~jupyterhub_gpuspawner.hub.site.database.describe_errors`. One without words comes from a hook or a class of
-    the site's.
+    :class:`~.site.database.Outage`. One without words comes from a hook or a class of the site's.
     """
     ending: Ending | None = getattr(failure, "gpuspawner_ending", None)
     if ending is not None or not isinstance(failure, Exception):

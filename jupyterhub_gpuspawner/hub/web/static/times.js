@@ -26,7 +26,7 @@ export function duration(seconds) {
   return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
 }
 
-/** The time of day in the reader's zone and language, with the date where it is not today (text/times.py). */
+/** The time of day in the reader's zone and language, with the date where it is not today (hub/times.py). */
 function clock(at) {
   if (at.toDateString() === new Date(now()).toDateString()) return at.toLocaleTimeString([], { timeStyle: "short" });
   return at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
