@@ -48,6 +48,9 @@ PEOPLE_AT_MOST = 10_000
 """Users of whom names and groups are kept."""
 
 
+NO_ACCOUNTING, NO_SNAPSHOT = Accounting(), ClusterSnapshot()
+
+
 class ClusterChoices:
     """What is kept for all users of a cluster."""
 
@@ -55,6 +58,7 @@ class ClusterChoices:
         self._cluster = cluster
         self.accounting = SharedView[Accounting](lambda: read_accounting(cluster.client))
         self._people: dict[str, tuple[tuple[str, ...], Mapping[str, bool]]] = {}
+        self._rules: dict[str, Rules] = {}
 
     async def refresh(self, owner: str, *, max_age: float) -> None:
         """Have an answer of this age, or the last one, and look up the owner's names and groups."""
@@ -83,15 +87,17 @@ class ClusterChoices:
         return Person(owner, rows, default if any(row.account == default for row in rows) else "", groups)
 
     def rules_for(self, owner: str, now: float) -> Rules:
-        """The rules for the owner, as far as the cluster is known."""
+        """The rules for the owner, as far as the cluster is known; the same object until something else is known."""
         latest = self.accounting.latest
         accounting = latest if latest is not None and now - latest.taken_at <= OLDEST else None
-        return Rules(
-            self.person(owner, accounting),
-            accounting or Accounting(),
-            self._cluster.view.latest or ClusterSnapshot(),
-            now,
-        )
+        snapshot, person = self._cluster.view.latest, self.person(owner, accounting)
+        told, seen = accounting or NO_ACCOUNTING, snapshot or NO_SNAPSHOT
+        kept = self._rules.get(owner)
+        if kept is None or kept.accounting is not told or kept.snapshot is not seen or kept.person != person:
+            while len(self._rules) >= PEOPLE_AT_MOST:
+                del self._rules[next(iter(self._rules))]
+            kept = self._rules[owner] = Rules(person, told, seen, now)
+        return kept
 
 
 def _names_of(owner: str) -> tuple[str, ...]:

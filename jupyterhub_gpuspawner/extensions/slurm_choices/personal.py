@@ -19,7 +19,7 @@ NONE = "(none)"
 """The value of an option that names nothing; no name of Slurm's has brackets."""
 OLDEST = 24 * 3600.0
 """Seconds after which the last known list is no longer offered."""
-TRIED_AT_MOST = 4096
+TRIED_AT_MOST = 1000
 """Combinations that are judged for one form: beyond, nothing is known to be refused."""
 
 
@@ -137,7 +137,7 @@ def _listing(source: SlurmChoices, known: Known, about: Callable[[Any], str]) ->
     names: dict[str, None] = {}
     default, said = "", dict[str, str]()
     for rules in told:
-        person, snapshot = rules.person, rules.snapshot
+        person = rules.person
         match source.slurm:
             case "accounts":
                 names |= dict.fromkeys(person.accounts)
@@ -145,13 +145,11 @@ def _listing(source: SlurmChoices, known: Known, about: Callable[[Any], str]) ->
             case "qos":
                 names |= dict.fromkeys(sorted({name for row in person.associations or () for name in row.qos}))
             case "partitions":
-                shown = [one for one in snapshot.partitions if not one.hidden and not rules.admitted(one)]
-                names |= dict.fromkeys(partition.name for partition in shown)
-                default = default or next((partition.name for partition in shown if partition.default), "")
+                names |= dict.fromkeys(partition.name for partition in rules.partitions)
+                default = default or next((one.name for one in rules.partitions if one.default), "")
             case "reservations":
-                admitted = [one for one in snapshot.reservations if rules.admitted_to(one)]
-                names |= dict.fromkeys(reservation.name for reservation in admitted)
-                said |= {reservation.name: about(reservation) for reservation in admitted}
+                names |= dict.fromkeys(reservation.name for reservation in rules.reservations)
+                said |= {reservation.name: about(reservation) for reservation in rules.reservations}
     return _Listing(list(names), default, said)
 
 

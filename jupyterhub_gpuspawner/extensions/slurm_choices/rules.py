@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association
@@ -43,16 +44,23 @@ class Person:
     groups: Mapping[str, bool] = field(default_factory=dict)
     """Whether they are in a Unix group; one that is missing is not known."""
 
-    @property
+    @cached_property
     def accounts(self) -> tuple[str, ...]:
         """Their accounts, each once, in alphabetical order."""
         return tuple(sorted({row.account for row in self.associations or ()}))
 
+    @cached_property
+    def _by_account(self) -> Mapping[str, Mapping[str, Association]]:
+        """By account in lower case and partition."""
+        by_account: dict[str, dict[str, Association]] = {}
+        for row in self.associations or ():
+            by_account.setdefault(row.account.lower(), {}).setdefault(row.partition, row)
+        return by_account
+
     def association(self, account: str, partition: str) -> Association | None:
         """What they may name in an account and a partition."""
-        rows = [row for row in self.associations or () if row.account.lower() == account.lower()]
-        own = (row for row in rows if row.partition == partition)
-        return next(own, next((row for row in rows if not row.partition), None))
+        rows = self._by_account.get(account.lower(), {})
+        return rows.get(partition) or rows.get("")
 
 
 @dataclass(frozen=True)
@@ -79,15 +87,32 @@ class Rules:
         """The account of a job; empty where it is not known."""
         return job.account or self.person.default_account
 
-    def admitted(self, partition: Partition) -> str:
-        """Why the person cannot use a partition whatever else they name; empty where they may."""
-        jobs = {
-            Combination(row.account, qos=qos)
-            for row in (self.person.associations or ()) * self.accounting.names_accounts
-            for qos in (None, *row.qos)
-        }
-        reasons = [next(self._of_access(job, partition), "") for job in jobs or {Combination()}]
-        return reasons[0] if all(reasons) else ""
+    @cached_property
+    def partitions(self) -> tuple[Partition, ...]:
+        """Those that are not hidden and that the person may use if they name the right account and QOS."""
+        return tuple(one for one in self.snapshot.partitions if not one.hidden and self._is_open(one))
+
+    def _is_open(self, partition: Partition) -> bool:
+        if next(self._of_groups(partition), ""):
+            return False
+        if not self.accounting.names_accounts or self.person.associations is None:
+            return True
+        if not self.person.associations:
+            return False
+        rows = (row for row in self.person.associations if row.partition in ("", partition.name))
+        return any(
+            not next(self._of_account_in(row.account, partition), "")
+            and (
+                not (self.accounting.names_qos and row.qos)
+                or any(not next(self._of_qos_in(qos, partition), "") for qos in row.qos)
+            )
+            for row in rows
+        )
+
+    @cached_property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Those that admit the person in one of their accounts, and have not ended."""
+        return tuple(one for one in self.snapshot.reservations if self._admitted_to(one))
 
     def _in_partition(self, job: Combination, name: str) -> Iterator[str]:
         partition = self.snapshot.partition_by_name.get(name)
@@ -102,9 +127,8 @@ class Rules:
 
     def _of_access(self, job: Combination, partition: Partition) -> Iterator[str]:
         """AllowGroups, and the person's associations with AllowAccounts and AllowQos."""
-        where, groups = self.naming.of("partition", partition.name), partition.allow_groups
-        if groups and all(self.person.groups.get(name) is False for name in groups):
-            yield f"{where} is for members of {' or '.join(groups)}"
+        where = self.naming.of("partition", partition.name)
+        yield from self._of_groups(partition)
         account, row = self.account_of(job), None
         if self.accounting.names_accounts and self.person.associations is not None:
             yield from self._of_account(account)
@@ -112,19 +136,30 @@ class Rules:
             if account and row is None:
                 yield f"{self.naming.of('account', account)} cannot be used in {where}"
         if self.accounting.names_accounts and account:
-            denied = not partition.allow_accounts and _lists(partition.deny_accounts, account)
-            if denied or (_excludes(partition.allow_accounts, account) and not self._may_be_below()):
-                yield f"{where} is not open to {self.naming.of('account', account)}"
+            yield from self._of_account_in(account, partition)
         if not self.accounting.names_qos:
             return
         if row is not None and job.qos and not _lists(row.qos, job.qos):
             at = f" in {where}" if row.partition else ""
             yield f"{self.naming.of('account', account)} does not have {self.naming.of('qos', job.qos)}{at}"
-        qos = job.qos or (row.default_qos if row is not None else "")
-        if qos and (
-            _excludes(partition.allow_qos, qos) or (not partition.allow_qos and _lists(partition.deny_qos, qos))
-        ):
-            yield f"{where} is not open to {self.naming.of('qos', qos)}"
+        if qos := job.qos or (row.default_qos if row is not None else ""):
+            yield from self._of_qos_in(qos, partition)
+
+    def _of_groups(self, partition: Partition) -> Iterator[str]:
+        groups = partition.allow_groups
+        if groups and all(self.person.groups.get(name) is False for name in groups):
+            yield f"{self.naming.of('partition', partition.name)} is for members of {' or '.join(groups)}"
+
+    def _of_account_in(self, account: str, partition: Partition) -> Iterator[str]:
+        allowed = partition.allow_accounts
+        refused = not _lists(allowed, account) if allowed else _lists(partition.deny_accounts, account)
+        if refused and not (allowed and self._may_be_below):
+            yield f"{self.naming.of('partition', partition.name)} is not open to {self.naming.of('account', account)}"
+
+    def _of_qos_in(self, qos: str, partition: Partition) -> Iterator[str]:
+        allowed = partition.allow_qos
+        if not _lists(allowed, qos) if allowed else _lists(partition.deny_qos, qos):
+            yield f"{self.naming.of('partition', partition.name)} is not open to {self.naming.of('qos', qos)}"
 
     def _of_account(self, account: str) -> Iterator[str]:
         if not self.person.associations:
@@ -132,6 +167,7 @@ class Rules:
         elif account and not _lists(self.person.accounts, account):
             yield f"{self.naming.of('account', account)} is not one of yours"
 
+    @cached_property
     def _may_be_below(self) -> bool:
         """Whether an account may be admitted since one above it is listed."""
         version = re.match(r"(\d+)\.(\d+)", self.snapshot.config.version)
@@ -168,7 +204,7 @@ class Rules:
         known = all(name.lstrip("-") in self.person.groups for name in reservation.groups)
         return known and not _admits(reservation.groups, member)
 
-    def admitted_to(self, reservation: Reservation) -> bool:
+    def _admitted_to(self, reservation: Reservation) -> bool:
         """Whether a reservation, which has not ended, admits the person in one of their accounts."""
         if _over(reservation, self.now) or not (reservation.users or reservation.accounts or reservation.groups):
             return False
@@ -193,10 +229,11 @@ def _admits(listed: Collection[str], names: Collection[str]) -> bool:
     return not (excluded & lowered) and (not wanted or bool(wanted & lowered))
 
 
-def _lists(listed: Collection[str], name: str) -> bool:
+def _lists(listed: tuple[str, ...], name: str) -> bool:
     """Whether a list of accounts or QOS has this one: slurmctld looks both up without regard to case."""
-    return name.lower() in (other.lower() for other in listed)
+    return name.lower() in _lowered(listed)
 
 
-def _excludes(allowed: Collection[str], name: str) -> bool:
-    return bool(allowed) and not _lists(allowed, name)
+@lru_cache(maxsize=8192)
+def _lowered(listed: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(name.lower() for name in listed)

@@ -9,6 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association
 from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
+    TRIED_AT_MOST,
     Known,
     naming_of,
     refused_choices,
@@ -372,3 +373,24 @@ def test_after_a_value_that_is_refused_nothing_is_judged() -> None:
             "old": "partition old accepts no jobs at the moment",
         },
     }
+
+
+def test_what_a_form_costs_is_bounded_for_somebody_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staff with hundreds of accounts: the partitions are judged once, and the combinations are limited."""
+    tried: list[Combination] = []
+    refusal = Rules.refusal
+
+    def counted(rules: Rules, job: Combination) -> str:
+        tried.append(job)
+        return refusal(rules, job)
+
+    monkeypatch.setattr(Rules, "refusal", counted)
+    rows = tuple(Association(f"a{number}", "", tuple(f"q{qos}" for qos in range(20))) for number in range(200))
+    partitions = tuple(Partition(f"p{number}", allow_qos=("other",)) for number in range(40))
+    snapshot = replace(CLUSTER, partitions=(BATCH, *partitions))
+    rules = replace(RULES, person=Person("ada", rows, "a0"), snapshot=snapshot)
+    options = {"account": ACCOUNT, "partition": {"choices_from": {"slurm": "partitions"}}, "qos": QOS}
+    fixed = {"choices": {f"p{number}": {"slurm": {"partition": f"p{number}"}} for number in range(40)}}
+    refused(rules, {"account": "a0", "partition": "batch", "where": "p0", "qos": "(none)"}, **options, where=fixed)
+
+    assert 0 < len(tried) <= TRIED_AT_MOST
