@@ -1,4 +1,4 @@
-"""One configuration of batchspawner and wrapspawner on three hubs: with these, with one line changed, and migrated.
+"""Two configurations of batchspawner's hubs: with it and wrapspawner, with one line changed, and one of them migrated.
 
 Every profile is a kind of configuration, of which a server is started on each hub; what the jobs have by Slurm's word,
 what the servers find, and what they leave behind is the same.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,50 @@ c.ProfilesSpawner.profiles = [
     ("Variables of its own", "variables", SLURM, {"default_url": "/lab", "environment": {"OWN": "1"}}),
 ]
 '''
+OF_A_CLASS = """
+from batchspawner import SlurmSpawner
+from traitlets import Unicode
+
+class Site(SlurmSpawner):
+    req_project = Unicode("none").tag(config=True)
+    req_runtime = Unicode("20").tag(config=True)
+    batch_script = Unicode('''#!/bin/bash
+#SBATCH --partition={{partition}} --mem={{memory}}M --time={{runtime}} --cpus-per-task={{nprocs}}
+#SBATCH --chdir={{homedir}} --output={{homedir}}/log-%j
+{% if options %}#SBATCH {{options}}
+{% endif %}
+export PROJECT={{project}}
+{% if app == "lab" %}export APP={{app}}
+{% endif %}
+{{cmd}}
+''').tag(config=True)
+
+c.JupyterHub.spawner_class = Site
+c.JupyterHub.load_groups = {"people": {"users": ["member"]}}
+c.Spawner.cmd = ["COMMAND"]
+c.Spawner.args = []
+c.Spawner.env_keep = ["PATH", "LANG", "SLURM_CONF"]
+c.Spawner.req_memory = "120"
+c.SlurmSpawner.exec_prefix = ""
+c.SlurmSpawner.req_partition = "batch"
+c.SlurmSpawner.state_exechost_exp = "127.0.0.1"
+c.Site.req_project = "maths"
+c.Spawner.group_overrides = {
+    "1": {"groups": ["people"], "spawner_override": {"req_runtime": "40", "req_project": "theirs"}},
+}
+c.Spawner.options_form = '<select name="size"><option>small</option><option>large</option></select>'
+make_home = c.Spawner.pre_spawn_hook
+
+def before(spawner):
+    make_home(spawner)
+    size = spawner.user_options.get("size", "small")
+    spawner.req_nprocs = {"small": "1", "large": "3"}[size]
+    spawner.environment = {**spawner.environment, "SIZE": size}
+    if size == "large":
+        spawner.req_memory, spawner.req_options = "300", "--nice=5"
+
+c.Spawner.pre_spawn_hook = before
+"""
 APPTAINER = """#!/bin/bash
 # as the program of that name: its own words, and then the command
 shift
@@ -125,20 +170,31 @@ homes_of_users = os.environ["GPUSPAWNER_DEMO_FOLDER"] + "/homes"
 theirs.pwd = SimpleNamespace(
     getpwnam=lambda name: SimpleNamespace(pw_dir=f"{homes_of_users}/{name}", pw_shell="/bin/bash")
 )
-c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
 """
+WRAPPED = 'c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"\n'
 ONE_LINE = """
 c.JupyterHub.spawner_class = "gpu-profiles"
 c.GPUProfilesSpawner.profiles_dir = ""
 """
+IMPORTS = {
+    "from batchspawner import SlurmSpawner": "from jupyterhub_gpuspawner import GPUSlurmSpawner as SlurmSpawner",
+}
 KINDS = re.findall(r'\(\s*"[^"]+", "([a-z-]+)", (?:SLURM|HPC|GpuServers)', CONFIGURATION)
+CHOICES: dict[str, dict[str, str]] = {kind: {"profile": kind} for kind in KINDS}
+OF_THE_CLASS: dict[str, dict[str, str]] = {
+    "nobody": {},
+    "member": {},
+    "small": {"size": "small", "app": "lab"},
+    "large": {"size": "large", "app": "tree", "partition": "batch"},
+}
+"""What people send, in whose names the hub of one class has a server each; a member is in a group."""
 OF_A_JOB = (
     *("Partition", "TimeLimit", "MinMemoryNode", "NumCPUs", "NumNodes", "TresPerNode", "Nice", "Features"),
     *("ExcNodeList", "WorkDir"),
 )
 OF_A_SERVER = (
     *("SITE", "ODD", "LABEL", "IN_HOME", "PS1_", "INNER", "SCRATCH", "FIRST", "SECOND", "IN_CONTAINER", "OWN"),
-    *("HOME", "USER", "SHELL", "JUPYTERHUB_DEFAULT_URL", "CUDA_VISIBLE_DEVICES"),
+    *("PROJECT", "APP", "SIZE", "HOME", "USER", "SHELL", "JUPYTERHUB_DEFAULT_URL", "CUDA_VISIBLE_DEVICES"),
 )
 
 
@@ -159,6 +215,7 @@ class Way:
 
     lines: str
     profiles: str = "[]"
+    choices: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: CHOICES)
 
 
 def ways(folder: Path) -> dict[str, Way]:
@@ -168,51 +225,57 @@ def ways(folder: Path) -> dict[str, Way]:
     command.chmod(0o755)
     text = CONFIGURATION.replace("COMMAND", str(command))
     old = folder / "old.py"
-    old.write_text(f'c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"\n{text}')
+    old.write_text(WRAPPED + text)
     migration = migrate(old)
     replaced = f"for section in {sorted(migration.old.old_sections)!r}: c.pop(section, None)"
+    ((theirs, ours),) = IMPORTS.items()
+    of_a_class = OF_A_CLASS.replace("COMMAND", str(command))
     return {
-        "batchspawner": Way(text + WITH_BATCHSPAWNER),
+        "batchspawner, a class": Way(of_a_class + WITH_BATCHSPAWNER, choices=OF_THE_CLASS),
+        "one line, a class": Way(of_a_class.replace(theirs, ours), choices=OF_THE_CLASS),
+        "batchspawner": Way(text + WITH_BATCHSPAWNER + WRAPPED),
         "one line": Way(text + ONE_LINE),
         "migrated": Way(f"{text}\n{replaced}\n{settings_text(migration)}", profiles_yaml(migration.in_files)),
     }
 
 
-def started_on(hub: HubProcess, slurm: PrivateSlurm) -> dict[str, Started]:
-    """A server of each kind, all at once, and what is left when they have been stopped."""
+def started_on(hub: HubProcess, slurm: PrivateSlurm, choices: Mapping[str, Mapping[str, str]]) -> dict[str, Started]:
+    """A server of each choice, all at once, and what is left when they have been stopped."""
     (hub.folder / "bin").mkdir()
     (hub.folder / "bin" / "apptainer").write_text(APPTAINER)
     (hub.folder / "bin" / "apptainer").chmod(0o755)
-    for kind in KINDS:
-        hub.api("POST", f"/users/{kind}")
-    with ThreadPoolExecutor(len(KINDS)) as pool:
-        answers = pool.map(lambda kind: hub.api("POST", server_path(kind), {"profile": kind}), KINDS)
-        refused = {kind: answer.text for kind, answer in zip(KINDS, answers, strict=True) if answer.status_code >= 400}
+    for name in choices:
+        hub.api("POST", f"/users/{name}")
+    with ThreadPoolExecutor(len(choices)) as pool:
+        answers = pool.map(lambda name: hub.api("POST", server_path(name), dict(choices[name])), choices)
+        refused = {
+            name: answer.text for name, answer in zip(choices, answers, strict=True) if answer.status_code >= 400
+        }
     assert refused == {}, hub.log_end()
-    for kind in KINDS:
-        hub.wait(kind, ready=True)
-    states = {kind: (hub.server(kind) or {})["state"] for kind in KINDS}
-    jobs = {kind: str((state.get("child_state") or state)["job_id"]) for kind, state in states.items()}
-    records = {kind: slurm.run("scontrol", "show", "job", job) for kind, job in jobs.items()}
+    for name in choices:
+        hub.wait(name, ready=True)
+    states = {name: (hub.server(name) or {})["state"] for name in choices}
+    jobs = {name: str((state.get("child_state") or state)["job_id"]) for name, state in states.items()}
+    records = {name: slurm.run("scontrol", "show", "job", job) for name, job in jobs.items()}
     servers = {
-        kind: [requests.get(f"{hub.url}/user/{kind}/{name}", timeout=20).json() for name in ("environ", "process")]
-        for kind in KINDS
+        name: [requests.get(f"{hub.url}/user/{name}/{path}", timeout=20).json() for path in ("environ", "process")]
+        for name in choices
     }
-    with ThreadPoolExecutor(len(KINDS)) as pool:
-        [*pool.map(hub.end, KINDS)]
+    with ThreadPoolExecutor(len(choices)) as pool:
+        [*pool.map(hub.end, choices)]
     wait_until(lambda: not slurm.run("squeue", "-h", "-j", ",".join(jobs.values())), "jobs that do not end")
 
     def plain(text: str) -> str:
         return text.replace(str(hub.folder), "~~")
 
     return {
-        kind: Started(
-            {name: plain(value) for name, value in fields(records[kind]).items() if name in OF_A_JOB},
-            {name: plain(value) for name, value in servers[kind][0].items() if name in OF_A_SERVER},
-            plain(servers[kind][1]["folder"]),
-            left_in(hub.folder / "homes" / kind),
+        name: Started(
+            {key: plain(value) for key, value in fields(records[name]).items() if key in OF_A_JOB},
+            {key: plain(value) for key, value in servers[name][0].items() if key in OF_A_SERVER},
+            plain(servers[name][1]["folder"]),
+            left_in(hub.folder / "homes" / name),
         )
-        for kind in KINDS
+        for name in choices
     }
 
 
@@ -237,7 +300,7 @@ def starts(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory
         with ExitStack() as stack:
             folder = tmp_path_factory.mktemp("hub")
             hub = start_hub(stack, slurm_cluster, folder, lines=f"{way.lines}\n{NO_SPAWN_WAIT}", profiles=way.profiles)
-            found[name] = started_on(hub, slurm_cluster)
+            found[name] = started_on(hub, slurm_cluster, way.choices)
     return found
 
 
@@ -250,3 +313,17 @@ def test_the_server_is_batchspawners(starts: dict[str, dict[str, Started]], kind
     of_all = {name: value for name, value in added if name in ("SITE", "ODD")}
 
     assert starts[way][kind] == replace(was, found={**of_all, **was.found})
+
+
+@pytest.mark.parametrize("person", OF_THE_CLASS)
+def test_the_server_of_a_class_of_the_sites_own_is_batchspawners(
+    starts: dict[str, dict[str, Started]], person: str
+) -> None:
+    """With its template and variables, requests of all spawners, settings of a group, a form's values and a hook."""
+    was = starts["batchspawner, a class"][person]
+
+    assert starts["one line, a class"][person] == was
+    assert (was.found["PROJECT"], was.found["SIZE"]) == (
+        "theirs" if person == "member" else "maths",
+        "large" if person == "large" else "small",
+    )
