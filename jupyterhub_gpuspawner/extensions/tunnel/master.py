@@ -148,7 +148,7 @@ class Master:
             answer = await self._run(query, COMMAND_SECONDS)
             path = control_path(answer.stdout)
             if not path:
-                said = f": {last_line(answer.stderr)}" if answer.code else "."
+                said = f": {last_line(answer.stderr).removesuffix('.')}." if answer.code else "."
                 raise TunnelError(
                     f"ssh's configuration for {self.words[-1]} has no ControlPath{said}",
                     hint="Use the file ssh/tunnel_ssh_config that `gpuspawner files --ssh` writes.",

@@ -12,7 +12,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.tunnel import words
-from tests.extensions.tunnel.far_hub import answers, far_hub, far_nodes, masters, node_address
+from tests.extensions.tunnel.far_hub import BACK, FIRST, LAST, answers, far_hub, far_nodes, masters, node_address
 from tests.fixtures.hubs import needs_proxy
 from tests.fixtures.login_node import LoginNode, missing
 from tests.hub.visitor import Visitor
@@ -167,6 +167,7 @@ def test_check_tries_the_way_there_and_back(hub: HubProcess, machines: LoginNode
     """With a small job, beside a hub that runs and with its connection, or without one."""
     config = hub.write_configuration()
     command = ("gpuspawner", "check", "-f", str(config), "--user", machines.person, "--submit")
+    printed = machines.run("gpuspawner", "tunnel", "-f", str(config))
     beside = machines.run(*command, "--profile", "one")
     before = [process.pid for process in masters(machines)]
     hub.kill()
@@ -181,6 +182,12 @@ def test_check_tries_the_way_there_and_back(hub: HubProcess, machines: LoginNode
     assert [of_tunnel(done.stdout) for done in (beside, alone)] == [ALL_IN_ORDER, ALL_IN_ORDER], beside.stdout
     assert len(before) == 1
     assert after == []
+    assert printed.stdout.splitlines() == [
+        "AllowTcpForwarding yes",
+        f"PermitOpen {' '.join(f'{node_address(machines)}:{port}' for port in range(FIRST, LAST + 1))}",
+        f"PermitListen {machines.address}:{BACK}",
+        "GatewayPorts clientspecified",
+    ]
 
 
 ALL_IN_ORDER = [

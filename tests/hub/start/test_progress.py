@@ -70,6 +70,13 @@ SENTENCES: dict[str, tuple[StartFacts, int, str, str, str]] = {
         STARTING,
         f"R{ON_G1}. The server is starting.",
     ),
+    "there is no way to it": (
+        StartFacts("7", job=RUNNING, placement=PLACEMENT, missing="The hub has no connection to the node."),
+        85,
+        f"Job 7: r{ON_G1}. The hub has no connection to the node.",
+        STARTING,
+        f"R{ON_G1}. The hub has no connection to the node.",
+    ),
     "it runs on three nodes": (
         StartFacts("7", job=RUNNING, placement=replace(PLACEMENT, other_nodes=(NodeGrant("g2"), NodeGrant("g3")))),
         85,
