@@ -123,10 +123,10 @@ def leaving(
 ) -> Iterator[Leaving]:
     """A hub of this package, whose users have accounts; it is not started yet."""
     needs_proxy()
-    asked = ("runuser", "-u", two_users[0], "--", BATCHSPAWNER_SINGLEUSER, "--help")
-    tried = subprocess.run(asked, capture_output=True, check=False)
-    if b"PermissionError" in tried.stderr or tried.returncode == 126:
-        pytest.skip(f"another account cannot run {BATCHSPAWNER_SINGLEUSER}")
+    asked = ("runuser", "-u", two_users[0], "--", sys.executable, "-c", "import batchspawner.singleuser")
+    tried = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"another account cannot run {sys.executable}: {tried.stderr[-200:]}")
     stand_in = Path(public_command.strip("[]").split(", ")[1])
     server = public_folder / "singleuser"
     server.write_text(f"#!{PYTHON}\n{stand_in.read_text()}")
