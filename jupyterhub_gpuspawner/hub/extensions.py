@@ -390,8 +390,12 @@ class HubExtensions:
 
     def refused_choices(self, spawner: Any, request: JobRequest) -> dict[str, Mapping[str, str]]:
         """Why the options of a request cannot have some values, in clauses by option and value."""
-        by_extension = self.each("refused_choices", lambda adds: adds.refused_choices, spawner, request)
-        return {name: reasons for refused in by_extension for name, reasons in refused.items()}
+        refused: dict[str, Mapping[str, str]] = {}
+        for name, refused_choices in self._having(lambda adds: adds.refused_choices):
+            with guarded(self.failed, name, "refused_choices"):
+                by_option = refused_choices(spawner, request)
+                refused |= {option: of_kind(dict, reasons) for option, reasons in by_option.items()}
+        return refused
 
     def waits(self, cluster: str, *, queued: bool) -> Waits:
         """What they know of waits on a cluster, of pending jobs or before a job is submitted; the first that does."""

@@ -117,10 +117,9 @@ def with_choices(spawner: Any, offer: Offered) -> Offered:
 
 def refuse_choices(request: JobRequest, refused: Mapping[str, Mapping[str, str]]) -> None:
     """Raise RequestError where one of the values of a request's options is refused; see :class:`.HubExtension`."""
-    for name, reasons in refused.items():
-        option = request.profile.profile_options[name]
+    for name, option in request.profile.profile_options.items():
         value = request.options.get(name, option.initial(request.profile.slurm))
-        if reason := reasons.get(str(value)):
+        if reason := refused.get(name, {}).get(str(value)):
             raise RequestError(sentence(reason), field=name)
 
 
