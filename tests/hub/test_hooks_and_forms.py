@@ -6,23 +6,36 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.units import parse_cpulist
-from tests.fixtures.hubs import StartHub
+from tests.fixtures.hubs import LIGHT, NO_SPAWN_WAIT, StartHub
 from tests.hub.choose.test_choose_page import ALONE
+from tests.hub.servers import start
 from tests.hub.visitor import Visitor
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 HOOK = """
+import asyncio
 home = c.Spawner.pre_spawn_hook
 
 
 async def hook(spawner):
+    if spawner.user.name == "exits":
+        raise SystemExit("no such project")
+    if spawner.user.name == "hangs":
+        await asyncio.Event().wait()
     home(spawner)
     spawner.req_nprocs = str(int(spawner.req_nprocs) + 1)
     spawner.req_options += " --nice=7"
 
 
 c.Spawner.pre_spawn_hook = hook
+"""
+PROFILES = f"""{LIGHT}
+- display_name: In two seconds
+  slug: soon
+  slurm: {{partition: batch, cpus: 1, memory: 50M, time: "0:10:00"}}
+  start_timeout: 2
 """
 FORM = f"""{ALONE}
 home = c.Spawner.pre_spawn_hook
@@ -46,9 +59,17 @@ def cpus_of(hub: HubProcess, user: str) -> int:
 
 def test_a_hook_requests_more_than_the_profile(start_light_hub: StartHub) -> None:
     """It reads what the profile requests, and has the last word."""
-    hub = start_light_hub(HOOK)
+    hub = start_light_hub(f"{NO_SPAWN_WAIT}\n{HOOK}", PROFILES)
+    for user in ("exits", "hangs"):
+        start(hub, user, "soon")
     hub.spawn("ann", {"profile": "light", "cpus": 2})
+    wait_until(lambda: [hub.server(user) for user in ("exits", "hangs")] == [None, None], hub.log_end, seconds=30)
+    log = hub.log.read_text()
+
     assert cpus_of(hub, "ann") == 3
+    # one ends its own start alone, not the hub, and the other's is given up
+    assert "The start of exits failed: pre_spawn_hook raised SystemExit: no such project (" in log
+    assert "The start of hangs failed: pre_spawn_hook was given up: it took more than 2 s (start_timeout)" in log
 
 
 def test_a_form_of_the_sites_own_starts_a_server(start_light_hub: StartHub) -> None:
