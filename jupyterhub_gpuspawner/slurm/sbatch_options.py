@@ -7,7 +7,6 @@ also tells how each is written, whether it lacks a value, and writes it again.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from enum import Enum
 from itertools import takewhile
@@ -146,7 +145,32 @@ _COMMENT = re.compile(r"\s+#[^'\"]*$")
 
 def written_options(line: str) -> Iterator[Option]:
     """The options of one line, or of several, as they are written; raises ValueError for unbalanced quotes."""
-    return options_of_words([word for text in option_lines(line) for word in shlex.split(text, comments=True)])
+    return options_of_words([word for text in option_lines(line) for word in words_of(text)])
+
+
+def words_of(line: str) -> list[str]:
+    """The words of one line as sbatch takes it apart; raises ValueError for unbalanced quotes.
+
+    A backslash takes the next character as it is, in quotes of either kind, too, but no blank outside of them; what
+    follows # is a comment.
+    """
+    words: list[str] = []
+    word, quote, begun, escaped = "", "", False, False
+    for character in f"{line} ":
+        if not quote and (character.isspace() or (character == "#" and not escaped)):
+            words += [word] if begun else []
+            word, begun, escaped = "", False, False
+            if character == "#":
+                break
+        elif escaped or (character != "\\" and (character not in "\"'" if not quote else character != quote)):
+            word, begun, escaped = word + character, True, False
+        elif character == "\\":
+            begun = escaped = True
+        else:
+            quote, begun = "" if quote else character, True
+    if quote:
+        raise ValueError("No closing quotation")
+    return words
 
 
 def options_of_words(words: list[str], *, strict: bool = False) -> Iterator[Option]:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from jupyterhub_gpuspawner.batch.template import option_word
 from jupyterhub_gpuspawner.check.probe_job import small
 from jupyterhub_gpuspawner.check.profiles import licenses_of
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -61,3 +68,39 @@ def test_generic_resources_of_a_line_share_the_option_of_the_gpus(line: str) -> 
     resources = Resources(gpus=1, extra=(line,))
 
     assert (resources.gres_option, resources.options) == ("gpu:1,license:1", ())
+
+
+LINES = [
+    '--comment="a \\"b" --wckey=\'it\\\'s "x"\' --job-name="HPC\\ada"',
+    "--account='a\\b' --partition=a#b --qos=x",
+    "--comment='a b' --wckey='a\\ b' --job-name=\"a'b\"  # a comment --qos=x",
+    "--comment=\"a#b\" -A'a b' -p \"x\"'y'z",
+    '-J a\\\\b --wckey="\\\\" --comment=\'"\'',
+    "--comment=a\\#b --wckey=ü --account=a|b&c",
+]
+SLURM_CONF = (
+    "ClusterName=c\nSlurmctldHost=localhost\nSlurmctldPort=1\nAuthType=auth/none\nNodeName=n1\nMessageTimeout=1\n"
+)
+
+
+def read_by_sbatch(line: str, folder: Path) -> dict[str, str]:
+    """The options as the sbatch of this machine says that it has read them; no Slurm runs."""
+    (folder / "slurm.conf").write_text(SLURM_CONF)
+    (folder / "job.sh").write_text(f"#!/bin/bash\n#SBATCH {line}\ntrue\n", encoding="utf-8")
+    command = ["timeout", "-s", "KILL", "2", "sbatch", "-vv", "--test-only", str(folder / "job.sh")]  # newer ones wait
+    environment = {"PATH": os.environ["PATH"], "SLURM_CONF": str(folder / "slurm.conf")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    found = re.findall(r"^sbatch: ([a-z-]+) +: (.*)$", done.stderr, re.MULTILINE)
+    return {name: value for name, value in found if name not in ("test-only", "verbose")}
+
+
+@pytest.mark.skipif(shutil.which("sbatch") is None, reason="no sbatch")
+@pytest.mark.parametrize("line", LINES)
+def test_quotes_are_read_as_the_sbatch_of_this_machine_reads_them(line: str, tmp_path: Path) -> None:
+    """Whatever its quotes; and so is what is written of it anew."""
+    real = read_by_sbatch(line, tmp_path)
+    words = [option_word(name, value) for name, value in options_of(line)]
+
+    assert len(real) > 1
+    assert dict(options_of(line)) == real
+    assert read_by_sbatch(" ".join(words), tmp_path) == real
