@@ -79,7 +79,7 @@ class Extension:
         """Raises TypeError for what is gone through and is of another type; a reference is tried where it is loaded."""
         if not isinstance(self.needs, (tuple, list)):
             raise TypeError(f"needs must be a tuple of names, not {self.needs!r}")
-        for name, kind in {"commands": Command, "command_options": str, "login_scripts": str}.items():
+        for name, kind in {"commands": Command, "command_options": str, "login_scripts": str, "files": str}.items():
             value = getattr(self, name)
             if not isinstance(value, Mapping) or not all(isinstance(of_name, kind) for of_name in value.values()):
                 raise TypeError(f"{name} must be a mapping of names to {kind.__name__}, not {value!r}")

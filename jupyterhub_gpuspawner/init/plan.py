@@ -218,8 +218,7 @@ def _notes(
     if untyped:
         yield (
             f"GPUs of {some([*untyped])} have no type in gres.conf, so Slurm cannot tell models apart. With Type= in "
-            'its lines, each model gets a profile of its own: see the guide "Inspect a node, and write gres.conf" '
-            "(docs/howto/gres-conf.md)."
+            'its lines, each model gets a profile of its own: see the guide "Inspect a node, and write gres.conf".'
         )
     unseen = [name for name, reason in closed.items() if reason == NOT_SHOWN]
     if unseen:

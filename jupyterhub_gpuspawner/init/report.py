@@ -94,7 +94,9 @@ def next_text(folder: Path, machine: Machine) -> str:
     steps = [f"gpuspawner check -f {config} --user {user} --submit", f"cd {folder} && jupyterhub"]
     last = "open http://127.0.0.1:8000 on this machine, or by ssh -L 8000:127.0.0.1:8000 from yours"
     if machine.login_node:
-        steps.insert(0, "follow docs/howto/hub-without-slurm.md: a key, and scripts on the login node")
+        steps.insert(
+            0, 'follow the guide "Run the hub on a machine without Slurm": a key, and scripts on the login node'
+        )
     if not machine.has_proxy:
         steps.insert(0, "npm install -g configurable-http-proxy, which JupyterHub needs and which was not found")
     if not (machine.is_node or machine.hub_ip):

@@ -16,5 +16,7 @@ EXTENSION = Extension(
         )
     },
     checks=".checks",
-    files={f"ssh/tunnel_{name}": f"config/tunnel_{name}" for name in ("authorized_keys", "ssh_config", "sshd_config")},
+    files={
+        f"ssh/tunnel_{name}": f"./config/tunnel_{name}" for name in ("authorized_keys", "ssh_config", "sshd_config")
+    },
 )
