@@ -19,13 +19,19 @@ from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.result import Kind
+from jupyterhub_gpuspawner.migrate.template import sbatch_options
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.check.sites import of_configuration
-from tests.fixtures.both_ways import Choice, differences, new_job, old_job
+from tests.fixtures.both_ways import USER, Choice, differences, new_job, old_job
+from tests.fixtures.commands import Call
 from tests.migrate.conftest import SITES, put_ssh, written_in_place
 
 KINDS = SITES.parent / "kinds"
-OF_ALL = "c.Authenticator.allow_all = True\nc.GPUSlurmSpawner.req_homedir = '/home/{username}'\n"
+OF_ALL = """
+c.Authenticator.allow_all = True
+c.GPUSlurmSpawner.hub_name = "hub"
+c.GPUSlurmSpawner.req_homedir = "/home/{username}"
+"""
 Rows = frozenset[str]
 
 
@@ -356,6 +362,30 @@ def test_the_job_is_batchspawners(name: str, way: str, tmp_path: Path, monkeypat
         but = case.but.get(key, (NONE, NONE))[at]
 
         assert differences(was, now) == expected | but, key
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", [name for name in CASES if not {"own_form", "hook_before"} & {*CASES[name].decide}])
+def test_the_job_is_shown(
+    name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpuspawner: Call
+) -> None:
+    """Its options, by the command; or the same refusal."""
+    case = CASES[name]
+    config = changed(name, way, tmp_path)
+    if (name, way) == ("login-node", "migrated"):  # whose login node knows the accounts, and is not here
+        config.write_text(config.read_text("utf-8") + "c.GPUSlurmSpawner.query_prefix = ''\n", "utf-8")
+    for key, choice in case.choices.items():
+        shown = gpuspawner("show", key, "--user", USER, "--config", config)
+        if isinstance((case.one_line, case.migrated)[WAYS.index(way)], str):
+            assert (shown.exit_code, shown.stdout, len(shown.stderr.splitlines())) == (1, "", 1), shown.stderr
+            continue
+        ours = replace(choice, profile="server") if way == "migrated" and not choice.profile else choice
+        (tmp_path / key).mkdir()
+        now = asyncio.run(new_job(config, ours, tmp_path / key / "home", monkeypatch))
+        options = {option: text.replace(f"/home/{USER}", "~") for option, text in sbatch_options(shown.stdout).items()}
+
+        options.pop("clusters", None)
+        assert options == {option: text for option, text in now.options.items() if option != "clusters"}, shown.stderr
 
 
 @pytest.mark.parametrize("way", WAYS)
