@@ -210,6 +210,7 @@ CASES: dict[str, Case] = {
         found=(
             (
                 *("warning c.BatchSpawnerBase.batch_cancel_cmd", "warning c.BatchSpawnerBase.batch_query_cmd"),
+                "warning c.BatchSpawnerBase.start_timeout",
                 *(
                     "warning c.SlurmSpawner.batch_script",
                     *(f"warning profile {key}" for key in ("gpu", "large", "small")),
@@ -281,7 +282,7 @@ CASES: dict[str, Case] = {
         KEPT | REQUEUE | named("school") | logged("~/school-%j.log") | rows("--workdir: ~ -> (none)"),
         keys("lectures", "exercises", "projects"),
         {"lectures": (rows("--gres:  -> (none)"),) * 2},
-        found=(("warning c.SlurmSpawner.batch_script",), ()),
+        found=(("warning c.SlurmSpawner.batch_script", "warning c.SlurmSpawner.start_timeout"), ()),
     ),
     "two-clusters": Case(
         FOUND | NODE | EXPORT,
