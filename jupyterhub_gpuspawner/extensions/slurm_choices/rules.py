@@ -1,6 +1,8 @@
 """Whether Slurm would refuse a job for its account, partition, QOS and reservation together. Pure.
 
-Six rules of slurmctld (slurm.conf(5), sacctmgr(1), scontrol(1)). What is not known refuses nothing: Slurm judges.
+Six rules of slurmctld (slurm.conf(5), sacctmgr(1), scontrol(1)). Without EnforcePartLimits Slurm takes
+a job that a partition's lists of accounts and QOS keep from starting, which then waits for ever: it is refused here,
+too. What is not known refuses nothing: Slurm judges.
 """
 
 from __future__ import annotations

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import product, starmap
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,10 @@ from playwright.sync_api import expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import read_accounting
+from jupyterhub_gpuspawner.extensions.slurm_choices.rules import Combination, Person, Rules
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import Installation
 from tests.browser.seeing import axe_faults, shoot, sign_in
 from tests.fixtures.accounting import SMALL, AccountedSlurm, Accounting, slurmdbd
 from tests.fixtures.browser import OpenPage
@@ -76,19 +83,24 @@ def site(
     two_users: tuple[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:
-    """Associations and QOS are enforced; partition gpu is not for the account physics."""
+    """Associations, QOS and partitions are enforced; partition gpu is not for the account physics."""
     with ExitStack() as stack:
         accounting = stack.enter_context(slurmdbd(public_folder / "choices"))
         cluster = replace(SMALL, name="choices")
         slurm = stack.enter_context(
             AccountedSlurm(
-                cluster, public_folder / "choices" / "slurm", accounting, "AccountingStorageEnforce=associations,qos"
+                cluster,
+                public_folder / "choices" / "slurm",
+                accounting,
+                "AccountingStorageEnforce=associations,qos",
+                "EnforcePartLimits=ALL",
+                "PartitionName=denied Nodes=g1 Hidden=YES DenyAccounts=physics DenyQos=teaching State=UP",
             )
         )
         a, b = two_users
         for line in ACCOUNTING.strip().splitlines():
             slurm.run("sacctmgr", "-i", *line.format(a=a, b=b).split())
-        slurm.run("scontrol", "update", "partitionname=gpu", "denyaccounts=physics")
+        slurm.run("scontrol", "update", "partitionname=gpu", "allowaccounts=climate,course", "allowqos=normal,long")
         slurm.run(
             *("scontrol", "create", "reservation", "reservationname=lesson", "starttime=now+3hours", "duration=120"),
             *("nodes=c1", f"users={a}", "accounts=climate"),
@@ -161,6 +173,48 @@ def test_the_reason_names_what_excludes_a_choice(site: Site) -> None:
         "reservation": {"lesson": "reservation lesson is not for project physics"},
     }
     assert refused(site, user, account="climate") == {}
+
+
+NOT_OF_RULES = ("Requested node configuration is not available", "Invalid time specified")
+"""What `sbatch --test-only` says of nodes and times, where sbatch takes the job."""
+
+
+async def rules_of(site: Site, user: str) -> Rules:
+    """The rules for a user, by what Slurm says now."""
+    client = SlurmClient(Installation(bin_dir=site.slurm.bin_dir, slurm_conf=str(site.slurm.conf)))
+    accounting, snapshot = await read_accounting(client), await client.snapshot()
+    person = Person(user, accounting.associations[user], accounting.default_accounts.get(user, ""))
+    return Rules(person, accounting, snapshot, time.time())
+
+
+def test_the_rules_refuse_what_slurm_refuses_and_nothing_else(site: Site) -> None:
+    """Every combination of what there is, by `sbatch --test-only` as each of the users.
+
+    Without EnforcePartLimits Slurm takes a job that AllowAccounts or AllowQos keeps from starting for ever.
+    """
+    accounts, partitions = (None, "climate", "physics", "course"), (None, "gpu", "batch", "denied")
+    qos, reservations = (None, "normal", "long", "teaching"), (None, "lesson")
+    differences, judged = [], 0
+    for user in site.users:
+        rules = asyncio.run(rules_of(site, user))
+        for job in starmap(Combination, product(accounts, partitions, qos, reservations)):
+            options = [f"--{name}={value}" for name, value in job._asdict().items() if value]
+            sbatch = (f"{site.slurm.bin_dir}/sbatch", "--test-only", *options, "--chdir=/", "--wrap=true")
+            done = subprocess.run(
+                ["runuser", "-u", user, "--", "env", f"SLURM_CONF={site.slurm.conf}", *sbatch],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            if any(text in done.stderr for text in NOT_OF_RULES):
+                continue
+            judged += 1
+            if bool(rules.refusal(job)) != bool(done.returncode):
+                differences.append((user, *job, rules.refusal(job), done.stderr.strip()))
+
+    assert differences == []
+    assert judged > 100
 
 
 def test_the_job_has_the_chosen_account(site: Site) -> None:
