@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Collection, Sequence
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -23,18 +22,18 @@ from jupyterhub_gpuspawner.extensions.tunnel.ssh import (
 from jupyterhub_gpuspawner.slurm.login_node import configuration_query
 from jupyterhub_gpuspawner.slurm.messages import TimedOut, last_line, ssh_reason
 from jupyterhub_gpuspawner.slurm.process import Answer, run
+from jupyterhub_gpuspawner.tasks import timeout
 
 CONNECT_SECONDS = 10.0
 """For a new connection to the login node."""
 COMMAND_SECONDS = 5.0
 """For what the master is asked; it answers in a few milliseconds."""
-CURRENT_SECONDS = 1.0
-"""For so long a master that was there is not asked again."""
 PATH_BYTES = 90
 """Of the socket's path: ssh adds 17, and Linux takes 107 (unix(7))."""
 AT_A_TIME = 8
 """Commands at once, where one that makes all forwards could not make some."""
 
+NO_FILE = 0, 0
 Wanted = Forward | Reverse
 
 
@@ -62,7 +61,8 @@ class Master:
         self.pid = 0
         """Of the master that has :attr:`made`."""
         self._path = ""
-        self._looked_at = 0.0
+        self._file = NO_FILE
+        """Of the socket of the master with :attr:`pid`: another one has another."""
         self._turn = asyncio.Lock()
 
     async def keep_up(self) -> None:
@@ -92,15 +92,26 @@ class Master:
 
     async def _keep_up(self) -> None:
         missing = self.wanted - self.made
-        if not missing and self.pid and time.monotonic() - self._looked_at < CURRENT_SECONDS:
-            return
-        pid = await self._running() or await self._started()
-        self._looked_at = time.monotonic()
-        if pid != self.pid:
-            self.pid, missing = pid, set(self.wanted)
-            self.made.clear()
+        if not await self._is_there():
+            pid = await self._running() or await self._started()
+            if pid != self.pid:
+                self.pid, missing = pid, set(self.wanted)
+                self.made.clear()
+            self._file = _file_of(self._path)
         if missing:
             await self._make(missing)
+
+    async def _is_there(self) -> bool:
+        """Whether the master that was there last accepts connections: without a process for each look."""
+        if not self.pid or _file_of(self._path) != self._file:
+            return False
+        try:
+            async with timeout(COMMAND_SECONDS):
+                _, writer = await asyncio.open_unix_connection(self._path)
+        except (OSError, asyncio.TimeoutError):
+            return False
+        writer.close()
+        return True
 
     async def _running(self) -> int:
         return master_pid((await self._ask("check")).stderr)
@@ -168,3 +179,12 @@ class Master:
             return await run(command, name="ssh", environment=environment, timeout=seconds)
         except OSError as error:
             raise TunnelError(f"{command[0]} cannot be run: {error.strerror}.") from error
+
+
+def _file_of(path: str) -> tuple[int, int]:
+    """Inode number and time of change of a file: a file system may give the number to the next one."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - of a file in memory
+    except OSError:
+        return NO_FILE
+    return status.st_ino, status.st_ctime_ns

@@ -96,10 +96,12 @@ async def test_two_hundred_forwards_share_a_connection(running: Machines, tunnel
     assert all(await asyncio.gather(*(answers(forward.local, SECONDS) for forward in forwards)))
     assert len(running.masters()) == 1
 
+    async def all_answer() -> bool:
+        return all(await asyncio.gather(*(answers(forward.local, SECONDS) for forward in forwards)))
+
     before = master.pid
     running.end_masters()
-    await until(lambda: answers(forwards[0].local))
-    assert all(await asyncio.gather(*(answers(forward.local, SECONDS) for forward in forwards)))
+    await until(all_answer)
     assert master.pid != before
     assert len(running.masters()) == 1
 
