@@ -197,6 +197,7 @@ ORDINARY = {
     "bandwidth",
     "idle",
     "inherited",
+    "init",
     "messages",
     "picture",
     "records",
@@ -221,7 +222,7 @@ def _texts(file: Path) -> Iterator[str]:
 
 def test_the_core_does_not_name_an_extension() -> None:
     """Neither its modules nor its templates, styles and scripts; comments may have one as an example."""
-    others = {"extensions", "check", "cli", "migrate", "demo", "init", "site"}
+    others = {"extensions", "check", "cli", "migrate", "demo", "site"}
     core = [
         path
         for path in PACKAGE.parent.rglob("*")

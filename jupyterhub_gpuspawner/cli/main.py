@@ -30,10 +30,6 @@ OWN = {
         "jupyterhub_gpuspawner.cli.files:files",
         "Write the files that an admin installs beside a hub into DIR, with the paths of this installation.",
     ),
-    "init": Command(
-        "jupyterhub_gpuspawner.init.command:init",
-        "Write a hub's first configuration and profiles into DIR, from what Slurm says of its cluster.",
-    ),
     "migrate": Command(
         "jupyterhub_gpuspawner.cli.check:migrate",
         "Convert FILE, a jupyterhub_config.py for batchspawner, wrapspawner, moss or SlurmFormSpawner.",

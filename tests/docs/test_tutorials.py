@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.docs.follow import blocks
-
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ.get("GPUSPAWNER_ENVIRONMENT", sys.prefix)
 """The Python environment of the hub; scripts/release names one in which a wheel is installed."""
@@ -111,27 +109,3 @@ def test_the_guide_to_a_hub_without_slurm_says_what_happens(followed_by_ssh: dic
     assert [plain(str(step["output"])) for step in shown] == [plain(step["shown"]) for step in shown]
     assert len(shown) == 3
     assert followed_by_ssh["owner"] == "ada"
-
-
-@pytest.fixture
-def followed_from_nothing(needs_slurm: None, site_folder: Path) -> dict[str, Any]:
-    """By somebody who follows the tutorial about one's own cluster, in an empty folder."""
-    return report_of("tests.docs.follow_own_cluster", site_folder, "configurable-http-proxy", "ip")
-
-
-@pytest.mark.slurm
-@pytest.mark.hub
-@pytest.mark.users
-def test_an_empty_folder_leads_to_a_notebook_in_five_minutes(followed_from_nothing: dict[str, Any]) -> None:
-    """Each command prints what the page shows, and the cell what its notebook does, as the user who signed in."""
-    done = [step for step in followed_from_nothing["steps"] if step["output"] is not None]
-
-    assert [step for step in done if step["status"] != 0] == []
-    assert [(step["command"], plain(cut(step))) for step in done] == [
-        (step["command"], plain(step["shown"])) for step in done
-    ]
-    assert len(done) == 2
-    page = (ROOT / "docs/tutorial/your-own-cluster.md").read_text("utf-8")
-    assert [text for kind, text in blocks(page) if kind == "yaml"] == [followed_from_nothing["file"]]
-    assert (followed_from_nothing["cell"], followed_from_nothing["owner"]) == ("'0'\n", "ada")
-    assert sum(followed_from_nothing["seconds"].values()) < 300

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from jupyterhub_gpuspawner.init.devices import Kind
-from jupyterhub_gpuspawner.init.plan import PlannedProfile
-from jupyterhub_gpuspawner.init.report import next_text
-from jupyterhub_gpuspawner.init.write import Machine, config_text, files_of, profile_text
+from jupyterhub_gpuspawner.extensions.init.devices import Kind
+from jupyterhub_gpuspawner.extensions.init.plan import PlannedProfile
+from jupyterhub_gpuspawner.extensions.init.report import next_text
+from jupyterhub_gpuspawner.extensions.init.write import Machine, config_text, files_of, profile_text
 from jupyterhub_gpuspawner.site.configuration import read_config
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import yaml
 
 from jupyterhub_gpuspawner.cli.main import main
 from tests.cli.runner import cli_runner
-from tests.init.answers import command
-from tests.init.shapes import DGX_A100, SHAPES, ControllerAlone, Shape
+from tests.extensions.init.answers import command
+from tests.extensions.init.shapes import DGX_A100, SHAPES, ControllerAlone, Shape
 
 if TYPE_CHECKING:
     from pathlib import Path

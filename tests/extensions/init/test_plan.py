@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.init.ask import Asker, Cluster
-from jupyterhub_gpuspawner.init.plan import Plan, plan
+from jupyterhub_gpuspawner.extensions.init.ask import Asker, Cluster
+from jupyterhub_gpuspawner.extensions.init.plan import Plan, plan
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition, SlurmConfig
 from tests.snapshots import node
 

@@ -13,10 +13,10 @@ import click
 
 from jupyterhub_gpuspawner.check.machine import is_own, own_address, sample
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.init.ask import Cluster, OverSsh, ask
-from jupyterhub_gpuspawner.init.plan import plan
-from jupyterhub_gpuspawner.init.report import closed_text, cluster_text, next_text, profiles_text
-from jupyterhub_gpuspawner.init.write import CONFIG, Machine, files_of, write
+from jupyterhub_gpuspawner.extensions.init.ask import Cluster, OverSsh, ask
+from jupyterhub_gpuspawner.extensions.init.plan import plan
+from jupyterhub_gpuspawner.extensions.init.report import closed_text, cluster_text, next_text, profiles_text
+from jupyterhub_gpuspawner.extensions.init.write import CONFIG, Machine, files_of, write
 from jupyterhub_gpuspawner.site.config_files import SYSTEM_PATH
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import own_account

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain, count
 
-from jupyterhub_gpuspawner.init.ask import Cluster
-from jupyterhub_gpuspawner.init.devices import Kind, Share, model_of, shares_of, with_vendor
-from jupyterhub_gpuspawner.init.places import (
+from jupyterhub_gpuspawner.extensions.init.ask import Cluster
+from jupyterhub_gpuspawner.extensions.init.devices import Kind, Share, model_of, shares_of, with_vendor
+from jupyterhub_gpuspawner.extensions.init.places import (
     HOUR,
     NOT_SHOWN,
     Place,
@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.init.places import (
     places_of,
     why_closed,
 )
-from jupyterhub_gpuspawner.init.values import charges_of, cpus_of, memory_of, partition_reason, time_of
+from jupyterhub_gpuspawner.extensions.init.values import charges_of, cpus_of, memory_of, partition_reason, time_of
 from jupyterhub_gpuspawner.slurm.gpu_model import GpuModel
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, gpus_of
 from jupyterhub_gpuspawner.units import format_walltime

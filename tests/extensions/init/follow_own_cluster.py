@@ -1,4 +1,4 @@
-"""Follows the tutorial about one's own cluster: ``python -m tests.docs.follow_own_cluster FOLDER ENV``.
+"""Follows the tutorial about one's own cluster: ``python -m tests.extensions.init.follow_own_cluster FOLDER ENV``.
 
 It runs as root, in namespaces of its own, on the machine of :mod:`tests.docs.follow`, whose GPUs are simulated. The
 output is a JSON document with the commands, what the page shows and what they said, the seconds of each step, and what

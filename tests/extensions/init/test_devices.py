@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.init.devices import Kind, model_of, shares_of, with_vendor
+from jupyterhub_gpuspawner.extensions.init.devices import Kind, model_of, shares_of, with_vendor
 from tests.snapshots import node
 
 GIB = 1024

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jupyterhub_gpuspawner.cli.options import printable, table
-from jupyterhub_gpuspawner.init.ask import Cluster
-from jupyterhub_gpuspawner.init.devices import shares_of
-from jupyterhub_gpuspawner.init.plan import Plan
-from jupyterhub_gpuspawner.init.write import CONFIG, Machine
+from jupyterhub_gpuspawner.extensions.init.ask import Cluster
+from jupyterhub_gpuspawner.extensions.init.devices import shares_of
+from jupyterhub_gpuspawner.extensions.init.plan import Plan
+from jupyterhub_gpuspawner.extensions.init.write import CONFIG, Machine
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, gpus_of
 from jupyterhub_gpuspawner.words import counted, duration, memory, some
 

@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cli.main import main
 from tests.cli.runner import cli_runner
-from tests.init.answers import command, commands, recorded_commands
+from tests.extensions.init.answers import command, commands, recorded_commands
 from tests.slurm.recorded import recorded
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import parse_config, parse_nodes, pars
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.check.sites import context_in, findings_in
 from tests.cli.runner import cli_runner
-from tests.init.answers import recorded_commands
+from tests.extensions.init.answers import recorded_commands
 from tests.slurm.recorded import VERSIONS, recorded
 
 if TYPE_CHECKING:

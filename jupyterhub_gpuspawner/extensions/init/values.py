@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from jupyterhub_gpuspawner.init.devices import Kind, Share
-from jupyterhub_gpuspawner.init.places import HOUR, LONGEST_TIME, NORMAL, USUAL_TIME, Place
+from jupyterhub_gpuspawner.extensions.init.devices import Kind, Share
+from jupyterhub_gpuspawner.extensions.init.places import HOUR, LONGEST_TIME, NORMAL, USUAL_TIME, Place
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, SlurmConfig, gpus_of
 from jupyterhub_gpuspawner.words import counted, duration, memory, some
 

@@ -15,8 +15,8 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.init.places import HOUR
-from jupyterhub_gpuspawner.init.plan import PlannedProfile
+from jupyterhub_gpuspawner.extensions.init.places import HOUR
+from jupyterhub_gpuspawner.extensions.init.plan import PlannedProfile
 from jupyterhub_gpuspawner.units import parse_walltime
 
 CONFIG, PROFILES = "jupyterhub_config.py", "profiles"
@@ -110,7 +110,7 @@ def _scalar(value: str | int) -> str:
 def config_text(machine: Machine, *, version: str, cluster_name: str) -> str:
     """jupyterhub_config.py."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        loader=FileSystemLoader(Path(__file__).parent),
         autoescape=False,  # noqa: S701 - it is Python, and each value is written as a literal
         trim_blocks=True,
         lstrip_blocks=True,

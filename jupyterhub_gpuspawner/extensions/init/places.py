@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from jupyterhub_gpuspawner.init.ask import Asker
-from jupyterhub_gpuspawner.init.devices import NO_GPU, Kind, Share, shares_of
+from jupyterhub_gpuspawner.extensions.init.ask import Asker
+from jupyterhub_gpuspawner.extensions.init.devices import NO_GPU, Kind, Share, shares_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition, SlurmConfig
 from jupyterhub_gpuspawner.slurm.text import nodes
 from jupyterhub_gpuspawner.words import some
