@@ -12,7 +12,7 @@ EXTENSION = Extension(
     commands={
         "tunnel": Command(
             ".cli:tunnel",
-            "Print the lines of sshd_config by which the hub reaches its servers, and nothing else.",
+            "Print the lines of sshd_config by which the hub's key reaches its servers, and nothing else.",
         )
     },
     checks=".checks",
