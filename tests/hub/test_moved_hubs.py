@@ -244,8 +244,7 @@ def started_on(hub: HubProcess, slurm: PrivateSlurm, choices: Mapping[str, Mappi
     (hub.folder / "bin").mkdir()
     (hub.folder / "bin" / "apptainer").write_text(APPTAINER)
     (hub.folder / "bin" / "apptainer").chmod(0o755)
-    for name in choices:
-        hub.api("POST", f"/users/{name}")
+    hub.api("POST", "/users", {"usernames": [*choices]})
     with ThreadPoolExecutor(len(choices)) as pool:
         answers = pool.map(lambda name: hub.api("POST", server_path(name), dict(choices[name])), choices)
         refused = {
@@ -271,12 +270,17 @@ def started_on(hub: HubProcess, slurm: PrivateSlurm, choices: Mapping[str, Mappi
     return {
         name: Started(
             {key: plain(value) for key, value in fields(records[name]).items() if key in OF_A_JOB},
-            {key: plain(value) for key, value in servers[name][0].items() if key in OF_A_SERVER},
+            {key: plain(_shown(key, value)) for key, value in servers[name][0].items() if key in OF_A_SERVER},
             plain(servers[name][1]["folder"]),
             left_in(hub.folder / "homes" / name),
         )
         for name in choices
     }
+
+
+def _shown(name: str, value: str) -> str:
+    """Of GPUs how many: which one is free depends on the other hub's server."""
+    return str(len(value.split(","))) if name == "CUDA_VISIBLE_DEVICES" else value
 
 
 def fields(record: str) -> dict[str, str]:
@@ -295,13 +299,14 @@ def left_in(home: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def starts(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Started]]:
     """All kinds by all ways."""
-    found = {}
-    for name, way in ways(tmp_path_factory.mktemp("ways")).items():
-        with ExitStack() as stack:
-            folder = tmp_path_factory.mktemp("hub")
-            hub = start_hub(stack, slurm_cluster, folder, lines=f"{way.lines}\n{NO_SPAWN_WAIT}", profiles=way.profiles)
-            found[name] = started_on(hub, slurm_cluster, way.choices)
-    return found
+    every = ways(tmp_path_factory.mktemp("ways"))
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        hubs = {}
+        for name, way in every.items():
+            lines, folder = f"{way.lines}\n{NO_SPAWN_WAIT}", tmp_path_factory.mktemp("hub")
+            hub = start_hub(stack, slurm_cluster, folder, lines=lines, profiles=way.profiles)
+            hubs[name] = pool.submit(started_on, hub, slurm_cluster, way.choices)
+        return {name: started.result() for name, started in hubs.items()}
 
 
 @pytest.mark.parametrize("way", ["one line", "migrated"])
