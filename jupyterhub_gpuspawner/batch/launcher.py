@@ -14,7 +14,7 @@ import ast
 import io
 import tokenize
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -26,19 +26,35 @@ PACKAGE = "jupyterhub_gpuspawner"
 ENTRIES = (f"{PACKAGE}.node.main", f"{PACKAGE}.node.failure")
 """Modules that are run on every node."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_START = b"""\
+#!/bin/sh
+for python in "${GPUSPAWNER_PYTHON:-}" python3; do
+    command -v -- "$python" >/dev/null 2>&1 && exec "$python" -I "$0" "$@"
+done
+echo "gpuspawner: no Python where the server is to run: neither ${GPUSPAWNER_PYTHON:-one of the node} nor python3" >&2
+exit 127
+"""
+"""What a shell reads of the archive: in a container the Python that the job has found on its node may be missing."""
 
 
 @lru_cache(maxsize=64)
 def launcher_archive(carried: tuple[Carried, ...] = ()) -> bytes:
     """The zipapp, to be run as ``python3 launch.pyz --plan FILE -- COMMAND``: standard library only, Python >= 3.9.
 
+    ``sh launch.pyz ...`` runs it with the Python that ``GPUSPAWNER_PYTHON`` names, or with one in PATH.
+
     Reads sources and takes a fifth of a second for those that it has not packed before; :func:`packed` remembers them.
     """
     files = dict(members(tuple(module for part in carried for module in part.modules)))
     for part in carried:
         files |= part.files()
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    return zipapp(files)
+
+
+def zipapp(files: Mapping[str, str]) -> bytes:
+    """The archive of these files, which Python runs, and sh."""
+    buffer = io.BytesIO(_START)
+    with zipfile.ZipFile(buffer, "a") as archive:
         for name, source in sorted(files.items()):
             info = zipfile.ZipInfo(name, _EPOCH)
             info.external_attr = 0o644 << 16

@@ -165,10 +165,12 @@ def srun_cpus() -> str:
 def call(command: Sequence[str], *, in_quotes: bool = False) -> str:
     """The command that launches the server; raises ValueError if a word is not printable.
 
-    ``in_quotes``: it may be within single quotes or a here-document, so it has none itself.
+    ``in_quotes``: it may be within single quotes or a here-document, so it has none itself; and in a container, so the
+    launcher finds a Python there.
     """
     for word in command:
         if not word.isprintable():
             raise ValueError(f"{word!r} in the server's command is not printable")
     words = " ".join(_SPECIAL.sub(r"\\\g<0>", word) or '""' for word in command) if in_quotes else shlex.join(command)
-    return f'"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- {words}'
+    start = "/bin/sh" if in_quotes else '"$GPUSPAWNER_PYTHON" -I'
+    return f'{start} "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- {words}'

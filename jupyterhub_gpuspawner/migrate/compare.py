@@ -25,7 +25,7 @@ _DROPPED = re.compile(
 """Lines of batchspawner's own script in whose place the new one has others."""
 _STEP = re.compile("^(srun|exec) ")
 """What stood before the server's command, which the new script runs itself."""
-_CALL = re.compile(r'"\$GPUSPAWNER_PYTHON" -I "\$GPUSPAWNER_LAUNCHER" --plan "\$GPUSPAWNER_PLAN" -- ')
+_CALL = re.compile(r'(?:/bin/sh|"\$GPUSPAWNER_PYTHON" -I) "\$GPUSPAWNER_LAUNCHER" --plan "\$GPUSPAWNER_PLAN" -- ')
 
 
 @dataclass(frozen=True)

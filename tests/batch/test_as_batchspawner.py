@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
+import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.batch.launcher import zipapp
 from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -43,7 +43,7 @@ def options(script: str) -> dict[str, str]:
 def lines(script: str) -> list[str]:
     """The site's own lines, with a word for the server."""
     body = script.split("gpuspawner_fault=script\n")[-1]
-    call = '"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- '
+    call = '/bin/sh "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- '
     return [line.replace(call, "") for line in body.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
@@ -194,13 +194,10 @@ CALLED = {
 
 def run(folder: Path, template: str, **changed: Any) -> subprocess.CompletedProcess[str]:
     """The script of a template, run by bash in an empty folder for temporary files."""
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("__main__.py", LAUNCHER)
     script = render_template(
         template.replace("{cmd}", "{{cmd}}").replace("{prologue}", "{{prologue}}"),
         {"homedir": str(folder), "partition": "", "prologue": changed.pop("prologue", "")},
-        launcher=archive.getvalue(),
+        launcher=zipapp({"__main__.py": LAUNCHER}),
         plan=LaunchPlan(),
         command=ServerCommand(changed.pop("words", WORDS)),
         tag="tag",
@@ -223,6 +220,35 @@ def test_the_server_is_called_wherever_cmd_is(body: str, tmp_path: Path) -> None
     done = run(tmp_path, f"#!/bin/bash\n#SBATCH --mem=1G\nSITE=site\n{body}\n", words=words)
     called = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, done.stderr, called[:-1]) == (0, "", ["--plan", True, "--", *words])
+
+
+APPTAINER = """\
+apptainer() {{
+    shift 2
+    unshare --mount sh -c 'mount -t tmpfs none "$0" && PATH={image} exec "$@"' {node} "$@"
+}}
+apptainer exec lab.sif {{cmd}}
+"""
+"""Runs a command with an image's programs alone, and without a folder of the node, as Apptainer does."""
+NONE = "gpuspawner: no Python where the server is to run: neither {node}/python3 nor python3\n"
+
+
+@pytest.mark.parametrize("has_python", [True, False])
+def test_in_a_container_the_launcher_runs_with_the_images_python(has_python: bool, tmp_path: Path) -> None:
+    """The one that the job has found on its node is not there; without any, the log says so."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs a mount namespace")
+    node, image = tmp_path / "node", tmp_path / "image"
+    for folder in (node, image) if has_python else (node,):
+        folder.mkdir()
+        shutil.copy("/usr/bin/python3", folder / "python3")
+    template = f"#!/bin/bash\n{APPTAINER.format(image=image, node=node)}"
+    environment = Environment(variables={"GPUSPAWNER_PYTHON": f"{node}/python3"})
+    done = run(tmp_path, template, words=("srv",), environment=environment)
+
+    called = [json.loads(line) for line in done.stdout.splitlines()]
+    expected = (0, "", [["--plan", True, "--", "srv", "s"]]) if has_python else (127, NONE.format(node=node), [])
+    assert (done.returncode, done.stderr, called) == expected
 
 
 TRAPS = {

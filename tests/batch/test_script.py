@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import io
 import os
 import re
 import subprocess
-import zipfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyterhub_gpuspawner.batch.launcher import zipapp
 from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.batch.shell import own_log
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
@@ -285,22 +284,17 @@ class TestRun:
             check=False,
         )
 
-    @staticmethod
-    def _zipapp(source: str) -> bytes:
-        archive = io.BytesIO()
-        with zipfile.ZipFile(archive, "w") as file:
-            file.writestr("__main__.py", source)
-        return archive.getvalue()
-
     def test_the_launcher_gets_plan_and_command_in_a_private_folder_that_goes(self, tmp_path: Path) -> None:
         """Its exit code is the job's, the epilogue runs, the user's umask stays."""
-        launcher = self._zipapp(
-            "import os, stat, sys\n"
-            "plan = sys.argv[2]\n"
-            "modes = [oct(stat.S_IMODE(os.stat(p).st_mode)) for p in (os.path.dirname(plan), plan, sys.argv[0])]\n"
-            "print(sys.argv[1], modes, sys.argv[3:], oct(os.umask(0)), os.environ['SRUN_CPUS_PER_TASK'])\n"
-            "print(open(plan).read(), end='')\n"
-            "sys.exit(7)\n"
+        launcher = zipapp(
+            {
+                "__main__.py": "import os, stat, sys\n"
+                "plan = sys.argv[2]\n"
+                "modes = [oct(stat.S_IMODE(os.stat(p).st_mode)) for p in (os.path.dirname(plan), plan, sys.argv[0])]\n"
+                "print(sys.argv[1], modes, sys.argv[3:], oct(os.umask(0)), os.environ['SRUN_CPUS_PER_TASK'])\n"
+                "print(open(plan).read(), end='')\n"
+                "sys.exit(7)\n"
+            }
         )
         script = _render(
             _request({"environment": {"variables": {"A": "it's"}, "setup": 'umask 027; echo "$A"'}}),

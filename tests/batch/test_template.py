@@ -37,7 +37,7 @@ VARIABLES = {
     "keepvars": "HOME,JUPYTERHUB_API_TOKEN",
     "srun": "srun",
 }
-CALL = '"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser'
+CALL = '/bin/sh "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser'
 
 
 def _render(template: str, **changed: Any) -> Rendered:

@@ -201,5 +201,5 @@ set -euo pipefail
 trap 'echo SIGTERM received' TERM
 module load a
 b
-srun "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser
+srun /bin/sh "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser
 echo "jupyterhub-singleuser ended gracefully"

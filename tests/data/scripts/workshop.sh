@@ -199,4 +199,4 @@ module load courses/env
 module load cuda/8.0.61
 module load hdf5/1.8.16
 which jupyterhub-singleuser
-"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser
+/bin/sh "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser
