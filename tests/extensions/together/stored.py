@@ -497,6 +497,19 @@ PROFILES: tuple[dict[str, Any], ...] = (
     {
         "display_name": "In a container",
         "slurm": {"shards": 1},
+        "profile_options": {
+            "qos": {
+                "choices_from": {
+                    "slurm": "qos",
+                    "match": "gpu.*",
+                    "except": "gpu-test",
+                    "default": "gpu",
+                    "labels": {"gpu": "For a day"},
+                    "none": "Slurm's own",
+                    "otherwise": ["gpu"],
+                }
+            }
+        },
         "environment": {
             "venv": "/srv/venv",
             "container": {"image": "/srv/torch.sif", "binds": ["/scratch"], "nv": True, "runtime": "singularity"},
