@@ -252,6 +252,8 @@ def _read_commands(template: BatchTemplate, body: Sequence[str]) -> None:
     template.after, template.epilogue_at = _shell_lines(template, body[at + 1 :], "epilogue")
     if any("$?" in line for line in template.after):
         template.reasons.append("its lines after {cmd} use the server's exit status")
+    if template.after and any(re.match(r"set -\w*e", line) for line in template.shell_options):
+        template.reasons.append("its lines after {cmd} run under set -e")  # teardown lines do not
     fault = swallows_the_script("\n".join(template.before))
     if fault:
         template.reasons.append(fault)
