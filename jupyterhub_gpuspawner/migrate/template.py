@@ -74,6 +74,7 @@ _NOT_NEEDED = re.compile(
     rf"{_SHELL_OPTIONS.pattern}|trap ('[^']*'|\"[^\"]*\"|[\w:-]+)( (?!EXIT|0)\w+)+|"
     r'echo "?jupyterhub-singleuser ended gracefully"?'
 )
+_ERREXIT = re.compile(r"\s*set -(\w*e|o errexit)")
 _STRICT = ["set -euo pipefail"]
 """How ``req_prologue`` is run here, as in batchspawner's own template."""
 _SERVER = re.compile(r"(exec |(?P<srun>srun|@srun@)( -\S+)* )?@cmd@")
@@ -252,7 +253,7 @@ def _read_commands(template: BatchTemplate, body: Sequence[str]) -> None:
     template.after, template.epilogue_at = _shell_lines(template, body[at + 1 :], "epilogue")
     if any("$?" in line for line in template.after):
         template.reasons.append("its lines after {cmd} use the server's exit status")
-    if template.after and any(re.match(r"set -\w*e", line) for line in template.shell_options):
+    if template.after and any(_ERREXIT.match(line) for line in [*template.shell_options, *template.before]):
         template.reasons.append("its lines after {cmd} run under set -e")  # teardown lines do not
     fault = swallows_the_script("\n".join(template.before))
     if fault:

@@ -80,6 +80,10 @@ VARIANTS: dict[str, Variant] = {
     "cmd: twice": Variant(template("if [ -e /none ]; then\n  srun {cmd}\nelse\n  {cmd}\nfi")),
     # traps
     "trap: set -e and a trap": Variant(template("set -e\ntrap 'echo over' EXIT\n{cmd}\nfalse\necho never"), but=({'said + gpuspawner: line N of the script failed, which ends the job: false'}, {'said + gpuspawner: line N of the script failed, which ends the job: false'})),
+    "trap: set -o errexit": Variant(
+        template("set -o errexit\n{cmd}\nfalse\necho never"),
+        but=({"said + gpuspawner: line N of the script failed, which ends the job: false"}, {"said + gpuspawner: line N of the script failed, which ends the job: false"}),
+    ),
     "trap: pipefail": Variant(template("set -o pipefail\nfalse | true\necho $?\n{cmd}")),
     "trap: of errors": Variant(template("set -eE\ntrap 'echo bad' ERR\n{cmd}\nfalse")),
     "trap: scratch": Variant(template("T=$TMPDIR/own\nmkdir $T\ntrap 'rm -rf \"$T\"' EXIT\ncd \"$T\"\n{cmd}")),
