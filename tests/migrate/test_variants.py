@@ -138,7 +138,10 @@ OURS = (
     *("--get-user-env: L -> (none)", "did - srun", "said - jupyterhub-singleuser ended gracefully"),
     *("--job-name: spawner-jupyterhub -> jupyterhub", "--job-name: (none) -> jupyterhub"),
     *("--output: ~/jupyterhub_slurmspawner_%j.log -> ", "--output: (none) -> ~/jupyterhub-%j.log"),
-    *("run by: sudo -E -u ada sbatch -> sudo -n", "run by: sudo -E -u ada /opt/slurm/bin/sbatch -> sudo -n"),
+    *(
+        "run by: sudo -E -u ada sbatch -> sudo -n -E -u ada sbatch",
+        "run by: sudo -E -u ada /opt/slurm/bin/sbatch -> sudo -n -E -u ada /opt/slurm/bin/sbatch",
+    ),
 )
 """How a difference begins that every job has; ``tests/migrate/test_both_ways.py`` says which has which."""
 
