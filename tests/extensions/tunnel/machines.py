@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -241,6 +242,12 @@ def ip(*words: str) -> None:
 
 
 def free_range(number: int) -> tuple[int, int]:
-    """So many ports of this machine, one after the other, of which the first is free."""
-    first = free_ports(1)[0]
-    return first, first + number - 1
+    """So many ports of this machine, one after the other; up to three are all free, of more the first is."""
+    while True:
+        first = free_ports(1)[0]
+        try:
+            for port in range(first, first + min(number, 3)):
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return first, first + number - 1
