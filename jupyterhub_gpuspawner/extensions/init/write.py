@@ -138,8 +138,9 @@ def refuse_existing(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files; raises ConfigError for one that is there, or cannot be written."""
+    """Write the files, or none of them; raises ConfigError for one that is there, or cannot be written."""
     refuse_existing(folder, files)
+    path, made = folder, list[Path]()
     try:
         # the hub's database, which others must not read, is made there
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -147,6 +148,14 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
             path = folder / name
             path.parent.mkdir(exist_ok=True)
             with path.open("x", encoding="utf-8") as file:
+                made.append(path)
                 file.write(text)
-    except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}.", hint="Name a folder that you may write to.") from None
+    except BaseException as error:  # KeyboardInterrupt, too
+        for each in made:
+            each.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        raise ConfigError(
+            f"{error.filename or path}: {error.strerror}.",
+            hint="Nothing was written. Name a folder that you may write to.",
+        ) from None

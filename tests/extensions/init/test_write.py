@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.init.devices import Kind
 from jupyterhub_gpuspawner.extensions.init.plan import PlannedProfile
 from jupyterhub_gpuspawner.extensions.init.report import next_text
-from jupyterhub_gpuspawner.extensions.init.write import Machine, config_text, files_of, profile_text
+from jupyterhub_gpuspawner.extensions.init.write import Machine, config_text, files_of, profile_text, write
 from jupyterhub_gpuspawner.site.configuration import read_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROOT = Machine(as_root=True, user="root", hub_ip="10.0.0.10")
 ALL = {"JupyterHub.spawner_class": "gpu-profiles", "JupyterHub.cleanup_servers": False}
@@ -117,3 +117,52 @@ def test_files_of_ten_profiles_are_in_their_order() -> None:
     names = files_of([replace(profile, slug=f"p{at}") for at in range(10)], ROOT, version="24.11", cluster_name="")
 
     assert [*names][1:] == sorted([*names][1:]) == [f"profiles/{at + 1:02}-p{at}.yaml" for at in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised", "said"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            ConfigError,
+            "/b: No space left on device. Nothing was written",
+        ),
+        (KeyboardInterrupt(), KeyboardInterrupt, ""),
+    ],
+    ids=["the disk is full", "it is interrupted"],
+)
+def test_half_a_hub_is_none(
+    fault: BaseException, raised: type[BaseException], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written is gone, so the command can be given again; what was there is not touched."""
+    (tmp_path / "notes").write_text("mine")
+    opened = Path.open
+
+    class Full:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def write(self, text: str) -> None:
+            self.file.write(text[:1])
+            raise fault
+
+    def full(path: Path, *arguments: Any, **options: Any) -> Any:
+        file = opened(path, *arguments, **options)
+        return Full(file) if path.name == "b" else file
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(raised) as caught:
+        write(tmp_path, {"a": "1", "profiles/b": "2"})
+    monkeypatch.undo()
+    left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    write(tmp_path, {"a": "1", "profiles/b": "2"})
+
+    assert said in str(caught.value)
+    assert left == ["notes"]
+    assert (tmp_path / "profiles" / "b").read_text() == "2"
