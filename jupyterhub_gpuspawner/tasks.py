@@ -41,6 +41,8 @@ _NAME_THREADS = ThreadPoolExecutor(16, thread_name_prefix="gpuspawner-names")
 _CONNECT = 2.0
 """Seconds for one try to connect."""
 _LONGEST_PAUSE = 1.0
+_GRACE = 5.0
+"""Seconds that another's coroutine may take to end when it is cancelled."""
 
 
 async def in_name_thread(call: Callable[..., T], *arguments: Any) -> T:
@@ -99,7 +101,6 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
     raised; the others' exceptions are logged.
     """
     tasks = [asyncio.ensure_future(wait) for wait in waits]
-    done: set[asyncio.Future[Any]] = set()
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -123,7 +124,7 @@ async def contained(call: Callable[[], Any], *, seconds: float | None = None) ->
     """What another's function answers, or a coroutine function; it is cancelled with the caller, and ends nobody else.
 
     Raises what it raises, and :class:`Ended` for a SystemExit, for a CancelledError that nobody has asked it for, and
-    if it takes more than ``seconds``.
+    if it takes more than ``seconds``. One that goes on when it is cancelled is left behind.
     """
 
     async def run() -> Any:
@@ -141,7 +142,7 @@ async def contained(call: Callable[[], Any], *, seconds: float | None = None) ->
     finally:
         if not task.done():
             task.cancel()
-            await asyncio.wait({task})
+            await asyncio.wait({task}, timeout=_GRACE)
     try:
         return task.result()
     except asyncio.CancelledError as error:

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner import tasks
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import background
 from jupyterhub_gpuspawner.hub.site.background import every
-from jupyterhub_gpuspawner.tasks import connected, first_of, open_connection
+from jupyterhub_gpuspawner.tasks import Ended, connected, contained, first_of, open_connection
 from tests.fixtures.databases import hub_session
 from tests.fixtures.postgres import about_sqlite
 
@@ -122,6 +122,34 @@ async def test_a_cancelled_waiter_is_cancelled_and_its_waits_too() -> None:
     await asyncio.sleep(0)
 
     assert ended == ["ended", "ended"]
+
+
+@pytest.mark.parametrize("seconds", [0.01, None])
+async def test_what_goes_on_when_it_is_cancelled_holds_nobody_up(
+    seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a site's hook that tries again whatever it catches: neither the limit nor a user's cancelling waits."""
+    monkeypatch.setattr(tasks, "_GRACE", 0.05)
+    goes_on, over = asyncio.Event(), asyncio.Event()
+
+    async def tries_again() -> None:
+        while not over.is_set():
+            try:
+                await over.wait()
+            except asyncio.CancelledError:
+                goes_on.set()
+
+    waiting = asyncio.ensure_future(contained(tries_again, seconds=seconds))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if seconds is None:
+        waiting.cancel()
+    await asyncio.wait({waiting}, timeout=5)
+
+    assert (waiting.done(), goes_on.is_set()) == (True, True)
+    over.set()
+    with pytest.raises(Ended if seconds else asyncio.CancelledError):
+        await waiting
 
 
 async def test_a_server_that_begins_to_listen_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
