@@ -19,18 +19,16 @@ from pathlib import Path
 import pytest
 import requests
 
-from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hub_elsewhere import hub_elsewhere, nodes_at
 from tests.fixtures.hubs import needs_proxy
-from tests.fixtures.login_node import HUB_UID, LoginNode, login_node, missing
-from tests.fixtures.site import own_files
+from tests.fixtures.login_node import LoginNode, login_node, missing
 from tests.hub.visitor import Visitor
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(600)]
 
-CONFIG = Path(__file__).parents[2] / "docker" / "hub" / "jupyterhub_config.py"
 PATIENCE = 120.0
 FIFTY = """
 import asyncio, json, sys
@@ -54,32 +52,15 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-class HubElsewhere(HubProcess):
-    """A hub on the hub's machine: it is asked at that machine's address."""
-
-    def answers(self) -> bool:
-        """Whether the hub answers through its proxy."""
-        try:
-            return requests.get(f"{self.url}/hub/health", timeout=2).ok
-        except requests.RequestException:
-            return False
-
-
 @pytest.fixture(scope="module")
 def machines(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, site_folder: Path) -> Iterator[LoginNode]:
     """The login node, and the hub's machine, which reaches the nodes by the login node's address."""
     reason = missing()
     if reason:
         pytest.skip(reason)
-
-    def nodes_at(address: str) -> None:
-        for node in slurm_cluster.cluster.nodes:
-            slurm_cluster.run("scontrol", "update", f"NodeName={node.name}", f"NodeAddr={address}")
-
     with ExitStack() as stack:
         node = stack.enter_context(login_node(site_folder / "login", slurm_cluster, two_users))
-        stack.callback(nodes_at, "127.0.0.1")
-        nodes_at(node.address)
+        stack.enter_context(nodes_at(slurm_cluster, node.address))
         imported = node.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.spawners.slurm")
         if imported.returncode != 0:
             pytest.skip(f"another account cannot run {sys.executable}: {imported.stderr[-200:]}")
@@ -90,40 +71,10 @@ def machines(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, site_folde
 def hub(machines: LoginNode, site_folder: Path, public_command: str) -> Iterator[HubProcess]:
     """A hub there with the configuration of docker/hub, in another time zone than the login node."""
     needs_proxy()
-    folder = site_folder / "hub-elsewhere"
-    etc = machines.ssh_config.parents[1]  # /etc/jupyterhub of the image
-    for name in ("profiles", "courses"):
-        (etc / name).mkdir()
-    folder.mkdir()
-    (etc / "profiles" / "own.yaml").write_text(
-        "- {display_name: One, slug: one, slurm: {partition: gpu, gpus: 1, cpus: 1, memory: 100M, time: 0:10:00}, "
-        f"command: {public_command}}}\n"
-    )
-    own = HubElsewhere(
-        folder,
-        config=folder / "configuration.py",
-        prefix=machines.entry,
-        environment={"TZ": "Asia/Kolkata", "HUB_ETC": str(etc), "HUB_ADDRESS": machines.hub_address},
-    )
-    own.url = f"http://{machines.hub_address}:{own.ports[0]}"
-    own.config.write_text(f"""
-load_subconfig({str(demo_hub.CONFIG)!r})
-c.GPUSlurmSpawner.slurm_bin_dir = c.GPUSlurmSpawner.req_homedir = ""
-load_subconfig({str(CONFIG)!r})
-c.GPUProfilesSpawner.profiles_dir_allows = ["command"]
-c.GPUSlurmSpawner.wrapper_dir = {str(machines.wrappers)!r}
-c.GPUSlurmSpawner.topology_file = {machines.slurm.topology_pattern!r}
-c.JupyterHub.cleanup_servers = c.JupyterHub.cleanup_proxy = True
-c.JupyterHub.bind_url = {own.url!r}
-c.JupyterHub.hub_bind_url = "http://{machines.hub_address}:{own.ports[1]}"
-from jupyterhub_gpuspawner.slurm import watcher
-watcher.ACTIVE_INTERVAL = 0.5
-watcher.REST_INTERVAL = 1
-""")
-    own_files(folder, HUB_UID)
-    own_files(etc, HUB_UID)
-    with own:
-        yield own
+    folder, zone = site_folder / "hub-elsewhere", {"TZ": "Asia/Kolkata"}
+    lines = "c.JupyterHub.cleanup_servers = c.JupyterHub.cleanup_proxy = True"
+    with hub_elsewhere(machines, folder, public_command, lines, environment=zone) as started:
+        yield started
 
 
 def test_the_hubs_machine_has_neither_slurm_nor_accounts(machines: LoginNode) -> None:

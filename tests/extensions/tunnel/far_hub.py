@@ -14,30 +14,17 @@ from pathlib import Path
 import psutil
 import requests
 
-from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.site.config_files import shipped_text
-from tests.extensions.tunnel.machines import ip
+from tests.extensions.tunnel.machines import changed, ip
+from tests.fixtures.hub_elsewhere import hub_elsewhere, nodes_at
 from tests.fixtures.login_node import HUB_UID, LoginNode, login_node
 from tests.fixtures.site import own_files
 
-CONFIG = Path(__file__).parents[3] / "docker" / "hub" / "jupyterhub_config.py"
 FIRST, LAST = 24000, 24019
 """The ports of servers on the nodes."""
 BACK = 25681
 """The port of the login node at which nodes reach the hub."""
-
-
-class HubElsewhere(HubProcess):
-    """A hub on the hub's machine: it is asked at that machine's address."""
-
-    def answers(self) -> bool:
-        """Whether the hub answers through its proxy."""
-        try:
-            return requests.get(f"{self.url}/hub/health", timeout=2).ok
-        except requests.RequestException:
-            return False
 
 
 def node_address(machines: LoginNode) -> str:
@@ -48,18 +35,12 @@ def node_address(machines: LoginNode) -> str:
 @contextmanager
 def far_nodes(folder: Path, slurm: PrivateSlurm, users: Sequence[str], *, far: bool = True) -> Iterator[LoginNode]:
     """The login node, whose second account forwards, and the nodes behind it, or with ``far=False`` at its address."""
-
-    def nodes_at(address: str) -> None:
-        for node in slurm.cluster.nodes:
-            slurm.run("scontrol", "update", f"NodeName={node.name}", f"NodeAddr={address}")
-
     with ExitStack() as stack:
         login = stack.enter_context(login_node(folder, slurm, users))
         address = node_address(login)
         ip("addr", "add", f"{address}/32", "dev", "lo")
         stack.callback(ip, "addr", "del", f"{address}/32", "dev", "lo")
-        stack.callback(nodes_at, "127.0.0.1")
-        nodes_at(address if far else login.address)
+        stack.enter_context(nodes_at(slurm, address if far else login.address))
         write_tunnel(login)
         subprocess.run(["usermod", "--password", "*", login.person], check=True)
         login.stop_sshd()
@@ -104,63 +85,27 @@ def write_tunnel(login: LoginNode) -> None:
     own_files(own, HUB_UID)
 
 
-def changed(name: str, values: dict[str, str]) -> str:
-    """A file as the extension ships it, with these changes."""
-    text = shipped_text(f"ssh/tunnel_{name}")
-    for example, value in values.items():
-        assert example in text, example
-        text = text.replace(example, value)
-    return text
-
-
 @contextmanager
 def far_hub(machines: LoginNode, folder: Path, command: str, *, far: bool = True) -> Iterator[HubProcess]:
     """A hub there with the configuration of docker/hub; servers are this command, in YAML."""
-    etc = machines.ssh_config.parents[1]
-    (etc / "profiles").mkdir()
-    (etc / "courses").mkdir()
-    folder.mkdir()
-    (etc / "profiles" / "own.yaml").write_text(
-        "- {display_name: One, slug: one, slurm: {partition: gpu, gpus: 1, cpus: 1, memory: 100M, time: 0:10:00}, "
-        f"command: {command}}}\n"
-    )
-    own = HubElsewhere(
-        folder,
-        config=folder / "configuration.py",
-        prefix=machines.entry,
-        environment={"HUB_ETC": str(etc), "HUB_ADDRESS": machines.hub_address},
-    )
-    own.url = f"http://{machines.hub_address}:{own.ports[0]}"
+    hub_ip = "127.0.0.1" if far else machines.hub_address
     tunnel = f"""
 c.GPUSlurmSpawner.tunnel = "ssh -F {machines.ssh_config.parent}/tunnel_ssh_config tunnel"
 c.GPUSlurmSpawner.tunnel_connections = 1
 c.GPUSlurmSpawner.tunnel_to_hub = True
 c.Spawner.hub_connect_url = "http://{machines.address}:{BACK}"
 """
-    own.config.write_text(f"""
-load_subconfig({str(demo_hub.CONFIG)!r})
-c.GPUSlurmSpawner.slurm_bin_dir = c.GPUSlurmSpawner.req_homedir = ""
-load_subconfig({str(CONFIG)!r})
-c.GPUProfilesSpawner.profiles_dir_allows = ["command"]
-c.GPUSlurmSpawner.wrapper_dir = {str(machines.wrappers)!r}
-c.GPUSlurmSpawner.topology_file = {machines.slurm.topology_pattern!r}
+    lines = f"""
 c.GPUSlurmSpawner.port_range = "{FIRST}-{LAST}"
-c.JupyterHub.hub_ip = {"127.0.0.1" if far else machines.hub_address!r}
+c.JupyterHub.hub_ip = {hub_ip!r}
 {tunnel if far else ""}
 for role in c.JupyterHub.load_roles: role["scopes"].append("proxy")
-c.JupyterHub.bind_url = {own.url!r}
-c.JupyterHub.hub_bind_url = "http://{"127.0.0.1" if far else machines.hub_address}:{own.ports[1]}"
 c.Spawner.http_timeout = 15
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 60}}
-from jupyterhub_gpuspawner.slurm import watcher
-watcher.ACTIVE_INTERVAL = 0.5
-watcher.REST_INTERVAL = 1
-""")
-    own_files(folder, HUB_UID)
-    own_files(etc, HUB_UID)
+"""
     try:
-        with own:
-            yield own
+        with hub_elsewhere(machines, folder, command, lines, hub_ip=hub_ip) as hub:
+            yield hub
     finally:
         for master in masters(machines):
             with suppress(psutil.NoSuchProcess):

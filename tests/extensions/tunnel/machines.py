@@ -153,11 +153,7 @@ class Machines:
         )
 
     def _write(self, name: str, values: dict[str, str], head: str = "") -> None:
-        text = shipped_text(f"ssh/tunnel_{name}")
-        for example, value in values.items():
-            assert example in text, example
-            text = text.replace(example, value)
-        (self.folder / name).write_text(head + text)
+        (self.folder / name).write_text(head + changed(name, values))
         (self.folder / name).chmod(0o600)
 
     def start_sshd(self) -> None:
@@ -234,6 +230,15 @@ def machines(folder: Path, *, permit_open: Sequence[str] = ()) -> Iterator[Machi
         made.connect(stack)
         made.start_sshd()
         yield made
+
+
+def changed(name: str, values: dict[str, str]) -> str:
+    """A file as the extension ships it, with these changes."""
+    text = shipped_text(f"ssh/tunnel_{name}")
+    for example, value in values.items():
+        assert example in text, example
+        text = text.replace(example, value)
+    return text
 
 
 def ip(*words: str) -> None:
