@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.init.ask import Cluster, OverSsh, ask
 from jupyterhub_gpuspawner.extensions.init.plan import plan
 from jupyterhub_gpuspawner.extensions.init.report import closed_text, cluster_text, next_text, profiles_text
-from jupyterhub_gpuspawner.extensions.init.write import CONFIG, Machine, files_of, write
+from jupyterhub_gpuspawner.extensions.init.write import CONFIG, PROFILES, Machine, files_of, write
 from jupyterhub_gpuspawner.site.config_files import SYSTEM_PATH
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import own_account
@@ -92,8 +92,8 @@ def init(
         return
     path = Path(folder)
     write(path, files)
-    profiles = counted(len(made.profiles), "file")
-    click.echo(f"\nWrote {path / CONFIG}, and {profiles} of profiles beside it.\n\n{next_text(path, machine)}")
+    profiles = counted(len(made.profiles), "profile")
+    click.echo(f"\nWrote {path / CONFIG}, and {profiles} in {path / PROFILES}.\n\n{next_text(path, machine)}")
 
 
 def _login_node(command: str) -> tuple[str, ...]:

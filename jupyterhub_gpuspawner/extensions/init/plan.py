@@ -232,7 +232,7 @@ def _notes(
     if away:
         yield f"None of the nodes of these profiles can be used now: {'; '.join(away)}. Servers wait until one is back."
     if "associations" in config.accounting_enforced:
-        yield "Jobs need an account in slurmdbd (AccountingStorageEnforce): each person uses the default one of theirs."
+        yield "Jobs need an account in slurmdbd (AccountingStorageEnforce): each person's jobs use their default one."
     if cluster.by_sinfo:
         yield (
             "This account cannot run scontrol, so limits of memory and who may use a partition by account or QOS are "

@@ -48,7 +48,7 @@ def _devices(parameters: Mapping[str, str]) -> str:
     """Whether a job can use GPUs that it was not given."""
     constrained = parameters.get("ConstrainDevices", "").lower() == "yes"
     if constrained and "task/cgroup" in parameters.get("TaskPlugin", ""):
-        return "Jobs can use the GPUs alone that Slurm gives them (ConstrainDevices=yes)."
+        return "Jobs can use only the GPUs that Slurm gives them (ConstrainDevices=yes)."
     return (
         "Jobs are not kept from GPUs that they were not given: that needs TaskPlugin=task/cgroup in slurm.conf, and "
         "ConstrainDevices=yes in cgroup.conf."

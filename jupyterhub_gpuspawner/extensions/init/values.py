@@ -45,8 +45,8 @@ def charges_of(partition: Partition, account: str) -> Iterator[tuple[str, str, s
 
 
 def _first_of(names: Sequence[str], parameter: str) -> tuple[str, str]:
-    others = f" Others that may: {some(names[1:])}." if len(names) > 1 else ""
-    return names[0], f"Only so may a job use the partition ({parameter}).{others}"
+    others = f" Others that it admits: {some(names[1:])}." if len(names) > 1 else ""
+    return names[0], f"The partition admits only jobs with it ({parameter}).{others}"
 
 
 def _longest(partition: Partition) -> str:

@@ -115,8 +115,8 @@ def test_a_partition_that_is_named_gets_the_account_and_the_qos_that_it_needs() 
     first = {"partition": "gpu", "account": "ai", "qos": "long"}
     assert profile.request == {**first, **REQUEST}
     assert (profile.why["account"], profile.why["qos"]) == (
-        "Only so may a job use the partition (AllowAccounts). Others that may: phys.",
-        "Only so may a job use the partition (AllowQos).",
+        "The partition admits only jobs with it (AllowAccounts). Others that it admits: phys.",
+        "The partition admits only jobs with it (AllowQos).",
     )
     assert own.request == {"partition": "gpu", "qos": "long", **REQUEST}
 

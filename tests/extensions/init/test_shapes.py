@@ -131,7 +131,7 @@ def test_profiles_fit_each_kind_of_cluster(tmp_path: Path, site_folder: Path, sh
         profile["display_name"]: (name, {**profile["slurm"], "time": profile["slurm"]["time"] / HOUR})
         for name, profile in profiles.items()
     } == PROFILES[shape.name]
-    kept_apart = "Jobs can use the GPUs alone that Slurm gives them (ConstrainDevices=yes)." in done.stdout
+    kept_apart = "Jobs can use only the GPUs that Slurm gives them (ConstrainDevices=yes)." in done.stdout
     assert kept_apart == shape.constrains_devices
     findings = json.loads(checked.stdout)["findings"]
     assert [finding for finding in findings if finding["severity"] != "ok"] == []
