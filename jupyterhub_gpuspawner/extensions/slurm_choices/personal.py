@@ -78,7 +78,7 @@ def _personal(
         notes.append(said(sets, hidden=known.hidden))
         unlisted = None if names else _text(source)
     elif (age := known.age if sets in ("account", "qos") else known.age_of_cluster) is not None:
-        notes.append(words.as_of(age))
+        notes.append(words.as_of(sets, age))
     names = [name for name in names if source.offers(name)]
     choices: dict[str, ListedChoice] = {}
     if unlisted is None:

@@ -17,6 +17,13 @@ LABELS = {
 """What a field is called where the profile does not say, by the field of ``slurm``."""
 IN_SENTENCES = {"account": "account", "partition": "partition", "qos": "QOS", "reservation": "reservation"}
 PLURALS = {"account": "accounts", "partition": "partitions", "qos": "QOS", "reservation": "reservations"}
+ASKED = {
+    "account": "Slurm's accounting",
+    "partition": "Slurm",
+    "qos": "Slurm's accounting",
+    "reservation": "Slurm",
+}
+"""What knows them: slurmdbd, or slurmctld, which may go on without the other."""
 NONE = {
     "account": "Your default account",
     "partition": "The default partition",
@@ -24,7 +31,7 @@ NONE = {
     "reservation": "No reservation",
 }
 """The choice that names none."""
-NONE_LEFT = "None of yours"
+NONE_LEFT = "None available"
 """The only choice of a list that leaves a user nothing."""
 TYPED = {
     "account": "empty: your default account",
@@ -36,21 +43,25 @@ NO_ACCOUNT = "Slurm has no account for you on this cluster, so it would refuse t
 """Where a person is in no association at all."""
 
 
-def as_of(seconds: float) -> str:
+def as_of(sets: str, seconds: float) -> str:
     """That a list is the last known one."""
-    return f"Slurm is not responding: this list is {duration(seconds)} old."
+    return f"{ASKED[sets]} is not responding: this list is {duration(seconds)} old."
 
 
 def unknown(sets: str, *, hidden: bool) -> str:
     """That a list is not known; the field then takes a text."""
-    why = "Slurm does not show this hub" if hidden else "Slurm is not responding, so this hub does not know"
-    return f"{why} your {PLURALS[sets]}. You can enter a name; Slurm decides when the server is started."
+    return f"{_not_known(sets, hidden=hidden)}. You can enter a name; Slurm decides when the server is started."
 
 
 def otherwise(sets: str, *, hidden: bool) -> str:
     """The same where the profile's author has said what is offered instead."""
-    why = "Slurm does not show this hub" if hidden else "Slurm is not responding, so this hub does not know"
-    return f"{why} your {PLURALS[sets]}; these are the usual ones, and Slurm decides when the server is started."
+    why = _not_known(sets, hidden=hidden)
+    return f"{why}; these are the usual ones, and Slurm decides when the server is started."
+
+
+def _not_known(sets: str, *, hidden: bool) -> str:
+    why = "Slurm does not show this hub" if hidden else f"{ASKED[sets]} is not responding, so this hub does not know"
+    return f"{why} your {PLURALS[sets]}"
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,7 @@ LISTS: dict[str, tuple[dict[str, Any], Known, tuple[list[str], str | None, str] 
     "the last known ones": (
         {"slurm": "accounts"},
         Known({"": RULES}, age=720.0),
-        (["climate", "physics"], "climate", "Slurm is not responding: this list is 12 min old."),
+        (["climate", "physics"], "climate", "Slurm's accounting is not responding: this list is 12 min old."),
     ),
     "partitions while slurmdbd is silent": (
         {"slurm": "partitions", "match": "gpu"},
@@ -252,8 +252,8 @@ LISTS: dict[str, tuple[dict[str, Any], Known, tuple[list[str], str | None, str] 
         (
             [],
             None,
-            "Slurm is not responding, so this hub does not know your accounts. You can enter a name; Slurm decides "
-            "when the server is started.",
+            "Slurm's accounting is not responding, so this hub does not know your accounts. You can enter a name; "
+            "Slurm decides when the server is started.",
         ),
     ),
     "what the site offers then": (

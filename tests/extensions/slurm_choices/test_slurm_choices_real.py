@@ -304,7 +304,9 @@ def test_while_slurmdbd_is_silent_the_last_known_are_offered_and_said_to_be(site
     first, second = (Visitor(site.hub, name) for name in site.users)
     before = [shown(visitor, "account") for visitor in (first, second)]
     with stopped(site.accounting):
-        wait_until(lambda: "Slurm is not responding" in described(first, "account"), site.hub.log_end, seconds=90)
+        wait_until(
+            lambda: "Slurm's accounting is not responding" in described(first, "account"), site.hub.log_end, seconds=90
+        )
         during = [shown(visitor, "account") for visitor in (first, second)]
 
     assert during == before
