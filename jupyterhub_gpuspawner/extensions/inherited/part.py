@@ -9,11 +9,7 @@ from typing import Any
 from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState
 
-UNTIL = "It runs on {node} until {{time}}."
-ON = "It runs on {node}."
-STARTED_BEFORE = (
-    "It was started before this hub was changed. When it is started anew, its GPUs and more are shown here."
-)
+STARTED_BEFORE = "It was started before this hub was changed. From its next start on, its GPUs and more are shown here."
 
 
 @dataclass(frozen=True)
