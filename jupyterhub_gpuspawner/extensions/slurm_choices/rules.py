@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
+from jupyterhub_gpuspawner.extensions.availability.model.limits import in_allowed_group, is_listed, is_over
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association
 from jupyterhub_gpuspawner.extensions.slurm_choices.words import NO_ACCOUNT, Naming
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
@@ -141,32 +142,32 @@ class Rules:
             yield from self._of_account_in(account, partition)
         if not self.accounting.names_qos:
             return
-        if row is not None and job.qos and not _lists(row.qos, job.qos):
+        if row is not None and job.qos and not is_listed(row.qos, job.qos):
             at = f" in {where}" if row.partition else ""
             yield f"{self.naming.of('account', account)} does not have {self.naming.of('qos', job.qos)}{at}"
         if qos := job.qos or (row.default_qos if row is not None else ""):
             yield from self._of_qos_in(qos, partition)
 
     def _of_groups(self, partition: Partition) -> Iterator[str]:
-        groups = partition.allow_groups
-        if groups and all(self.person.groups.get(name) is False for name in groups):
-            yield f"{self.naming.of('partition', partition.name)} is for members of {' or '.join(groups)}"
+        if in_allowed_group(partition, self.person.groups) is False:
+            groups = " or ".join(partition.allow_groups)
+            yield f"{self.naming.of('partition', partition.name)} is for members of {groups}"
 
     def _of_account_in(self, account: str, partition: Partition) -> Iterator[str]:
         allowed = partition.allow_accounts
-        refused = not _lists(allowed, account) if allowed else _lists(partition.deny_accounts, account)
+        refused = not is_listed(allowed, account) if allowed else is_listed(partition.deny_accounts, account)
         if refused and not (allowed and self._may_be_below):
             yield f"{self.naming.of('partition', partition.name)} is not open to {self.naming.of('account', account)}"
 
     def _of_qos_in(self, qos: str, partition: Partition) -> Iterator[str]:
         allowed = partition.allow_qos
-        if not _lists(allowed, qos) if allowed else _lists(partition.deny_qos, qos):
+        if not is_listed(allowed, qos) if allowed else is_listed(partition.deny_qos, qos):
             yield f"{self.naming.of('partition', partition.name)} is not open to {self.naming.of('qos', qos)}"
 
     def _of_account(self, account: str) -> Iterator[str]:
         if not self.person.associations:
             yield NO_ACCOUNT.format(contact=self.contact)
-        elif account and not _lists(self.person.accounts, account):
+        elif account and not is_listed(self.person.accounts, account):
             yield f"{self.naming.of('account', account)} is not one of yours"
 
     @cached_property
@@ -186,7 +187,7 @@ class Rules:
             return
         where = self.naming.of("reservation", name)
         account = self.account_of(job)
-        if _over(reservation, self.now):
+        if is_over(reservation, self.now):
             yield f"{where} has ended"
         if self.person.owner and not _admits(reservation.users, {self.person.owner}):
             yield f"{where} is for other users"
@@ -198,7 +199,7 @@ class Rules:
         if allowed and not set(partitions) & set(allowed):
             named = " or ".join(self.naming.of("partition", name) for name in allowed)
             yield f"{where} is for {named}"
-        if job.qos and reservation.qos and not _lists(reservation.qos, job.qos):
+        if job.qos and reservation.qos and not is_listed(reservation.qos, job.qos):
             yield f"{where} is not for {self.naming.of('qos', job.qos)}"
 
     def _outside_groups(self, reservation: Reservation) -> bool:
@@ -208,7 +209,7 @@ class Rules:
 
     def _admitted_to(self, reservation: Reservation) -> bool:
         """Whether a reservation, which has not ended, admits the person in one of their accounts."""
-        if _over(reservation, self.now) or not (reservation.users or reservation.accounts or reservation.groups):
+        if is_over(reservation, self.now) or not (reservation.users or reservation.accounts or reservation.groups):
             return False
         accounts = {*self.person.accounts, *filter(None, [self.person.default_account])}
         known = self.person.associations is not None
@@ -219,23 +220,9 @@ class Rules:
         )
 
 
-def _over(reservation: Reservation, now: float) -> bool:
-    return reservation.end is not None and reservation.end <= now and not reservation.is_repeated
-
-
 def _admits(listed: Collection[str], names: Collection[str]) -> bool:
     """Whether a list of a reservation admits somebody with these names: ``-`` excludes, and alone admits the rest."""
     lowered = {name.lower() for name in names}
     excluded = {name[1:].lower() for name in listed if name.startswith("-")}
     wanted = {name.lower() for name in listed if not name.startswith("-")}
     return not (excluded & lowered) and (not wanted or bool(wanted & lowered))
-
-
-def _lists(listed: tuple[str, ...], name: str) -> bool:
-    """Whether a list of accounts or QOS has this one: slurmctld looks both up without regard to case."""
-    return name.lower() in _lowered(listed)
-
-
-@lru_cache(maxsize=8192)
-def _lowered(listed: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(name.lower() for name in listed)

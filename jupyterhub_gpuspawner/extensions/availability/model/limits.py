@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
+from functools import lru_cache
 from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
@@ -177,7 +178,7 @@ def may_be_refused_account(resources: Resources, partition: Partition) -> bool:
     Slurm 24.11 does so, 22.05 does not (slurm.conf(5)); a snapshot has neither the version nor the tree of accounts.
     """
     listed = partition.allow_accounts
-    return bool(resources.account and listed) and not _names(listed, resources.account)
+    return bool(resources.account and listed) and not is_listed(listed, resources.account)
 
 
 def fault_of(
@@ -261,7 +262,7 @@ def _of_reservation(resources: Resources, snapshot: ClusterSnapshot, now: float,
     if own is None:
         yield Fault("reservation", f"there is no reservation {name}", FaultKind.MISSING)
         return
-    if own.end is not None and own.end <= now and not own.is_repeated:
+    if is_over(own, now):
         yield Fault("reservation", f"reservation {name} has ended", FaultKind.CLOSED)
     others = [user for user in own.users if not user.startswith("-")]
     if user and (f"-{user}" in own.users or (others and user not in others and not own.accounts)):
@@ -288,16 +289,26 @@ def _of_access(resources: Resources, partition: Partition, groups: Mapping[str, 
             f"{where} is restricted to members of {' or '.join(partition.allow_groups)}",
             FaultKind.FORBIDDEN,
         )
-    if _names(partition.deny_accounts, resources.account):
+    if is_listed(partition.deny_accounts, resources.account):
         yield Fault("account", f"{where} does not allow account {resources.account}", FaultKind.FORBIDDEN)
-    unlisted = resources.qos and partition.allow_qos and not _names(partition.allow_qos, resources.qos)
-    if unlisted or _names(partition.deny_qos, resources.qos):
+    unlisted = resources.qos and partition.allow_qos and not is_listed(partition.allow_qos, resources.qos)
+    if unlisted or is_listed(partition.deny_qos, resources.qos):
         yield Fault("qos", f"{where} does not allow QOS {resources.qos}", FaultKind.FORBIDDEN)
 
 
-def _names(listed: Collection[str], label: str | None) -> bool:
+def is_listed(listed: tuple[str, ...], name: str | None) -> bool:
     """Whether a list of accounts or QOS has this one: slurmctld looks both up without regard to case."""
-    return (label or "").lower() in (name.lower() for name in listed)
+    return (name or "").lower() in _lowered(listed)
+
+
+@lru_cache(maxsize=8192)
+def _lowered(listed: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(name.lower() for name in listed)
+
+
+def is_over(reservation: Reservation, now: float) -> bool:
+    """Whether it has ended and does not begin again; ``now`` in seconds since the epoch."""
+    return reservation.end is not None and reservation.end <= now and not reservation.is_repeated
 
 
 def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partition) -> Iterator[Fault]:
