@@ -71,28 +71,28 @@ def init(
         else Installation(bin_dir=slurm_bin_dir, slurm_conf=slurm_conf, cluster=cluster)
     )
     described, machine = asyncio.run(_ask(slurm, login_node, cluster, slurm_bin_dir, slurm_conf))
-    known = {partition.name for partition in described.snapshot.partitions}
-    if unknown := [name for name in partitions if name not in known]:
+    names = {partition.name for partition in described.snapshot.partitions}
+    if unknown := [name for name in partitions if name not in names]:
         raise ConfigError(
-            f"--partition: Slurm has no partition {unknown[0]}.", hint=f"Partitions are {', '.join(sorted(known))}."
+            f"--partition: Slurm has no partition {unknown[0]}.", hint=f"Partitions are {', '.join(sorted(names))}."
         )
-    made = plan(described, partitions, for_oneself=not machine.as_root)
+    planned = plan(described, partitions, for_oneself=not machine.as_root)
     printed = folder == STANDARD_OUTPUT
-    click.echo(cluster_text(described, made), err=printed)
-    if not made.profiles:
+    click.echo(cluster_text(described, planned), err=printed)
+    if not planned.profiles:
         raise ConfigError(
-            f"no partition is open to {'everybody' if machine.as_root else 'you'}: {closed_text(made.closed)}.",
+            f"no partition is open to {'everybody' if machine.as_root else 'you'}: {closed_text(planned.closed)}.",
             hint="Name one with --partition, whoever may use it.",
         )
-    files = files_of(made.profiles, machine, version=described.version, cluster_name=described.config.cluster_name)
-    click.echo(f"\n{profiles_text(made, [Path(name).name for name in files if name != CONFIG])}", err=printed)
+    files = files_of(planned.profiles, machine, version=described.version, cluster_name=described.config.cluster_name)
+    click.echo(f"\n{profiles_text(planned, [Path(name).name for name in files if name != CONFIG])}", err=printed)
     if printed:
         for name, text in files.items():
             click.echo(f"\n# ===== {name}\n\n{text}", nl=False)
         return
     path = Path(folder)
     write(path, files)
-    profiles = counted(len(made.profiles), "profile")
+    profiles = counted(len(planned.profiles), "profile")
     click.echo(f"\nWrote {path / CONFIG}, and {profiles} in {path / PROFILES}.\n\n{next_text(path, machine)}")
 
 
@@ -113,8 +113,8 @@ async def _ask(
     """What Slurm says, and how this machine reaches it and its nodes."""
     described = await ask(slurm)
     is_node, address = await _way_to_nodes(described.snapshot)
-    found = shutil.which("sinfo", path=f"{bin_dir}:{os.environ.get('PATH', os.defpath)}") if not login_node else None
-    outside = str(Path(found).parent) if found and str(Path(found).parent) not in SYSTEM_PATH else ""
+    sinfo = shutil.which("sinfo", path=f"{bin_dir}:{os.environ.get('PATH', os.defpath)}") if not login_node else None
+    outside = str(Path(sinfo).parent) if sinfo and str(Path(sinfo).parent) not in SYSTEM_PATH else ""
     programs, as_root = Path(sys.executable).parent, os.geteuid() == 0
     singleuser = programs / "jupyterhub-singleuser"
     # homes are on all nodes, or a person's jobs would not find theirs

@@ -84,7 +84,7 @@ def _shares(
 ) -> Mapping[Kind, Share]:
     """The same for all nodes that are alike, of which there may be thousands."""
     gpus = gpus_of(gres)
-    shards = Counter({each.type or "": each.count for each in gres if each.name == "shard" and each.count})
+    shards = Counter({one.type or "": one.count for one in gres if one.name == "shard" and one.count})
     slices = {kind: count * _part(kind) for kind, count in gpus.items() if _part(kind)}
     divided = ceil(sum(slices.values()))
     whole = sum(count for kind, count in gpus.items() if kind not in slices)
@@ -96,14 +96,14 @@ def _shares(
         return Share(number, _whole_cores(cpus * part, per_core), int(memory_mib * part), whole + divided, of_gpu)
 
     untyped = model_among(features) if "" in gpus else ""
-    found = {}
+    shares = {}
     for kind, count in gpus.items():
         of_gpu = divided * _part(kind) / sum(slices.values()) if kind in slices else Fraction(1)
-        found[Kind("gpu", kind, "" if kind else untyped)] = share(count, of_gpu)
+        shares[Kind("gpu", kind, "" if kind else untyped)] = share(count, of_gpu)
     for kind, count in shards.items():
         of = gpus.get(kind, whole) or whole  # shards may be untyped where the GPUs are typed
-        found[Kind("shard", kind, "" if kind else untyped)] = share(count, Fraction(of, count))
-    return found
+        shares[Kind("shard", kind, "" if kind else untyped)] = share(count, Fraction(of, count))
+    return shares
 
 
 def _part(kind: str) -> Fraction:

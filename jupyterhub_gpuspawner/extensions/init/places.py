@@ -79,7 +79,7 @@ def why_closed(partition: Partition, snapshot: ClusterSnapshot, who: Asker) -> s
 
 def places_of(snapshot: ClusterSnapshot, closed: Collection[str]) -> dict[Kind, tuple[Place, ...]]:
     """Where each kind is in partitions that are not closed, the best place first."""
-    found: dict[Kind, list[Place]] = {}
+    candidates: dict[Kind, list[Place]] = {}
     for partition in snapshot.partitions:
         if partition.name in closed:
             continue
@@ -89,10 +89,10 @@ def places_of(snapshot: ClusterSnapshot, closed: Collection[str]) -> dict[Kind, 
             for kind, share in shares.items():
                 by_kind.setdefault(kind, []).append((node, share))
         for kind, pairs in by_kind.items():
-            found.setdefault(kind, []).append(Place(partition, *map(tuple, zip(*pairs, strict=True))))
-    if NO_GPU not in found:  # no node without GPUs is open: such a server is beside them
-        of_partition = {place.partition.name: place for places in found.values() for place in places}
-        found[NO_GPU] = [
+            candidates.setdefault(kind, []).append(Place(partition, *map(tuple, zip(*pairs, strict=True))))
+    if NO_GPU not in candidates:  # no node without GPUs is open: such a server is beside them
+        of_partition = {place.partition.name: place for places in candidates.values() for place in places}
+        candidates[NO_GPU] = [
             Place(
                 place.partition,
                 place.nodes,
@@ -102,7 +102,7 @@ def places_of(snapshot: ClusterSnapshot, closed: Collection[str]) -> dict[Kind, 
         ]
     return {
         kind: tuple(sorted(places, key=lambda place: _preference(place, snapshot)))
-        for kind, places in found.items()
+        for kind, places in candidates.items()
         if places
     }
 

@@ -121,8 +121,8 @@ def _profile(
     request["time"] = format_walltime(seconds)
     cores = cpus(int(request["cpus"]), per_core=place.cpus_per_core)
     longest = f"up to {duration(hours * HOUR)}" if hours else duration(seconds)
-    kept = "at least " if whole else ""
-    described = f"{kept}{cores} and {memory(mib)} of memory, for {longest}"
+    at_least = "at least " if whole else ""
+    described = f"{at_least}{cores} and {memory(mib)} of memory, for {longest}"
     return PlannedProfile(
         kind,
         _slug(kind, model, slugs),
@@ -151,10 +151,10 @@ def _name(kind: Kind, model: GpuModel, share: Share, cores: str, *, number: int,
     if kind.is_slice:
         of = f"{_article(model.name.removesuffix(' slice'))}: {_mig_profile(kind)}"
         return f"A whole node with {number} slices of {of}" if whole and number > 1 else f"A slice of {of}"
-    known = with_vendor(model.name)
+    gpu = with_vendor(model.name)
     if whole and number > 1:
-        return f"A whole node with {number} {known}{'s' if model.name == 'GPU' else ''}{size}"
-    return f"One {known}{size}"
+        return f"A whole node with {number} {gpu}{'s' if model.name == 'GPU' else ''}{size}"
+    return f"One {gpu}{size}"
 
 
 def _article(name: str) -> str:
@@ -168,14 +168,14 @@ def _of_kind(kind: Kind) -> str:
     return " It is a part of a GPU with memory of its own." if kind.is_slice else ""
 
 
-def _slug(kind: Kind, model: GpuModel, taken: set[str]) -> str:
+def _slug(kind: Kind, model: GpuModel, used: set[str]) -> str:
     """Short, from the model: ``a100``, ``h100-1g-10gb``, ``t4-shared``; with a number where another has it."""
     words = [model.name.removesuffix(" slice"), _mig_profile(kind), "shared" if kind.gres == "shard" else ""]
     text = re.sub(r"[^a-z0-9]+", "-", " ".join(filter(None, words)).lower()).strip("-") if kind.gres else "cpu"
     sized = [f"{text}-{model.memory_gb}gb"] if model.memory_gb else []
     slugs = chain([text, *sized], (f"{text}-{number}" for number in count(2)))
-    slug = next(slug for slug in slugs if slug not in taken)
-    taken.add(slug)
+    slug = next(slug for slug in slugs if slug not in used)
+    used.add(slug)
     return slug
 
 

@@ -72,8 +72,8 @@ def _rows(cluster: Cluster, partition: Partition, plan: Plan) -> Iterator[Sequen
         of_nodes = str(len(nodes)), f"{node.cpus}, {memory(node.memory_mib)}"
         for kind, share in shares_of(node, cpus=node.cpus, memory_mib=node.memory_mib).items():
             name = f"{share.number} x {kind.type or 'GPU'}{' shard' * (kind.gres == 'shard')}" if kind.gres else "-"
-            each = f"{share.cpus}, {memory(share.memory_mib)}" if kind.gres else ""
-            yield of_partition[0], of_nodes[0], of_nodes[1], name, each, of_partition[1], open_to
+            of_one = f"{share.cpus}, {memory(share.memory_mib)}" if kind.gres else ""
+            yield of_partition[0], of_nodes[0], of_nodes[1], name, of_one, of_partition[1], open_to
             of_partition, of_nodes, open_to = ("", ""), ("", ""), ""
 
 

@@ -78,5 +78,5 @@ def sources_of(profile: Profile) -> dict[str, SlurmChoices]:
     if profile.kind != "slurm":
         return {}
     options: Mapping[str, ProfileOption] = profile.profile_options
-    found = {name: CHOICES_FROM.of(option) for name, option in options.items()}
-    return {name: source for name, source in found.items() if source is not None}
+    sources = {name: CHOICES_FROM.of(option) for name, option in options.items()}
+    return {name: source for name, source in sources.items() if source is not None}

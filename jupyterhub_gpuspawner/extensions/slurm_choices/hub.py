@@ -90,14 +90,19 @@ class ClusterChoices:
         """The rules for the owner, as far as the cluster is known; the same object until something else is known."""
         latest = self.accounting.latest
         accounting = latest if latest is not None and now - latest.taken_at <= OLDEST else None
-        snapshot, person = self._cluster.view.latest, self.person(owner, accounting)
-        told, seen = accounting or NO_ACCOUNTING, snapshot or NO_SNAPSHOT
-        kept = self._rules.get(owner)
-        if kept is None or kept.accounting is not told or kept.snapshot is not seen or kept.person != person:
+        snapshot, person = self._cluster.view.latest or NO_SNAPSHOT, self.person(owner, accounting)
+        accounting = accounting or NO_ACCOUNTING
+        rules = self._rules.get(owner)
+        if (
+            rules is None
+            or rules.accounting is not accounting
+            or rules.snapshot is not snapshot
+            or rules.person != person
+        ):
             while len(self._rules) >= PEOPLE_AT_MOST:
                 del self._rules[next(iter(self._rules))]
-            kept = self._rules[owner] = Rules(person, told, seen, now)
-        return kept
+            rules = self._rules[owner] = Rules(person, accounting, snapshot, now)
+        return rules
 
 
 def _names_of(owner: str) -> tuple[str, ...]:
@@ -158,14 +163,14 @@ def known_for(spawner: Any, profile: Profile) -> Known:
     """What is known of the spawner's user on the clusters of a profile."""
     now, connections = time.time(), spawner.connections()
     named = [name for name in clusters_of(profile, spawner.first_cluster) if name in connections]
-    each = {name: connections[name].of(ClusterChoices) for name in named}
-    answers = [choices.accounting.latest for choices in each.values() if choices.accounting.latest is not None]
-    silent = any(choices.accounting.fault is not None for choices in each.values())
+    by_cluster = {name: connections[name].of(ClusterChoices) for name in named}
+    answers = [choices.accounting.latest for choices in by_cluster.values() if choices.accounting.latest is not None]
+    silent = any(choices.accounting.fault is not None for choices in by_cluster.values())
     views = [connections[name].view.latest for name in named if connections[name].silent]
     return Known(
         {
             name: choices.rules_for(_owner(spawner, name), now)
-            for name, choices in each.items()
+            for name, choices in by_cluster.items()
             if connections[name].view.latest is not None or choices.accounting.latest is not None
         },
         exists=not answers or any(answer.exists for answer in answers),
@@ -238,8 +243,8 @@ class ChoicesHandler(RESTHandler):
                 now=datetime.now().astimezone(),
                 defaults=spawner.defaults(),
             )
-            judged = bool(sources_of(request.profile))
-            self.write({"version": 1, "refused": refused(spawner, request) if judged else None})
+            clauses = refused(spawner, request) if sources_of(request.profile) else None
+            self.write({"version": 1, "refused": clauses})
         except (RequestError, ConfigError) as error:
             self.refuse(error)
 

@@ -74,8 +74,8 @@ def _personal(
         notes.append(option.description)
     names, unlisted = listing.names, None
     if names is None:
-        names, said = source.otherwise, words.otherwise if source.otherwise else words.unknown
-        notes.append(said(sets, hidden=known.hidden))
+        names, sentence = source.otherwise, words.otherwise if source.otherwise else words.unknown
+        notes.append(sentence(sets, hidden=known.hidden))
         unlisted = None if names else _text(source)
     elif (age := known.age if sets in ("account", "qos") else known.age_of_cluster) is not None:
         notes.append(words.as_of(sets, age))
@@ -120,7 +120,7 @@ def _choice(sets: str, name: str, label: str | None, about: str, default: bool) 
 
 def _text(source: SlurmChoices) -> UnlistedChoice:
     """A name that the user types while the list is not known."""
-    expression = source.match or f"{WORD}"
+    expression = source.match or WORD
     return UnlistedChoice(
         display_name=words.TYPED[source.sets],
         validation_regex=expression,
@@ -131,12 +131,12 @@ def _text(source: SlurmChoices) -> UnlistedChoice:
 
 def _listing(source: SlurmChoices, known: Known, about: Callable[[Any], str]) -> _Listing:
     """The names that a user has on all the clusters of a profile together."""
-    told = [rules for rules in known.rules.values() if _tells(rules, source.slurm)]
-    if not told:
+    clusters = [rules for rules in known.rules.values() if _has_names(rules, source.slurm)]
+    if not clusters:
         return _Listing(None)
     names: dict[str, None] = {}
-    default, said = "", dict[str, str]()
-    for rules in told:
+    default, notes = "", dict[str, str]()
+    for rules in clusters:
         person = rules.person
         match source.slurm:
             case "accounts":
@@ -149,11 +149,11 @@ def _listing(source: SlurmChoices, known: Known, about: Callable[[Any], str]) ->
                 default = default or next((one.name for one in rules.partitions if one.default), "")
             case "reservations":
                 names |= dict.fromkeys(reservation.name for reservation in rules.reservations)
-                said |= {reservation.name: about(reservation) for reservation in rules.reservations}
-    return _Listing(list(names), default, said)
+                notes |= {reservation.name: about(reservation) for reservation in rules.reservations}
+    return _Listing(list(names), default, notes)
 
 
-def _tells(rules: Rules, kind: str) -> bool:
+def _has_names(rules: Rules, kind: str) -> bool:
     """Whether the names of this kind are known on a cluster."""
     if kind in ("accounts", "qos"):
         return rules.person.associations is not None
@@ -174,7 +174,7 @@ def refused_choices(
     ``profile`` is the user's own, ``base`` what a job names without any option, ``values`` are those of the options.
     """
     sources = sources_of(profile)
-    judged = [
+    by_option = [
         (name, by_value)
         for name, option in profile.profile_options.items()
         if (by_value := _named_by(option, values.get(name, "")))
@@ -189,10 +189,10 @@ def refused_choices(
         return tried[job]
 
     refused: dict[str, dict[str, str]] = {}
-    for at, (name, by_value) in enumerate(judged):
-        before = _over(base, [own.get(values.get(other, ""), {}) for other, own in judged[:at]])
-        after = [own for _, own in judged[at + 1 :]]
-        now = [own.get(values.get(other, ""), {}) for other, own in judged[at + 1 :]]
+    for at, (name, by_value) in enumerate(by_option):
+        before = _over(base, [own.get(values.get(other, ""), {}) for other, own in by_option[:at]])
+        after = [own for _, own in by_option[at + 1 :]]
+        now = [own.get(values.get(other, ""), {}) for other, own in by_option[at + 1 :]]
         for value, named in by_value.items():
             source, option = sources.get(name), profile.profile_options[name]
             reason = _left_out(source, option, value)

@@ -50,7 +50,7 @@ def tunnel(*, config: Path, cluster: str) -> None:
 
 def lines_of(addresses: Iterable[str], ports: tuple[int, int], listen: str) -> list[str]:
     """The lines for nodes with these addresses and ports, first and last; ``listen`` is where nodes reach the hub."""
-    places = [
+    targets = [
         f"{bracketed(address)}:{port}"
         for address in addresses
         if is_host(address)
@@ -58,7 +58,7 @@ def lines_of(addresses: Iterable[str], ports: tuple[int, int], listen: str) -> l
     ]
     return [
         f"AllowTcpForwarding {'yes' if listen else 'local'}",
-        f"PermitOpen {' '.join(places) or 'none'}",
+        f"PermitOpen {' '.join(targets) or 'none'}",
         f"PermitListen {listen or 'none'}",
         *(["GatewayPorts clientspecified"] if listen else []),
     ]

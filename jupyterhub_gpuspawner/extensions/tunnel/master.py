@@ -125,8 +125,8 @@ class Master:
         pid = await self._running()
         if not pid:
             reason = ssh_reason(answer.stderr)
-            said = f" ({last_line(answer.stderr)})" if answer.stderr.strip() else ""
-            raise TunnelError(f"the login node of the tunnel: {reason.message}{said}.", hint=reason.hint)
+            detail = f" ({last_line(answer.stderr)})" if answer.stderr.strip() else ""
+            raise TunnelError(f"the login node of the tunnel: {reason.message}{detail}.", hint=reason.hint)
         self.started = True
         return pid
 
@@ -159,9 +159,9 @@ class Master:
             answer = await self._run(query, COMMAND_SECONDS)
             path = control_path(answer.stdout)
             if not path:
-                said = f": {last_line(answer.stderr).removesuffix('.')}." if answer.code else "."
+                detail = f": {last_line(answer.stderr).removesuffix('.')}." if answer.code else "."
                 raise TunnelError(
-                    f"ssh's configuration for {self.words[-1]} has no ControlPath{said}",
+                    f"ssh's configuration for {self.words[-1]} has no ControlPath{detail}",
                     hint="Use the file ssh/tunnel_ssh_config that `gpuspawner files --ssh` writes.",
                 )
             path = f"{path}-{self.number}"

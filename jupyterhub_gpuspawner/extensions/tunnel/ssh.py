@@ -92,8 +92,8 @@ def control_path(configuration: str) -> str:
 
 def with_options(words: Sequence[str], options: Iterable[str], *flags: str) -> tuple[str, ...]:
     """ssh with these options before its own, which thereby count."""
-    given = (word for option in options for word in ("-o", option))
-    return (words[0], *given, *flags, *words[1:])
+    settings = (word for option in options for word in ("-o", option))
+    return (words[0], *settings, *flags, *words[1:])
 
 
 def start_command(words: Sequence[str], path: str) -> tuple[str, ...]:

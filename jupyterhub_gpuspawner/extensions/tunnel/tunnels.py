@@ -144,10 +144,10 @@ class Tunnels:
 
     async def _keep_up(self) -> None:
         while True:
-            await asyncio.gather(*map(self._look_at, list(self._masters.values())))
+            await asyncio.gather(*map(self._check, list(self._masters.values())))
             await asyncio.sleep(KEEP_SECONDS)
 
-    async def _look_at(self, master: Master) -> None:
+    async def _check(self, master: Master) -> None:
         if not master.wanted:
             return
         before, pid = master.fault, master.pid
