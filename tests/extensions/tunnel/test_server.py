@@ -16,7 +16,6 @@ from jupyterhub_gpuspawner.extensions.tunnel.part import parts_of
 from jupyterhub_gpuspawner.extensions.tunnel.server import ServerTunnel, Way, stored_way
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import Forward
 from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
-from jupyterhub_gpuspawner.hub.site.state import HubState
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 SSH = "ssh -F /etc/config tunnel"
@@ -58,19 +57,16 @@ class Proxy:
         return {}
 
 
-def spawner_with(tunnel: str = SSH, *, port_range: str = "20000-20009", state: HubState | None = None) -> Any:
+def spawner_with(tunnel: str = SSH, *, port_range: str = "20000-20009", hub: Hub | None = None) -> Any:
     """A spawner as far as the way asks it."""
-    state = state or HubState()
-    if Tunnels not in state:
-        hub = Hub()
-        state._objects[Tunnels] = hub
+    tunnels = hub or Hub()
     return SimpleNamespace(
         tunnel=tunnel,
         tunnel_ports="26000-26002",
         tunnel_connections=1,
         tunnel_to_hub=False,
         port_range=port_range,
-        hub_state=state,
+        hub_state=SimpleNamespace(of={Tunnels: tunnels}.get),
         name="",
         _log_name="ada",
         user=SimpleNamespace(name="ada", settings={"proxy": Proxy()}),
@@ -91,8 +87,8 @@ async def test_without_a_tunnel_the_hub_connects_itself() -> None:
 
 async def test_a_server_has_its_port_until_it_listens_elsewhere() -> None:
     """Two servers have two; that of a server that has ended is free again."""
-    state = HubState()
-    one, two = (ServerTunnel(spawner_with(state=state)) for _ in range(2))
+    hub = Hub()
+    one, two = (ServerTunnel(spawner_with(hub=hub)) for _ in range(2))
     first = [await one.reach("g1", 20000), await two.reach("g1", 20001), await one.reach("g1", 20000)]
     stored = dict(one.to_state())
     moved = await one.reach("", 20005)
@@ -145,14 +141,14 @@ async def test_a_start_waits_for_the_login_node(monkeypatch: pytest.MonkeyPatch)
 
 async def test_a_start_that_is_cancelled_leaves_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether or not there was a connection."""
-    state = HubState()
+    hub = Hub()
     monkeypatch.setattr(Connection, "there", False)
     for _ in range(5):
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(ServerTunnel(spawner_with(state=state)).reach("g1", 20000), 0.02)
+            await asyncio.wait_for(ServerTunnel(spawner_with(hub=hub)).reach("g1", 20000), 0.02)
     monkeypatch.setattr(Connection, "there", True)
 
-    ways = [await ServerTunnel(spawner_with(state=state)).reach("g1", 20000 + number) for number in range(3)]
+    ways = [await ServerTunnel(spawner_with(hub=hub)).reach("g1", 20000 + number) for number in range(3)]
     assert sorted(filter(None, ways)) == [("127.0.0.1", 26000 + number) for number in range(3)]
 
 
@@ -179,8 +175,8 @@ def test_a_stored_way_is_read_as_a_whole_or_not_at_all(stored: object, way: Way 
 
 async def test_a_restarted_hub_goes_on_with_a_way_and_gives_it_to_one_server() -> None:
     """Also where the setting is another one by now."""
-    state = HubState()
-    one, two, new = (ServerTunnel(spawner_with(tunnel, state=state)) for tunnel in ("", SSH, SSH))
+    hub = Hub()
+    one, two, new = (ServerTunnel(spawner_with(tunnel, hub=hub)) for tunnel in ("", SSH, SSH))
     one.load({"tunnel": STORED})
     two.load({"tunnel": STORED})
 
