@@ -8,7 +8,8 @@ there; a port that turns out to be another program's loses its route first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +18,6 @@ from zlib import crc32
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
-from jupyterhub_gpuspawner.extensions.tunnel.ports import Ports
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import LOOPBACK, Forward, Reverse
 from jupyterhub_gpuspawner.tasks import in_background
 
@@ -32,6 +32,46 @@ Routes = Callable[[], Awaitable[Mapping[str, Any]]]
 """Asks the proxy for its routes: JupyterHub's ``get_all_routes``."""
 Lost = Callable[[], object]
 """Is told that the port of a server is another program's."""
+
+
+class Ports:
+    """The ports of a range: one belongs to one server at most, and one that was given back is used again last."""
+
+    def __init__(self, ports: Iterable[int]) -> None:
+        self._free = deque(ports)
+        self._all = frozenset(self._free)
+        self._taken: set[int] = set()
+
+    @property
+    def known(self) -> bool:
+        """Whether it has any port."""
+        return bool(self._all)
+
+    def take(self) -> int:
+        """A port that leads nowhere; raises TunnelError where all are taken."""
+        while self._free:
+            port = self._free.popleft()
+            if port not in self._taken:
+                self._taken.add(port)
+                return port
+        raise TunnelError(
+            f"all {len(self._all)} ports of tunnel_ports are taken, or other programs have them.",
+            hint="Widen c.GPUSlurmSpawner.tunnel_ports, and see `ss -ltnp` on the hub's machine.",
+        )
+
+    def take_again(self, port: int) -> bool:
+        """Take this one, which led to a server before a restart of the hub; False if it leads to another."""
+        if port in self._taken:
+            return False
+        self._taken.add(port)
+        return True
+
+    def give_back(self, port: int) -> None:
+        """It leads nowhere any more, and no route leads to it; one of another range is not used again."""
+        if port in self._taken:
+            self._taken.discard(port)
+            if port in self._all and port not in self._free:
+                self._free.append(port)
 
 
 class Tunnels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.extensions.tunnel.master import TunnelError
-from jupyterhub_gpuspawner.extensions.tunnel.ports import Ports
+from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Ports
 
 
 def test_a_port_that_was_given_back_is_used_again_last() -> None:
