@@ -107,8 +107,16 @@ class ServerTunnel(WithServer):
             await asyncio.sleep(AGAIN_SECONDS)
 
     def awaits(self) -> str:
-        """That there is no connection to the login node."""
-        return words.MISSING if self._fault else ""
+        """That there is no connection to the login node, or none by which the job could report."""
+        return words.MISSING if self._fault or self._is_cut_off else ""
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether the connection by which jobs report is known to be gone, and this one's has not reported."""
+        if self.way is not None or not self.spawner.tunnel_to_hub:
+            return False
+        ssh = tunnel_words(self.spawner.tunnel, where=TUNNEL)
+        return bool(ssh) and self._tunnels.master(ssh, 1).fault is not None
 
     async def unreached(self) -> str:
         """Why there is no way, or what is behind it."""

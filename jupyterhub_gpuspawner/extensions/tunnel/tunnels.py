@@ -20,6 +20,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import LOOPBACK, Forward, Reverse
 from jupyterhub_gpuspawner.tasks import in_background
+from jupyterhub_gpuspawner.words import counted
 
 KEEP_SECONDS = 2.0
 """Seconds between two looks at a connection."""
@@ -198,7 +199,7 @@ class Tunnels:
                 get_logger().warning("Servers behind %s are not reached now: %s", master.words[-1], error)
             return
         if before is not None or pid not in (0, master.pid):
-            get_logger().info("%d forwards through %s were made again", len(master.made), master.words[-1])
+            get_logger().info("Made %s through %s again", counted(len(master.made), "forward"), master.words[-1])
         self._refused -= master.made
         for forward in master.wanted - master.made:
             if isinstance(forward, Reverse):

@@ -75,7 +75,7 @@ class StartFacts:
     waits: Waits = as_planned
     """What is known of waits there."""
     missing: str = ""
-    """What is missing between the hub and the server that the node has reported, in a sentence; empty: nothing is."""
+    """What is missing between the hub and the server or its job, in a sentence; empty: nothing is."""
 
     @property
     def line(self) -> Line:
@@ -227,12 +227,12 @@ def _percent_and_sentence(facts: StartFacts, say: Any) -> tuple[int, str]:
         return percent, say.SILENT
     if job is None:
         return percent, words.SUBMITTED_AS.format(job_id=job_id)
-    text = job_words(job, matching=facts.matching).sentence
     if facts.settling:
-        text = say.SETTLING
-    elif facts.boot_seconds is not None:
-        text = say.BOOTING.format(node=job.batch_host, time=duration(facts.boot_seconds))
-    return percent, text
+        return percent, say.SETTLING
+    if facts.boot_seconds is not None:
+        return percent, say.BOOTING.format(node=job.batch_host, time=duration(facts.boot_seconds))
+    text = job_words(job, matching=facts.matching).sentence
+    return percent, f"{text} {facts.missing}" if facts.missing and job.phase is Phase.RUNNING else text
 
 
 def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -137,6 +138,22 @@ async def test_a_start_waits_for_the_login_node(monkeypatch: pytest.MonkeyPatch)
     assert where in [("127.0.0.1", port) for port in range(26000, 26003)]
     assert said == (words.MISSING, "no login node. Look.")
     assert (way.awaits(), dict(way.to_state())) == ("", {"tunnel": {**STORED, "local": where[1]}})
+
+
+@pytest.mark.parametrize("leads_back", [False, True])
+async def test_a_start_whose_job_cannot_report_says_so(leads_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where jobs report through the tunnel, and until the connection is back."""
+    spawner = spawner_with()
+    spawner.tunnel_to_hub = leads_back
+    way, back = ServerTunnel(spawner), spawner.hub_state.of(Tunnels).master(WORDS, 1)
+    said = [way.awaits()]
+    for there in (False, True):
+        monkeypatch.setattr(Connection, "there", there)
+        with suppress(TunnelError):
+            await back.keep_up()
+        said.append(way.awaits())
+
+    assert said == ["", words.MISSING if leads_back else "", ""]
 
 
 async def test_a_start_that_is_cancelled_leaves_no_port(monkeypatch: pytest.MonkeyPatch) -> None:

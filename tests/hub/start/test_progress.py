@@ -77,6 +77,20 @@ SENTENCES: dict[str, tuple[StartFacts, int, str, str, str]] = {
         STARTING,
         f"R{ON_G1}. The hub has no connection to the node.",
     ),
+    "it runs, and cannot report": (
+        StartFacts("7", job=RUNNING, missing="The hub has no connection to the node."),
+        60,
+        "Job 7: The job is running on g1. The hub has no connection to the node.",
+        STARTING,
+        "The job is running on g1. The hub has no connection to the node.",
+    ),
+    "it waits, and could not report now": (
+        StartFacts("7", job=QUEUED, missing="The hub has no connection to the node."),
+        20,
+        f"Job 7: {LINE}",
+        WAITING,
+        LINE,
+    ),
     "it runs on three nodes": (
         StartFacts("7", job=RUNNING, placement=replace(PLACEMENT, other_nodes=(NodeGrant("g2"), NodeGrant("g3")))),
         85,
