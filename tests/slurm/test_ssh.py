@@ -145,6 +145,10 @@ MESSAGES = {
     "No ED25519 host key is known for login and you have requested strict checking.\nHost key verification failed.\n": (
         "host-key"
     ),
+    "unix_listener: cannot bind to path /run/hub/t.7: No space left on device\n": "socket",
+    "unix_listener: cannot bind to path /run/hub/t.7: Permission denied\n": "socket",
+    'unix_listener: path "/home/hub/a-long-one" too long for Unix domain socket\n': "socket",
+    "ControlPath too long ('/home/hub/a-long-one' >= 108 bytes)\n": "socket",
     "hub@login: Permission denied (publickey,password).\n": "refused-key",
     "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures\n": "refused-key",
     "No user exists for uid 64999\n": "no-account",
