@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import (
@@ -58,6 +61,8 @@ class Master:
         """Why there is no connection now; None if there was one when it was last looked at."""
         self.started = False
         """Whether this object has started the master that runs, instead of finding it."""
+        self._unwanted: set[Wanted] = set()
+        """Those that the master may forward still."""
         self.pid = 0
         """Of the master that has :attr:`made`."""
         self._path = ""
@@ -79,10 +84,10 @@ class Master:
     async def end(self, forward: Wanted) -> None:
         """Forward this no longer; connections that are open go on. Raises TunnelError."""
         self.wanted.discard(forward)
+        self._unwanted.add(forward)
         async with self._turn:
-            if forward in self.made:
-                self.made.discard(forward)
-                await self._ask("cancel", forward)
+            if self.fault is None:
+                await self._cancel()
 
     async def close(self) -> None:
         """End the master, and with it all that it forwards."""
@@ -91,15 +96,27 @@ class Master:
             await self._ask("exit")
 
     async def _keep_up(self) -> None:
-        missing = self.wanted - self.made
         if not await self._is_there():
-            pid = await self._running() or await self._started()
+            pid = await self._running()
+            if not pid:
+                pid = await self._started()
+                await _end_orphan(self.pid, self._path)
             if pid != self.pid:
-                self.pid, missing = pid, set(self.wanted)
+                self.pid = pid
                 self.made.clear()
+                self._unwanted.clear()
             self._file = _file_of(self._path)
-        if missing:
+        await self._cancel()
+        if missing := self.wanted - self.made:
             await self._make(missing)
+
+    async def _cancel(self) -> None:
+        """Have the master close what is not wanted any more; raises TunnelError, and the next call tries again."""
+        self._unwanted -= self.wanted
+        if unwanted := set(self._unwanted):
+            await self._ask("cancel", *unwanted)
+            self.made -= unwanted
+            self._unwanted -= unwanted
 
     async def _is_there(self) -> bool:
         """Whether the master that was there last accepts connections: without a process for each look."""
@@ -188,3 +205,15 @@ def _file_of(path: str) -> tuple[int, int]:
     except OSError:
         return NO_FILE
     return status.st_ino, status.st_ctime_ns
+
+
+async def _end_orphan(pid: int, path: str) -> None:
+    """End a master whose socket at ``path`` was removed: it has its ports still, and nobody can tell it anything."""
+    process = Path(f"/proc/{pid}")
+    with suppress(OSError):
+        if f"ControlPath={path}".encode() not in process.joinpath("cmdline").read_bytes().split(b"\0"):
+            return
+        os.kill(pid, signal.SIGKILL)  # with another it would remove the socket of the next one, whose path is the same
+        for _ in range(50):  # the next one needs its ports
+            process.joinpath("exe").readlink()
+            await asyncio.sleep(0.02)

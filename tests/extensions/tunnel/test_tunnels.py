@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.extensions.tunnel import master as of_master
 from jupyterhub_gpuspawner.extensions.tunnel import tunnels as module
 from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
 from jupyterhub_gpuspawner.extensions.tunnel.server import closes_at_once
@@ -127,6 +128,42 @@ async def test_a_login_node_that_is_rebooted_is_tunnelled_again(
     )
     assert master.fault is None
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+async def test_a_master_whose_socket_is_removed_is_replaced_and_keeps_no_port(
+    running: Machines, tunnels: Tunnels, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by what cleans up old files: the server has the port that it had, and no other program is blamed."""
+    lost: list[Forward] = []
+    master = master_of(tunnels, running)
+    forward = await tunnels.open(master, running.node_address, FIRST, lambda: lost.append(forward))
+    before = master.pid
+    (running.folder / "t-1").unlink()
+    await until(lambda: asyncio.sleep(0, master.pid != before and forward in master.made))
+
+    assert await answers(forward.local)
+    assert (lost, [process.pid for process in running.masters()]) == ([], [master.pid])
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_forward_that_could_not_be_closed_is_closed_when_the_master_answers_again(
+    running: Machines, tunnels: Tunnels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its port would lead to the node for as long as the connection is there."""
+    master = master_of(tunnels, running)
+    stays = await tunnels.open(master, running.node_address, FIRST, nothing)
+    ended = await tunnels.open(master, running.node_address, FIRST + 1, nothing)
+    monkeypatch.setattr(of_master, "COMMAND_SECONDS", 0.5)
+    running.end_masters(signal.SIGSTOP)
+    await tunnels.close(master, ended, no_routes)
+    running.end_masters(signal.SIGCONT)
+    monkeypatch.undo()
+
+    async def is_closed() -> bool:
+        return not await answers(ended.local)
+
+    await until(is_closed)
+    await until(lambda: answers(stays.local))
 
 
 async def test_a_hub_that_is_restarted_goes_on_with_what_is_there(running: Machines, tunnels: Tunnels) -> None:
