@@ -93,6 +93,21 @@ def width_left_over(page: Page) -> int:
     return excess
 
 
+def broken_headers(page: Page) -> list[str]:
+    """Words in headers of tables that are broken into two lines, since their column is too narrow."""
+    broken: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll("th")].flatMap((header) => [...header.childNodes]
+            .filter((node) => node.nodeType === Node.TEXT_NODE)
+            .flatMap((node) => [...node.data.matchAll(/\\S+/g)].filter(({ 0: word, index }) => {
+              const range = new Range();
+              range.setStart(node, index);
+              range.setEnd(node, index + word.length);
+              return range.getClientRects().length > 1;
+            }).map(([word]) => word)))"""
+    )
+    return broken
+
+
 def assert_accessible(page: Page) -> None:
     """No serious finding of axe, and no horizontal scrolling."""
     faults = (axe_faults(page), width_left_over(page))

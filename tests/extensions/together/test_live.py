@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.seeing import (
     PHONE,
     assert_accessible,
+    broken_headers,
     return_until,
     shoot,
     sign_in,
@@ -219,6 +220,7 @@ def test_the_use_of_gpus_is_the_same_in_words_and_in_the_chart(hub: HubProcess, 
     assert_accessible(page)
     use.get_by_text("The chart in words").click()
     assert_accessible(page)
+    assert broken_headers(page) == []
 
     for number, (gpu, means, now) in enumerate(zip(placement["gpus"], MEANS, ("83", "60"), strict=True)):
         shown, table = use.locator(".gpuspawner-gpu").nth(number), use.locator("table").nth(number)
