@@ -1,8 +1,8 @@
 """Slurm's commands as async methods: no shell, a time-out for each, and a limit on how many run at once.
 
 Queries run as the hub's own account, and the methods that take a ``prefix`` as the user: :meth:`SlurmClient.submit`,
-:meth:`SlurmClient.test_only`, :meth:`SlurmClient.cancel` and :meth:`SlurmClient.log_end`. What each command costs
-slurmctld: squeue(1) and scontrol(1), "PERFORMANCE".
+:meth:`SlurmClient.cancel` and :meth:`SlurmClient.log_end`. What each command costs slurmctld: squeue(1) and
+scontrol(1), "PERFORMANCE".
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from jupyterhub_gpuspawner.slurm.commands import (
     CANCEL,
     LOG,
     SUBMIT,
-    TRIAL,
     Installation,
     submission,
 )
@@ -29,7 +28,7 @@ from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled
 from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations, parse_config, parse_job
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT, NodeAddresses, SnapshotReader
-from jupyterhub_gpuspawner.slurm.squeue import JOBS, WillRun, parse_squeue, parse_trial
+from jupyterhub_gpuspawner.slurm.squeue import JOBS, parse_squeue
 from jupyterhub_gpuspawner.slurm.text import UnparsedField, no_report
 from jupyterhub_gpuspawner.units import NodeAllocation
 
@@ -104,24 +103,6 @@ class SlurmClient:
                 hint=f'Add "SLURM_CLUSTERS": "{wanted}" to the line ENVIRONMENT of each script there.',
             )
         return job["job"]
-
-    async def test_only(
-        self, script: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
-    ) -> WillRun:
-        """When and where Slurm would start this batch script (``sbatch --test-only``); no job is submitted.
-
-        Slurm does not consider limits of partitions, accounts and QOS that would keep a job pending (a time limit over
-        MaxTime gets a start time too). Raises SubmitRejected with Slurm's message, ConfigError if the prefix does not
-        let sbatch run.
-        """
-        if self._slurm.wraps(prefix):
-            answer = await self._slurm.run("sbatch", wrapper=TRIAL, prefix=prefix, stdin=script)
-        else:
-            env = {**(environment or {}), "SLURM_TIME_FORMAT": "%s"}
-            answer = await self._slurm.run("sbatch", "--test-only", prefix=prefix, environment=env, stdin=script)
-        if answer.code != 0:
-            raise failure("sbatch", answer.stderr) or rejected(answer.stderr)
-        return parse_trial(answer.stderr)
 
     async def cancel(
         self, job_id: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None

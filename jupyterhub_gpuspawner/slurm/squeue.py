@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -29,7 +28,7 @@ from jupyterhub_gpuspawner.slurm.text import (
     value_or_empty,
     words,
 )
-from jupyterhub_gpuspawner.units import GPU_GRES, Gres, expand_nodelist, parse_memory, parse_walltime
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_memory, parse_walltime
 
 T = TypeVar("T")
 
@@ -276,35 +275,3 @@ def _devices(text: str, key: str, times: int, node_count: int) -> tuple[Gres, ..
         for device in devices
         if device.type or device.name not in typed
     )
-
-
-# ``sbatch --test-only``: when and where Slurm would start a job that is not submitted.
-#
-# The answer comes on stderr, with ``--parsable`` too. 26.05 puts a letter between the time and ``using``,
-# and before it the name of a cluster that was asked for (``--clusters``).
-
-_WOULD_START = re.compile(
-    r"^sbatch: Job \d+ to start at (?P<time>\S+)(?: on cluster \S+)?(?: [a-z])? using (?P<cpus>\d+) processors"
-    r" on nodes (?P<nodes>\S+) in partition (?P<partition>\S+)$",
-    re.ASCII | re.MULTILINE,
-)
-
-
-@dataclass(frozen=True)
-class WillRun:
-    """When and where Slurm would start a job if nothing changed."""
-
-    starts_at: float
-    """Seconds since the epoch; centuries ahead if Slurm finds no time, as in a closed partition."""
-    nodes: tuple[str, ...]
-    cpus: int
-    partition: str
-
-
-def parse_trial(stderr: str) -> WillRun:
-    """The start predicted by ``sbatch --test-only``; raises SlurmOutputError if it predicts none."""
-    match = _WOULD_START.search(stderr)
-    starts_at = epoch(match["time"]) if match is not None else None
-    if match is None or starts_at is None:
-        raise SlurmOutputError("sbatch --test-only predicted no start.", raw=stderr)
-    return WillRun(starts_at, read(expand_nodelist, "nodes", match["nodes"]), int(match["cpus"]), match["partition"])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Options
 from jupyterhub_gpuspawner.check.questions import AccountingNames, QosLimits
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.snapshots import recorded_snapshot
 
 if TYPE_CHECKING:
@@ -36,7 +35,8 @@ class Mistake:
     settings: str = ""
     snapshot: ClusterSnapshot = RECORDED
     accounting: AccountingNames | None = None
-    trial: WillRun | GPUSpawnerError | None = None
+    trial: str | GPUSpawnerError | None = None
+    """What ``sbatch --test-only`` prints."""
     refusal: str = ""
     """The recorded answer with which sbatch refuses the start."""
     options: Options = DEFAULTS

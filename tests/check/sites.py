@@ -16,7 +16,6 @@ from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.units import format_walltime
 from tests.snapshots import recorded_snapshot
 
@@ -36,15 +35,22 @@ c.GPUSlurmSpawner.req_homedir = "/home/{username}"
 
 
 class RecordedSlurm(Installation):
-    """Slurm's commands about accounting and licences; the others are not installed."""
+    """Slurm's commands about accounting and licences, and ``sbatch --test-only``; the others are not installed."""
 
-    def __init__(self, accounting: AccountingNames | GPUSpawnerError | None) -> None:
+    def __init__(
+        self, accounting: AccountingNames | GPUSpawnerError | None, trial: str | GPUSpawnerError | None
+    ) -> None:
         super().__init__(bin_dir="/no/such/folder")
-        self._accounting = accounting
+        self._accounting, self._trial = accounting, trial
+        self.tried: list[str] = []
+        """The scripts of trials."""
 
     async def run(self, command: str, *arguments: str, **how: Any) -> Answer:
         """A recorded answer, or the fault with which Slurm is asked."""
         asked = " ".join((command, *arguments))
+        if asked == "sbatch --test-only":
+            self.tried.append(how["stdin"])
+            return Answer(command, 0, "", _answer(self._trial))
         if asked.startswith("sacctmgr -n -P show "):
             names = _answer(self._accounting)
             assert isinstance(names, AccountingNames)
@@ -80,24 +86,15 @@ class RecordedClient:
         self,
         *,
         accounting: AccountingNames | GPUSpawnerError | None = None,
-        trial: WillRun | GPUSpawnerError | None = None,
+        trial: str | GPUSpawnerError | None = None,
     ) -> None:
-        self._trial = trial
-        self.tried: list[str] = []
-        """The scripts of trials."""
-        self.installation = RecordedSlurm(accounting)
+        """``trial`` is what ``sbatch --test-only`` prints."""
+        self.installation = RecordedSlurm(accounting, trial)
         """No twin can be made of a recorded cluster."""
         enforced = {"associations", *(["qos"] if getattr(accounting, "qos", None) is not None else [])}
         self._config = SlurmConfig(accounting=True, accounting_enforced=frozenset(enforced))
         if accounting is None:
             self._config = SlurmConfig()
-
-    async def test_only(self, script: str, **_: Any) -> WillRun:
-        """The trial, or Slurm's refusal."""
-        self.tried.append(script)
-        trial = _answer(self._trial)
-        assert isinstance(trial, WillRun)
-        return trial
 
     async def config(self) -> SlurmConfig:
         """A site with the accounting that is given."""

@@ -61,3 +61,8 @@ def with_owner(text: str, uid: str = "1000", name: str = "a job") -> str:
     end = f"|{MARK}\n"
     records = (record.split("|", 10) for record in text.split(end)[:-1])
     return "".join(f"{'|'.join([*slurms, uid])}|{MARK}|{comment}|{MARK}|{name}{end}" for *slurms, comment in records)
+
+
+def would_start(at: float, node: str, partition: str, cpus: int = 1) -> str:
+    """What ``sbatch --test-only`` prints of a job that would start then, in seconds since the epoch."""
+    return f"sbatch: Job 7 to start at {at:.0f} using {cpus} processors on nodes {node} in partition {partition}\n"

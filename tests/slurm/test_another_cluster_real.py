@@ -53,7 +53,6 @@ async def test_each_command_is_about_the_other_clusters_job_of_the_same_number(
         advance(slurm, number)
     own = juniper.run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "--comment=own", "--wrap", "true")
     job, second = await client.submit(SCRIPT), await client.submit(SCRIPT)
-    trial = await client.test_only(SCRIPT.replace("--hold ", ""))
     statuses = await client.jobs([job, second])
     next_statuses = await client.jobs([job, second])  # by their states alone, where squeue can
     details = await client.job(job)
@@ -61,7 +60,6 @@ async def test_each_command_is_about_the_other_clusters_job_of_the_same_number(
     config = await client.config()
 
     assert (own, job) == (str(number), str(number))
-    assert trial.nodes == ("c1",)
     assert {job_id: status.tag for job_id, status in statuses.items()} == {job: "hub", second: "hub"}
     assert next_statuses == statuses
     assert details is not None
@@ -89,16 +87,15 @@ async def test_scripts_with_the_clusters_name_in_their_environment(
     client, prefix = client_of(juniper, wrapper_dir=str(wrappers)), ("runuser", "-u", two_users[1], "--")
     with pytest.raises(ConfigError, match=r"submitted to the cluster of slurm\.conf instead of cedar"):
         await client.submit(SCRIPT, prefix=prefix)
-    for script in ("submit", "trial", "cancel"):
+    for script in ("submit", "cancel"):
         text = (wrappers / script).read_text()
         (wrappers / script).write_text(text.replace('"SLURM_CONF"', '"SLURM_CLUSTERS": "cedar", "SLURM_CONF"'))
     before = next_number(juniper)
     job = await client.submit(SCRIPT, prefix=prefix, environment={"A": "1"})
-    trial = await client.test_only(SCRIPT.replace("--hold ", ""), prefix=prefix)
     user = (await client.jobs([job]))[job].user
     await client.cancel(job, prefix=prefix)
 
-    assert (user, trial.nodes) == (two_users[1], ("c1",))
+    assert user == two_users[1]
     assert cedar.run("squeue", "-h", "-t", "all", "-o", "%T", "-j", job) == "CANCELLED"
     assert next_number(juniper) == before
 
@@ -110,7 +107,7 @@ async def test_a_cluster_that_was_shut_down_is_silent(clusters: tuple[PrivateSlu
     job = await client.submit(SCRIPT)
     cedar.stop_controller()
     try:
-        for question in (client.submit(SCRIPT), client.test_only(SCRIPT), client.cancel(job), client.jobs([job])):
+        for question in (client.submit(SCRIPT), client.cancel(job), client.jobs([job])):
             with pytest.raises(SlurmUnavailable, match=r"slurmdbd does not know where the cluster's slurmctld is"):
                 await question
     finally:

@@ -146,46 +146,6 @@ async def test_sudo_that_asks_for_a_password_is_the_admins_error(slurm: StandIns
         await slurm.client().submit(SCRIPT, prefix=(f"{slurm.folder}/sudo", "-u", "alice"))
 
 
-# --- trial ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_trial_has_one_argument_and_takes_the_script_from_stdin(
-    slurm: StandIns, tmp_path: Path, version: str
-) -> None:
-    """Times are printed as seconds; the variables of the hub's account are passed on."""
-    stem = FOLDER / version / "cluster" / "test_later"
-    slurm.add(
-        "sbatch",
-        f"""[ "$*" = "--test-only" ] || exit 97
-        cat > {tmp_path}/script; echo "$USER $SLURM_TIME_FORMAT" > {tmp_path}/env; cat {stem}.err >&2""",
-    )
-    trial = await slurm.client().test_only(SCRIPT, environment={"USER": "alice"})
-    assert (trial.nodes, trial.cpus, trial.partition) == (("g1",), 1, "gpu")
-    assert ((tmp_path / "script").read_text(), (tmp_path / "env").read_text()) == (SCRIPT, "alice %s\n")
-
-
-@pytest.mark.parametrize(
-    "answer", [a for a in all_recorded("test_only") if a.code], ids=lambda a: f"{a.version}-{a.name}"
-)
-async def test_every_recorded_refusal_of_a_trial_is_a_rejection(slurm: StandIns, answer: Recorded) -> None:
-    """Every recorded refusal of a trial raises SubmitRejected with Slurm's message."""
-    slurm.answering("sbatch", "--test-only", answer)
-    with pytest.raises(SubmitRejected) as caught:
-        await slurm.client().test_only(SCRIPT)
-    assert caught.value.stderr == answer.stderr.strip()
-
-
-async def test_trial_of_a_site_with_wrappers(slurm: StandIns) -> None:
-    """The script ``trial`` replaces sbatch; its input is only the batch script."""
-    stem = FOLDER / "26.05" / "cluster" / "test_now"
-    slurm.add("trial", f'[ "$#" = 0 ] && [ "$(cat)" = "$(printf "#!/bin/sh\\ntrue")" ] || exit 97; cat {stem}.err >&2')
-    slurm.add("as", 'shift 2; exec "$@"')
-    client = slurm.client(wrapper_dir=str(slurm.folder))
-    trial = await client.test_only("#!/bin/sh\ntrue", prefix=(f"{slurm.folder}/as", "-u", "alice"))
-    assert trial.nodes == ("d1",)
-
-
 # --- cancel -------------------------------------------------------------------------------------
 
 

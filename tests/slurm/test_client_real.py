@@ -267,32 +267,6 @@ def as_user(name: str) -> tuple[str, ...]:
 # --- the cluster --------------------------------------------------------------------------------
 
 
-async def test_a_trial_tells_the_start_and_makes_no_job(
-    client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
-) -> None:
-    """The start is now if GPUs are free, else the end of the job that holds them; a refusal names the field."""
-    listing = ("squeue", "-h", "-a", "-t", "all", "-o", "%i")
-    before = set(slurm_cluster.run(*listing).split())
-    script = "#!/bin/sh\n#SBATCH --partition=gpu\n#SBATCH --gres=gpu:k80:4\n#SBATCH --time=5\n"
-    sent_at = time.time()
-    free = await client.test_only(script)
-    answered_at = time.time()
-    held = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:2", "--time=10")
-    running = await jobs.until_phase(held, Phase.RUNNING)
-    later = await client.test_only(script)
-    with pytest.raises(SubmitRejected) as refused:
-        await client.test_only(script.replace("--partition=gpu", "--partition=nosuch"))
-    assert sent_at - 60 < free.starts_at < answered_at + 60  # Slurm's estimate is not to the second
-    assert (free.nodes, free.partition) == (("g1",), "gpu")
-    assert running.ends_at is not None
-    assert 0 <= later.starts_at - running.ends_at < 60
-    assert (str(refused.value), refused.value.field) == (
-        "Slurm refused the job: there is no partition nosuch. Check `partition` in the profile.",
-        "slurm.partition",
-    )
-    assert set(slurm_cluster.run(*listing).split()) - before == {held}
-
-
 async def test_snapshot_sees_jobs_that_wait_and_their_place(client: SlurmClient, jobs: Jobs) -> None:
     """The snapshot shows which job holds what until when, which jobs are waiting, and in which order."""
     holds = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:4", "--time=10", "-c 2")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
-from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, JOBS, Question, WillRun, parse_jobs, parse_squeue, parse_trial
+from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, JOBS, Question, parse_jobs, parse_squeue
 from jupyterhub_gpuspawner.slurm.text import UnparsedField
 from jupyterhub_gpuspawner.units import Gres
-from tests.slurm.recorded import MARK, VERSIONS, Recorded, all_recorded, recorded, with_array_tasks, with_owner
+from tests.slurm.recorded import MARK, VERSIONS, recorded, with_array_tasks, with_owner
 
 FORGED = "x|\n1|FAILED|NonZeroExitCode|1|2|evil|evil|gpu|root|256|forged|0123456789abcdeg\n1|FAILED|y"
 """The comment of job 5 in the recorded answers: it imitates whole lines of job 1, with a nearly correct mark."""
@@ -411,47 +411,3 @@ def test_an_odd_field_of_slurms_own_leaves_the_others_as_they_were(field: str, t
     cluster_jobs = parse_jobs(first + record(CLUSTER, **{field.replace("-", "_"): text}) + last, MARK)
     assert (cluster_jobs[0], cluster_jobs[-1]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
     assert len(cluster_jobs) in (2, 3)
-
-
-# sbatch --test-only.
-
-answered = [
-    answer for area in ("test_only", "cluster", "other") for answer in all_recorded(area) if "Job " in answer.stderr
-]
-
-
-@pytest.mark.parametrize("answer", answered, ids=lambda answer: f"{answer.version}-{answer.name}")
-@pytest.mark.usefixtures("utc")
-def test_every_recorded_start_is_read(answer: Recorded) -> None:
-    """The start is during the recordings or, for a job that has none, centuries ahead; the nodes are in a partition."""
-    trial = parse_trial(answer.stderr)
-    centuries_ahead = answer.name in ("downp", "noroot")
-    assert (trial.starts_at > 12_000_000_000) is centuries_ahead
-    assert trial.starts_at > 1_795_000_000
-    assert trial.cpus >= len(trial.nodes) >= 1
-    assert trial.partition in ("batch", "debug", "downp", "gpu", "noroot")
-
-
-@pytest.mark.parametrize(
-    ("version", "start"), [("22.05", 1795274250.0), ("24.11", 1795274454.0), ("26.05", 1795274477.0)]
-)
-def test_whole_answer_of_each_version(version: str, start: float) -> None:
-    """The hub sets SLURM_TIME_FORMAT=%s, so the start is in epoch seconds."""
-    assert parse_trial(recorded(version, "cluster", "test_later").stderr) == WillRun(start, ("g1",), 1, "gpu")
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.usefixtures("utc")
-def test_job_of_two_nodes(version: str) -> None:
-    """The nodes are listed by name."""
-    assert parse_trial(recorded(version, "test_only", "later").stderr).nodes == ("g1", "g2")
-
-
-@pytest.mark.parametrize(
-    "stderr", ["", "sbatch: Job 7 to start at N/A using 1 processors on nodes c1 in partition x\n"]
-)
-def test_answer_without_a_start_is_odd(stderr: str) -> None:
-    """An answer without a start is an error."""
-    with pytest.raises(SlurmOutputError) as caught:
-        parse_trial(stderr)
-    assert caught.value.raw == stderr

@@ -21,6 +21,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.extensions.availability.dry_run import WillRun, will_run
 from jupyterhub_gpuspawner.extensions.availability.forecast import (
     Silence,
     availability_of,
@@ -56,7 +57,6 @@ from jupyterhub_gpuspawner.slurm.estimate import (
 )
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
 
 RETENTION_SECONDS = 30.0
 """Seconds for which an answer is cached."""
@@ -172,7 +172,7 @@ class Trials:
         async with turn, self._slots:
             try:
                 await refuse_root(user)
-                answer = await client.test_only(script, prefix=prefix, environment={"USER": user, "LOGNAME": user})
+                answer = await will_run(client, script, prefix=prefix, user=user)
             except GPUSpawnerError as error:
                 self.log(error)
                 return of_error(error)

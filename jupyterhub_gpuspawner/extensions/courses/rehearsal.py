@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from jupyterhub_gpuspawner.batch.job import batch_job
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.extensions.availability.dry_run import dry_run
+from jupyterhub_gpuspawner.extensions.availability.dry_run import WillRun, dry_run
 from jupyterhub_gpuspawner.extensions.courses.check import (
     CourseInputs,
     SessionPlan,
@@ -38,7 +38,6 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Account, job_owner
 from jupyterhub_gpuspawner.slurm.sbatch_options import options_in
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from jupyterhub_gpuspawner.words import people, some
 
 CONCURRENT_SESSIONS = 3

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.check.finding import Options
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.slurm.messages import rejected
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.check.mistakes import RECORDED, Mistake, one
-from tests.slurm.recorded import recorded
+from tests.slurm.recorded import recorded, would_start
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
@@ -226,6 +225,6 @@ MISTAKES: dict[str, Mistake] = {
         "WRONG profile g, user games: partition gpu is closed, or you are not allowed to use it. Open the partition, "
         "or name one that admits the user. [trial-refused]",
         options=Options("games"),
-        trial=WillRun(RECORDED.taken_at + 1e10, ("g1",), 1, "gpu"),
+        trial=would_start(RECORDED.taken_at + 1e10, "g1", "gpu"),
     ),
 }

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     SlurmFailed,
 )
 from jupyterhub_gpuspawner.errors import SubmitRejected
+from jupyterhub_gpuspawner.extensions.availability.dry_run import will_run
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -105,7 +106,7 @@ async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
             ["#!/bin/sh", *(f"#SBATCH {option}" for option in options(resources, "best-effort")), "true", ""]
         )
         try:
-            answers[str(request)] = round(((await busy.test_only(script)).starts_at - now) / 60)
+            answers[str(request)] = round(((await will_run(busy, script)).starts_at - now) / 60)
         except SubmitRejected:
             answers[str(request)] = None
     assert {
@@ -199,7 +200,7 @@ async def test_memory_of_jobs_that_ask_for_none(needs_slurm: None, public_folder
             predictions[str(request)] = availability(resources, snapshot, now=now).chance.value
             lines = [f"#SBATCH {option}" for option in options(resources, "none")]
             try:
-                start = (await client.test_only("\n".join(["#!/bin/sh", *lines, "true", ""]))).starts_at
+                start = (await will_run(client, "\n".join(["#!/bin/sh", *lines, "true", ""]))).starts_at
                 answers[str(request)] = "now" if start - now < 60 else "later"
             except SubmitRejected:
                 answers[str(request)] = "never"

@@ -22,11 +22,13 @@ from jupyterhub_gpuspawner.extensions.availability.api import (
     of_start,
     tried_partitions,
 )
+from jupyterhub_gpuspawner.extensions.availability.dry_run import WillRun
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, expected, starts_now
+from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
+from tests.slurm.recorded import would_start
 from tests.standins.resources import resolved
 
 NINE = datetime(2026, 3, 2, 9, 0).astimezone().timestamp()
@@ -132,17 +134,28 @@ class Slurm:
     answers: asyncio.Event = field(default_factory=asyncio.Event)
     now: float = 0.0
 
-    async def test_only(self, script: str, *, prefix: tuple[str, ...], environment: dict[str, str]) -> WillRun:
+    @property
+    def installation(self) -> Slurm:
+        """Its commands."""
+        return self
+
+    def wraps(self, _prefix: tuple[str, ...]) -> bool:
+        """No script replaces them."""
+        return False
+
+    async def run(self, *command: str, prefix: tuple[str, ...], environment: dict[str, str], stdin: str) -> Answer:
+        """The answer of sbatch."""
         user = environment["USER"]
-        assert (prefix, environment) == (("as", user), {"USER": user, "LOGNAME": user})
-        self.requests.append(f"{user} {' '.join(directives(script))}")
+        assert command == ("sbatch", "--test-only")
+        assert (prefix, environment) == (("as", user), {"USER": user, "LOGNAME": user, "SLURM_TIME_FORMAT": "%s"})
+        self.requests.append(f"{user} {' '.join(directives(stdin))}")
         self.running += 1
         self.most = max(self.most, self.running)
         await self.answers.wait()
         self.running -= 1
         if self.fault is not None:
             raise self.fault
-        return WillRun(time.time(), ("g1",), 1, "gpu")
+        return Answer("sbatch", 0, "", would_start(time.time(), "g1", "gpu"))
 
 
 @pytest.fixture

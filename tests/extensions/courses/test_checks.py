@@ -15,12 +15,12 @@ from jupyterhub_gpuspawner.check.run import contexts_of, findings_of_all
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.extensions.courses.checks import check_courses
 from jupyterhub_gpuspawner.site.configuration import load_site, make_absolute
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.check.mistakes import Mistake, one
 from tests.check.sites import HEAD, RecordedClient, context_in, findings_in
 from tests.check.test_clusters import BOTH, TWO, configuration
 from tests.check.test_mistakes import assert_found
 from tests.check.test_right_configurations import ACCOUNTING, MORNING, PARTICIPANTS, cluster
+from tests.slurm.recorded import would_start
 from tests.snapshots import recorded_snapshot
 
 COURSE = """name: Course
@@ -107,14 +107,14 @@ def test_slurm_is_asked_as_each_profiles_own_people(tmp_path: Path) -> None:
         f"{HEAD}c.JupyterHub.db_url = 'sqlite:///{tmp_path}/hub.sqlite'\n"
         f"c.GPUProfilesSpawner.profiles = {profiles!r}\nc.Spawner.start_timeout = 300\n"
     )
-    client = RecordedClient(accounting=ACCOUNTING, trial=WillRun(MORNING.timestamp(), ("c1",), 1, "batch"))
+    client = RecordedClient(accounting=ACCOUNTING, trial=would_start(MORNING.timestamp(), "c1", "batch"))
     site = context_in(config, snapshot=cluster(), client=client, options=Options(added={"people": 2}))
 
     assert [(finding.where, finding.text) for finding in findings_in(site) if finding.code.startswith("seats")] == [
         ("profile first", "2 people could start now, by estimate"),
         ("profile second", "2 people could start now, by estimate"),
     ]
-    assert len(client.tried) == 4
+    assert len(client.installation.tried) == 4
 
 
 def test_one_profile_can_be_checked_for_a_number_of_people() -> None:

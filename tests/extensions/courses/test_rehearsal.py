@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,11 +29,12 @@ from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import tag
+from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.scontrol import parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
-from jupyterhub_gpuspawner.slurm.squeue import WillRun
 from tests.extensions.courses.test_course import DEEP_LEARNING, course
 from tests.extensions.seats.site_answers import NOW, job, node, partition, reservation, site
+from tests.slurm.recorded import would_start
 from tests.snapshots import cluster, running
 from tests.snapshots import node as node_state
 
@@ -280,25 +280,29 @@ def test_the_cpus_beside_a_gpu_are_those_of_gres_conf() -> None:
     assert gpu_cpus(threads) == {"g1": (frozenset(range(24, 48)),)}
 
 
-class Refusing:
+class Refusing(Installation):
     """A Slurm that refuses the jobs of some people."""
 
     prefix: tuple[str, ...] = ("sudo", "-u")
 
     def __init__(self, refused: dict[str, GPUSpawnerError]) -> None:
+        super().__init__(bin_dir="/no/such/folder")
         self.refused = refused
-        self.installation = Installation(bin_dir="/no/such/folder")
+        self.installation = self
         self.requests: list[tuple[str, str]] = []
         """As whom it was asked, and from when on the job may begin."""
 
-    async def test_only(self, script: str, *, prefix: Sequence[str], environment: Mapping[str, str]) -> WillRun:
+    async def run(self, command: str, *arguments: str, **how: Any) -> Answer:
         """The answer to one job."""
+        if (command, *arguments) != ("sbatch", "--test-only"):
+            return await super().run(command, *arguments, **how)
+        prefix, environment, script = how["prefix"], how["environment"], how["stdin"]
         begins = next((line for line in script.splitlines() if line.startswith("#SBATCH --begin=")), "")
         self.requests.append((environment["USER"], begins))
         assert prefix == (*self.prefix, environment["USER"])
         if environment["USER"] in self.refused:
             raise self.refused[environment["USER"]]
-        return WillRun(BEGINS, ("g1",), 2, "gpu")
+        return Answer(command, 0, "", would_start(BEGINS, "g1", "gpu", 2))
 
 
 def rehearsal(folder: Path, client: Refusing) -> Rehearsal:
@@ -499,12 +503,12 @@ async def test_each_person_is_asked_about_with_every_profile_of_the_course(tmp_p
     class OfTwo(Refusing):
         """A Slurm in which the first profile waits for an hour; it refuses ``t1`` the second."""
 
-        async def test_only(self, script: str, *, prefix: Sequence[str], environment: Mapping[str, str]) -> WillRun:
+        async def run(self, command: str, *arguments: str, **how: Any) -> Answer:
             """The answer to one job."""
-            answer = await super().test_only(script, prefix=prefix, environment=environment)
-            if "--cpus-per-task=2" in script:
-                return replace(answer, starts_at=BEGINS + 3600)
-            if environment["USER"] == "t1":
+            answer = await super().run(command, *arguments, **how)
+            if "--cpus-per-task=2" in how["stdin"]:
+                return replace(answer, stderr=would_start(BEGINS + 3600, "g1", "gpu", 2))
+            if how["environment"]["USER"] == "t1":
                 raise SubmitRejected("Slurm refused the job: no access to the QOS.", stderr="")
             return answer
 
