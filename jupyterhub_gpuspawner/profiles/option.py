@@ -259,8 +259,8 @@ class ProfileOption(Frozen):
 
     @model_validator(mode="after")
     def _one_kind(self) -> ProfileOption:
-        of_extensions = self.model_fields_set - ProfileOption.model_fields.keys()
-        if [self.range is not None, bool(self.choices or self.unlisted_choice), bool(of_extensions)].count(True) != 1:
+        kinds = (self.range is not None) + bool(self.choices or self.unlisted_choice)
+        if kinds > 1 or not (kinds or self.model_fields_set - ProfileOption.model_fields.keys()):
             raise BadValue("must have either a range, or choices or an unlisted_choice (or both)")
         defaults = [key for key, choice in self.choices.items() if choice.default]
         if len(defaults) > 1:

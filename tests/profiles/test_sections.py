@@ -1,4 +1,4 @@
-"""Fields of a profile that extensions add."""
+"""Fields of a profile and of its options that extensions add."""
 
 from __future__ import annotations
 
@@ -34,21 +34,29 @@ NAP = ProfileField[Nap | None](
     "nap", Nap | None, "When it sleeps.", None, needs_job="the others never sleep", check=_not_of_two
 )
 LOUD = ProfileField[bool]("loud", Annotated[bool, Guarded("command")], "Whether it is loud.", False)
+PICTURE = ProfileField[str]("picture", str, "Stands beside the option.", "")
+CACHED: tuple[Any, ...] = (
+    *(sections.profile_fields, sections.profile_class, sections.option_fields, sections.option_class),
+    document._schema_fields,
+)
 ONE: dict[str, Any] = {"display_name": "One", "slug": "one"}
 
 
 @pytest.fixture(autouse=True)
 def extensions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Two extensions, each with a field, and one whose fields cannot be loaded."""
-    fields: dict[str, object] = {"naps": (NAP,), "noise": (LOUD,)}
-    present = tuple(Extension(name, "", profile_fields=".rule:FIELDS", package=name) for name in (*fields, "lost"))
+    """Two extensions, each with a field, one whose fields cannot be loaded, and one with a field of options."""
+    fields: dict[str, object] = {"naps": (NAP,), "noise": (LOUD,), "pictures": (PICTURE,)}
+    present = (
+        *(Extension(name, "", profile_fields=".rule:FIELDS", package=name) for name in ("naps", "noise", "lost")),
+        Extension("pictures", "", option_fields=".rule:FIELDS", package="pictures"),
+    )
     monkeypatch.setattr(Extension, "load", lambda self, _reference: fields[self.name])
     monkeypatch.setattr(sections, "installed", lambda: Extensions(present))
-    for cached in (sections.profile_fields, sections.profile_class, document._schema_fields):
+    for cached in CACHED:
         cached.cache_clear()
     yield
     monkeypatch.undo()
-    for cached in (sections.profile_fields, sections.profile_class, document._schema_fields):
+    for cached in CACHED:
         cached.cache_clear()
 
 
@@ -59,6 +67,19 @@ def test_a_profile_has_the_fields_of_extensions_beside_its_own() -> None:
     assert (NAP.of(first), LOUD.of(first)) == (Nap(after="10min"), True)
     assert (NAP.of(second), LOUD.of(second), NAP.of(None)) == (None, False, None)
     assert {*profile_class().model_fields} == {*Profile.model_fields, "nap", "loud"}
+
+
+TEXT = {"sets": "slurm.account", "validation_regex": "[a-z]+"}
+
+
+@pytest.mark.parametrize(
+    "option", [{"choices": {"a": {}}}, {"unlisted_choice": TEXT}, {}], ids=["list", "text", "alone"]
+)
+def test_an_option_has_a_field_of_an_extension_beside_its_own(option: dict[str, Any]) -> None:
+    """Whether it is the extension, or the profile's author, who says what can be chosen."""
+    (profile,) = parse_profiles([{**ONE, "profile_options": {"own": {**option, "picture": "gpu.svg"}}}])
+
+    assert PICTURE.of(profile.profile_options["own"]) == "gpu.svg"
 
 
 FAULTS = {

@@ -64,11 +64,17 @@ class SlurmChoices(Frozen):
         return self.except_ is None or not matcher(self.except_).fullmatch(name)
 
 
+def _instead_of_others(option: ProfileOption) -> None:
+    if option.range is not None or option.choices or option.unlisted_choice:
+        raise BadValue("choices_from takes the place of a range, choices and an unlisted_choice")
+
+
 CHOICES_FROM = ProfileField[SlurmChoices | None](
     "choices_from",
     SlurmChoices | None,
     "Lists the user's own names in Slurm in place of choices of the profile's author.",
     None,
+    check=_instead_of_others,
 )
 FIELDS = (CHOICES_FROM,)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association
 from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
     TRIED_AT_MOST,
@@ -303,6 +304,13 @@ LISTS: dict[str, tuple[dict[str, Any], Known, tuple[list[str], str | None, str] 
 def test_what_an_option_offers(source: dict[str, Any], known: Known, expected: Any) -> None:
     """The user's own, with the one that is selected at first, and what the form says below it."""
     assert shown(source, known) == expected
+
+
+@pytest.mark.parametrize("other", [{"choices": {"a": {}}}, {"range": {"min": 1, "max": 2, "sets": "slurm.cpus"}}])
+def test_an_option_lists_names_of_slurm_s_or_its_author_s(other: dict[str, Any]) -> None:
+    """Never both."""
+    with pytest.raises(ConfigError, match="choices_from takes the place of a range, choices and an unlisted_choice"):
+        profile_with(own={"choices_from": {"slurm": "accounts"}, **other})
 
 
 def refused(rules: Rules, values: dict[str, str], **options: Any) -> dict[str, dict[str, str]]:
