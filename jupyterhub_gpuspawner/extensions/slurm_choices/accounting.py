@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.accounts import asking_account, has_all_rights
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
@@ -160,6 +160,12 @@ async def read_accounting(client: SlurmClient) -> Accounting:
     hidden = not hides.isdisjoint(_HIDING)
     if not hidden and accounting.associations.keys() <= {own, "root"}:  # slurmdbd.conf may hide them by itself
         hidden = not await has_all_rights(client.installation, config)
+    if not hidden and not accounting.associations:  # Slurm adds root's with the cluster
+        raise SlurmUnavailable(
+            f"sacctmgr shows no association at all of the cluster {config.cluster_name}, not even root's.",
+            hint="Run `sacctmgr show assoc` as the hub's account: something stands in its place, or the cluster is not "
+            "registered.",
+        )
     if not hidden:
         return accounting
     visible = {user: rows for user, rows in accounting.associations.items() if user == own}

@@ -152,6 +152,13 @@ async def test_what_slurmdbd_hides_by_itself_is_unknown_too(slurm: StandIns, mon
     assert (await read_accounting(slurm.client())).hidden
 
 
+async def test_an_answer_that_lists_nobody_is_none(slurm: StandIns) -> None:
+    """As of a program in sacctmgr's place: else everybody would be told that they have no account, and turned away."""
+    site_of(slurm, answer='case "$*" in *AdminLevel) echo Administrator;; esac')
+    with pytest.raises(SlurmUnavailable, match="shows no association at all of the cluster rec, not even root's"):
+        await read_accounting(slurm.client())
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_slurmdbd_that_is_down_is_no_answer(slurm: StandIns, version: str) -> None:
     """So that the last known lists are kept."""
