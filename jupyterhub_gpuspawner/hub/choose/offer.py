@@ -417,8 +417,8 @@ class FormRequest:
     """The id of the field at which the error is shown."""
 
 
-FORM_REQUEST: ContextVar[FormRequest | None] = ContextVar("gpuspawner_visit", default=None)
-"""The visit of this request; after a failed start JupyterHub passes no request to the form."""
+FORM_REQUEST: ContextVar[FormRequest | None] = ContextVar("gpuspawner_form_request", default=None)
+"""That of this request; after a failed start JupyterHub passes no request to the form."""
 
 
 COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")

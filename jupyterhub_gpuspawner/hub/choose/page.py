@@ -66,26 +66,28 @@ from jupyterhub_gpuspawner.words import duration
 async def render_form(spawner: GPUProfilesSpawner) -> str:
     """The HTML of this user's form; every text in it is escaped."""
     await spawner.refresh_profiles()
-    visit = FORM_REQUEST.get() or FormRequest()
+    form_request = FORM_REQUEST.get() or FormRequest()
     offered: Sequence[Offered] = ()
     statuses: Sequence[ProfileStatus] = ()
     forecast = Forecast()
-    visit.filled_in = FilledIn()
+    form_request.filled_in = FilledIn()
     try:
         offered = spawner.offers()
-        visit.filled_in = _filled_in(spawner, visit)
+        form_request.filled_in = _filled_in(spawner, form_request)
         forecast = await extensions_for(spawner).forecast(spawner, [offer.profile for offer in offered])
-        choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
+        choice = {"profile": form_request.filled_in.profile, **form_request.filled_in.values}
         statuses = statuses_of(spawner, [offer.profile for offer in offered], forecast, choice)
     except ConfigError as error:
         spawner.log.error("Profiles or their availability cannot be shown: %s", error)
-    if visit.posted is None:
-        visit.filled_in = filled_in_with_fault(statuses, visit.filled_in, linked=bool(visit.linked))
+    if form_request.posted is None:
+        form_request.filled_in = filled_in_with_fault(
+            statuses, form_request.filled_in, linked=bool(form_request.linked)
+        )
     base_url = str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
-    profile_offers = offers(statuses, visit.filled_in, base_url=base_url)
-    profile_offers = occasions_first(profile_offers, offered, visit.filled_in)
-    visit.fault_at = fault_at(profile_offers, visit.filled_in)
-    visit.closed = nothing_to_start(profile_offers, spawner.contact)
+    profile_offers = offers(statuses, form_request.filled_in, base_url=base_url)
+    profile_offers = occasions_first(profile_offers, offered, form_request.filled_in)
+    form_request.fault_at = fault_at(profile_offers, form_request.filled_in)
+    form_request.closed = nothing_to_start(profile_offers, spawner.contact)
     reader = spawner.handler.current_user if spawner.handler is not None else None
     for_admin = reader is not None and bool(reader.admin)  # paths and fields are nobody else's business
     return form_html(
@@ -116,14 +118,14 @@ async def render_question(spawner: GPUProfilesSpawner | None) -> str:
 
     ``spawner`` is None in a hub without profiles.
     """
-    visit = FORM_REQUEST.get() or FormRequest()
+    form_request = FORM_REQUEST.get() or FormRequest()
     choice: Mapping[str, object] = {}
-    if visit.linked and spawner is not None:
+    if form_request.linked and spawner is not None:
         await spawner.refresh_profiles()
-        visit.filled_in = FilledIn()
+        form_request.filled_in = FilledIn()
         with suppress(ConfigError):  # logged where the profiles are read
-            visit.filled_in = _filled_in(spawner, visit)
-        choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
+            form_request.filled_in = _filled_in(spawner, form_request)
+        choice = {"profile": form_request.filled_in.profile, **form_request.filled_in.values}
     return _environment().get_template("question.html").render(choice=choice)
 
 
@@ -153,12 +155,12 @@ def _environment() -> Environment:
     return environment
 
 
-def _filled_in(spawner: GPUProfilesSpawner, visit: FormRequest) -> FilledIn:
+def _filled_in(spawner: GPUProfilesSpawner, form_request: FormRequest) -> FilledIn:
     """The choice to show; raises ConfigError."""
-    if visit.posted is not None:
-        return of_a_form(visit.posted, visit.refusal)
-    if visit.linked:
-        return of_a_link(visit.linked, spawner.resolve)
+    if form_request.posted is not None:
+        return of_a_form(form_request.posted, form_request.refusal)
+    if form_request.linked:
+        return of_a_link(form_request.linked, spawner.resolve)
     return of_the_last_time(spawner.user_options, spawner.resolve)
 
 
@@ -209,7 +211,7 @@ class ChoosePage(SpawnHandler):
     e-mail could use up a person's GPU hours.
     """
 
-    visit: FormRequest
+    form_request: FormRequest
     _start: asyncio.Future[None] | None = None
     _redirects_later = False
 
@@ -235,7 +237,7 @@ class ChoosePage(SpawnHandler):
         """JupyterHub's, except that a link to another choice than the one that is there says so on the home page."""
         user: Any = self.find_user(user_name)
         spawner = user.spawners.get(server_name) if user is self.current_user else None
-        wanted = as_typed(self.visit.linked)
+        wanted = as_typed(self.form_request.linked)
         if wanted.profile and spawner is not None and spawner.active and not await _asks_for_it(spawner, wanted):
             choice = as_query({"profile": wanted.profile, **wanted.values})
             query = {UNUSED_LINK: choice, "server": server_name, "next": self.get_query_argument("next", "")}
@@ -265,9 +267,9 @@ class ChoosePage(SpawnHandler):
                 .begin(start, lambda: user is not None and _is_submitted(user, server_name))
             )
 
-    def _begin(self, visit: FormRequest) -> None:
-        self.visit = visit
-        FORM_REQUEST.set(visit)
+    def _begin(self, form_request: FormRequest) -> None:
+        self.form_request = form_request
+        FORM_REQUEST.set(form_request)
 
     def append_query_parameters(self, url: str, exclude: list[str] | None = None) -> str:
         """JupyterHub's, without the form's token: it would stay in the address of the page that follows."""
@@ -309,12 +311,12 @@ class ChoosePage(SpawnHandler):
             finally:
                 self._redirects_later = False
         except Exception as error:
-            self.visit.refusal = self._in_our_words(error, spawner)
-            ending = ending_of(self.visit.refusal)
-            self.visit.hint = words_of(ending).hint if ending is not None else ""
-            if self.visit.refusal is error:
+            self.form_request.refusal = self._in_our_words(error, spawner)
+            ending = ending_of(self.form_request.refusal)
+            self.form_request.hint = words_of(ending).hint if ending is not None else ""
+            if self.form_request.refusal is error:
                 raise
-            raise self.visit.refusal from error
+            raise self.form_request.refusal from error
         self.redirect(self._get_pending_url(user, spawner.name))
 
     async def _choice_accepted(self, spawner: Spawner) -> None:
@@ -359,9 +361,8 @@ class ChoosePage(SpawnHandler):
     def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:
         """JupyterHub's, with what our ``spawn.html`` shows above the form."""
         if name == "spawn.html":
-            namespace.update(
-                visit=self.visit, server_name=self._name_shown(namespace.get("for_user")), url=self._own_address()
-            )
+            server_name = self._name_shown(namespace.get("for_user"))
+            namespace.update(form_request=self.form_request, server_name=server_name, url=self._own_address())
         return super().render_template(name, sync=sync, **namespace)
 
     def _name_shown(self, user: Any) -> str:
