@@ -25,12 +25,7 @@ from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import BatchSpawnerBase, LocalProcessSpawner, SlurmSpawner, Spawner
-from jupyterhub_gpuspawner.hub.spawners.classes import (
-    classes_beside,
-    is_own,
-    set_by,
-    submits_to_slurm,
-)
+from jupyterhub_gpuspawner.hub.spawners.classes import classes_beside, is_own, set_by, submits_to_slurm
 from jupyterhub_gpuspawner.hub.spawners.delegate import other_class
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner

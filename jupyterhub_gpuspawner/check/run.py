@@ -17,17 +17,7 @@ from typing import Any
 from jupyterhub.app import JupyterHub
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.check import (
-    clusters,
-    hub,
-    machine,
-    profiles,
-    requests,
-    run_as,
-    settings,
-    slurm,
-    submit,
-)
+from jupyterhub_gpuspawner.check import clusters, hub, machine, profiles, requests, run_as, settings, slurm, submit
 from jupyterhub_gpuspawner.check.finding import (
     CODES,
     DEFAULTS,

@@ -14,14 +14,7 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, Severity
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.site.config_files import how_to_close, is_open, open_folders, shipped_text
 from jupyterhub_gpuspawner.site.people import has_account
-from jupyterhub_gpuspawner.slurm.commands import (
-    CANCEL,
-    LOG,
-    SUBMIT,
-    TRIAL,
-    Installation,
-    command_prefix,
-)
+from jupyterhub_gpuspawner.slurm.commands import CANCEL, LOG, SUBMIT, TRIAL, Installation, command_prefix
 from jupyterhub_gpuspawner.slurm.login_node import QUERY, is_remote, local_words, occurrences
 from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, TimedOut, failure, last_line
 from jupyterhub_gpuspawner.slurm.run_as import accounts

@@ -19,14 +19,7 @@ from jupyterhub_gpuspawner.batch.job import plain_request
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
 from jupyterhub_gpuspawner.check.machine import HubAddress, hub_address, ways_of
 from jupyterhub_gpuspawner.check.on_node import MARK
-from jupyterhub_gpuspawner.check.probe_job import (
-    MINUTES,
-    PATIENCE,
-    Lacking,
-    ProbeJob,
-    probe_job,
-    render,
-)
+from jupyterhub_gpuspawner.check.probe_job import MINUTES, PATIENCE, Lacking, ProbeJob, probe_job, render
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.extension import WithServer

@@ -31,10 +31,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.job.cause import start_failed
 from jupyterhub_gpuspawner.hub.job.ending import Ending
 from jupyterhub_gpuspawner.hub.job.failed_start import start_error
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
-    last_start,
-    set_last_start,
-)
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
 from jupyterhub_gpuspawner.hub.site import metrics, slurm_settings
 from jupyterhub_gpuspawner.hub.site.background import DAY_SECONDS, every
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED

@@ -28,13 +28,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.classes import ClassValues, setting_of
 from jupyterhub_gpuspawner.migrate.forms import KNOWN
 from jupyterhub_gpuspawner.migrate.moss import convert_moss
-from jupyterhub_gpuspawner.migrate.old_hub import (
-    OF_ALL_SERVERS,
-    PACKAGES,
-    OldHub,
-    System,
-    read_old_hub,
-)
+from jupyterhub_gpuspawner.migrate.old_hub import OF_ALL_SERVERS, PACKAGES, OldHub, System, read_old_hub
 from jupyterhub_gpuspawner.migrate.old_script import OldProfile, OldScript, somebodys_script
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
 from jupyterhub_gpuspawner.migrate.settings import (

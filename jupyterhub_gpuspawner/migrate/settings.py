@@ -23,12 +23,7 @@ from jupyterhub_gpuspawner.hub.spawners.classes import is_own
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Migration
-from jupyterhub_gpuspawner.migrate.template import (
-    BatchTemplate,
-    sbatch_options,
-    swallows_the_script,
-    written,
-)
+from jupyterhub_gpuspawner.migrate.template import BatchTemplate, sbatch_options, swallows_the_script, written
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
 from jupyterhub_gpuspawner.profiles.tuples import as_requests, as_variable
 from jupyterhub_gpuspawner.slurm.login_node import destination, is_remote

@@ -15,12 +15,7 @@ from typing import TypeAlias
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.offered import Offered
-from jupyterhub_gpuspawner.profiles.option import (
-    OPTION_LIMIT,
-    UNLISTED,
-    VALUE_LIMIT,
-    put_over,
-)
+from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, VALUE_LIMIT, put_over
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import (
     Environment,

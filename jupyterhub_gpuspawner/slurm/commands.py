@@ -19,14 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.login_node import (
-    FAILED,
-    QUERY,
-    SETTING,
-    command_line,
-    is_remote,
-    request,
-)
+from jupyterhub_gpuspawner.slurm.login_node import FAILED, QUERY, SETTING, command_line, is_remote, request
 from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable, TimedOut, last_line
 from jupyterhub_gpuspawner.slurm.process import Answer, run
 from jupyterhub_gpuspawner.slurm.run_as import needs_shell

@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.errors import (
-    ConfigError,
-    GPUSpawnerError,
-    SlurmUnavailable,
-    SubmitRejected,
-)
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.slurm.reason import meaning, table
 
 NEVER = r"(?!)"

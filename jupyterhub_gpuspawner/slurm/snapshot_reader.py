@@ -12,11 +12,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.scontrol import (
-    parse_nodes,
-    parse_partitions,
-    parse_reservations,
-)
+from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, SlurmConfig
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, STATES, parse_jobs
 from jupyterhub_gpuspawner.slurm.text import UnparsedField

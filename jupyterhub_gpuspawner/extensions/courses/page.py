@@ -25,12 +25,7 @@ from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.courses.actions import NOT_IN_COURSE, Outcome, Result, course_actions
-from jupyterhub_gpuspawner.extensions.courses.additions import (
-    drop_additions,
-    keep_additions,
-    may_sign_in,
-    refusal_of,
-)
+from jupyterhub_gpuspawner.extensions.courses.additions import drop_additions, keep_additions, may_sign_in, refusal_of
 from jupyterhub_gpuspawner.extensions.courses.book import CourseBook, HubCourse, as_users, course_book
 from jupyterhub_gpuspawner.extensions.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.extensions.courses.evening import course_checks, inputs_of, profiles_spawner

@@ -18,13 +18,7 @@ import click
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.courses.additions import added_people_if_any
 from jupyterhub_gpuspawner.extensions.courses.book import with_added
-from jupyterhub_gpuspawner.extensions.courses.check import (
-    CourseInputs,
-    HubLimits,
-    SessionPlan,
-    members,
-    plans,
-)
+from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, HubLimits, SessionPlan, members, plans
 from jupyterhub_gpuspawner.extensions.courses.course import Course, CourseDate
 from jupyterhub_gpuspawner.extensions.courses.course_profile import (
     PREFIX,

@@ -22,13 +22,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import (
-    Defaults,
-    JobRequest,
-    choice_from_form,
-    permitted,
-    resolve,
-)
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, choice_from_form, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance
 from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model

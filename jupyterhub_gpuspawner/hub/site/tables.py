@@ -18,19 +18,7 @@ from typing import Any, TypeVar
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from jupyterhub.app import JupyterHub
-from sqlalchemy import (
-    Column,
-    Connection,
-    Float,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    delete,
-    insert,
-    inspect,
-    select,
-)
+from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 

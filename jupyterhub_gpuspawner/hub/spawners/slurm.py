@@ -17,13 +17,7 @@ from typing import Any
 from traitlets import default
 
 from jupyterhub_gpuspawner.batch import job as build
-from jupyterhub_gpuspawner.errors import (
-    ConfigError,
-    GPUSpawnerError,
-    RequestError,
-    SlurmUnavailable,
-    SubmitRejected,
-)
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
@@ -37,26 +31,13 @@ from jupyterhub_gpuspawner.hub.job.watch import JobWatch
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
-from jupyterhub_gpuspawner.hub.site.database import (
-    TO_POLL,
-    TO_START,
-    TO_STOP,
-    StoredState,
-    takes_changes,
-    written,
-)
+from jupyterhub_gpuspawner.hub.site.database import TO_POLL, TO_START, TO_STOP, StoredState, takes_changes, written
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, STOP_PATIENCE_SECONDS, Effective
 from jupyterhub_gpuspawner.hub.site.state import require_set_up
 from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.server_job import ServerJob, certificate_variables
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.hub.start.attempt import (
-    Attempt,
-    Moment,
-    new_attempt,
-    stored_attempt,
-    stored_kept_start,
-)
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt, stored_attempt, stored_kept_start
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, events, start_facts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, interrupted, keep_without_answer, resume
 from jupyterhub_gpuspawner.hub.start.submission import TRUSTED, Cancellation, RecordedStart, StartRecords, cancel_surely
