@@ -394,7 +394,7 @@ class HubExtensions:
         for name, refused_choices in self._having(lambda adds: adds.refused_choices):
             with guarded(self.failed, name, "refused_choices"):
                 by_option = refused_choices(spawner, request)
-                refused |= {option: of_kind(dict, reasons) for option, reasons in by_option.items()}
+                refused |= {option: {**refused.get(option, {}), **reasons} for option, reasons in by_option.items()}
         return refused
 
     def waits(self, cluster: str, *, queued: bool) -> Waits:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
 from inspect import isawaitable
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -287,6 +287,18 @@ def test_a_field_of_another_type_is_refused_where_it_is_declared(field: str) -> 
     for adds in (wrong, within):
         with pytest.raises(ValidationError, match=rf"^1 validation error for HubExtension\n{field}\b"):
             HubExtension(**adds)
+
+
+def test_what_several_extensions_refuse_of_an_option_is_refused(hub: Callable[..., HubExtensions]) -> None:
+    """Not by the last one alone; any mapping will do."""
+    closed, foreign = MappingProxyType({"a": "is closed"}), {"b": "is not yours"}
+    by_name = {
+        name: HubExtension(refused_choices=lambda *_, clauses=clauses: {"account": clauses})
+        for name, clauses in {"one": closed, "two": foreign}.items()
+    }
+    request: Any = None
+
+    assert hub(**by_name).refused_choices(None, request) == {"account": {**closed, **foreign}}
 
 
 def test_a_route_that_leads_to_no_page_is_left_out(
