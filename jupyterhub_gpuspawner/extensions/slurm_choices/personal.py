@@ -89,7 +89,7 @@ def _personal(
 
 def _choices(source: SlurmChoices, names: Sequence[str], listing: _Listing) -> dict[str, ListedChoice]:
     sets, about = source.sets, listing.about or {}
-    none = source.none or (words.NONE[sets] if source.slurm in ("qos", "reservations") else None)
+    none = _none_of(source)
     if source.default in names:
         default = source.default
     elif none is not None:
@@ -109,6 +109,11 @@ def _choices(source: SlurmChoices, names: Sequence[str], listing: _Listing) -> d
         )
         for key in keys
     }
+
+
+def _none_of(source: SlurmChoices) -> str | None:
+    """What the choice that names none is called; None where that is not offered."""
+    return source.none or (words.NONE[source.sets] if source.slurm in ("qos", "reservations") else None)
 
 
 @lru_cache(maxsize=8192)
@@ -194,12 +199,10 @@ def refused_choices(
         after = [own for _, own in by_option[at + 1 :]]
         now = [own.get(values.get(other, ""), {}) for other, own in by_option[at + 1 :]]
         for value, named in by_value.items():
-            source, option = sources.get(name), profile.profile_options[name]
-            reason = _left_out(source, option, value)
-            job = _over(before, [named])
-            reason = reason or refusal(_over(job, now))
+            left_out, job = _left_out(sources.get(name), value), _over(before, [named])
+            reason = refusal(_over(job, now)) or left_out
             if reason and any(not refusal(_over(job, later)) for later in product(*map(_all, after))):
-                reason = _left_out(source, option, value)
+                reason = left_out
             if reason:
                 refused.setdefault(name, {})[value] = reason
         if values.get(name) in refused.get(name, {}):
@@ -211,11 +214,11 @@ def _all(by_value: Mapping[str, Mapping[str, str]]) -> list[Mapping[str, str]]:
     return list(by_value.values())
 
 
-def _left_out(source: SlurmChoices | None, option: ProfileOption, value: str) -> str:
+def _left_out(source: SlurmChoices | None, value: str) -> str:
     """Why a profile does not offer a name that a user has typed, or leaves a user nothing to choose."""
     if source is None:
         return ""
-    if value == NONE and option.choices[NONE].display_name == words.NONE_LEFT:
+    if value == NONE and _none_of(source) is None:
         return f"none of your {words.PLURALS[source.sets]} can be used with this profile"
     return "" if value == NONE or source.offers(value) else f"{value} is not offered with this profile"
 

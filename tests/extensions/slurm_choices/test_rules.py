@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.slurm_choices import words
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association
 from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
     TRIED_AT_MOST,
@@ -358,6 +359,23 @@ def test_where_nothing_is_left_the_profile_cannot_be_started() -> None:
     assert refused(RULES, {"own": "(none)"}, own=left_out) == {
         "own": {"(none)": "none of your accounts can be used with this profile"}
     }
+
+
+@pytest.mark.parametrize("kind", ["accounts", "qos", "partitions"])
+def test_somebody_without_an_account_reads_whom_to_ask(kind: str) -> None:
+    """Rather than that nothing of theirs fits the profile."""
+    nobody = replace(RULES, person=Person("eve"), contact="the help desk")
+
+    assert refused(nobody, {"own": "(none)"}, own={"choices_from": {"slurm": kind}}) == {
+        "own": {"(none)": words.NO_ACCOUNT.format(contact="the help desk")}
+    }
+
+
+def test_to_name_none_may_be_called_anything() -> None:
+    """Also what the form calls a list that leaves a user nothing."""
+    named = {"choices_from": {"slurm": "accounts", "none": words.NONE_LEFT}}
+
+    assert refused(RULES, {"own": "(none)"}, own=named) == {}
 
 
 def test_a_typed_name_is_held_against_the_expressions() -> None:
