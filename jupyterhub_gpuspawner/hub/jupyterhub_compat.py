@@ -182,9 +182,9 @@ class LogName:
 
 
 class SiteHooks:
-    """A mixin for spawners: runs the hooks of the site's configuration that JupyterHub runs before ``start()``.
+    """A mixin for spawners: runs the hooks of the site's configuration, of which JupyterHub expects only an Exception.
 
-    Each may take ``start_timeout``. JupyterHub waits for them without a limit, and expects only an Exception of them.
+    Each of those before ``start()`` may take ``start_timeout``; JupyterHub waits for them without a limit.
     """
 
     if TYPE_CHECKING:
@@ -204,6 +204,9 @@ class SiteHooks:
 
     async def _run_apply_user_options(self, user_options: Any) -> None:
         await self._run("apply_user_options", super()._run_apply_user_options, user_options)  # type: ignore[misc]
+
+    async def run_post_stop_hook(self) -> None:
+        await maybe_future(await contained(super().run_post_stop_hook))  # type: ignore[misc]
 
     async def _run(self, name: str, hook: Callable[..., Any], *arguments: Any) -> None:
         try:

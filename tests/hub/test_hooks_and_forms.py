@@ -29,7 +29,12 @@ async def hook(spawner):
     spawner.req_options += " --nice=7"
 
 
+def archive(spawner):
+    raise SystemExit("no archive")
+
+
 c.Spawner.pre_spawn_hook = hook
+c.Spawner.post_stop_hook = archive
 """
 PROFILES = f"""{LIGHT}
 - display_name: In two seconds
@@ -70,6 +75,7 @@ def test_a_hook_requests_more_than_the_profile(start_light_hub: StartHub) -> Non
     # one ends its own start alone, not the hub, and the other's is given up
     assert "The start of exits failed: pre_spawn_hook raised SystemExit: no such project (" in log
     assert "The start of hangs failed: pre_spawn_hook was given up: it took more than 2 s (start_timeout)" in log
+    assert "Ended: SystemExit: no archive" in log
 
 
 def test_a_form_of_the_sites_own_starts_a_server(start_light_hub: StartHub) -> None:

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.job.ending_words import words_of
 from jupyterhub_gpuspawner.hub.job.failed_start import ending_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.slurm.reason import Words
+from jupyterhub_gpuspawner.tasks import Ended
 from tests.standins.hub_spawner import HubSpawner
 
 HERE = re.escape(__file__)
@@ -133,6 +134,15 @@ async def test_a_hook_ends_its_start_alone_whatever_it_does(hook: str, run: Call
     assert spawner.ended.last is not None
     assert re.fullmatch(f"{hook} {what}", words_of(spawner.ended.last).hint)
     assert (spawner.ended.last.cause, ending_of(failure)) == (start_failed("hook"), spawner.ended.last)
+
+
+@pytest.mark.parametrize("run", [exits, later(exits), is_cancelled, later(is_cancelled)])
+async def test_a_hook_after_the_stop_ends_neither_the_hub_nor_the_stop(run: Callable[..., Any]) -> None:
+    """JupyterHub goes on after an Exception, and names it in the log."""
+    facts: Any = {"post_stop_hook": run}
+    spawner = HubSpawner(SimpleNamespace(name="ada", settings={}), **facts)
+    with pytest.raises(Ended):
+        await spawner.run_post_stop_hook()
 
 
 async def test_a_start_that_is_stopped_in_a_hook_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
