@@ -293,8 +293,7 @@ class HubExtensions:
 
     def failed(self, name: str, what: str, error: BaseException) -> None:
         """Name an extension whose hook has raised in the log, once an hour; its traceback is there once."""
-        of_database = isinstance(error, SQLAlchemyError)
-        if of_database and self._session is not None:
+        if isinstance(error, SQLAlchemyError) and self._session is not None:
             roll_back(self._session)
         now, key = time.monotonic(), (name, what, type(error))
         last = self._logged.get(key)
