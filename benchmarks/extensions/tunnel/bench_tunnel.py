@@ -16,15 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from jupyterhub_gpuspawner.extensions.tunnel.master import Master
+from jupyterhub_gpuspawner.extensions.tunnel.server import no_routes
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import tunnel_words
 from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
 from tests.extensions.tunnel.far_hub import far_hub, far_nodes
@@ -184,11 +184,6 @@ async def _outages(behind: Machines, master: Master, port: int, say: Callable[[s
         f"login node away for {OUTAGE:.0f} s (connections lost)",
         f"a new WebSocket is answered {await seconds_until(lambda: answers(port)):.1f} s after its sshd is back",
     )
-
-
-async def no_routes() -> Mapping[str, Any]:
-    """Of no proxy."""
-    return {}
 
 
 def time_to_ready(starts: int, say: Callable[[str, str], None]) -> None:

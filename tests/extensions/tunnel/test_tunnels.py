@@ -15,7 +15,7 @@ import pytest
 from jupyterhub_gpuspawner.extensions.tunnel import master as of_master
 from jupyterhub_gpuspawner.extensions.tunnel import tunnels as module
 from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
-from jupyterhub_gpuspawner.extensions.tunnel.server import closes_at_once
+from jupyterhub_gpuspawner.extensions.tunnel.server import closes_at_once, no_routes
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import Forward, Reverse, tunnel_words
 from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
 from tests.extensions.tunnel.machines import BACK, PORTS, Machines, free_range
@@ -50,11 +50,6 @@ async def until(condition: Callable[[], Awaitable[object]], seconds: float = SEC
 
 def nothing() -> None:
     """A port that is never lost."""
-
-
-async def no_routes() -> Mapping[str, Any]:
-    """Of a proxy that leads nowhere."""
-    return {}
 
 
 @pytest.fixture
