@@ -156,17 +156,17 @@ def failure(command: str, stderr: str, *, where: str = "exec_prefix") -> GPUSpaw
     return SlurmUnavailable(f"{command} failed: {silence.message}.", hint=silence.hint) if silence else None
 
 
-_CHECK_SLURM = "Check `scontrol ping`, that slurm.conf can be found, and munge (`munge -n`)."
-
-
 class TimedOut(SlurmUnavailable):
     """A command was ended since it did not respond in time; ``stderr`` is what it had printed until then."""
 
     def __init__(self, command: str, seconds: float, stderr: str) -> None:
         silence = _why_silent(command, stderr)
         why = f": {silence.message}." if silence else f" and printed: {last_line(stderr)}" if stderr.strip() else "."
-        text = f"{command} did not respond within {seconds:g} s{why}"
-        super().__init__(text, hint=silence.hint if silence else _CHECK_SLURM)
+        ping = "sacctmgr ping" if command == "sacctmgr" else "scontrol ping"
+        check = f"Check `{ping}`, that slurm.conf can be found, and munge (`munge -n`)."
+        super().__init__(
+            f"{command} did not respond within {seconds:g} s{why}", hint=silence.hint if silence else check
+        )
         self.stderr = stderr
 
 

@@ -137,6 +137,12 @@ async def test_command_that_hangs_is_ended_with_its_children(children: Children)
             "squeue did not respond within 0.3 s. Check `scontrol ping`, that slurm.conf can be found, and munge "
             "(`munge -n`).",
         ),
+        (
+            "sacctmgr",
+            "",
+            "sacctmgr did not respond within 0.3 s. Check `sacctmgr ping`, that slurm.conf can be found, and munge "
+            "(`munge -n`).",
+        ),
     ],
 )
 async def test_what_a_command_printed_before_its_time_out_is_the_cause(name: str, printed: str, message: str) -> None:
