@@ -51,12 +51,16 @@ PEOPLE_AT_MOST = 10_000
 NO_ACCOUNTING, NO_SNAPSHOT = Accounting(), ClusterSnapshot()
 
 
+class _AccountingView(SharedView[Accounting]):
+    without_answer = "Which accounts and QOS users have in Slurm is not known as it is now"
+
+
 class ClusterChoices:
     """What is kept for all users of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.accounting = SharedView[Accounting](lambda: read_accounting(cluster.client))
+        self.accounting = _AccountingView(lambda: read_accounting(cluster.client))
         self._people: dict[str, tuple[tuple[str, ...], Mapping[str, bool]]] = {}
         self._rules: dict[str, Rules] = {}
 

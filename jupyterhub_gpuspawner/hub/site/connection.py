@@ -44,6 +44,9 @@ class SharedView(Generic[Answer]):
     While Slurm does not answer, the last answer is kept.
     """
 
+    without_answer = "The cluster cannot be shown as it is now"
+    """What the log says before the reason."""
+
     def __init__(
         self,
         ask: Callable[[], Awaitable[Answer]],
@@ -119,7 +122,7 @@ class SharedView(Generic[Answer]):
 
     def _failed(self, error: GPUSpawnerError, *, logged: bool = False) -> None:
         if not self._failures and not logged:
-            self._log.warning("The cluster cannot be shown as it is now: %s", error)
+            self._log.warning("%s: %s", self.without_answer, error)
         self._failures = min(self._failures + 1, 10)
         self.fault = error
         self._on_silence()

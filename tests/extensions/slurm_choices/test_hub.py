@@ -89,12 +89,19 @@ async def test_while_slurmdbd_is_silent_the_last_known_are_kept_for_a_day(
     assert listed() == (None, True)
 
 
-async def test_a_hub_that_begins_while_slurmdbd_is_silent_knows_nobody(slurm: StandIns, cluster: Cluster) -> None:
-    """Which is neither an empty list nor an error."""
+async def test_a_hub_that_begins_while_slurmdbd_is_silent_knows_nobody(
+    slurm: StandIns, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which is neither an empty list nor an error; the log says once what is not known."""
     answers(slurm, "exit 1")
-    await cluster.of(ClusterChoices).refresh("ada", max_age=300)
+    for _ in range(3):
+        await cluster.of(ClusterChoices).refresh("ada", max_age=300)
 
     assert known_for(spawner_on(cluster, "ada"), PROFILE).rules == {}
+    assert [record.getMessage() for record in caplog.records if "sacctmgr" in record.getMessage()] == [
+        "Which accounts and QOS users have in Slurm is not known as it is now: sacctmgr failed with exit code 1: "
+        "no message"
+    ]
 
 
 OF_ADA = (Association("a"),)
