@@ -163,10 +163,8 @@ class TimedOut(SlurmUnavailable):
         silence = _why_silent(command, stderr)
         why = f": {silence.message}." if silence else f" and printed: {last_line(stderr)}" if stderr.strip() else "."
         ping = "sacctmgr ping" if command == "sacctmgr" else "scontrol ping"
-        check = f"Check `{ping}`, that slurm.conf can be found, and munge (`munge -n`)."
-        super().__init__(
-            f"{command} did not respond within {seconds:g} s{why}", hint=silence.hint if silence else check
-        )
+        hint = silence.hint if silence else f"Check `{ping}`, that slurm.conf can be found, and munge (`munge -n`)."
+        super().__init__(f"{command} did not respond within {seconds:g} s{why}", hint=hint)
         self.stderr = stderr
 
 
