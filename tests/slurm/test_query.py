@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
 from jupyterhub_gpuspawner.slurm.job import Account, JobIdentity
 from jupyterhub_gpuspawner.slurm.login_node import request
 from jupyterhub_gpuspawner.slurm.messages import LoginNodeUnreachable
+from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.squeue import JOBS
 
 WRAPPERS = Path(__file__).parents[2] / "config" / "wrappers"
@@ -275,6 +276,25 @@ def test_the_script_runs_what_only_reads(login: LoginNode, words: tuple[str, ...
 
     refused = (1, "", "query: this is not a question of the hub\n")
     assert (answer.returncode, answer.stdout, answer.stderr) == ((0, "ran\n", "") if words in ALLOWED else refused)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sacctmgr", "show", "tres"), "sacctmgr failed: the script `query` does not know this question."),
+        (("scontrol", "ping"), "scontrol failed: the script `query` does not find the command."),
+    ],
+    ids=["a question of another version", "no such command there"],
+)
+def test_what_the_script_does_not_do_says_what_to_mend(login: LoginNode, words: tuple[str, ...], message: str) -> None:
+    """As after an update of the hub alone; Slurm has not answered, so what is known is kept."""
+    answer = subprocess.run(
+        [login.folder / "query"], input=request(words[0], words[1:]), text=True, capture_output=True, check=False
+    )
+    error = Answer(words[0], answer.returncode, answer.stdout, answer.stderr).error()
+
+    assert isinstance(error, SlurmUnavailable)
+    assert (error.message, bool(error.hint)) == (message, True)
 
 
 @pytest.mark.parametrize("text", [b"", b"squeue", b"squeue\0-h", b"a\0" * 70_000], ids=["nothing", "1", "2", "long"])
