@@ -32,6 +32,17 @@ _ELIDED = re.compile(r"\.\.\.|…")
 _WORDS = re.compile(r"NV\d+|NODE|PIX|PXB|PHB|SYS|SOC|X")
 _NIC_LEGEND = re.compile(r"\s*(NIC\d+)\s*:\s*(\S+)\s*$")
 _PEER_STATUS = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
+_OTHERS = {
+    "rocm-smi, which describes GPUs of AMD": re.compile(
+        r"ROCm System Management|ROCm SMI|(?:Weight|Hops|Link Type) between two GPUs|^GPU\[\d+\]\s*:"
+    ),
+    "amd-smi topology, which describes GPUs of AMD": re.compile(
+        r"^(?:(?:LINK )?(?:ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|COHERENT|DMA|BI-DIRECTIONAL) TABLE|NUMA BW)"
+    ),
+    "xpu-smi topology, which describes GPUs of Intel": re.compile(r"^\s*GPU \d+/\d+"),
+    "nvidia-smi without topo -m": re.compile(r"NVIDIA-SMI \d"),
+}
+"""Signs of other programs' tables, which people paste as well."""
 _CPU, _NUMA, _GPU_NUMA = "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"
 
 
@@ -45,6 +56,9 @@ def parse(text: str) -> NodeTopology:
     ``Gpu.index`` is the number in the GPU's name. ``numa_node`` is set if NUMA Affinity names exactly one.
     """
     lines = [_plain(line) for line in text.splitlines()]
+    other = next((program for program, sign in _OTHERS.items() if any(map(sign.search, lines))), None)
+    if other:
+        raise TopoTextError(f"This is the output of {other}; only that of nvidia-smi topo -m is read.")
     header, after = _header(lines)
     table = _Table(header)
     for line in lines[after:]:

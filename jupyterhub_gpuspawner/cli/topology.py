@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import sys
@@ -95,7 +96,16 @@ def _content(name: str) -> str:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
         give_up(f"{name} cannot be read: {error.strerror}")
-    return data.decode("utf-8", errors="replace")
+    return decoded(data)
+
+
+def decoded(data: bytes) -> str:
+    """The text of a file: UTF-8, or UTF-16 as Windows PowerShell writes it, with or without a byte order mark."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", errors="replace")
+    if b"\0" in data[:2]:  # no text of ours begins with a NUL character
+        return data.decode("utf-16-be" if data[:1] == b"\0" else "utf-16-le", errors="replace")
+    return data.decode("utf-8-sig", errors="replace")
 
 
 def _words(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The text of nvidia-smi topo -m: 64 real ones, every cut of them, and each rule of the grammar by itself."""
+"""The text of nvidia-smi topo -m: 91 of machines, every cut of them, and each rule of the grammar by itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
+from jupyterhub_gpuspawner.cli.topology import decoded
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
 from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
@@ -26,7 +27,7 @@ USABLE = sorted(name for name, row in INDEX.items() if not row["notes"].startswi
 
 def text(name: str) -> str:
     """One of the recorded outputs."""
-    return (DATA / "topo-m" / name).read_bytes().decode()
+    return decoded((DATA / "topo-m" / name).read_bytes())
 
 
 def document_of(topology: NodeTopology) -> dict[str, Any]:
@@ -73,10 +74,35 @@ def test_index_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(INDEX) - set(USABLE)))
-def test_peer_table_is_refused(name: str) -> None:
-    """The output of topo -p2p is not a link matrix, and the error says so."""
-    with pytest.raises(TopoTextError, match="topo -p2p"):
+def test_what_is_no_matrix_is_named(name: str) -> None:
+    """The output of topo -p2p, of another program or of a failure is not a link matrix, and the error says so."""
+    refused = json.loads((DATA / "topo-m-expected" / name.replace(".txt", ".json")).read_text("utf-8"))["refused"]
+    with pytest.raises(TopoTextError, match=refused):
         parse(text(name))
+
+
+OTHERS = {
+    "========= ROCm System Management Interface =========\n": "rocm-smi",
+    "       GPU0         GPU1\n==== Weight between two GPUs ====\nGPU0   0            15\n": "rocm-smi",
+    "ACCESS TABLE:\n             0000:0c:00.0 0000:22:00.0\n0000:0c:00.0 ENABLED      ENABLED\n": "amd-smi",
+    "LINK TYPE TABLE:\n             0000:0c:00.0\n0000:0c:00.0 SELF\n": "amd-smi",
+    "         GPU 0/0  GPU 0/1  CPU Affinity\nGPU 0/0  S        MDF      0-55\n": "xpu-smi",
+    "| NVIDIA-SMI 535.104.05     Driver Version: 535.104.05   CUDA Version: 12.2 |\n": "without topo -m",
+}
+
+
+@pytest.mark.parametrize(("words", "program"), OTHERS.items())
+def test_the_output_of_another_program_is_named(words: str, program: str) -> None:
+    """People paste what they have."""
+    with pytest.raises(TopoTextError, match=rf"This is the output of .*{program}.*; only that of nvidia-smi topo -m"):
+        parse(words)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_text_of_another_encoding_is_read(encoding: str) -> None:
+    """Windows PowerShell writes UTF-16, editors write a byte order mark; neither is part of the text."""
+    words = "\tGPU0\tGPU1\r\nGPU0\t X \tNV2\r\nGPU1\tNV2\t X \r\n"
+    assert decoded(words.encode(encoding)) == words
 
 
 @pytest.mark.parametrize(

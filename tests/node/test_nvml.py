@@ -11,6 +11,7 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cli import nvidia_smi_matrix
+from jupyterhub_gpuspawner.cli.topology import decoded
 from jupyterhub_gpuspawner.node.nvml import HANDLE, Nvml
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 from tests.standins.nvml import describe
@@ -54,7 +55,7 @@ def usable_texts() -> list[str]:
     names = []
     for path in sorted(TEXTS.glob("*.txt")):
         try:
-            topology = nvidia_smi_matrix.parse(path.read_text(errors="replace"))
+            topology = nvidia_smi_matrix.parse(decoded(path.read_bytes()))
         except nvidia_smi_matrix.TopoTextError:
             continue
         words = {word for row in topology.links for word in row}
@@ -159,7 +160,7 @@ def test_a_gpu_that_a_device_cgroup_hides_is_known_to_the_kernel(ask_nvml: AskNv
 
 def recorded(name: str) -> NodeTopology:
     """The machine of a recorded text, with what that does not say made up."""
-    topology = nvidia_smi_matrix.parse((TEXTS / name).read_text(errors="replace"))
+    topology = nvidia_smi_matrix.parse(decoded((TEXTS / name).read_bytes()))
     gpus = tuple(
         replace(gpu, uuid=f"GPU-{gpu.index}", pci=f"0000:{n:02x}:00.0", name="g", memory_mib=1)
         for n, gpu in enumerate(topology.gpus)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
+from jupyterhub_gpuspawner.cli.topology import decoded
 from jupyterhub_gpuspawner.placement.choice import Choice, choose
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, gbps, load
 
@@ -266,7 +267,7 @@ def corpus() -> dict[str, NodeTopology]:
     machines: dict[object, tuple[str, NodeTopology]] = {}
     for path in sorted(TEXTS.glob("*.txt")):
         try:
-            machine = parse(path.read_text("utf-8"))
+            machine = parse(decoded(path.read_bytes()))
         except TopoTextError:
             continue
         if 1 < len(machine.gpus) <= 8:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
+from jupyterhub_gpuspawner.cli.topology import decoded
 from jupyterhub_gpuspawner.extensions.picture import drawing, node
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
@@ -25,7 +26,7 @@ def machines() -> dict[str, NodeTopology]:
     }
     for path in (HERE / "data" / "topo-m").glob("*.txt"):
         try:
-            topologies[path.stem] = parse(path.read_text("utf-8"))
+            topologies[path.stem] = parse(decoded(path.read_bytes()))
         except TopoTextError:
             continue
     return topologies
