@@ -113,7 +113,7 @@ def test_how_many_processes_torchrun_starts(command: str, number: int) -> None:
     assert processes(command.split(), gpus=8, cpus=64) == number
 
 
-def test_nics_nearest_to_a_rank() -> None:
+def test_nics_nearest_to_a_rank(tmp_path: Path) -> None:
     """Each rank learns its own; NCCL gets those of all ranks beside it, if that leaves one out."""
     node = replace(
         DGX,
@@ -124,9 +124,17 @@ def test_nics_nearest_to_a_rank() -> None:
         nic_links=(("PXB", "SYS"), ("SYS", "PXB"), ("SYS", "SYS")),
         nic_numa=(0, 1, 1),
     )
-    assert nearest_nics({}, node, [1], [0, 1]) == {"GPUSPAWNER_NICS": "mlx5_1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
-    assert nearest_nics({"NCCL_IB_HCA": "mlx5"}, node, [1], [0, 1]) == {"GPUSPAWNER_NICS": "mlx5_1"}
-    assert nearest_nics({}, replace(node, nics=(), nic_links=(), nic_numa=()), [1], [0, 1]) == {}
+    for name in node.nics:
+        port = tmp_path / "sys/class/infiniband" / name / "ports/1"
+        port.mkdir(parents=True)
+        for file, text in {"state": "4: ACTIVE", "link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)"}.items():
+            (port / file).write_text(f"{text}\n")
+
+    both = {"GPUSPAWNER_NICS": "mlx5_1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+    assert nearest_nics({}, node, [1], [0, 1], root=str(tmp_path)) == both
+    chosen = {"NCCL_IB_HCA": "mlx5"}
+    assert nearest_nics(chosen, node, [1], [0, 1], root=str(tmp_path)) == {"GPUSPAWNER_NICS": "mlx5_1"}
+    assert nearest_nics({}, replace(node, nics=(), nic_links=(), nic_numa=()), [1], [0, 1], root=str(tmp_path)) == {}
 
 
 def test_nccl_s_file_only_where_nccl_cannot_see(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import random
 import socket
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.extensions.several_nodes.node import network
+from jupyterhub_gpuspawner.extensions.several_nodes.node import network, rdma
 from jupyterhub_gpuspawner.node.hardware import text_of
 
 if TYPE_CHECKING:
@@ -132,22 +132,20 @@ def interfaces(environ: Mapping[str, str], interface: str | None, *, infiniband:
 
 
 def nearest_nics(
-    environ: Mapping[str, str], topology: NodeTopology, own: Sequence[int], whole: Sequence[int]
+    environ: Mapping[str, str], topology: NodeTopology, own: Sequence[int], whole: Sequence[int], *, root: str = "/"
 ) -> dict[str, str]:
     """The NICs nearest to the rank's GPUs (``own``), and for NCCL those nearest to the GPUs of all ranks beside it.
 
     All ranks of a node must give NCCL the same list. It is given only if it leaves a NIC out, such as that of the
-    storage: which of several NICs a GPU uses, NCCL decides better by itself.
+    storage, and nothing is in doubt (:func:`.rdma.nccl_list`): which of several NICs a GPU uses, NCCL decides better by
+    itself.
     """
-    nics = {}
-    if own:
-        mine = network.nearest_nics(topology, own)
-        if mine:
-            nics["GPUSPAWNER_NICS"] = ",".join(mine)
-    near = network.nearest_nics(topology, whole)
-    if near and len(near) < len(topology.nics) and not topology.simulated and not environ.get("NCCL_IB_HCA"):
-        nics["NCCL_IB_HCA"] = "=" + ",".join(near)
-    return nics
+    devices = {} if topology.simulated else rdma.read_devices(root)
+    usable = rdma.with_usable_nics(topology, devices)
+    nics = {"GPUSPAWNER_NICS": ",".join(network.nearest_nics(usable, own))}
+    if not environ.get("NCCL_IB_HCA"):
+        nics["NCCL_IB_HCA"] = rdma.nccl_list(network.nearest_nics(usable, whole), topology.nics, devices)
+    return {name: value for name, value in nics.items() if value}
 
 
 def torchrun(command: Sequence[str], environ: Mapping[str, str], *, processes: int) -> tuple[list[str], dict[str, str]]:
