@@ -25,8 +25,16 @@ LINKS_NOTE = (
     "--gpus-per-node they were seen to prefer GPUs with fewer links. With these two versions, set "
     "c.GPUSlurmSpawner.gpus_option = 'gpus', or leave Links= out."
 )
-_MODEL = re.compile(r"(?=[a-z]*\d)[a-z]{0,3}\d+[a-z]*", re.ASCII)
-_NO_MODEL = re.compile(r"(?:sxm|hbm|pcie|nvl|mig)\d*e?|\d+(?:gb|g)?", re.ASCII)
+_NUMBERED = re.compile(
+    r"(?<![a-z0-9])(?:quadro_)?(?:rtx|gtx|gts|gt)_(?:pro_)?\d+[a-z]*(?:_(?:ti|super|sff|ada|d|laptop|max-q))*(?![a-z0-9])",
+    re.ASCII,
+)
+"""A model that is a number to be told apart by the words around it: ``rtx_6000_ada``, ``rtx_pro_6000``."""
+_MODEL = re.compile(r"[a-z]{1,3}\d+[a-z]*", re.ASCII)
+"""A model that is one word: ``a100``."""
+_NO_MODEL = re.compile(r"(?:sxm|hbm|pcie|nvl|mig)\d*e?", re.ASCII)
+_MAKER = re.compile(r"(?:nvidia|tesla|geforce|quadro|grid|amd|instinct)_(?=[a-z])", re.ASCII)
+_IN_A_TYPE = re.compile(r"[a-z][a-z0-9_.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -125,13 +133,21 @@ def in_pci_order(topology: NodeTopology) -> list[int]:
 
 
 def slurm_type(name: str) -> str:
-    """A short type for a driver's name of a GPU: ``a100`` for ``NVIDIA A100-SXM4-80GB``; empty for an empty name."""
-    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word not in ("", "nvidia", "tesla", "geforce")]
+    """A short type for a driver's name of a GPU: ``a100`` for ``NVIDIA A100-SXM4-80GB``; empty for an empty name.
+
+    It is a part of the name as AutoDetect writes it, in lower case and with ``_`` for blanks, so that Slurm finds the
+    one in the other. It begins with a letter: Slurm takes ``gpu:4090`` for 4090 GPUs.
+    """
+    whole = "_".join(name.lower().split())
+    numbered = _NUMBERED.search(whole)
+    if numbered:
+        return numbered[0]
+    words = re.split(r"[^a-z0-9]+", whole)
     model = next((word for word in words if _MODEL.fullmatch(word) and not _NO_MODEL.fullmatch(word)), None)
-    number = next((word for word in words if re.fullmatch(r"\d{4}", word)), None)
-    if model is None and number is not None:
-        model = number + "".join(word for word in words if word in ("ti", "super"))
-    return model or "_".join(words)
+    while model is None and (maker := _MAKER.match(whole)):
+        whole = whole[maker.end() :]
+    rest = _IN_A_TYPE.search(whole)
+    return model or (rest[0].rstrip("_.-") if rest else f"gpu_{whole}" if whole else "")
 
 
 def sockets(topology: NodeTopology, *, numa_node_as_socket: bool = False) -> list[frozenset[int]]:
