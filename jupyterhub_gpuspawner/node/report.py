@@ -206,7 +206,7 @@ def _sentence(error: Exception) -> str:
 
 
 def fit(report: NodeReport) -> NodeReport:
-    """Cut the report to the limits that the hub enforces; the topology is left out first."""
+    """Cut the report to the limits that the hub enforces; without its topology, if that is too large."""
     placement = in_print(report.placement)
     placement = replace(
         placement,
@@ -216,7 +216,11 @@ def fit(report: NodeReport) -> NodeReport:
         problems=placement.problems[:LIST_LIMIT],
     )
     fitting = replace(report, placement=placement)
-    return replace(fitting, topology=None) if len(fitting.dumps().encode()) > REPORT_LIMIT else fitting
+    size = len(fitting.dumps().encode())
+    if size <= REPORT_LIMIT or report.topology is None:
+        return fitting
+    problem = f"The node's topology is not shown: with it the report has {size} bytes, more than {REPORT_LIMIT}."
+    return fit(with_problems(replace(report, topology=None), [problem]))
 
 
 def _least(report: NodeReport, refused: RefusedError) -> NodeReport:

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     Reader = Callable[[str, Any], Any]
     """Checks and converts one value of a document; its first argument names the field for the error."""
 
-VERSION = 1
+VERSION = 2
+"""Launchers of an older hub, and files written by one, have version 1, in which lists of CPUs are lists of numbers."""
 LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "?")
 """The link words without a number; the others are ``NV1`` to ``NV99``."""
 NETWORK = "network"
@@ -117,7 +120,17 @@ def _record(kind: Any) -> Reader:
 
 _DEVICES, _NODES, _MANY = 128, 256, 4096
 """Limits for devices, NUMA nodes and CPUs: above any machine, but small enough to draw an untrusted document."""
-_CPUS = _list(_whole(0, 65535), _MANY)
+_NUMBERS = _list(_whole(0, 65535), _MANY)
+
+
+def _cpus(where: str, value: Any) -> Any:
+    try:
+        numbers = parse_cpulist(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return _NUMBERS(where, numbers)
+
+
 _NUMA = _whole(0, 4095)
 _MAYBE_NUMA = _whole(0, 4095, none=True)
 _MEMORY = _whole(0, 2**40, none=True)
@@ -147,7 +160,7 @@ class Gpu:
     memory_mib: int | None = _field(_MEMORY, None)
     numa_node: int | None = _field(_MAYBE_NUMA, None)
     """Kernel number of the nearest NUMA node (not the GPU's own memory node)."""
-    cpus: tuple[int, ...] = _field(_CPUS, ())
+    cpus: tuple[int, ...] = _field(_cpus, ())
     """CPUs near to the GPU (kernel numbers), as far as known; may be clipped by a cpuset."""
     mig: str | None = _field(_text(none=True), None)
     """MIG profile name such as ``1g.10gb``; None for a whole GPU."""
@@ -173,7 +186,7 @@ class NumaNode:
     """A NUMA node; node and CPUs by kernel number (P#)."""
 
     id: int = field(metadata={"read": _NUMA})
-    cpus: tuple[int, ...] = _field(_CPUS, ())
+    cpus: tuple[int, ...] = _field(_cpus, ())
     memory_mib: int | None = _field(_MEMORY, None)
     distances: tuple[int, ...] = _field(_list(_whole(0, 255), _NODES), ())
     """Distances to all nodes, in the order of :attr:`NodeTopology.numa_nodes`; empty if unknown."""
@@ -191,9 +204,9 @@ class NodeTopology:
     gpus: tuple[Gpu, ...] = _field(_list(_record(Gpu), _DEVICES), ())
     links: tuple[tuple[str, ...], ...] = _field(_LINKS, ())
     numa_nodes: tuple[NumaNode, ...] = _field(_list(_record(NumaNode), _NODES), ())
-    siblings: tuple[tuple[int, ...], ...] = _field(_list(_CPUS, _MANY), ())
+    siblings: tuple[tuple[int, ...], ...] = _field(_list(_cpus, _MANY), ())
     """Groups of CPUs that share a core; empty if unknown (then each CPU counts as a core)."""
-    packages: tuple[tuple[int, ...], ...] = _field(_list(_CPUS, _NODES), ())
+    packages: tuple[tuple[int, ...], ...] = _field(_list(_cpus, _NODES), ())
     """CPUs of each package (socket); empty if unknown."""
     devices: tuple[str, ...] = _field(_TEXTS, ())
     """PCI bus ids of all GPUs that the kernel lists, also of those that a device cgroup hides; empty if unknown."""
@@ -379,7 +392,10 @@ def kernel_cpus(abstract: Sequence[int], topology: NodeTopology) -> tuple[int, .
 
 
 def to_document(topology: NodeTopology) -> dict[str, Any]:
-    """Convert a topology to a JSON document, version 1; CPU lists stay lists of numbers.
+    """Convert a topology to a JSON document; lists of CPUs are texts such as ``0-3,8`` (the kernel's cpulist).
+
+    A GPU's CPUs are left out if they are those of its NUMA node: firmware may number the CPUs of two sockets by turns,
+    and a node may have 56 slices.
 
     A problem may quote any text, so it is cut to the 500 printable characters that :func:`from_document` accepts.
     """
@@ -387,7 +403,15 @@ def to_document(topology: NodeTopology) -> dict[str, Any]:
     def cut(sentences: tuple[str, ...]) -> tuple[str, ...]:
         return tuple("".join([c if c.isprintable() else " " for c in sentence[:TEXT_LIMIT]]) for sentence in sentences)
 
-    return {"version": VERSION, **asdict(topology), "problems": cut(topology.problems), "notes": cut(topology.notes)}
+    document = {"version": VERSION, **asdict(topology)}
+    for part in (*document["gpus"], *document["numa_nodes"]):
+        part["cpus"] = format_cpulist(part["cpus"])
+    near = {node["id"]: node["cpus"] for node in document["numa_nodes"]}
+    for gpu in document["gpus"]:
+        if near.get(gpu["numa_node"]) == gpu["cpus"]:
+            del gpu["cpus"]
+    cpus = {name: tuple(map(format_cpulist, document[name])) for name in ("siblings", "packages")}
+    return {**document, **cpus, "problems": cut(topology.problems), "notes": cut(topology.notes)}
 
 
 def from_document(document: Mapping[str, Any]) -> NodeTopology:
@@ -396,10 +420,17 @@ def from_document(document: Mapping[str, Any]) -> NodeTopology:
     Type and bounds of every field are checked, so the document may come from a compute node that is not trusted.
     """
     version = document.get("version") if isinstance(document, Mapping) else None
-    if version != VERSION or isinstance(version, bool):
-        raise ValueError(f"version: must be {VERSION}, not {version!r:.40}")
+    if version not in (1, VERSION) or isinstance(version, bool):
+        raise ValueError(f"version: must be 1 or {VERSION}, not {version!r:.40}")
     topology: NodeTopology = _record(NodeTopology)("", {k: v for k, v in document.items() if k != "version"})
-    return topology
+    if version == 1:
+        return topology
+    near: dict[int | None, Any] = {node.id: node.cpus for node in topology.numa_nodes}
+    gpus = (
+        gpu if "cpus" in text else replace(gpu, cpus=near.get(gpu.numa_node, ()))
+        for gpu, text in zip(topology.gpus, document.get("gpus", ()))
+    )
+    return replace(topology, gpus=tuple(gpus))
 
 
 def load(path: str) -> NodeTopology:

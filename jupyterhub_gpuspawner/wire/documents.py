@@ -233,7 +233,7 @@ class NodeReport:
     """0 (null in JSON) while the server does not listen."""
     placement: PlacementDocument = field(default_factory=PlacementDocument)
     topology: bounds.Topology | None = None
-    """The node's topology document, for the picture; None if it is unknown or too large."""
+    """The node's topology document, for the picture; None if it is unknown or, as a problem then says, too large."""
     door: PortReport | None = None
     """None before anything listens on the port, and in reports of version 1."""
     other_node: bool = False
@@ -256,7 +256,7 @@ class NodeReport:
             document["topology"] = self.topology
         if self.failure is not None:
             document["failure"] = asdict(self.failure)
-        return json.dumps(document)
+        return json.dumps(document, separators=(",", ":"))
 
 
 def as_line(text: str) -> str:

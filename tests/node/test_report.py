@@ -12,6 +12,7 @@ import threading
 import time
 from base64 import b64encode
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,14 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.node import report as reporting
 from jupyterhub_gpuspawner.node.folder import certificates_in_memory
-from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
+from jupyterhub_gpuspawner.placement.topology import (
+    LIST_LIMIT,
+    Gpu,
+    NodeTopology,
+    NumaNode,
+    from_document,
+    to_document,
+)
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, NodeReport, PlacedGpu, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
@@ -376,10 +384,67 @@ def test_a_long_list_of_cpus_is_reported_whole() -> None:
 
 
 def test_a_topology_that_makes_the_report_too_large_is_left_out() -> None:
-    """The placement is what counts."""
+    """The placement is what counts; a problem says what is missing."""
     large = NodeReport(41234, REPORT.placement, {"version": 1, "hostname": "x" * REPORT_LIMIT})
 
-    assert reporting.fit(large) == REPORT
+    cut = reporting.fit(large)
+
+    assert replace(cut, placement=REPORT.placement) == REPORT
+    assert cut.placement.problems[:-1] == REPORT.placement.problems
+    size = len(large.dumps().encode())
+    assert cut.placement.problems[-1] == (
+        f"The node's topology is not shown: with it the report has {size} bytes, more than {REPORT_LIMIT}."
+    )
+
+
+def sliced(gpus: int, slices: int, cores: int, *, by_turns: bool = False) -> NodeTopology:
+    """A node of two sockets whose GPUs are cut into MIG devices; each core has two threads."""
+    whole = range(2 * cores)
+    first = tuple(cpu for cpu in whole if (cpu % 2 if by_turns else cpu % cores >= cores // 2) == 0)
+    sockets = (first, tuple(cpu for cpu in whole if cpu not in first))
+    uuids = (f"MIG-5a1e9ad0-6a6b-4a2c-9d2e-{n:012}" for n in range(gpus * slices))
+    return NodeTopology(
+        hostname="gpu-node-0123",
+        gpus=tuple(
+            Gpu(
+                index=n // slices,
+                uuid=uuid,
+                pci=f"0000:{n // slices:02x}:00.0",
+                name="NVIDIA H100 80GB HBM3",
+                memory_mib=10240,
+                numa_node=n // slices * 2 // gpus,
+                cpus=sockets[n // slices * 2 // gpus],
+                mig="1g.10gb",
+                minor=n // slices,
+                nvlink_generation=4,
+                pcie_generation=5,
+                pcie_width=16,
+                pcie_max_width=16,
+            )
+            for n, uuid in enumerate(uuids)
+        ),
+        links=tuple(tuple("X" if a == b else "PHB" for a in range(gpus * slices)) for b in range(gpus * slices)),
+        numa_nodes=tuple(NumaNode(n, cpus, 1_031_000, (10, 21)[:: 1 - 2 * n]) for n, cpus in enumerate(sockets)),
+        siblings=tuple((core, core + cores) for core in range(cores)),
+        packages=sockets,
+        devices=tuple(f"0000:{n:02x}:00.0" for n in range(gpus)),
+        source="nvml+sysfs",
+    )
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [sliced(8, 7, 112), sliced(8, 7, 256), sliced(8, 4, 256, by_turns=True), sliced(8, 7, 256, by_turns=True)],
+    ids=["DGX H100", "2x128 cores", "numbered by turns", "7 slices, numbered by turns"],
+)
+def test_the_topology_of_a_sliced_node_is_reported(topology: NodeTopology) -> None:
+    """With 56 MIG devices and 512 CPUs, however firmware numbers these."""
+    report = reporting.fit(NodeReport(0, REPORT.placement, to_document(topology)))
+
+    read = parse_report(report.dumps().encode())
+    assert read.placement.problems == REPORT.placement.problems
+    assert read.topology is not None
+    assert from_document(read.topology) == topology
 
 
 @given(

@@ -42,15 +42,30 @@ def test_document_comes_back_as_it_was() -> None:
 
 
 def test_document_of_an_older_version_of_this_form_is_read() -> None:
-    """Missing fields are unknown."""
+    """Missing fields are unknown, and lists of CPUs are lists of numbers."""
     assert from_document({"version": 1, "gpus": [{"index": 3}]}) == NodeTopology(gpus=(Gpu(3),))
+    nodes = [{"id": 0, "cpus": [0, 1]}]
+    older = {"version": 1, "gpus": [{"index": 0, "cpus": [1]}], "numa_nodes": nodes, "siblings": [[0, 1]]}
+    assert from_document(older) == NodeTopology(
+        gpus=(Gpu(0, cpus=(1,)),), numa_nodes=(NumaNode(0, (0, 1)),), siblings=((0, 1),)
+    )
+
+
+def test_lists_of_cpus_are_texts() -> None:
+    """A GPU's are left out where they are those of its NUMA node, and come back."""
+    document = to_document(NODE)
+
+    assert document["version"] == 2
+    assert (document["siblings"], document["packages"]) == (("0-1", "2-3"), ("0-3",))
+    assert [node["cpus"] for node in document["numa_nodes"]] == ["0-1", "2-3"]
+    assert [gpu.get("cpus") for gpu in document["gpus"]] == [None, ""]
 
 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("version", 2, "version: must be 1, not 2"),
-        ("version", True, "version: must be 1, not True"),
+        ("version", 3, "version: must be 1 or 2, not 3"),
+        ("version", True, "version: must be 1 or 2, not True"),
         ("colour", "red", "colour: no such field; fields are devices, driver, gpus, hostname, "),
         ("hostname", 5, "hostname: must be printable text of at most 500 characters"),
         ("hostname", "a\nb", "hostname: must be printable text of at most 500 characters"),
@@ -86,7 +101,7 @@ def test_fault_is_named_by_its_field(path: str, value: Any, message: str) -> Non
 @pytest.mark.parametrize("document", [None, [], "topology", {}])
 def test_other_documents_are_refused(document: Any) -> None:
     """Other documents are rejected by their version."""
-    with pytest.raises(ValueError, match="version: must be 1, not None"):
+    with pytest.raises(ValueError, match="version: must be 1 or 2, not None"):
         from_document(document)
 
 

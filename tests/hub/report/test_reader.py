@@ -176,7 +176,7 @@ def test_a_port_that_another_process_has_is_not_the_servers() -> None:
         ("failure.line", "a\nb"),
         ("failure.job", "7"),
         ("topology", []),
-        ("topology", {"version": 2}),
+        ("topology", {"version": 3}),
         ("topology.gpus", [{}]),
         ("topology.__class__", "x"),
     ],
