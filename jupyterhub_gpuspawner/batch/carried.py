@@ -35,6 +35,8 @@ class Carried:
     """Modules that run on the node, of the standard library alone. What they import of their package is packed, too."""
     use: Callable[[JobRequest, Mapping[str, Any]], Use | None]
     """What a job gets, by its request and the spawner's ``settings``; None: the job does not use it."""
+    reader: str = ""
+    """The :class:`~.node.hardware.Reader` of a job that uses it, as ``package.module:class``."""
     settings: tuple[str, ...] = ()
     """Names of the spawner's settings that ``use`` reads."""
     files: Callable[[], Mapping[str, str]] = dict
@@ -59,6 +61,7 @@ class Cargo:
         """The plan with the steps of each."""
         return replace(
             plan,
+            readers=tuple(part.reader for part in self.carried if part.reader),
             choose=next((use.choose for use in self.uses if use.choose), None),
             before=tuple(use.before for use in self.uses if use.before),
             beside=tuple(use.beside for use in self.uses if use.beside),

@@ -15,7 +15,9 @@ import click
 
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION, table
+from jupyterhub_gpuspawner.extension import installed, load_each
 from jupyterhub_gpuspawner.node.hardware import observe
+from jupyterhub_gpuspawner.node.placing import entry
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, to_document
 from jupyterhub_gpuspawner.units import format_cpulist
 
@@ -71,8 +73,11 @@ def source_options(command: Command) -> Command:
 
 def this_node(timeout: float) -> NodeTopology:
     """The topology of this node, as far as it is known after ``timeout`` seconds."""
+    loaded = load_each(installed(), lambda extension: extension.launcher, lambda fault: click.echo(fault, err=True))
+    environ = {**os.environ, "SLURM_JOB_NUM_NODES": ""}  # all of this node, whatever job this is in
+    readers = [entry(carried.reader)(environ) for _, carried in loaded if carried.reader]
     try:
-        return observe(node=os.uname().nodename, topology_file=None, deadline=timeout, network=True)
+        return observe(node=os.uname().nodename, topology_file=None, deadline=timeout, readers=readers)
     except OSError as error:
         give_up(f"this node's hardware cannot be read: {error.strerror}")
 

@@ -2,8 +2,8 @@
 
 The hardware is read in a child process (:mod:`~jupyterhub_gpuspawner.node.child`), which reports each result as soon as
 it has it. A driver that hangs therefore costs only what it alone knows. A topology file replaces all other sources.
-Otherwise the GPUs are read through NVML (:mod:`.nvml`), and CPUs, NUMA nodes and the GPUs' position among them from
-``/sys`` and ``/proc``.
+Otherwise the GPUs are read through NVML (:mod:`.nvml`), CPUs, NUMA nodes and the GPUs' position among them from
+``/sys`` and ``/proc``, and the rest by what extensions bring (:class:`Reader`).
 
 The root folder is a parameter, so that a recorded tree can be read like a machine. Sources: the kernel's
 ``Documentation/ABI/stable/sysfs-devices-node``, ``Documentation/admin-guide/cputopology.rst``,
@@ -33,21 +33,45 @@ from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import in_print
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, MutableMapping, Sequence
 
     from jupyterhub_gpuspawner.node.child import Say
 
 
+class Reader:
+    """What an extension reads of the hardware beside the kernel's files and NVML. This one reads nothing.
+
+    Its class is made with the launch's environment, at the beginning of each launch. ``read`` is called in the child,
+    ``enter`` and ``leave`` in the launcher itself.
+    """
+
+    doing = "reading the hardware"
+
+    def __init__(self, environ: MutableMapping[str, str]) -> None:
+        self.environ = environ
+
+    def read(self, topology: NodeTopology, root: str) -> NodeTopology:  # noqa: ARG002 - this one reads nothing
+        """The topology with what is read below ``root``."""
+        return topology
+
+    def enter(self, topology: NodeTopology) -> NodeTopology:
+        """Before GPUs are chosen: name in ``CUDA_VISIBLE_DEVICES`` what a variable of another maker's GPUs names."""
+        return topology
+
+    def leave(self) -> None:
+        """At the end, whatever has failed: name in these variables what ``CUDA_VISIBLE_DEVICES`` then names."""
+
+
 def observe(
-    *, node: str, topology_file: str | None, deadline: float, root: str = "/", network: bool = False
+    *, node: str, topology_file: str | None, deadline: float, root: str = "/", readers: Sequence[Reader] = ()
 ) -> NodeTopology:
     """What is known of ``node`` after at most ``deadline`` seconds; what is not known is a sentence in ``problems``.
 
-    ``root`` is the folder under which ``/sys`` and ``/proc`` are read. ``network``: the network cards are read, too.
+    ``root`` is the folder under which ``/sys`` and ``/proc`` are read. ``readers`` read more of the hardware.
     Raises OSError if no child process can be started.
     """
     documents, finished = child.ask_documents(
-        lambda say: _read_in_child(say, node=node, topology_file=topology_file, root=root, network=network), deadline
+        lambda say: _read_in_child(say, node=node, topology_file=topology_file, root=root, readers=readers), deadline
     )
     best, doing, failed = NodeTopology(hostname=node), "starting", ""
     for document in documents:
@@ -69,16 +93,16 @@ def _without_driver(topology: NodeTopology, fault: str) -> NodeTopology:
     return replace(topology, gpus=tuple(replace(gpu, fault=fault[:TEXT_LIMIT]) for gpu in topology.gpus))
 
 
-def _read_in_child(say: Say, *, node: str, topology_file: str | None, root: str, network: bool) -> None:
+def _read_in_child(say: Say, *, node: str, topology_file: str | None, root: str, readers: Sequence[Reader]) -> None:
     """The child's part: say what is being read (``doing``), and topologies, each better than the one before."""
     try:
-        _read_sources(say, node, topology_file, root, network=network)
+        _read_sources(say, node, topology_file, root, readers)
         say(doing="done")
     except Exception as error:  # noqa: BLE001 - said to the parent, which continues without
         say(failed=f"{type(error).__name__}: {error}")
 
 
-def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, network: bool) -> None:
+def _read_sources(say: Say, node: str, topology_file: str | None, root: str, readers: Sequence[Reader]) -> None:
     problems: list[str] = []
 
     def in_report(topology: NodeTopology) -> None:
@@ -105,9 +129,10 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, *, 
             problems.append(f"{NO_NVML}: {error}")
             topology = _without_driver(topology, f"{NO_NVML}: {error}")
             in_report(topology)
-    if network:
-        say(doing="reading the network cards")
-        in_report(with_nics(topology, root))
+    for reader in readers:
+        say(doing=reader.doing)
+        topology = reader.read(topology, root)
+        in_report(topology)
     return None
 
 
@@ -212,14 +237,14 @@ def text_of(*parts: str) -> str:
         return ""
 
 
-def _number(*parts: str) -> int | None:
+def number_in(*parts: str) -> int | None:
     try:
         return int(text_of(*parts))
     except ValueError:
         return None
 
 
-def _cpus(*parts: str) -> tuple[int, ...]:
+def cpus_in(*parts: str) -> tuple[int, ...]:
     try:
         return parse_cpulist(text_of(*parts))
     except ValueError:
@@ -238,14 +263,14 @@ def _names(folder: str, prefix: str) -> list[int]:
 
 def _numa_nodes(root: str) -> tuple[tuple[NumaNode, ...], tuple[str, ...]]:
     folder = os.path.join(root, "sys/devices/system/node")
-    online = _cpus(root, "sys/devices/system/cpu/online")
+    online = cpus_in(root, "sys/devices/system/cpu/online")
     ids = _names(folder, "node")
     if not ids:
         return (), ("The kernel lists no NUMA nodes in /sys/devices/system/node.",)
     nodes = []
     for number in ids:
         path = os.path.join(folder, f"node{number}")
-        cpus = _cpus(path, "cpulist")
+        cpus = cpus_in(path, "cpulist")
         words = text_of(path, "distance").split()
         distances = tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
         nodes.append(
@@ -270,15 +295,15 @@ def _memory_mib(meminfo: str) -> int | None:
 def _cores(root: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
     """Groups of CPUs that share a core, and CPUs of each package; empty if they are not known for all CPUs."""
     folder = os.path.join(root, "sys/devices/system/cpu")
-    online = _cpus(folder, "online") or tuple(_names(folder, "cpu"))
+    online = cpus_in(folder, "online") or tuple(_names(folder, "cpu"))
     cores: dict[tuple[int, ...], None] = {}
     packages: dict[int, list[int]] = {}
     for cpu in online:
         topology = os.path.join(folder, f"cpu{cpu}", "topology")
-        core = _cpus(topology, "thread_siblings_list") or _cpus(topology, "core_cpus_list")
+        core = cpus_in(topology, "thread_siblings_list") or cpus_in(topology, "core_cpus_list")
         if core:
             cores[tuple(c for c in core if c in online)] = None
-        package = _number(topology, "physical_package_id")
+        package = number_in(topology, "physical_package_id")
         if package is not None and package >= 0:
             packages.setdefault(package, []).append(cpu)
     whole = sum(len(core) for core in cores) == len(online)
@@ -309,8 +334,8 @@ def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
                 uuid=uuid if uuid.startswith("GPU-") and "?" not in uuid else "",
                 pci=device.lower(),
                 name=facts.get("Model", ""),
-                numa_node=_numa_of(_number(path, "numa_node"), nodes),
-                cpus=_cpus(path, "local_cpulist"),
+                numa_node=_numa_of(number_in(path, "numa_node"), nodes),
+                cpus=cpus_in(path, "local_cpulist"),
                 minor=int(minor) if minor.isdigit() else None,
                 pcie_width=_lanes(path, "current_link_width"),
                 pcie_max_width=_lanes(path, "max_link_width"),
@@ -321,7 +346,7 @@ def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
 
 def _lanes(*parts: str) -> int | None:
     """The width of a PCIe link; a device that has fallen off the bus reports 0 or 255 lanes."""
-    number = _number(*parts)
+    number = number_in(*parts)
     return number if number is not None and 0 < number <= 64 else None
 
 
@@ -345,68 +370,18 @@ def _driver(root: str) -> str:
     return ""
 
 
-# Read the network cards that GPUs can use directly from sysfs, and how near each is to each GPU.
-#
-# These are the cards with a driver for InfiniBand, RoCE or EFA (``/sys/class/infiniband``), or Slingshot
-# (``/sys/class/cxi``). A device's path in ``/sys/devices`` names the PCI bridges above it, which gives the link words
-# of ``nvidia-smi topo -m``: ``PIX`` behind one switch, ``PXB`` behind several, ``PHB`` below one host bridge, then
-# ``NODE`` and ``SYS`` by NUMA node. Only a job on several nodes reads them.
+def pci_link(device: str, gpu: str, near: int | None, numa_node: int | None) -> str:
+    """The link word of two PCI devices by the bridges above them, or else by their NUMA nodes; ``?`` if not known.
 
-_CLASSES = ("infiniband", "cxi")
-_MOST = 64
-"""Cards that are read at most; machines have up to sixteen."""
-
-
-def with_nics(topology: NodeTopology, root: str = "/") -> NodeTopology:
-    """The topology with the node's network cards, unless it has some already."""
-    source = f"{topology.source}+{NETWORK}" if topology.source else NETWORK
-    if topology.nics:
-        return replace(topology, source=source)
-    cards = _cards(root)
-    numbers = [_number(path, "numa_node") for path in cards.values()]
-    numa = tuple(None if number is None or number < 0 else number for number in numbers)
-    devices = [os.path.realpath(os.path.join(root, "sys/bus/pci/devices", gpu.pci)) for gpu in topology.gpus]
-    links = tuple(
-        tuple(
-            _link(card, device, near, gpu.numa_node)
-            if gpu.pci and os.path.exists(device)
-            else _by_numa(near, gpu.numa_node)
-            for gpu, device in zip(topology.gpus, devices)
-        )
-        for card, near in zip(cards.values(), numa)
-    )
-    return replace(topology, nics=tuple(cards), nic_links=links, nic_numa=numa, source=source)
-
-
-def _cards(root: str) -> dict[str, str]:
-    """Names of the cards with the paths of their PCI devices; of several ports of one device only the first."""
-    cards: dict[str, str] = {}
-    for kind in _CLASSES:
-        folder = os.path.join(root, "sys/class", kind)
-        try:
-            names = sorted(os.listdir(folder))
-        except OSError:
-            continue
-        for name in names:
-            path = os.path.realpath(os.path.join(folder, name, "device"))
-            if os.path.isdir(path) and path not in cards.values() and len(cards) < _MOST:
-                cards[name] = path
-    return cards
-
-
-def _link(card: str, gpu: str, near: int | None, numa_node: int | None) -> str:
-    """The link word of two PCI devices, by their paths below ``/sys/devices``."""
-    one, other = card.split(os.sep), gpu.split(os.sep)
+    ``device``, ``gpu``: their paths below ``/sys/devices``, which name these bridges; empty where not known.
+    """
+    one, other = device.split(os.sep), gpu.split(os.sep)
     shared = next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
     above = one[shared - 1] if shared else ""
     if above.startswith("pci"):  # the host bridge
         return "PHB"
     if ":" in above:  # a bridge, or a port of a switch
         return "PIX" if max(len(one), len(other)) - shared <= 2 else "PXB"
-    return _by_numa(near, numa_node)
-
-
-def _by_numa(near: int | None, numa_node: int | None) -> str:
     if near is None or numa_node is None:
         return "?"
     return "NODE" if near == numa_node else "SYS"

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, folder
-from jupyterhub_gpuspawner.node.placing import Launch, NoGpus, faults
+from jupyterhub_gpuspawner.node.placing import Launch, NoGpus, entry, faults
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import (
     UNKNOWN_STEP,
@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.wire.documents import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping, Sequence
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
     from jupyterhub_gpuspawner.node.report import PortReporter
 
@@ -85,30 +85,23 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         raise
 
 
-def entry(name: str) -> Any:
-    """The function or class of a module in the archive; raises ImportError or AttributeError."""
-    module, _, attribute = name.partition(":")
-    return getattr(__import__(module, fromlist=[attribute]), attribute)
-
-
 def _take(step: Step, *arguments: object) -> None:
     entry(step.entry)(step.settings, *arguments)
 
 
 def _placing(plan: LaunchPlan, environ: MutableMapping[str, str]) -> Launch:
     """The class for this launch: with GPUs that something chooses, with none, or the plain case."""
-    several_nodes = environ.get("SLURM_JOB_NUM_NODES", "1") != "1"
     if plan.choose is None:
-        return Launch(plan, environ, network=several_nodes)
+        return Launch(plan, environ)
     why = "without the launch plan, it is unknown whether GPUs must be claimed on this node"
     if plan.choose != UNKNOWN_STEP:
         try:
-            placing: Launch = entry(plan.choose.entry)(plan, environ, network=several_nodes)
+            placing: Launch = entry(plan.choose.entry)(plan, environ)
         except Exception as error:  # noqa: BLE001 - the notebook always starts
             why = f"what chooses GPUs on this node failed: {type(error).__name__}: {error}"
         else:
             return placing
-    nothing = NoGpus(plan, environ, network=several_nodes)
+    nothing = NoGpus(plan, environ)
     nothing.problems.append(f"No GPU is used: {why}.")
     return nothing
 

@@ -31,7 +31,9 @@ from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, Placemen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping, Sequence
-    from typing import TypeVar
+    from typing import Any, TypeVar
+
+    from jupyterhub_gpuspawner.node.hardware import Reader
 
     T = TypeVar("T")
     Cpus = tuple[int, ...]
@@ -57,6 +59,12 @@ _FLAGS = 0xE000
 """Mode flags (MPOL_F_STATIC_NODES and the like), which get_mempolicy returns together with the mode."""
 
 
+def entry(name: str) -> Any:
+    """The function or class of a module in the archive; raises ImportError or AttributeError."""
+    module, _, attribute = name.partition(":")
+    return getattr(__import__(module, fromlist=[attribute]), attribute)
+
+
 class Launch:
     """One launch: its plan, its environment, and the problems so far. :meth:`place` runs all steps."""
 
@@ -68,17 +76,19 @@ class Launch:
         plan: LaunchPlan,
         environ: MutableMapping[str, str],
         *,
-        network: bool = False,
         slurm: ControllerAnswers | None = None,
         topology: NodeTopology | None = None,
     ) -> None:
-        """``network``: read the network cards, too. ``slurm``, ``topology``: what is asked, and used, instead."""
+        """``slurm``, ``topology``: what is asked, and used, instead."""
         self.plan = plan
         self.environ = environ
         self.node = environ.get("SLURMD_NODENAME") or os.uname().nodename
         self.problems: list[str] = []
         self.slurm = slurm or ControllerAnswers(environ)
-        self._network, self._topology = network, topology
+        self._topology = topology
+        self.readers: list[Reader] = []
+        for name in plan.readers:
+            self.attempt(f"Preparing {name}", lambda name=name: self.readers.append(entry(name)(environ)), None)  # type: ignore[misc]
 
     def attempt(self, doing: str, work: Callable[[], T], otherwise: T) -> T:
         """Return what ``work`` returns; if it raises, add a problem that names ``doing`` and return ``otherwise``."""
@@ -94,7 +104,16 @@ class Launch:
 
     def place(self) -> tuple[PlacementDocument, NodeTopology]:
         """Observe, choose, bind, and set the environment; returns the placement and the topology it is based on."""
+        try:
+            return self._place()
+        finally:
+            for reader in self.readers:
+                self.attempt("Naming the GPUs", reader.leave, None)
+
+    def _place(self) -> tuple[PlacementDocument, NodeTopology]:
         topology = self.attempt("Reading the hardware", self._observe, NodeTopology(hostname=self.node))
+        for reader in self.readers:
+            topology = self.attempt("Naming the GPUs", lambda r=reader, known=topology: r.enter(known), topology)  # type: ignore[misc]
         self.problems.extend(topology.problems)
         nothing: Cpus = ()
         allowed = self.attempt("Reading the CPU affinity", allowed_cpus, nothing)
@@ -129,7 +148,7 @@ class Launch:
     def _observe(self) -> NodeTopology:
         plan = self.plan
         return self._topology or observe(
-            node=self.node, topology_file=plan.topology_file, deadline=plan.deadline, network=self._network
+            node=self.node, topology_file=plan.topology_file, deadline=plan.deadline, readers=self.readers
         )
 
     def _noted(self, result: tuple[T, tuple[str, ...]]) -> T:
@@ -228,10 +247,10 @@ class NoGpus(Launch):
 
     without_choice = GpuGrant().because("The node's GPUs are hidden from this server.")
 
-    def place(self) -> tuple[PlacementDocument, NodeTopology]:
-        """As :meth:`Launch.place`; whichever step fails, the server sees no GPU."""
+    def _place(self) -> tuple[PlacementDocument, NodeTopology]:
+        """Whichever step fails, the server sees no GPU."""
         try:
-            return super().place()
+            return super()._place()
         finally:
             self.environ["CUDA_VISIBLE_DEVICES"] = ""
 

@@ -66,6 +66,8 @@ class LaunchPlan:
     """Export OMP_NUM_THREADS and similar variables unless they are set."""
     report: bool = True
     """False: bind and exec only."""
+    readers: tuple[str, ...] = ()
+    """Classes that read more of the hardware (:class:`~jupyterhub_gpuspawner.node.hardware.Reader`)."""
     choose: Step | None = None
     """Chooses GPUs that Slurm does not manage; None: the server may use all that Slurm granted.
 
@@ -100,8 +102,8 @@ def recover_plan(text: str) -> tuple[LaunchPlan, str]:
             values[name] = None if values[name] is None else Step(**values[name])
         for name in {"before", "beside"} & values.keys():
             values[name] = tuple([Step(**step) for step in values[name]])
-        if values.get("port_range"):
-            values["port_range"] = tuple(values["port_range"])
+        for name in {"port_range", "readers"} & values.keys():
+            values[name] = None if values[name] is None else tuple(values[name])
         return LaunchPlan(**values), ""
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return LaunchPlan(choose=None if text.lstrip().startswith('{"choose": null,') else UNKNOWN_STEP), str(error)

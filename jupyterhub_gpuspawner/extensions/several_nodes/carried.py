@@ -22,4 +22,5 @@ def use(request: JobRequest, _settings: Mapping[str, Any]) -> Use:
     )
 
 
-CARRIED = Carried(tuple(f"{PACKAGE}.{module}" for module in ("command", "other_node", "rank")), use)
+MODULES = tuple(f"{PACKAGE}.{module}" for module in ("command", "nics", "other_node", "rank"))
+CARRIED = Carried(MODULES, use, reader=f"{PACKAGE}.nics:NetworkCards")

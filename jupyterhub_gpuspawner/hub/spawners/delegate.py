@@ -135,7 +135,8 @@ def bind(
         policy=request.placement.policy or policy,
         report=False,
     )
-    plan = replace(plan, choose=cargo_of(request, carried, settings).on(plan).choose)
+    of_extensions = cargo_of(request, carried, settings).on(plan)
+    plan = replace(plan, choose=of_extensions.choose, readers=of_extensions.readers)
     if request.profile.port_range is not None:
         delegate.port = _free_port(*request.profile.port_range)
     delegate.cmd = [sys.executable, "-I", LAUNCHER, "--plan", plan.dumps(), "--", *delegate.cmd]

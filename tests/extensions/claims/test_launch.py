@@ -53,7 +53,7 @@ main.main(sys.argv[3:])
         ("choice.choose", ""),
         ("grant.gpus", ""),
         ("placing.Launch._gpus", ""),
-        ("placing.Launch.place", ""),
+        ("placing.Launch._place", ""),
         ("claim.claim", ""),
         ("claim.Claimant._grant", ""),
         ("claim.Claimant.__init__", ""),

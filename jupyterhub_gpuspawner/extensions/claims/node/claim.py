@@ -303,10 +303,10 @@ class Claimant(Launch):
 
     _visible = ""
 
-    def place(self) -> tuple[PlacementDocument, NodeTopology]:
-        """As :meth:`Launch.place`; whichever step fails, the server sees no GPUs other than those it has claimed."""
+    def _place(self) -> tuple[PlacementDocument, NodeTopology]:
+        """Whichever step fails, the server sees no GPUs other than those it has claimed."""
         try:
-            return super().place()
+            return super()._place()
         finally:
             self.environ["CUDA_VISIBLE_DEVICES"] = self._visible
 

@@ -50,7 +50,7 @@ def place(plan: LaunchPlan, environ: MutableMapping[str, str], *problems: str) -
     """What the job has on this node, as a report to the hub."""
     if "SLURM_STEP_GPUS" not in environ:
         environ.pop("SLURM_JOB_GPUS", None)  # from the batch script's environment: those of the first node
-    placing = OtherNode(plan, environ, network=True, slurm=ControllerAnswers({}, job="", node=""))
+    placing = OtherNode(plan, environ, slurm=ControllerAnswers({}, job="", node=""))
     placing.problems.extend(problems)
     nothing = (PlacementDocument(node=placing.node), NodeTopology())
     document, topology = placing.attempt("Placing on this node", placing.place, nothing)

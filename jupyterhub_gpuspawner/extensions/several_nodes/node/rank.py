@@ -256,7 +256,7 @@ def place(spec: Spec, environ: MutableMapping[str, str], command: Sequence[str],
     if "mem" in spec.keeps:
         plan = replace(plan, memory_policy="none")
     slurm = ControllerAnswers(environ, job=spec.allocation or None)
-    placing = RankLaunch(plan, environ, rank, spec, command, slurm=slurm, network=len(rank.tasks) > 1)
+    placing = RankLaunch(plan, environ, rank, spec, command, slurm=slurm)
     document, topology = placing.place()
     environ.update({**rank.variables(), **variables.master(environ, spec.master_addr, spec.master_port)})
     route = variables.interface_to(environ.get("MASTER_ADDR", ""))
