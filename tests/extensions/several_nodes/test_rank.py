@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.extensions.several_nodes.node import rank
+from jupyterhub_gpuspawner.extensions.several_nodes.node import nics, rank
 from jupyterhub_gpuspawner.extensions.several_nodes.node.rank import (
     Rank,
     RankLaunch,
@@ -24,6 +25,7 @@ from jupyterhub_gpuspawner.extensions.several_nodes.node.rank import (
 from jupyterhub_gpuspawner.extensions.several_nodes.node.srun import Spec
 from jupyterhub_gpuspawner.node import placing
 from jupyterhub_gpuspawner.node.grant import ControllerAnswers
+from jupyterhub_gpuspawner.node.hardware import Reader
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
@@ -293,20 +295,31 @@ def test_the_threads_of_all_processes_are_no_more_than_the_cores(
     assert environ["OMP_NUM_THREADS"] == threads
 
 
-@pytest.mark.parametrize(("tasks", "nics"), [((1, 1), "mlx4_0"), ((2,), None)], ids=["two nodes", "one node"])
+@pytest.mark.parametrize(("nodes", "cards"), [("2", "mlx4_0"), ("1", None)], ids=["two nodes", "one node"])
 def test_a_rank_of_several_nodes_knows_the_network_cards_beside_its_gpus(
-    monkeypatch: pytest.MonkeyPatch, tasks: tuple[int, ...], nics: str | None
+    monkeypatch: pytest.MonkeyPatch, nodes: str, cards: str | None
 ) -> None:
-    """On one node NCCL uses none. The node is a description, of which the cards are read if they are asked for."""
+    """On one node NCCL uses none. The node is a description; what the plan names reads the cards."""
 
-    def described(*, network: bool, **_: object) -> NodeTopology:
-        return K80 if network else replace(K80, nics=(), nic_links=(), nic_numa=())
+    def described(*, readers: Sequence[Reader], **_: object) -> NodeTopology:
+        topology = replace(K80, nics=(), nic_links=(), nic_numa=())
+        for reader in readers:
+            topology = reader.read(topology, "/")
+        return topology
 
     monkeypatch.setattr(placing, "observe", described)
-    environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "2,3", "SLURM_GPUS_ON_NODE": "2"}
-    rank.place(Spec("token", LaunchPlan().dumps(), allocation="Nodes=n1"), environ, ["true"], Rank(0, 0, 0, tasks))
+    monkeypatch.setattr(nics, "with_nics", lambda _topology, _root: K80)
+    plan = LaunchPlan(readers=(f"{nics.__name__}:NetworkCards",))
+    environ = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NUM_NODES": nodes,
+        "SLURM_JOB_GPUS": "2,3",
+        "CUDA_VISIBLE_DEVICES": "2,3",
+        "SLURM_GPUS_ON_NODE": "2",
+    }
+    rank.place(Spec("token", plan.dumps(), allocation="Nodes=n1"), environ, ["true"], Rank(0, 0, 0, (1,)))
 
-    assert environ.get("GPUSPAWNER_NICS") == nics
+    assert environ.get("GPUSPAWNER_NICS") == cards
 
 
 def test_tasks_that_share_are_counted_by_the_first() -> None:
