@@ -25,8 +25,9 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from jupyterhub_gpuspawner.extensions.tunnel.master import Master
 from jupyterhub_gpuspawner.extensions.tunnel.server import no_routes
-from jupyterhub_gpuspawner.extensions.tunnel.ssh import tunnel_words
+from jupyterhub_gpuspawner.extensions.tunnel.ssh import Forward, tunnel_words
 from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
+from jupyterhub_gpuspawner.tasks import in_background
 from tests.extensions.tunnel.far_hub import far_hub, far_nodes
 from tests.extensions.tunnel.machines import PORTS, Machines, free_range, machines
 from tests.fixtures.users import accounts
@@ -111,7 +112,7 @@ async def answers(port: int) -> bool:
 async def of_forwards(behind: Machines, say: Callable[[str, str], None]) -> None:
     """Forwards, a WebSocket through one, and outages."""
     tunnels = Tunnels()
-    tunnels.use_ports(*free_range(FORWARDS + 10))
+    tunnels.use_ports(*free_range(2 * FORWARDS + 100))
     words = tunnel_words(behind.tunnel, where="tunnel")
     master = tunnels.master(words, 1)
     began = time.perf_counter()
@@ -138,7 +139,7 @@ async def of_forwards(behind: Machines, say: Callable[[str, str], None]) -> None
                 f"echo p50 {statistics.median(echoes) * 1000:.2f} ms, p95 {p95 * 1000:.2f} ms; {rate:.0f} MiB/s",
             )
         await _two_hundred(behind, tunnels, master, say)
-        await _outages(behind, master, first.local, say)
+        await _outages(behind, tunnels, master, say)
     finally:
         await tunnels.stop()
         for server in (nodes, login):
@@ -152,14 +153,26 @@ async def _two_hundred(behind: Machines, tunnels: Tunnels, master: Master, say: 
         *(tunnels.open(master, behind.node_address, PORTS[0] + 1 + number, list) for number in range(FORWARDS))
     )
     say(f"{FORWARDS} forwards at once", f"{(time.perf_counter() - began) * 1000:.0f} ms")
-    restarted = Master(master.words, 1)  # as a hub that is restarted: it makes all again, which changes nothing
-    restarted.wanted = set(master.wanted)
+    restarted = Master(master.words, 1)  # as a hub that is restarted
+    for forward in master.made:
+        if isinstance(forward, Forward):
+            restarted.expect(forward, master.pid)
     began = time.perf_counter()
     await restarted.keep_up()
     say(f"{len(restarted.made)} forwards adopted by a restarted hub", f"{(time.perf_counter() - began) * 1000:.0f} ms")
 
 
-async def _outages(behind: Machines, master: Master, port: int, say: Callable[[str, str], None]) -> None:
+async def _outages(behind: Machines, tunnels: Tunnels, master: Master, say: Callable[[str, str], None]) -> None:
+    port = 0
+
+    async def open_again() -> None:
+        nonlocal port
+        port = (await tunnels.open(master, behind.node_address, PORTS[0], lost)).local
+
+    def lost() -> None:
+        in_background(open_again())
+
+    await open_again()
     behind.end_masters()
     say("ssh killed: until a new WebSocket is answered", f"{await seconds_until(lambda: answers(port)):.1f} s")
 

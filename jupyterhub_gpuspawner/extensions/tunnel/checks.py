@@ -6,8 +6,15 @@ import os
 from collections.abc import AsyncIterator, Iterator
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
-from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
-from jupyterhub_gpuspawner.extensions.tunnel.neighbours import is_reserved, others, overlaps, this_machine
+from jupyterhub_gpuspawner.extensions.tunnel.master import Master
+from jupyterhub_gpuspawner.extensions.tunnel.neighbours import (
+    is_reserved,
+    others,
+    outlives_hub,
+    overlaps,
+    this_machine,
+)
+from jupyterhub_gpuspawner.extensions.tunnel.ports import TunnelError
 from jupyterhub_gpuspawner.extensions.tunnel.settings import TO_HUB, TUNNEL, hub_url, port_numbers
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import tunnel_words
 from jupyterhub_gpuspawner.extensions.tunnel.tunnels import reverse_of
@@ -18,11 +25,11 @@ CONNECTS = Code("tunnel", "How the hub reaches the nodes through a tunnel.")
 FAILS = Code("tunnel-fails", "There is no connection to the login node of the tunnel, so no server would be reached.")
 REFUSED = Code("tunnel-to-hub-refused", "The login node does not forward hub_connect_url to the hub.")
 ANY_PORT = Code("tunnel-any-port", "port_range is empty, so sshd cannot list the ports to which the tunnel may lead.")
-RESERVED = Code("tunnel-ports", "Who may listen at the hub's end of a forward whose connection is gone.", of_hub=True)
+RESERVED = Code("tunnel-ports", "Why nobody else may listen at the hub's end of a forward.", of_hub=True)
 SHARED = Code(
     "tunnel-ports-shared",
-    "Other accounts of the hub's machine may listen at the hub's end of a forward whose connection is gone, and would "
-    "get the cookies of that server's user.",
+    "The proxy goes on when the hub is stopped, and other accounts of its machine may listen at the hub's end of a "
+    "forward if the connection is ended with the hub: they would get the cookies of that server's user.",
     of_hub=True,
 )
 EPHEMERAL = Code(
@@ -81,19 +88,23 @@ def check_ports(context: Context) -> Iterator[Finding]:
             f"the kernel gives ports from {low} to {high} to connections of any program.",
             "Use ports outside of these.",
         )
+    if not outlives_hub(context.site.config):
+        yield RESERVED.ok(where, "nobody else can listen there as long as the proxy runs")
+        return
     if is_reserved(ports, machine):
         yield RESERVED.ok(where, "only programs with CAP_NET_BIND_SERVICE may listen there, such as the hub's")
         return
     fix = (
-        f"Reserve the ports (sysctl net.ipv4.ip_unprivileged_port_start={ports[1] + 1}, and "
-        "AmbientCapabilities=CAP_NET_BIND_SERVICE for the hub), or let nobody else sign in to its machine."
+        "Let systemd end the hub's process alone (KillMode=process), reserve the ports (sysctl "
+        f"net.ipv4.ip_unprivileged_port_start={ports[1] + 1}, and AmbientCapabilities=CAP_NET_BIND_SERVICE for the "
+        "hub), or let nobody else sign in to its machine."
     )
     others_here = others(machine, os.geteuid())
+    ended = "if the connections are ended with the hub while its proxy goes on"
     if others_here:
-        text = f"{some(others_here)} may listen there if a connection is gone, and get cookies."
-        yield SHARED.warning(where, text, fix)
+        yield SHARED.warning(where, f"{some(others_here)} may listen there, and get cookies, {ended}.", fix)
     elif machine.directories:
-        text = "accounts of a directory may be able to sign in to this machine, and to listen there."
+        text = f"accounts of a directory may be able to sign in to this machine, and to listen there {ended}."
         yield SHARED.warning(where, text, fix)
     else:
         yield RESERVED.ok(where, "no other account can sign in to this machine and listen there")

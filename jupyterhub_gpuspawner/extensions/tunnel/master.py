@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.tunnel.ports import TunnelError
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import (
     Forward,
     Reverse,
@@ -40,14 +41,6 @@ NO_FILE = 0, 0
 Wanted = Forward | Reverse
 
 
-class TunnelError(GPUSpawnerError):
-    """There is no connection to the login node; a later try may have one."""
-
-    status_code = 503
-    reason = "no_way"
-    usual_for_user = "The hub has no connection to the nodes at the moment."
-
-
 class Master:
     """What is to be forwarded by one connection, and what is."""
 
@@ -57,6 +50,10 @@ class Master:
         self.wanted: set[Wanted] = set()
         self.made: set[Wanted] = set()
         """Those that the master has been told, and that were not refused."""
+        self.gone: set[Forward] = set()
+        """Those that ended with their master; no other may have their ports, to which routes lead."""
+        self._pids: dict[Forward, int] = {}
+        """Which master made each that is wanted."""
         self.fault: TunnelError | None = None
         """Why there is no connection now; None if there was one when it was last looked at."""
         self.started = False
@@ -81,9 +78,25 @@ class Master:
                 raise
             self.fault = None
 
-    async def end(self, forward: Wanted) -> None:
+    def expect(self, forward: Forward, pid: int) -> None:
+        """Go on with a forward that the master with this process id has made."""
+        self.wanted.add(forward)
+        self._pids[forward] = pid
+
+    def made_by(self, forward: Forward) -> int:
+        """The process id of the master that forwards this; 0 if none does."""
+        return self._pids.get(forward, 0)
+
+    async def holder(self) -> str:
+        """The path of the socket of what holds the ports, beside the master's; raises TunnelError."""
+        return str(Path(await self._socket()).with_name("tunnel-ports"))
+
+    async def end(self, forward: Forward) -> None:
         """Forward this no longer; connections that are open go on. Raises TunnelError."""
         self.wanted.discard(forward)
+        self.gone.discard(forward)
+        if self._pids.pop(forward, self.pid) != self.pid:
+            return
         self._unwanted.add(forward)
         async with self._turn:
             if self.fault is None:
@@ -99,16 +112,24 @@ class Master:
         if not await self._is_there():
             pid = await self._running()
             if not pid:
+                await _end_orphans(await self._socket(), {self.pid, *self._pids.values()})
                 pid = await self._started()
-                await _end_orphan(self.pid, self._path)
             if pid != self.pid:
                 self.pid = pid
                 self.made.clear()
                 self._unwanted.clear()
             self._file = _file_of(self._path)
         await self._cancel()
+        for forward, pid in list(self._pids.items()):
+            if pid == self.pid:
+                self.made.add(forward)
+            else:
+                del self._pids[forward]
+                self.wanted.discard(forward)
+                self.gone.add(forward)
         if missing := self.wanted - self.made:
             await self._make(missing)
+            self._pids |= {each: self.pid for each in missing & self.made if isinstance(each, Forward)}
 
     async def _cancel(self) -> None:
         """Have the master close what is not wanted any more; raises TunnelError, and the next call tries again."""
@@ -207,13 +228,35 @@ def _file_of(path: str) -> tuple[int, int]:
     return status.st_ino, status.st_ctime_ns
 
 
-async def _end_orphan(pid: int, path: str) -> None:
-    """End a master whose socket at ``path`` was removed: it has its ports still, and nobody can tell it anything."""
-    process = Path(f"/proc/{pid}")
-    with suppress(OSError):
-        if f"ControlPath={path}".encode() not in process.joinpath("cmdline").read_bytes().split(b"\0"):
-            return
-        os.kill(pid, signal.SIGKILL)  # with another it would remove the socket of the next one, whose path is the same
-        for _ in range(50):  # the next one needs its ports
-            process.joinpath("exe").readlink()
-            await asyncio.sleep(0.02)
+async def _end_orphans(path: str, known: Collection[int]) -> None:
+    """End masters whose socket at ``path`` was removed: they have their ports still, and nobody can tell them anything.
+
+    ``known`` are those that were there; another one, of before a restart, is older than any that connects now.
+    """
+    for pid in await asyncio.to_thread(_masters_at, path):
+        with suppress(OSError):
+            process = Path(f"/proc/{pid}")
+            if pid not in known and _age(process) < CONNECT_SECONDS:
+                continue
+            os.kill(
+                pid, signal.SIGKILL
+            )  # with another it would remove the socket of the next one, whose path is the same
+            for _ in range(50):  # the next one needs its ports
+                process.joinpath("exe").readlink()
+                await asyncio.sleep(0.02)
+
+
+def _masters_at(path: str) -> list[int]:
+    """The processes of this account that are an ssh with this socket."""
+    option, own, found = f"ControlPath={path}".encode(), os.geteuid(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if process.stat().st_uid == own and option in process.joinpath("cmdline").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
+
+
+def _age(process: Path) -> float:
+    """Seconds since this process of ``/proc`` began (proc_pid_stat(5), field 22); raises OSError."""
+    began = int(process.joinpath("stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,8 @@
-"""Who else may listen at the hub's end of a forward, once the forward is gone. Pure but for :func:`this_machine`.
+"""Who else may listen at the hub's end of a forward, once nothing holds it. Pure but for :func:`this_machine`.
 
-The proxy sends the requests of a server's user there, with their cookies. While the connection is down, which nobody
-can foresee, the ports are free: so no other account of the hub's machine may be able to listen on them.
+The proxy sends the requests of a server's user there, with their cookies. The hub and the holder of its ports let
+nobody listen there (:mod:`.ports`). A proxy that goes on when both are ended, as by systemd with the hub's unit, has
+its routes still: then no other account of the hub's machine may be able to listen at the ports.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import pwd
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from traitlets.config import Config
 
 NO_SHELLS = frozenset({"nologin", "false", "sync", "halt", "shutdown"})
 DIRECTORIES = frozenset({"sss", "ldap", "winbind", "nis", "nisplus", "hesiod"})
@@ -52,6 +55,12 @@ def _numbers(name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(map(int, (_PROC / name).read_text("ascii").split()))
     except (OSError, ValueError):
         return default
+
+
+def outlives_hub(config: Config) -> bool:
+    """Whether the proxy of a hub with this configuration may run when the hub has been stopped."""
+    hub, proxy = config.JupyterHub, config.ConfigurableHTTPProxy
+    return bool(hub.get("proxy_class")) or not (proxy.get("should_start", True) and hub.get("cleanup_proxy", True))
 
 
 def is_reserved(ports: tuple[int, int], machine: Machine) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.extensions.tunnel import words
-from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
+from jupyterhub_gpuspawner.extensions.tunnel.master import Master
+from jupyterhub_gpuspawner.extensions.tunnel.ports import NoPort, TunnelError
 from jupyterhub_gpuspawner.extensions.tunnel.settings import TUNNEL, hub_url, port_numbers
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import LOOPBACK, Forward, is_host, tunnel_words
 from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels, reverse_of
@@ -35,20 +36,29 @@ class Way:
     """The ssh that makes the connection."""
     number: int
     forward: Forward
+    pid: int = 0
+    """Of the connection's ssh that has made the forward."""
 
     def to_state(self) -> dict[str, Any]:
         """As it is stored."""
         at = self.forward
-        return {"ssh": list(self.words), "number": self.number, "local": at.local, "host": at.host, "port": at.port}
+        forward = {"local": at.local, "host": at.host, "port": at.port}
+        return {"ssh": list(self.words), "number": self.number, "pid": self.pid, **forward}
 
 
 def stored_way(stored: object) -> Way | None:
     """A way as :meth:`Way.to_state` has it; None for anything else."""
     match stored:
-        case {"ssh": [*ssh], "number": int(number), "local": int(local), "host": str(host), "port": int(port)} if (
-            ssh and all(isinstance(word, str) for word in ssh) and is_host(host)
-        ):
-            return Way(tuple(ssh), number, Forward(local, host, port))
+        case {
+            "ssh": [*ssh],
+            "number": int(number),
+            "local": int(local),
+            "host": str(host),
+            "port": int(port),
+            **others,
+        } if ssh and all(isinstance(word, str) for word in ssh) and is_host(host):
+            pid = others.get("pid")
+            return Way(tuple(ssh), number, Forward(local, host, port), pid if isinstance(pid, int) else 0)
     return None
 
 
@@ -136,9 +146,9 @@ class ServerTunnel(WithServer):
             return True
         try:
             async with timeout(RESTORED_SECONDS):
-                await self._master.keep_up()
-            if self.way.forward not in self._master.made:
-                await self._move()
+                if await self._tunnels.leads(self._master, self.way.forward):
+                    return True
+            await self._move()
         except (TunnelError, asyncio.TimeoutError):
             return False
         except Exception:  # noqa: BLE001 - JupyterHub would stop the server
@@ -163,7 +173,7 @@ class ServerTunnel(WithServer):
         if way is None:
             return
         self._use_ports()
-        if self._tunnels.adopt(self._tunnels.master(way.words, way.number), way.forward, self._lost):
+        if self._tunnels.adopt(self._tunnels.master(way.words, way.number), way.forward, way.pid, self._lost):
             self.way = way
             self.spawner.report.entrance = LOOPBACK, way.forward.local
         else:
@@ -193,19 +203,35 @@ class ServerTunnel(WithServer):
         self._tunnels.use_ports(*port_numbers(self.spawner.tunnel_ports))
 
     async def _reach(self, ssh: tuple[str, ...], host: str, port: int) -> tuple[str, int]:
-        way = self.way.forward if self.way is not None else None
-        if way is None or (way.host, way.port) != (host, port) or way not in self._master.wanted:
-            self._use_ports()
-            master = self._tunnels.master_of(ssh, self.spawner.user.name, self.spawner.tunnel_connections)
-            forward = await self._tunnels.open(master, host, port, self._lost)
-            self._retire()
-            self.way = Way(master.words, master.number, forward)
+        if await self._still_leads(host, port):
+            assert self.way is not None
+            entrance = LOOPBACK, self.way.forward.local
         else:
-            await self._master.keep_up()
+            entrance = await self._open(ssh, host, port)
         self._fault = ""
         self.spawner.watch.notify()
-        assert self.way is not None
-        return LOOPBACK, self.way.forward.local
+        return entrance
+
+    async def _still_leads(self, host: str, port: int) -> bool:
+        """Whether the way that there is leads to this place; raises TunnelError."""
+        if self.way is None or (self.way.forward.host, self.way.forward.port) != (host, port):
+            return False
+        await self._master.keep_up()
+        return self.way is not None and self.way.forward in self._master.made
+
+    async def _open(self, ssh: tuple[str, ...], host: str, port: int) -> tuple[str, int]:
+        """Have another port lead there, and return where it is; raises TunnelError."""
+        self._use_ports()
+        master = self._tunnels.master_of(ssh, self.spawner.user.name, self.spawner.tunnel_connections)
+        try:
+            forward = await self._tunnels.open(master, host, port, self._lost)
+        except NoPort:
+            if self.way is not None and self.way.forward not in self._master.wanted:
+                self._retire()  # its port may be the only one, once no route leads there
+            raise
+        self._retire()
+        self.way = Way(master.words, master.number, forward, master.made_by(forward))
+        return LOOPBACK, forward.local
 
     def _retire(self) -> None:
         """Close the port of the last way, once no route leads there."""
@@ -215,24 +241,16 @@ class ServerTunnel(WithServer):
             in_background(self._tunnels.close(master, way.forward, proxy_of(self.spawner).get_all_routes))
 
     def _lost(self) -> None:
-        """The port belongs to another program since the connection was made anew: the route goes at once."""
-        way = self.way
-        if way is None:
-            return
-        get_logger().error(
-            "Port %d, which led to the server of %s, belongs to another program: the server gets another port",
-            *(way.forward.local, log_name(self.spawner)),
-        )
-        self._tunnels.forsake(self._master, way.forward)
-        in_background(self.spawner.report.reroute(self.spawner.report.port))
+        """The connection that led to the server has ended: another port leads there, by the next one."""
+        if self.way is not None:
+            in_background(self.spawner.report.reroute(self.spawner.report.port))
 
     async def _move(self) -> None:
         """Lead to a server that is there since before a restart of the hub from another port; the route goes first."""
         way, spawner = self.way, self.spawner
         assert way is not None
-        self._tunnels.forsake(self._master, way.forward)
         await proxy_of(spawner).delete_user(spawner.user, spawner.name)
-        entrance = await self._reach(way.words, way.forward.host, way.forward.port)
+        entrance = await self._open(way.words, way.forward.host, way.forward.port)
         spawner.report.entrance, spawner.server.port = entrance, entrance[1]
 
 

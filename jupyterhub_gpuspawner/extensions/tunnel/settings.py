@@ -30,9 +30,9 @@ class TunnelSettings(HasTraits):
     tunnel_ports = PortRange(
         "26000-27999",
         config=True,
-        help="""Ports of 127.0.0.1 on the hub's machine for these forwards, at most 2,000, one for each server. They
-        must be outside of `/proc/sys/net/ipv4/ip_local_port_range`, and no other account of that machine may listen on
-        them: `gpuspawner check` says whether one can.""",
+        help="""Ports of 127.0.0.1 on the hub's machine for these forwards, at most 2,000: two for each server, which
+        gets another one when its connection was lost. They must be outside of
+        `/proc/sys/net/ipv4/ip_local_port_range`. Nobody else can listen there: the hub holds them.""",
     ).tag(of_the_hub=True)
     tunnel_connections = Count(
         4,

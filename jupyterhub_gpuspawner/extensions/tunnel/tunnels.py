@@ -1,15 +1,14 @@
 """The tunnels of a hub: which connection carries which server, and that each of them is kept up.
 
-A port of the hub's machine that once led to a server is a danger as long as the proxy has a route to it: whoever
-listens there next gets the cookies of that server's user. So a port is closed, and used again, when no route leads
-there; a port that turns out to be another program's loses its route first.
+A port is closed, and used again, when no route of the proxy leads there. A connection that ends takes its forwards
+with it: each of their servers gets another port, and meanwhile nobody else can listen at the old one (:mod:`.ports`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +16,8 @@ from zlib import crc32
 
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
+from jupyterhub_gpuspawner.extensions.tunnel.master import Master
+from jupyterhub_gpuspawner.extensions.tunnel.ports import Ports, TunnelError
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import LOOPBACK, Forward, Reverse
 from jupyterhub_gpuspawner.tasks import in_background
 from jupyterhub_gpuspawner.words import counted
@@ -26,53 +26,15 @@ KEEP_SECONDS = 2.0
 """Seconds between two looks at a connection."""
 TRIES = 20
 """Ports that are tried for one server: other programs may have some."""
+SAY_SECONDS = 3600.0
+"""Seconds until a fault that lasts, or comes again, is said again."""
 ROUTE_SECONDS = 5.0
 """Seconds until it is looked again whether a route leads to a port that is to be closed."""
 
 Routes = Callable[[], Awaitable[Mapping[str, Any]]]
 """Asks the proxy for its routes: JupyterHub's ``get_all_routes``."""
 Lost = Callable[[], object]
-"""Is told that the port of a server is another program's."""
-
-
-class Ports:
-    """The ports of a range: one belongs to one server at most, and one that was given back is used again last."""
-
-    def __init__(self, ports: Iterable[int]) -> None:
-        self._free = deque(ports)
-        self._all = frozenset(self._free)
-        self._taken: set[int] = set()
-
-    @property
-    def known(self) -> bool:
-        """Whether it has any port."""
-        return bool(self._all)
-
-    def take(self) -> int:
-        """A port that leads nowhere; raises TunnelError where all are taken."""
-        while self._free:
-            port = self._free.popleft()
-            if port not in self._taken:
-                self._taken.add(port)
-                return port
-        raise TunnelError(
-            f"all {len(self._all)} ports of tunnel_ports are taken, or other programs have them.",
-            hint="Widen c.GPUSlurmSpawner.tunnel_ports, and see `ss -ltnp` on the hub's machine.",
-        )
-
-    def take_again(self, port: int) -> bool:
-        """Take this one, which led to a server before a restart of the hub; False if it leads to another."""
-        if port in self._taken:
-            return False
-        self._taken.add(port)
-        return True
-
-    def give_back(self, port: int) -> None:
-        """It leads nowhere any more, and no route leads to it; one of another range is not used again."""
-        if port in self._taken:
-            self._taken.discard(port)
-            if port in self._all and port not in self._free:
-                self._free.append(port)
+"""Is told that what led to a server from its port is gone."""
 
 
 class Tunnels:
@@ -83,7 +45,11 @@ class Tunnels:
         self._lost: dict[Forward, Lost] = {}
         self._refused: set[Reverse] = set()
         """Those of which was said that the login node refuses them."""
+        self._said: dict[tuple[tuple[str, ...], str], float] = {}
+        """When each fault of a login node was said, by its ssh and its sentence."""
         self._keeping: asyncio.Task[None] | None = None
+        self._unheld = False
+        """It was said that nothing holds ports while the hub is restarted."""
         self.ports = Ports(())
 
     def use_ports(self, first: int, last: int) -> None:
@@ -110,7 +76,11 @@ class Tunnels:
         """Have a port of this machine lead there, and return it; raises TunnelError."""
         for _ in range(TRIES):
             forward = Forward(self.ports.take(), host, port)
-            if await self.open_again(master, forward, lost):
+            with self.ports.opened(forward.local):
+                made = await self._open(master, forward)
+            if made:
+                self._lost[forward] = lost
+                await self._keep(master, forward.local)
                 return forward
             in_background(self._give_back_later(forward.local))
         raise TunnelError(
@@ -119,28 +89,43 @@ class Tunnels:
             hint="See `ss -ltnp` on the hub's machine.",
         )
 
-    async def open_again(self, master: Master, forward: Forward, lost: Lost) -> bool:
-        """Have a port that was taken lead there; False if it belongs to another program. Raises TunnelError."""
+    async def _open(self, master: Master, forward: Forward) -> bool:
         master.wanted.add(forward)
-        self._lost[forward] = lost
         try:
             await master.keep_up()
         except BaseException:
-            self._drop(master, forward)
+            master.wanted.discard(forward)
             in_background(self._end(master, forward))
             raise
-        if forward in master.made:
-            return True
-        self._drop(master, forward)
-        return False
+        if forward not in master.made:
+            master.wanted.discard(forward)
+            return False
+        return True
 
-    def adopt(self, master: Master, forward: Forward, lost: Lost) -> bool:
-        """Go on with a forward of before a restart of the hub; False if its port leads to another server."""
+    async def _keep(self, master: Master, port: int) -> None:
+        """Have the port held while the hub is restarted, too."""
+        try:
+            await self.ports.keep(port, await master.holder())
+        except OSError as error:
+            if not self._unheld:
+                get_logger().warning("Ports of the tunnel are not held while the hub is restarted: %s", error)
+            self._unheld = True
+
+    def adopt(self, master: Master, forward: Forward, pid: int, lost: Lost) -> bool:
+        """Go on with a forward of before a restart of the hub, by the master with this process id.
+
+        False if its port leads to another server.
+        """
         if not self.ports.take_again(forward.local):
             return False
-        master.wanted.add(forward)
+        master.expect(forward, pid)
         self._lost[forward] = lost
         return True
+
+    async def leads(self, master: Master, forward: Forward) -> bool:
+        """Whether a forward of before a restart is there, and its port is held; raises TunnelError."""
+        await master.keep_up()
+        return forward in master.made and await self.ports.held_again(forward.local, await master.holder())
 
     async def close(self, master: Master, forward: Forward, routes: Routes) -> None:
         """End a forward once no route leads there; its port can then be another server's."""
@@ -154,16 +139,12 @@ class Tunnels:
             await master.end(forward)
         except TunnelError as error:  # a master that does not answer is not one for long
             get_logger().warning("A forward to %s:%d was not closed: %s", forward.host, forward.port, error)
-        self.ports.give_back(forward.local)
+        await self._give_back(master, forward.local)
 
-    def forsake(self, master: Master, forward: Forward) -> None:
-        """The port is another program's: nothing of ours leads there, and it is not used for a while."""
-        self._drop(master, forward)
-        in_background(self._give_back_later(forward.local))
-
-    def _drop(self, master: Master, forward: Forward) -> None:
-        master.wanted.discard(forward)
-        self._lost.pop(forward, None)
+    async def _give_back(self, master: Master, port: int) -> None:
+        with suppress(TunnelError):
+            await self.ports.drop(port, await master.holder())
+        self.ports.give_back(port)
 
     async def end(self) -> None:
         """End the connections that were made here, and look after the others no longer."""
@@ -178,6 +159,7 @@ class Tunnels:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait({self._keeping})
+        self.ports.close()
 
     async def _give_back_later(self, port: int) -> None:
         await asyncio.sleep(60)
@@ -189,23 +171,32 @@ class Tunnels:
             await asyncio.sleep(KEEP_SECONDS)
 
     async def _check(self, master: Master) -> None:
-        if not master.wanted:
+        if not (master.wanted or master.gone):
             return
-        before, pid = master.fault, master.pid
+        before = master.fault
         try:
             await master.keep_up()
         except TunnelError as error:
-            if before is None or before.message != error.message:
-                get_logger().warning("Servers behind %s are not reached now: %s", master.words[-1], error)
+            self._say_fault(master, error)
             return
-        if before is not None or pid not in (0, master.pid):
-            get_logger().info("Made %s through %s again", counted(len(master.made), "forward"), master.words[-1])
+        gone, master.gone = master.gone, set()
+        if before is not None or gone:
+            at = f"; {counted(len(gone), 'server')} will have another port" if gone else ""
+            get_logger().info("The connection to %s is there again%s", master.words[-1], at)
+        for forward in gone:
+            if lost := self._lost.pop(forward, None):
+                lost()
         self._refused -= master.made
-        for forward in master.wanted - master.made:
-            if isinstance(forward, Reverse):
-                self._say_refused(forward)
-            elif forward in self._lost:
-                self._lost[forward]()
+        for back in master.wanted - master.made:
+            if isinstance(back, Reverse):
+                self._say_refused(back)
+
+    def _say_fault(self, master: Master, fault: TunnelError) -> None:
+        """Say each fault of a login node once an hour: two may alternate with every try (MaxStartups of sshd)."""
+        key, now = (master.words, fault.message), time.monotonic()
+        if now - self._said.get(key, -SAY_SECONDS) >= SAY_SECONDS:
+            self._said[key] = now
+            get_logger().warning("Servers behind %s are not reached now: %s", master.words[-1], fault)
 
     def _say_refused(self, back: Reverse) -> None:
         """Say once that nodes do not reach the hub."""

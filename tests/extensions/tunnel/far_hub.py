@@ -16,7 +16,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.extensions.tunnel.machines import changed, ip
+from tests.extensions.tunnel.machines import changed, ip, processes_with
 from tests.fixtures.hub_elsewhere import hub_elsewhere, nodes_at
 from tests.fixtures.login_node import HUB_UID, LoginNode, login_node
 from tests.fixtures.site import own_files
@@ -107,9 +107,9 @@ c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 60}}
         with hub_elsewhere(machines, folder, command, lines, hub_ip=hub_ip) as hub:
             yield hub
     finally:
-        for master in masters(machines):
+        for process in [*masters(machines), *processes_with(str(machines.ssh_config.parent.parent / "tunnel-ports"))]:
             with suppress(psutil.NoSuchProcess):
-                master.kill()
+                process.kill()
 
 
 def answers(hub: HubProcess, person: str) -> bool:

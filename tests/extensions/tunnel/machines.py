@@ -195,6 +195,16 @@ class Machines:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
+    @property
+    def holder(self) -> str:
+        """The socket of what holds the ports."""
+        return str(self.folder / "tunnel-ports")
+
+    def end_holder(self) -> None:
+        """End what holds the ports."""
+        for process in processes_with(self.holder):
+            process.kill()
+
     # --- the node ----------------------------------------------------------------------------------
 
     def serve(self, *ports: int) -> None:
@@ -214,6 +224,7 @@ class Machines:
     def close(self) -> None:
         """End whatever was started."""
         self.end_masters()
+        self.end_holder()
         self.stop_sshd()
         for server in self.servers:
             server.kill()
@@ -244,6 +255,11 @@ def changed(name: str, values: dict[str, str]) -> str:
 def ip(*words: str) -> None:
     """Run ``ip`` with these words."""
     subprocess.run(["ip", *words], check=True, env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"})
+
+
+def processes_with(word: str) -> list[psutil.Process]:
+    """The processes of this host with this word in their command line."""
+    return [each for each in psutil.process_iter(["cmdline"]) if word in (each.info["cmdline"] or [])]
 
 
 def free_range(number: int) -> tuple[int, int]:

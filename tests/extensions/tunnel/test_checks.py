@@ -20,9 +20,12 @@ c.GPUSlurmSpawner.exec_prefix = "sudo -u {username}"
 """
 TUNNEL = "c.GPUSlurmSpawner.tunnel = 'ssh -F FOLDER/ssh_config tunnel'; c.GPUSlurmSpawner.port_range = '20000-20009'"
 ALONE = Machine(1024, (32768, 60999), [("root", 0, "/bin/sh"), ("jupyterhub", 990, "/bin/sh")])
+APART = f"{TUNNEL}; c.ConfigurableHTTPProxy.should_start = False"
+ENDED = "if the connections are ended with the hub while its proxy goes on"
 FIX = (
-    "Reserve the ports (sysctl net.ipv4.ip_unprivileged_port_start=28000, and AmbientCapabilities=CAP_NET_BIND_SERVICE "
-    "for the hub), or let nobody else sign in to its machine."
+    "Let systemd end the hub's process alone (KillMode=process), reserve the ports (sysctl "
+    "net.ipv4.ip_unprivileged_port_start=28000, and AmbientCapabilities=CAP_NET_BIND_SERVICE for the hub), or let "
+    "nobody else sign in to its machine."
 )
 PORTS = "c.GPUSlurmSpawner.tunnel_ports"
 FAR = ClusterSnapshot(
@@ -42,30 +45,40 @@ async def context_of(folder: Path, lines: str) -> Context:
     ("lines", "of", "found"),
     [
         ("", ALONE, []),
-        (TUNNEL, ALONE, [f"ok    {PORTS}: no other account can sign in to this machine and listen there"]),
+        (APART, ALONE, [f"ok    {PORTS}: no other account can sign in to this machine and listen there"]),
         (
             TUNNEL,
-            replace(ALONE, accounts=[*ALONE.accounts, ("ada", 1000, "/bin/bash"), ("ben", 1001, "/bin/false")]),
-            [
-                f"warn  {PORTS}: ada may listen there if a connection is gone, and get cookies. {FIX} "
-                "[tunnel-ports-shared]"
-            ],
+            replace(ALONE, accounts=[("ada", 1000, "/bin/bash")]),
+            [f"ok    {PORTS}: nobody else can listen there as long as the proxy runs"],
+        ),
+        *(
+            (
+                f"{TUNNEL}; c.JupyterHub.{line}",
+                ALONE,
+                [f"ok    {PORTS}: no other account can sign in to this machine and listen there"],
+            )
+            for line in ("cleanup_proxy = False", "proxy_class = 'traefik_file'")
         ),
         (
-            TUNNEL,
+            APART,
+            replace(ALONE, accounts=[*ALONE.accounts, ("ada", 1000, "/bin/bash"), ("ben", 1001, "/bin/false")]),
+            [f"warn  {PORTS}: ada may listen there, and get cookies, {ENDED}. {FIX} [tunnel-ports-shared]"],
+        ),
+        (
+            APART,
             replace(ALONE, directories=["sss"]),
             [
-                f"warn  {PORTS}: accounts of a directory may be able to sign in to this machine, and to listen there. "
-                f"{FIX} [tunnel-ports-shared]"
+                f"warn  {PORTS}: accounts of a directory may be able to sign in to this machine, and to listen there "
+                f"{ENDED}. {FIX} [tunnel-ports-shared]"
             ],
         ),
         (
-            TUNNEL,
+            APART,
             replace(ALONE, unprivileged_from=28000, accounts=[("ada", 1000, "/bin/bash")]),
             [f"ok    {PORTS}: only programs with CAP_NET_BIND_SERVICE may listen there, such as the hub's"],
         ),
         (
-            f"{TUNNEL}; c.GPUSlurmSpawner.tunnel_ports = '32000-33000'",
+            f"{APART}; c.GPUSlurmSpawner.tunnel_ports = '32000-33000'",
             ALONE,
             [
                 f"warn  {PORTS}: the kernel gives ports from 32768 to 60999 to connections of any program. Use ports "
@@ -76,7 +89,7 @@ async def context_of(folder: Path, lines: str) -> Context:
         (
             "c.GPUSlurmSpawner.clusters = {'near': {}, 'far': {'tunnel': 'ssh far'}}",
             ALONE,
-            [f"ok    {PORTS}: no other account can sign in to this machine and listen there"],
+            [f"ok    {PORTS}: nobody else can listen there as long as the proxy runs"],
         ),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -12,16 +12,19 @@ import pytest
 
 from jupyterhub_gpuspawner.extensions.tunnel import server as module
 from jupyterhub_gpuspawner.extensions.tunnel import words
-from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
+from jupyterhub_gpuspawner.extensions.tunnel.master import Master
 from jupyterhub_gpuspawner.extensions.tunnel.part import parts_of
+from jupyterhub_gpuspawner.extensions.tunnel.ports import Ports, TunnelError
 from jupyterhub_gpuspawner.extensions.tunnel.server import ServerTunnel, Way, stored_way
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import Forward
 from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from tests.extensions.tunnel.machines import free_range
 
 SSH = "ssh -F /etc/config tunnel"
 WORDS = tuple(SSH.split())
-STORED = {"ssh": list(WORDS), "number": 1, "local": 26000, "host": "g1", "port": 20000}
+FIRST, LAST = free_range(3)
+STORED = {"ssh": list(WORDS), "number": 1, "pid": 7, "local": FIRST, "host": "g1", "port": 20000}
 
 
 class Connection(Master):
@@ -34,6 +37,12 @@ class Connection(Master):
         if self.fault is not None:
             raise self.fault
         self.made = set(self.wanted)
+
+    def made_by(self, forward: Any) -> int:  # noqa: ARG002 - all are made by one
+        return 7
+
+    async def holder(self) -> str:
+        return "/run/tunnel-ports"
 
     async def end(self, forward: Any) -> None:
         self.wanted.discard(forward)
@@ -51,6 +60,27 @@ class Hub(Tunnels):
         return self.connections.setdefault((tuple(words), number), Connection(words, number))
 
 
+@pytest.fixture(autouse=True)
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The holder holds everything; ports are free when a test ends."""
+    hubs: list[Ports] = []
+    make = Ports.__init__
+
+    def known(self: Ports, ports: Iterable[int]) -> None:
+        make(self, ports)
+        hubs.append(self)
+
+    async def holds(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(Ports, "__init__", known)
+    for name in ("keep", "drop", "held_again"):
+        monkeypatch.setattr(Ports, name, holds)
+    yield
+    for ports in hubs:
+        ports.close()
+
+
 class Proxy:
     """Leads nowhere."""
 
@@ -63,7 +93,7 @@ def spawner_with(tunnel: str = SSH, *, port_range: str = "20000-20009", hub: Hub
     tunnels = hub or Hub()
     return SimpleNamespace(
         tunnel=tunnel,
-        tunnel_ports="26000-26002",
+        tunnel_ports=f"{FIRST}-{LAST}",
         tunnel_connections=1,
         tunnel_to_hub=False,
         port_range=port_range,
@@ -73,7 +103,7 @@ def spawner_with(tunnel: str = SSH, *, port_range: str = "20000-20009", hub: Hub
         user=SimpleNamespace(name="ada", settings={"proxy": Proxy()}),
         watch=SimpleNamespace(notify=lambda: None),
         report=SimpleNamespace(port=20000, entrance=None),
-        server=SimpleNamespace(port=26000),
+        server=SimpleNamespace(port=FIRST),
     )
 
 
@@ -98,12 +128,27 @@ async def test_a_server_has_its_port_until_it_listens_elsewhere() -> None:
     await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
     again = [await two.reach("g1", 20006)]
 
-    assert first == [("127.0.0.1", 26000), ("127.0.0.1", 26001), ("127.0.0.1", 26000)]
+    assert first == [("127.0.0.1", FIRST), ("127.0.0.1", FIRST + 1), ("127.0.0.1", FIRST)]
     assert stored == {"tunnel": STORED}
-    assert moved == ("127.0.0.1", 26002)
+    assert moved == ("127.0.0.1", LAST)
     assert one.way is not None
-    assert one.way.forward == Forward(26002, "g1", 20005)
-    assert again == [("127.0.0.1", 26000)]
+    assert one.way.forward == Forward(LAST, "g1", 20005)
+    assert again == [("127.0.0.1", FIRST)]
+
+
+async def test_a_server_whose_connection_has_ended_gets_another_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is no other: then its own, once no route leads there."""
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
+    hub, where = Hub(), []
+    servers = [ServerTunnel(spawner_with(hub=hub)) for _ in range(3)]
+    for number in (0, 1, 0, 2, 0):
+        way = servers[number].way
+        if way is not None:
+            hub.master(way.words, way.number).wanted.discard(way.forward)  # as with the connection
+        where.append((await servers[number].reach("g1", 20000 + number))[1] - FIRST)  # type: ignore[index]
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+    assert where == [0, 1, 2, 0, 2]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +180,7 @@ async def test_a_start_waits_for_the_login_node(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Connection, "there", True)
 
     where = await reaching
-    assert where in [("127.0.0.1", port) for port in range(26000, 26003)]
+    assert where in [("127.0.0.1", port) for port in range(FIRST, LAST + 1)]
     assert said == (words.MISSING, "no login node. Look.")
     assert (way.awaits(), dict(way.to_state())) == ("", {"tunnel": {**STORED, "local": where[1]}})
 
@@ -166,13 +211,14 @@ async def test_a_start_that_is_cancelled_leaves_no_port(monkeypatch: pytest.Monk
     monkeypatch.setattr(Connection, "there", True)
 
     ways = [await ServerTunnel(spawner_with(hub=hub)).reach("g1", 20000 + number) for number in range(3)]
-    assert sorted(filter(None, ways)) == [("127.0.0.1", 26000 + number) for number in range(3)]
+    assert sorted(filter(None, ways)) == [("127.0.0.1", FIRST + number) for number in range(3)]
 
 
 @pytest.mark.parametrize(
     ("stored", "way"),
     [
-        (STORED, Way(WORDS, 1, Forward(26000, "g1", 20000))),
+        (STORED, Way(WORDS, 1, Forward(FIRST, "g1", 20000), 7)),
+        ({**STORED, "pid": 0}, Way(WORDS, 1, Forward(FIRST, "g1", 20000))),
         (None, None),
         ({}, None),
         ([STORED], None),
@@ -198,10 +244,10 @@ async def test_a_restarted_hub_goes_on_with_a_way_and_gives_it_to_one_server() -
     two.load({"tunnel": STORED})
 
     assert (one.way, two.way) == (stored_way(STORED), None)
-    assert [way.spawner.report.entrance for way in (one, two)] == [("127.0.0.1", 26000), None]
+    assert [way.spawner.report.entrance for way in (one, two)] == [("127.0.0.1", FIRST), None]
     assert await one.reached_again()
-    assert await one.reach("g1", 20000) == ("127.0.0.1", 26000)
-    assert await new.reach("g1", 20001) == ("127.0.0.1", 26001)
+    assert await one.reach("g1", 20000) == ("127.0.0.1", FIRST)
+    assert await new.reach("g1", 20001) == ("127.0.0.1", FIRST + 1)
 
 
 async def test_a_restarted_hub_keeps_a_server_whose_way_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:

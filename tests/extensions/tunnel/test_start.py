@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.tunnel import words
+from jupyterhub_gpuspawner.extensions.tunnel.tunnels import ROUTE_SECONDS
 from tests.extensions.tunnel.far_hub import BACK, FIRST, LAST, answers, far_hub, far_nodes, masters, node_address
 from tests.fixtures.hubs import needs_proxy
 from tests.fixtures.login_node import LoginNode, missing
@@ -44,6 +50,11 @@ def local_port(hub: HubProcess, person: str) -> int:
     target = routes.get(f"/user/{person}/", {}).get("target", "")
     assert target.startswith("http://127.0.0.1:") or not target
     return int(target.rpartition(":")[2] or 0)
+
+
+def has_other_port(hub: HubProcess, person: str, others: Collection[int]) -> bool:
+    """Whether the proxy leads to none of these."""
+    return local_port(hub, person) not in others
 
 
 def listens(machines: LoginNode, port: int) -> bool:
@@ -117,48 +128,65 @@ def test_a_login_node_that_goes_away_ends_no_server(hub: HubProcess, machines: L
 
 TAKES = """
 import socket, sys
+ports = [int(word) for word in sys.argv[1:]]
+print("begun", flush=True)
 while True:
-    try:
-        taken = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-        break
-    except OSError:
-        pass
-print("taken", flush=True)
-while True:
-    taken.accept()[0].close()
+    for port in ports:
+        try:
+            taken = socket.create_server(("127.0.0.1", port))
+        except OSError:
+            continue
+        print("taken", flush=True)
+        while True:
+            print(taken.accept()[0].recv(65536), flush=True)
 """
-"""Another program, which listens as soon as the connection is gone."""
+"""A neighbour, who listens as soon as the connection is gone, and prints what requests it gets."""
 
 
-@pytest.mark.nightly
-def test_a_port_that_another_program_takes_loses_its_route(hub: HubProcess, machines: LoginNode) -> None:
-    """The server gets another port, and answers again; a hub that is restarted meanwhile does the same."""
+def test_a_neighbour_gets_no_request_when_a_connection_ends(hub: HubProcess, machines: LoginNode) -> None:
+    """Neither while the hub runs nor while it is restarted, though somebody sends requests with a cookie all the time.
+
+    The server has another port each time, and answers again.
+    """
     hub.spawn(machines.person, {"profile": "one"})
     ports = [local_port(hub, machines.person)]
-    thieves = []
+    path = f"{hub.url}/user/{machines.person}/process"
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            with suppress(requests.RequestException):
+                requests.get(path, cookies={"secret": "of this user"}, timeout=5)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    printed = b""
     try:
         for restarts in (False, True):
             command = [*machines.entry, "/usr/bin/python3", "-c", TAKES, str(ports[-1])]
-            thieves.append(subprocess.Popen(command, stdout=subprocess.PIPE))
-            if restarts:
-                hub.kill()
-            for master in masters(machines):
-                master.kill()
-            taken = thieves[-1].stdout
-            assert taken is not None
-            assert taken.readline() == b"taken\n"
-            if restarts:
-                hub.start()
-            wait_until(lambda: local_port(hub, machines.person) not in (0, *ports), "the server has another port")
-            ports.append(local_port(hub, machines.person))
-            wait_until(lambda: answers(hub, machines.person), "the server answers")
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as neighbour, ExitStack() as stack:
+                stack.callback(neighbour.kill)
+                assert neighbour.stdout is not None
+                assert neighbour.stdout.readline() == b"begun\n"
+                if restarts:
+                    hub.kill()
+                for master in masters(machines):
+                    master.kill()
+                if restarts:
+                    hub.start()
+                others = (0, ports[-1])
+                wait_until(partial(has_other_port, hub, machines.person, others), "the server has another port")
+                ports.append(local_port(hub, machines.person))
+                wait_until(lambda: answers(hub, machines.person), "the server answers")
+                time.sleep(2 * ROUTE_SECONDS)  # and then the neighbour has the old port
+                neighbour.kill()
+                printed += neighbour.stdout.read()
     finally:
-        for thief in thieves:
-            thief.kill()
-            thief.communicate()
+        done.set()
+        asking.join()
 
-    assert len(set(ports)) == 3
-    assert f"Port {ports[0]}, which led to the server of" in hub.log.read_text()
+    assert printed == b"taken\n" * 2
+    assert ports[0] != ports[1] != ports[2]
     hub.end(machines.person)
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import os
 import signal
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.extensions.tunnel import master as of_master
 from jupyterhub_gpuspawner.extensions.tunnel import tunnels as module
-from jupyterhub_gpuspawner.extensions.tunnel.master import Master, TunnelError
+from jupyterhub_gpuspawner.extensions.tunnel.master import Master
+from jupyterhub_gpuspawner.extensions.tunnel.ports import TunnelError
 from jupyterhub_gpuspawner.extensions.tunnel.server import closes_at_once, no_routes
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import Forward, Reverse, tunnel_words
 from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
@@ -54,9 +61,9 @@ def nothing() -> None:
 
 @pytest.fixture
 async def tunnels() -> AsyncIterator[Tunnels]:
-    """Those of a hub, with three hundred ports; they are looked after until the test ends."""
+    """Those of a hub, with six hundred ports; they are looked after until the test ends."""
     hub = Tunnels()
-    hub.use_ports(*free_range(300))
+    hub.use_ports(*free_range(600))
     yield hub
     await hub.stop()
 
@@ -83,10 +90,15 @@ async def test_a_node_that_cannot_be_reached_is_reached(running: Machines, tunne
 
 
 async def test_two_hundred_forwards_share_a_connection(running: Machines, tunnels: Tunnels) -> None:
-    """Each leads to its own port of the node; all are made anew when the master is killed."""
+    """Each leads to its own port of the node; when the master is killed, each is told, and has another port."""
     master = master_of(tunnels, running)
     ports = range(FIRST, FIRST + 200)
-    forwards = await asyncio.gather(*(tunnels.open(master, running.node_address, port, nothing) for port in ports))
+    lost: list[int] = []
+
+    async def open_one(port: int) -> Forward:
+        return await tunnels.open(master, running.node_address, port, partial(lost.append, port))
+
+    forwards = await asyncio.gather(*map(open_one, ports))
     assert len({forward.local for forward in forwards}) == 200
     assert [forward.port for forward in forwards] == [*ports]
     assert all(await asyncio.gather(*(answers(forward.local, SECONDS) for forward in forwards)))
@@ -97,6 +109,9 @@ async def test_two_hundred_forwards_share_a_connection(running: Machines, tunnel
 
     before = master.pid
     running.end_masters()
+    await until(lambda: asyncio.sleep(0, len(lost) == 200))
+    assert sorted(lost) == [*ports]
+    forwards = await asyncio.gather(*map(open_one, ports))
     await until(all_answer)
     assert master.pid != before
     assert len(running.masters()) == 1
@@ -108,15 +123,18 @@ async def test_a_login_node_that_is_rebooted_is_tunnelled_again(
     """Meanwhile the fault is known; nothing is done to the server."""
     caplog.set_level(logging.INFO, "traitlets")
     master = master_of(tunnels, running)
-    forward = await tunnels.open(master, running.node_address, FIRST, nothing)
+    lost: list[str] = []
+    forward = await tunnels.open(master, running.node_address, FIRST, lambda: lost.append("the server's"))
     running.stop_sshd()
     await until(lambda: asyncio.sleep(0, master.fault is not None))
     gone = await answers(forward.local)
     fault = master.fault
     await asyncio.to_thread(running.start_sshd)
-    await until(lambda: answers(forward.local))
+    await until(lambda: asyncio.sleep(0, lost))
+    again = await tunnels.open(master, running.node_address, FIRST, nothing)
+    assert await answers(again.local)
 
-    assert not gone
+    assert (gone, lost) == (False, ["the server's"])
     assert fault is not None
     assert fault.message.startswith(
         "the login node of the tunnel: the login node cannot be reached by ssh (ssh: connect"
@@ -125,20 +143,75 @@ async def test_a_login_node_that_is_rebooted_is_tunnelled_again(
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_a_master_whose_socket_is_removed_is_replaced_and_keeps_no_port(
-    running: Machines, tunnels: Tunnels, caplog: pytest.LogCaptureFixture
+async def test_faults_that_alternate_are_said_once_an_hour(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by what cleans up old files: the server has the port that it had, and no other program is blamed."""
-    lost: list[Forward] = []
-    master = master_of(tunnels, running)
-    forward = await tunnels.open(master, running.node_address, FIRST, lambda: lost.append(forward))
-    before = master.pid
-    (running.folder / "t-1").unlink()
-    await until(lambda: asyncio.sleep(0, master.pid != before and forward in master.made))
+    """As sshd's MaxStartups makes ssh say now this and now that; each is said again an hour later."""
+    faults = itertools.cycle([TunnelError("reset."), TunnelError("closed.")])
 
-    assert await answers(forward.local)
-    assert (lost, [process.pid for process in running.masters()]) == ([], [master.pid])
+    async def fail(self: Master) -> None:
+        self.fault = next(faults)
+        raise self.fault
+
+    monkeypatch.setattr(Master, "keep_up", fail)
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.001)
+    hub = Tunnels()
+    hub.master(("ssh", "far"), 1).wanted.add(Reverse("10.0.0.1", BACK, "127.0.0.1", 9))
+    await asyncio.sleep(0.3)
+    said = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    monkeypatch.setattr(module, "SAY_SECONDS", 0.01)
+    await until(lambda: asyncio.sleep(0, len(caplog.records) >= 4))
+    await hub.stop()
+
+    assert said == [f"Servers behind far are not reached now: {text}." for text in ("reset", "closed")]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the hub runs", "the hub is restarted"])
+async def test_a_master_whose_socket_is_removed_is_replaced(
+    running: Machines, tunnels: Tunnels, caplog: pytest.LogCaptureFixture, *, restarted: bool
+) -> None:
+    """As by what cleans up old files, whether or not the hub runs then: it is ended, and keeps no port."""
+    lost: list[Forward] = []
+    hub, master = tunnels, master_of(tunnels, running)
+    forward = await hub.open(master, running.node_address, FIRST, lambda: lost.append(forward))
+    before = master.pid
+    if restarted:
+        await tunnels.stop()
+        hub = Tunnels()
+        hub.use_ports(forward.local, forward.local + 299)
+        master = master_of(hub, running)
+        hub.adopt(master, forward, before, lambda: lost.append(forward))
+    (running.folder / "t-1").unlink()
+    await until(lambda: asyncio.sleep(0, lost))
+    again = await hub.open(master, running.node_address, FIRST, nothing)
+
+    assert await answers(again.local)
+    assert (lost, [process.pid for process in running.masters()]) == ([forward], [master.pid])
+    assert master.pid != before
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    await hub.stop()
+
+
+async def test_a_master_that_nobody_knows_is_ended(
+    running: Machines, tunnels: Tunnels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without a socket, and without a server: it has the port of the login node that leads to the hub."""
+    monkeypatch.setattr(of_master, "CONNECT_SECONDS", 1.5)
+    back = Reverse(running.inner_address, BACK, "127.0.0.1", 9)
+    first = master_of(tunnels, running)
+    first.wanted.add(back)
+    await first.keep_up()
+    await tunnels.stop()
+    (running.folder / "t-1").unlink()
+    await asyncio.sleep(2)
+    restarted = Tunnels()
+    master = master_of(restarted, running)
+    master.wanted.add(back)
+    await until(lambda: asyncio.sleep(0, back in master.made))
+
+    assert [process.pid for process in running.masters()] == [master.pid]
+    await restarted.stop()
 
 
 async def test_a_forward_that_could_not_be_closed_is_closed_when_the_master_answers_again(
@@ -170,8 +243,8 @@ async def test_a_hub_that_is_restarted_goes_on_with_what_is_there(running: Machi
     restarted = Tunnels()
     restarted.use_ports(forward.local, forward.local + 299)
     master = master_of(restarted, running)
-    adopted = restarted.adopt(master, forward, nothing)
-    twice = restarted.adopt(master, Forward(forward.local, running.node_address, FIRST + 1), nothing)
+    adopted = restarted.adopt(master, forward, pid, nothing)
+    twice = restarted.adopt(master, Forward(forward.local, running.node_address, FIRST + 1), pid, nothing)
     await master.keep_up()
     writer.write(b"word")
     other = await restarted.open(master, running.node_address, FIRST + 1, nothing)
@@ -229,29 +302,87 @@ async def test_a_port_that_another_program_has_is_no_servers(running: Machines, 
     await own.stop()
 
 
-async def test_a_port_that_another_program_takes_during_an_outage_is_told(running: Machines, tunnels: Tunnels) -> None:
-    """Once, and of that server alone; the others are made anew."""
-    lost: list[str] = []
-    master = master_of(tunnels, running)
-    one = await tunnels.open(master, running.node_address, FIRST, lambda: lost.append("one"))
-    two = await tunnels.open(master, running.node_address, FIRST + 1, lambda: lost.append("two"))
-    running.end_masters(signal.SIGKILL)
-    with await asyncio.to_thread(listen_when_free, one.local):
-        await until(lambda: answers(two.local))
-        await until(lambda: asyncio.sleep(0, lost))
-        tunnels.forsake(master, one)
-        await asyncio.sleep(2 * module.KEEP_SECONDS)
+NEIGHBOUR = """
+import os, socket, sys
+os.setuid(65534)
+ports = [int(word) for word in sys.argv[1:]]
+taken = {}
+print("begun", flush=True)
+while os.getppid() == int(os.environ["PARENT"]):
+    for port in ports:
+        for host in ("127.0.0.1", "0.0.0.0"):
+            other = taken.get((port, host)) or socket.socket()
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                if (port, host) not in taken:
+                    other.bind((host, port))
+                    taken[port, host] = other
+                other.listen()
+                print(port, flush=True)
+                sys.exit()
+            except OSError:
+                if (port, host) not in taken:
+                    other.close()
+"""
+"""Another account of the hub's machine, which tries to listen at these ports, and says at which it does."""
 
-    assert lost == ["one"]
 
-
-def listen_when_free(port: int) -> socket.socket:
-    """Another program, which listens as soon as ssh no longer does."""
-    while True:
+@contextmanager
+def neighbour(*ports: int) -> Iterator[subprocess.Popen[bytes]]:
+    """It tries for as long as this lasts."""
+    environment = os.environ | {"PARENT": str(os.getpid())}
+    program = subprocess.Popen(
+        [sys.executable, "-c", NEIGHBOUR, *map(str, ports)], stdout=subprocess.PIPE, env=environment
+    )
+    with program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"begun\n"
         try:
-            return socket.create_server(("127.0.0.1", port))
-        except OSError:
-            time.sleep(0.001)
+            yield program
+        finally:
+            program.kill()
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the hub runs", "the hub is restarted"])
+async def test_a_neighbour_never_listens_where_a_connection_has_ended(
+    running: Machines, tunnels: Tunnels, *, restarted: bool
+) -> None:
+    """Neither while it is away nor when it is back: servers get other ports, and one is free when no route leads there.
+
+    Also where it ends while the hub is restarted.
+    """
+    lost: list[Forward] = []
+    master = master_of(tunnels, running)
+    forwards: list[Forward] = []
+    for number in range(3):
+        told = partial(lambda at: lost.append(forwards[at]), number)
+        forwards.append(await tunnels.open(master, running.node_address, FIRST + number, told))
+    ports = [forward.local for forward in forwards]
+    with neighbour(*ports) as other:
+        if restarted:
+            pid = master.pid
+            await tunnels.stop()
+            running.end_masters()
+            await asyncio.sleep(0.5)
+            hub = Tunnels()
+            hub.use_ports(min(ports), min(ports) + 299)
+            master = master_of(hub, running)
+            for forward in forwards:
+                assert hub.adopt(master, forward, pid, partial(lost.append, forward))
+        else:
+            hub = tunnels
+            running.end_masters()
+        await until(lambda: asyncio.sleep(0, len(lost) == 3))
+        again = [await hub.open(master, running.node_address, forward.port, nothing) for forward in forwards]
+        await asyncio.sleep(0.5)
+        assert not {forward.local for forward in again} & set(ports)
+        assert [await answers(forward.local) for forward in again] == [True] * 3
+        assert [await answers(port) for port in ports] == [False] * 3
+        assert other.poll() is None
+
+        await hub.close(master, forwards[1], no_routes)
+        assert (await asyncio.to_thread(other.communicate))[0] == f"{ports[1]}\n".encode()
+    await hub.stop()
 
 
 async def test_a_place_that_sshd_does_not_permit_is_not_reached(running: Machines, tunnels: Tunnels) -> None:
