@@ -29,7 +29,7 @@ _MODELS = frozenset(MEMORY_GB) | frozenset(
 )
 """Names that a site gives to nodes as a feature and that are the model of a GPU there."""
 _VENDORS = {
-    "NVIDIA": re.compile(r"(?:[ABHKLPTV]|GB|GH)\d{1,3}\w{0,2}|RTX.*|GTX.*|\d{4}(?:TI)?|Titan.*|Quadro.*"),
+    "NVIDIA": re.compile(r"(?:[ABHKLPTV]|GB|GH)\d{1,3}\w{0,2}(?: .*)?|RTX.*|GTX.*|\d{4}(?:TI)?|Titan.*|Quadro.*"),
     "AMD": re.compile(r"MI\d+\w?"),
 }
 

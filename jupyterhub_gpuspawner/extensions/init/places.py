@@ -15,6 +15,8 @@ from jupyterhub_gpuspawner.words import some
 HOUR = 3600
 USUAL_TIME, LONGEST_TIME = 8 * HOUR, 24 * HOUR
 """Seconds that a server has where the partition allows them, and at most."""
+UNKNOWN_MIB = 1
+"""The memory of a node for which slurm.conf has no RealMemory."""
 NOT_SHOWN = "nodes not shown"
 """Why a partition is closed whose nodes Slurm hides while they are switched off."""
 NORMAL = "normal"
@@ -33,8 +35,15 @@ class Place:
     @property
     def least(self) -> Share:
         """What all of its nodes have of it, and for one of it."""
-        numbers, of_cpus, of_memory, gpus, parts = zip(*self.shares, strict=True)
-        return Share(min(numbers), min(of_cpus), min(of_memory), max(gpus), min(parts))
+        numbers, of_cpus, _, gpus, parts = zip(*self.shares, strict=True)
+        of_memory = [share.memory_mib for node, share in self.of_known_memory]
+        return Share(min(numbers), min(of_cpus), min(of_memory, default=0), max(gpus), min(parts))
+
+    @property
+    def of_known_memory(self) -> list[tuple[NodeState, Share]]:
+        """Its nodes of which Slurm knows the memory, each with its share."""
+        pairs = zip(self.nodes, self.shares, strict=True)
+        return [(node, share) for node, share in pairs if node.memory_mib > UNKNOWN_MIB]
 
     @property
     def cpus_per_core(self) -> int:

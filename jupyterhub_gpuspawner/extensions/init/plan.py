@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.extensions.init.devices import Kind, Share, model_of,
 from jupyterhub_gpuspawner.extensions.init.places import (
     HOUR,
     NOT_SHOWN,
+    UNKNOWN_MIB,
     Place,
     gives_whole_nodes,
     is_preempted,
@@ -115,14 +116,17 @@ def _profile(
         else:
             why["gpus"] = "gres.conf gives these GPUs no type, so any GPU of the partition may be given."
     request["cpus"], why["cpus"] = cpus_of(kind, place, config, whole=whole)
-    mib, why["memory"] = memory_of(kind, place, config, int(request["cpus"]), whole=whole)
-    request["memory"] = f"{mib // 1024}G" if mib % 1024 == 0 else f"{mib}M"
+    of_memory = memory_of(kind, place, config, int(request["cpus"]), whole=whole)
+    if of_memory is not None:
+        mib, why["memory"] = of_memory
+        request["memory"] = f"{mib // 1024}G" if mib % 1024 == 0 else f"{mib}M"
     seconds, hours, why["time"] = time_of(partition)
     request["time"] = format_walltime(seconds)
     cores = cpus(int(request["cpus"]), per_core=place.cpus_per_core)
     longest = f"up to {duration(hours * HOUR)}" if hours else duration(seconds)
     at_least = "at least " if whole else ""
-    described = f"{at_least}{cores} and {memory(mib)} of memory, for {longest}"
+    with_memory = f" and {memory(of_memory[0])} of memory" if of_memory is not None else ""
+    described = f"{at_least}{cores}{with_memory}, for {longest}"
     return PlannedProfile(
         kind,
         _slug(kind, model, slugs),
@@ -219,6 +223,23 @@ def _notes(
         yield (
             f"GPUs of {some([*untyped])} have no type in gres.conf, so Slurm cannot tell models apart. With Type= in "
             'its lines, each model gets a profile of its own: see the guide "Inspect a node, and write gres.conf".'
+        )
+    unmeasured = {
+        node.name: None
+        for placed in places.values()
+        for place in placed
+        for node in place.nodes
+        if node.memory_mib <= UNKNOWN_MIB
+    }
+    if unmeasured:
+        yield (
+            f"Slurm does not know the memory of {some([*unmeasured])} (RealMemory in slurm.conf), so no job that "
+            "requests some can run there. `slurmd -C` on a node prints it."
+        )
+    if config.memory_is_allocated is False and not cluster.by_sinfo:
+        yield (
+            "Slurm does not divide the memory of nodes among their jobs (SelectTypeParameters without _Memory): what a "
+            "profile requests is not reserved for its servers."
         )
     unseen = [name for name, reason in closed.items() if reason == NOT_SHOWN]
     if unseen:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jupyterhub_gpuspawner.cli.options import printable, table
 from jupyterhub_gpuspawner.extensions.init.ask import Cluster
-from jupyterhub_gpuspawner.extensions.init.devices import shares_of
+from jupyterhub_gpuspawner.extensions.init.devices import Kind, Share, shares_of
+from jupyterhub_gpuspawner.extensions.init.places import UNKNOWN_MIB
 from jupyterhub_gpuspawner.extensions.init.plan import Plan
 from jupyterhub_gpuspawner.extensions.init.write import CONFIG, Machine
 from jupyterhub_gpuspawner.slurm.snapshot import NodeState, Partition, gpus_of
@@ -17,6 +18,8 @@ from jupyterhub_gpuspawner.words import counted, duration, memory, some
 WIDTH = 100
 _LEAST = 8
 """Characters of a column that is shortened, at least."""
+_ROWS = 12
+"""Kinds of nodes of a partition, beyond which those with the same kinds of GPUs share a row."""
 
 
 def cluster_text(cluster: Cluster, plan: Plan) -> str:
@@ -57,24 +60,44 @@ def _devices(parameters: Mapping[str, str]) -> str:
 
 def _rows(cluster: Cluster, partition: Partition, plan: Plan) -> Iterator[Sequence[str]]:
     """A row for each kind of GPU on each kind of the partition's nodes; one for a partition without nodes."""
-    alike: dict[tuple[object, ...], list[NodeState]] = {}
+    alike: dict[object, list[NodeState]] = {}
+    coarsely: dict[object, list[NodeState]] = {}
     for node in cluster.snapshot.nodes_of(partition.name):
         kinds = tuple((gres.name, gres.type, gres.count) for gres in node.gres)
         alike.setdefault((kinds, node.cpus, node.memory_mib), []).append(node)
+        coarsely.setdefault(tuple((name, kind) for name, kind, _ in kinds), []).append(node)
     longest = "no limit" if partition.max_time is None else duration(partition.max_time)
     of_partition = f"{partition.name}{' *' if partition.default else ''}", longest
     limited = partition.allow_groups or partition.allow_accounts
     open_to = plan.closed.get(partition.name) or ("you" if limited else "everybody")
     if not alike:
         yield of_partition[0], "", "", "", "", of_partition[1], open_to
-    for nodes in alike.values():
-        node = nodes[0]
-        of_nodes = str(len(nodes)), f"{node.cpus}, {memory(node.memory_mib)}"
-        for kind, share in shares_of(node, cpus=node.cpus, memory_mib=node.memory_mib).items():
-            name = f"{share.number} x {kind.type or 'GPU'}{' shard' * (kind.gres == 'shard')}" if kind.gres else "-"
-            of_one = f"{share.cpus}, {memory(share.memory_mib)}" if kind.gres else ""
+    for nodes in (alike if len(alike) <= _ROWS else coarsely).values():
+        of_nodes = str(len(nodes)), _amounts([(node.cpus, node.memory_mib) for node in nodes])
+        of_kinds: dict[Kind, list[Share]] = {}
+        for node in nodes:
+            for kind, share in shares_of(node, cpus=node.cpus, memory_mib=node.memory_mib).items():
+                of_kinds.setdefault(kind, []).append(share)
+        for kind, shares in of_kinds.items():
+            number = _range([share.number for share in shares], str)
+            name = f"{number} x {kind.type or 'GPU'}{' shard' * (kind.gres == 'shard')}" if kind.gres else "-"
+            of_one = _amounts([(share.cpus, share.memory_mib) for share in shares]) if kind.gres else ""
             yield of_partition[0], of_nodes[0], of_nodes[1], name, of_one, of_partition[1], open_to
             of_partition, of_nodes, open_to = ("", ""), ("", ""), ""
+
+
+def _amounts(amounts: Sequence[tuple[int, int]]) -> str:
+    """CPUs and MiB of several nodes or GPUs: ``32, 488 GiB``, or ``16-32, 250-488 GiB``."""
+    known = [mib for _, mib in amounts if mib > UNKNOWN_MIB]
+    return f"{_range([number for number, _ in amounts], str)}, {_range(known, memory) if known else 'unknown'}"
+
+
+def _range(values: Sequence[int], text: Callable[[int], str]) -> str:
+    least, most = text(min(values)), text(max(values))
+    if least == most:
+        return least
+    unit = f" {most.rpartition(' ')[2]}" if " " in most else ""
+    return f"{least.removesuffix(unit) if unit else least}-{most}"
 
 
 def profiles_text(plan: Plan, names: Sequence[str]) -> str:
@@ -83,7 +106,9 @@ def profiles_text(plan: Plan, names: Sequence[str]) -> str:
     for name, profile in zip(names, plan.profiles, strict=True):
         request = profile.request
         time = f"{request['time']} (1 to {profile.hours} h)" if profile.hours else str(request["time"])
-        rows.append((name, profile.display_name, profile.partition, str(request["cpus"]), str(request["memory"]), time))
+        rows.append(
+            (name, profile.display_name, profile.partition, str(request["cpus"]), str(request.get("memory", "-")), time)
+        )
     return "\n".join([table(fitting(rows)), *([""] if plan.notes else []), *_items("Note:", plan.notes)])
 
 

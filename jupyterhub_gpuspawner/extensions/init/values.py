@@ -57,10 +57,15 @@ def _allows(partition: Partition) -> str:
     return f"{'has' if partition.max_time is None else 'allows'} {_longest(partition)}"
 
 
-def _divided(kind: Kind, place: Place, amount: Callable[[Share], int], what: Callable[[NodeState], str]) -> str:
-    """How one of a kind comes to the least ``amount`` of its nodes, each of which has ``what``."""
-    node, share = min(zip(place.nodes, place.shares, strict=True), key=lambda pair: amount(pair[1]))
-    which = f"The smallest of its nodes, {node.name}," if len(set(map(amount, place.shares))) > 1 else "A node"
+def _divided(
+    kind: Kind,
+    pairs: Sequence[tuple[NodeState, Share]],
+    amount: Callable[[Share], int],
+    what: Callable[[NodeState], str],
+) -> str:
+    """How one of a kind comes to the least ``amount`` of these nodes, each of which has ``what``."""
+    node, share = min(pairs, key=lambda pair: amount(pair[1]))
+    which = f"The smallest of its nodes, {node.name}," if len({amount(of) for _, of in pairs}) > 1 else "A node"
     text = f"{which} has {what(node)} and {counted(share.gpus, 'GPU')}"
     if kind.is_slice:
         return f"{text}. Each GPU gets an equal part, and each slice its part of that."
@@ -88,19 +93,25 @@ def cpus_of(kind: Kind, place: Place, config: SlurmConfig, *, whole: bool) -> tu
     def of_node(node: NodeState) -> str:
         return f"{limit} CPUs for jobs (MaxCPUsPerNode)" if limit and limit < node.cpus else counted(node.cpus, "CPU")
 
-    return share.cpus, f"{_divided(kind, place, lambda share: share.cpus, of_node)}{threads}"
+    pairs = list(zip(place.nodes, place.shares, strict=True))
+    return share.cpus, f"{_divided(kind, pairs, lambda share: share.cpus, of_node)}{threads}"
 
 
-def memory_of(kind: Kind, place: Place, config: SlurmConfig, number: int, *, whole: bool) -> tuple[int, str]:
-    """MiB for so many CPUs, a round number, and why."""
-    partition, share = place.partition, place.least
-    node_mib = min(node.memory_mib for node in place.nodes)
+def memory_of(kind: Kind, place: Place, config: SlurmConfig, number: int, *, whole: bool) -> tuple[int, str] | None:
+    """MiB for so many CPUs, a round number, and why; None where Slurm does not know the memory of any node.
+
+    There nothing can be requested: no node has so much, and a request of 0 is one for all of a node.
+    """
+    partition, share, pairs = place.partition, place.least, place.of_known_memory
+    if not pairs:
+        return None
+    node_mib = min(node.memory_mib for node, _ in pairs)
     per_cpu = partition.default_memory_per_cpu_mib or config.default_memory_per_cpu_mib
     per_gpu = partition.default_memory_per_gpu_mib or config.default_memory_per_gpu_mib
     if whole:
         mib, why = node_mib, f"A job gets whole nodes here; the smallest has {memory(node_mib)}."
     elif not kind.gres:
-        cpus_of_node = min(node.cpus for node in place.nodes)
+        cpus_of_node = min(node.cpus for node, _ in pairs)
         mib = node_mib * number // cpus_of_node
         why = f"An equal part of the node's memory for {counted(number, 'CPU')}."
         if per_cpu and per_cpu * number < mib:
@@ -109,7 +120,7 @@ def memory_of(kind: Kind, place: Place, config: SlurmConfig, number: int, *, who
             why += ", and a notebook needs more." if mib > per_cpu * number else "."
     else:
         mib = share.memory_mib
-        why = _divided(kind, place, lambda share: share.memory_mib, lambda node: memory(node.memory_mib))
+        why = _divided(kind, pairs, lambda share: share.memory_mib, lambda node: memory(node.memory_mib))
         if per_gpu and kind.gres == "gpu" and not kind.is_slice and per_gpu < mib:
             mib, why = per_gpu, f"DefMemPerGPU is {per_gpu} MiB. An equal part of the node would be {memory(mib)}."
     limits = {
