@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +28,9 @@ from jupyterhub_gpuspawner.profiles.sections import ServerCommand
 from jupyterhub_gpuspawner.slurm.commands import command_prefix, submission
 from jupyterhub_gpuspawner.slurm.job import parse_tag
 from jupyterhub_gpuspawner.slurm.job import tag as tag_of
+from jupyterhub_gpuspawner.slurm.reason import node_reason
+from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_reservations
+from jupyterhub_gpuspawner.slurm.text import SIGNATURE, value_or_empty
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, PlacementDocument
 
 # --- what is thrown ---------------------------------------------------------------------------------
@@ -297,6 +301,31 @@ def _strings(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
+def reason_to_node(reason: str, comment: str) -> bool:
+    """Any reason and comment of a node: its reason whole, and nothing else of the node is another."""
+    reason, comment = " ".join(reason.split()), " ".join(comment.split())
+    if SIGNED.search(comment):  # a signature that imitates the reason's
+        return False
+    record = "NodeName=g1 CPUTot=4 RealMemory=100 State=IDLE+DRAIN Reason={} [DOM\\john doe@1795905516]"
+    (node,) = parse_nodes(f"{record.format(reason)} Comment={comment} New=1 ReservationName=x\n")
+    (plain,) = parse_nodes(record.format("off"))
+    assert node._replace(reason="") == plain._replace(reason="")
+    assert node_reason(node.reason) == (reason, "DOM\\john doe", 1795905516.0)
+    return True
+
+
+def name_to_reservation(name: str) -> bool:
+    """Any name of a reservation, and the same as its comment: its own, and whose it is."""
+    name = " ".join(name.split())
+    record = "ReservationName={} StartTime=1 EndTime=2 Nodes=g1 Flags=MAINT TRES=cpu=4 Users=root{}\n"
+    if not name or "StartTime=" in name or value_or_empty(name) != name:
+        return False
+    (odd,) = parse_reservations(record.format(name, f" Comment={name}"))
+    (plain,) = parse_reservations(record.format("x", ""))
+    assert odd == replace(plain, name=name)
+    return True
+
+
 def log_to_page(text: str) -> bool:
     """Any log: some lines, of characters that print."""
     lines = shown(text).split("\n")
@@ -328,6 +357,26 @@ reports = (
     | jsons.map(lambda value: json.dumps(value).encode())
     | st.binary(max_size=200)
 )
+records = st.lists(
+    st.sampled_from(
+        [
+            "xid=79",
+            "State=IDLE",
+            "Reason=x",
+            "Comment=y",
+            "OS=z",
+            "Users=eve",
+            "CoreIDs=0-3",
+            "NodeName=g9",
+            "[",
+            "]",
+            "[a@b]",
+        ]
+    )
+    | texts,
+    max_size=5,
+).map(" ".join)
+SIGNED = re.compile(SIGNATURE)
 forms = st.dictionaries(
     st.sampled_from(
         ["profile", "_xsrf", *OPTIONS, *[f"profile-option-anything--{name}" for name in OPTIONS], "profile-option-x--y"]
@@ -345,6 +394,8 @@ GATES: dict[str, tuple[Callable[..., bool], tuple[st.SearchStrategy[Any], ...], 
     "a user's name before a command": (user_to_command, (texts,), 500),
     "a job's environment": (environment_to_input, (st.dictionaries(texts | st.just("A"), texts, max_size=3),), 500),
     "a node's report": (body_to_report, (reports,), 2500),
+    "a node's reason": (reason_to_node, (records, records), 1000),
+    "a reservation's name": (name_to_reservation, (records,), 500),
     "a job's log": (log_to_page, (texts,), 500),
 }
 BRIEFLY_AND_AT_LENGTH = [

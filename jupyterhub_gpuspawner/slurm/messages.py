@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.slurm.reason import meaning, table
-
-NEVER = r"(?!)"
-"""A pattern that matches nothing."""
+from jupyterhub_gpuspawner.slurm.text import NEVER
 
 
 @dataclass(frozen=True)

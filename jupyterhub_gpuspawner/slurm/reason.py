@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from jupyterhub_gpuspawner.slurm.text import SIGNATURE, epoch
+
 NAME_LENGTH = 60
 """Characters of a reason's name that are kept."""
 
@@ -126,8 +128,10 @@ def never_clears(reason: str) -> bool:
 
 # Why a node is out of service: what an admin, or Slurm itself, has written (scontrol(1), ``Reason``).
 
-_SIGNED = re.compile(r"(?P<words>.*?) *\[(?P<by>[^\s@\[\]]+)@(?P<at>\d{9,11})\]", re.DOTALL | re.ASCII)
-"""A node's reason as scontrol prints it with ``SLURM_TIME_FORMAT=%s``."""
+_SIGNED = re.compile(rf"(.*?)\s*{SIGNATURE}(?:\s{{5,}}(.*))?", re.DOTALL | re.ASCII)
+"""A node's reason as scontrol prints it: the signature stands behind its first line, and before each of the others as
+many blanks as the name of the parameter has characters.
+"""
 _NODES_REASONS = {"Not responding": "it does not respond"}
 """Slurm's own reasons in words for participants."""
 
@@ -150,4 +154,6 @@ class NodeReason(NamedTuple):
 def node_reason(text: str) -> NodeReason:
     """Read a node's reason, with who set it and when where these stand behind it."""
     signed = _SIGNED.fullmatch(text)
-    return NodeReason(signed["words"], signed["by"], float(signed["at"])) if signed else NodeReason(text)
+    if signed is None:
+        return NodeReason(text)
+    return NodeReason(" ".join([signed[1], *(signed[4] or "").split()]), signed[2], epoch(signed[3]))

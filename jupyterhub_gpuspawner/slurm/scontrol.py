@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.slurm.text import (
     UnparsedField,
     epoch,
     fields,
+    free_text,
     gres,
     memory,
     no_report,
@@ -31,6 +32,19 @@ from jupyterhub_gpuspawner.slurm.text import (
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_cpulist, parse_walltime
 
 # ``scontrol show node -d -o``, ``show partition -o`` and ``show reservation -o``: the cluster.
+
+_BEHIND_COMMENT = ("Extra", "InstanceId", "InstanceType", "ReservationName")
+_TEXTS = {
+    "NodeName": {
+        "OS": free_text("RealMemory"),
+        "Reason": free_text("Comment", *_BEHIND_COMMENT, signed=True),
+        "Comment": free_text(*_BEHIND_COMMENT),
+        "Extra": free_text(*_BEHIND_COMMENT[1:]),
+    },
+    "PartitionName": {},
+    "ReservationName": {"ReservationName": free_text("StartTime"), "Comment": free_text()},
+}
+"""The free texts of a record by its first parameter."""
 
 
 def parse_nodes(text: str, notice: Notice = no_report) -> Table[NodeState]:
@@ -80,7 +94,7 @@ def _records(text: str, first: str) -> Iterator[dict[str, str]]:
 def _records_with_text(text: str, first: str) -> Iterator[tuple[dict[str, str], str]]:
     names = set()
     for part in _parts(text, first):
-        record = fields(part)
+        record = fields(part, _TEXTS[first])
         name = record.get(first)
         if not name and part.strip():
             raise SlurmOutputError(f"scontrol gave an answer that does not start with {first}=.", raw=part)
@@ -201,7 +215,9 @@ def _reservation(record: Mapping[str, str], text: str) -> Reservation:
     return Reservation(
         name=record["ReservationName"],
         partial="CoreIDs" in record,
-        cores=tuple(len(read(parse_cpulist, "CoreIDs", cores)) for cores in _CORES.findall(text)),
+        cores=tuple(
+            len(read(parse_cpulist, "CoreIDs", cores)) for cores in _CORES.findall(text.partition(" TRES=")[0])
+        ),
         **values(Reservation, record),
     )
 
@@ -283,7 +299,12 @@ _SPECIALISED = "ThreadSpec"
 """What a job with ``--thread-spec`` has in the place of CoreSpec."""
 _ALLOCATED = re.compile(rf"(?<=\s)(?:CoreSpec|{_SPECIALISED}|MinCPUsNode)=", re.ASCII)
 _KEY = re.compile(r"(?<=\s)(" + "|".join((*_NEEDED, *_OPTIONAL, _SPECIALISED)) + r")=", re.ASCII)
-_VALUE_ENDS = re.compile(r"\s+[A-Za-z][\w/:]*=|\s*\Z", re.ASCII)
+_WORD = re.compile(r".*?(?=\s+[A-Za-z][\w/:]*=|\s*\Z)", re.ASCII | re.DOTALL)
+_BEHIND_STDOUT = """
+    Power Switches BurstBuffer CpusPerTres MemPerTres TresBind TresFreq TresPerJob TresPerNode TresPerSocket TresPerTask
+    MailUser MailType
+"""
+_JOBS_TEXTS = {"Comment": free_text("StdErr"), "StdOut": free_text(*_BEHIND_STDOUT.split())}
 _SLUID = re.compile(r" SLUID=\S+ $", re.ASCII)
 """Printed between a job's name and its owner since 26.05."""
 
@@ -336,10 +357,8 @@ def _detail(record: str, job_id: str) -> Job:
         raise SlurmOutputError(f"scontrol did not report {missing[0]} of job {job_id}.", raw=record)
 
     def value(key: str) -> str:
-        if key not in starts:
-            return ""
-        end = _VALUE_ENDS.search(record, starts[key])
-        return value_or_empty(record[starts[key] : end.start() if end else None])
+        text = _JOBS_TEXTS.get(key, _WORD).match(record, starts[key]) if key in starts else None
+        return value_or_empty(text[0]) if text is not None else ""
 
     # the name follows the job id, and UserId follows the name
     name = record[record.index("JobName=") + 8 : starts["UserId"] - len("UserId=")] if "JobName=" in record else ""
@@ -361,7 +380,7 @@ def _detail(record: str, job_id: str) -> Job:
         ends_at=epoch(value("EndTime")),
         exit_code=value("ExitCode") if phase in (Phase.ENDING, Phase.ENDED) else "",
         end=end_of(state),
-        tag=_comment(record, starts),
+        tag=value("Comment"),
         name=_SLUID.sub("", name).strip(),
         uid=int(number[:-1]) if number[:-1].isdecimal() and number[:-1].isascii() else None,
         time_limit=time_limit,
@@ -374,14 +393,6 @@ def _detail(record: str, job_id: str) -> Job:
 
 def _time_limit(text: str) -> int | None:
     return parse_walltime(text) if text and text != "Partition_Limit" else None
-
-
-def _comment(record: str, starts: dict[str, int]) -> str:
-    """The comment whole: it may hold what looks like a field, and StdErr follows it."""
-    if "Comment" not in starts:
-        return ""
-    end = starts["StdErr"] - len("StdErr=") if "StdErr" in starts else None
-    return value_or_empty(record[starts["Comment"] : end])
 
 
 def _allocations(text: str) -> tuple[NodeAllocation, ...]:

@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, field
 from dataclasses import fields as fields_of
 from datetime import datetime
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
@@ -40,6 +41,8 @@ R = TypeVar("R")
 _ABSENT = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "NO_VAL"})
 _SECONDS = re.compile(r"[0-9]{1,15}")
 _FIELD = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/:]*)=", re.ASCII)
+NEVER = r"(?!)"
+"""A pattern that matches nothing."""
 _ONE_HOST = re.compile(r"[\w.-]+", re.ASCII)
 
 
@@ -50,11 +53,37 @@ def value_or_empty(text: str | None) -> str:
     return "" if value in _ABSENT else value
 
 
-def fields(line: str) -> dict[str, str]:
-    """The ``Key=value`` pairs of one record of ``scontrol show``; values may contain blanks. The first key counts."""
-    _, *parts = _FIELD.split(line)
+SIGNATURE = r"\[([^\[\]]+)@(\d{9,11}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\](?=\s|\Z)"
+"""Who set the reason of a node, and when: behind the first line of the reason (scontrol(1), ``Reason``)."""
+
+
+def free_text(*followers: str, signed: bool = False) -> re.Pattern[str]:
+    """The value of a parameter that people write, which may hold ``word=``; for :func:`fields`.
+
+    It ends at the first of the parameters that Slurm may print behind it, or with the record. If it may be ``signed``,
+    it ends behind the signature and the lines after that, whatever follows.
+    """
+    end = rf".*?(?=\s+(?:{'|'.join(followers) or NEVER})=|\s*\Z)"
+    before_known = rf".*?\s{SIGNATURE}(?:\s{{5}}{end}|{end.removeprefix('.*?')})"
+    before_any = rf".*?\s{SIGNATURE}(?=\s[A-Za-z][\w/:]*=)"
+    return re.compile(rf"{before_known}|{before_any}|{end}" if signed else end, re.ASCII | re.DOTALL)
+
+
+def fields(record: str, free: Mapping[str, re.Pattern[str]] = MappingProxyType({})) -> dict[str, str]:
+    """The parameters of one record of ``scontrol show``: values may contain blanks, and the first of a name counts.
+
+    An unknown name begins a parameter, too, unless it stands in a text of one that is ``free``.
+    """
+    texts, rest, begin, record = dict[str, str](), "", 0, f" {record}"
+    while found := [(at, key) for key in free if (at := record.find(f" {key}=", begin)) >= 0]:
+        at, key = min(found)
+        value = free[key].match(record, at + len(key) + 2)
+        rest += record[begin:at]
+        begin = value.end() if value else len(record)
+        texts.setdefault(key, value[0].strip() if value else "")
+    _, *parts = _FIELD.split(rest + record[begin:])
     parts.reverse()
-    return dict(zip(parts[1::2], map(str.strip, parts[::2]), strict=True))
+    return texts | dict(zip(parts[1::2], map(str.strip, parts[::2]), strict=True))
 
 
 def epoch(text: str | None, key: str = "") -> float | None:

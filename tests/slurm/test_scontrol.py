@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import NodeReason, node_reason
 from jupyterhub_gpuspawner.slurm.scontrol import (
     PARTITION_PARAMETERS,
     parse_allocations,
@@ -336,6 +337,73 @@ def test_an_admins_reason_changes_nothing_of_its_node_or_another(words: str) -> 
     assert node_by_name["n2"]._replace(reason="") == plain["n2"]._replace(reason="")
 
 
+@pytest.mark.parametrize("name", ["node", "node_lines"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reasons_that_look_like_fields_are_read_whole_with_who_set_them_and_when(version: str, name: str) -> None:
+    """With a comment and more behind them, and on several lines."""
+    nodes = parse_nodes(recorded(version, "free_text", name).stdout)
+
+    assert [node_reason(node.reason)._replace(at=None) for node in nodes] == [
+        NodeReason(""),
+        NodeReason("GPU 3 fell off the bus, xid=79 State=IDLE Comment=forged [eve@1732184088] x=1", "root"),
+        NodeReason("line one line two ecc.errors=12 State=bad", "root"),
+    ]
+    assert {node_reason(node.reason).at is None for node in nodes[1:]} == {False}
+    assert ["DRAIN" in node.states for node in nodes] == [False, True, True]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_reservation_whose_name_looks_like_a_field_is_read(version: str) -> None:
+    """And what its comment imitates is not."""
+    week, now = parse_reservations(recorded(version, "free_text", "reservation").stdout)
+
+    assert (week.name, week.users, week.nodes, week.flags) == (
+        "maint week a=b",
+        ("root",),
+        ("g1", "g2"),
+        frozenset({"MAINT", "SPEC_NODES"}),
+    )
+    assert (now.name, now.users) == ("now1", ("root",))
+
+
+ADVICE = (
+    "gres/gpu GRES autodetected core affinity 0-15 on node h1 doesn't match socket boundaries. (Socket 0 is cores "
+    "0-31). Consider setting Parameters=l3cache_as_socket as part of the Node configuration."
+)
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (f"{ADVICE} [slurm@2026-06-04T10:00:00]", NodeReason(ADVICE, "slurm", 1780567200.0)),
+        ("Xid=79 on GPU3 [root@1795905516]", NodeReason("Xid=79 on GPU3", "root", 1795905516.0)),
+        ("e.e=12 State=bad [DOM\\j doe@1795905516]", NodeReason("e.e=12 State=bad", "DOM\\j doe", 1795905516.0)),
+        ("off [john@dom.org@1795905516] Comment=[x@1795905517]", NodeReason("off", "john@dom.org", 1795905516.0)),
+        ("a [b] [1000@1795905516] Extra={}", NodeReason("a [b]", "1000", 1795905516.0)),
+        ("maint [root@1795905516] New/Key:x=1 2", NodeReason("maint", "root", 1795905516.0)),
+        ("hardware: PSU=2", NodeReason("hardware: PSU=2")),
+        ("hardware: PSU Comment=a [b]", NodeReason("hardware: PSU")),
+        ("[root@1795905516]", NodeReason("", "root", 1795905516.0)),
+        ("", NodeReason("")),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("utc")
+def test_a_reason_ends_at_its_signature_or_at_what_slurm_prints_behind_it(printed: str, reason: NodeReason) -> None:
+    """Whatever stands in it, and whoever set it."""
+    (node,) = parse_nodes(f"NodeName=n1 CPUTot=4 State=IDLE+DRAIN AveWatts=0  Reason={printed}\n")
+
+    assert node_reason(node.reason) == reason
+
+
+def test_a_parameter_of_a_later_version_changes_no_other() -> None:
+    """Wherever it stands but in a text without a signature."""
+    plain = NODE.format("n1", "off [root@1795905516]")
+    odd = plain.replace(" State=", " New=1 State=").replace(" Comment=", " Newer=a b Comment=")
+
+    assert parse_nodes(odd) == parse_nodes(plain)
+    assert parse_nodes(plain.replace(" Gres=", " New=(null) Gres=")) == parse_nodes(plain)
+
+
 def test_a_partition_stays_with_what_is_understood_of_it() -> None:
     """The partition is kept, and lists those of its limits that are unknown."""
     text = "PartitionName=a MaxTime=soon MinNodes=x Nodes=n1 State=UP\nPartitionName=b Nodes=n2 State=UP\n"
@@ -414,7 +482,6 @@ def config_text(**values: str) -> str:
         ({}, SlurmConfig(slurm_uid=64030), False),
         ({"PrivateData": "accounts,jobs"}, SlurmConfig(frozenset({"accounts", "jobs"}), 64030), True),
         ({"PrivateData": "accounts,usage"}, SlurmConfig(frozenset({"accounts", "usage"}), 64030), False),
-        ({"PrivateData": "ALL"}, SlurmConfig(frozenset({"all"}), 64030), True),
         (
             {"AccountingStorageType": "accounting_storage/slurmdbd", "SlurmUser": "root(0)"},
             SlurmConfig(slurm_uid=0, accounting=True),
@@ -651,6 +718,19 @@ def test_job_without_time_limit_has_none() -> None:
     """UNLIMITED becomes None, and so does the end of such a job."""
     job = only("24.11", "scontrol", "job_run_unlimited")
     assert (job.time_limit, job.ends_at, job.ends_at_iso) == (None, None, None)
+
+
+@pytest.mark.parametrize("path", ["/home/ada/a b=c/log", "/home/x TresPer=1/JobState/log"])
+@pytest.mark.parametrize(("name", "behind"), [("job_running", ""), ("job_running", " Power= TresPerNode=gres/gpu:1")])
+def test_the_path_of_a_log_is_read_whole(path: str, name: str, behind: str) -> None:
+    """Whatever the folder of a home is called."""
+    text = recorded("24.11", "hub", name).stdout
+    odd = re.sub(r"StdOut=\S+.*", lambda _: f"StdOut={path}{behind}", text)
+    job, plain = parse_job(odd, "1"), parse_job(text, "1")
+
+    assert job is not None
+    assert plain is not None
+    assert job == replace(plain, stdout_path=path)
 
 
 def test_a_deadline_says_when_the_job_must_have_started() -> None:
