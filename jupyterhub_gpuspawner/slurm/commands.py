@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -279,7 +279,7 @@ class Installation:
                 f"{command} did not run on the login node: {last_line(answer.stderr)}.",
                 hint="wrapper_dir is the folder of the scripts on the login node.",
             )
-        return answer
+        return replace(answer, where=where)
 
     async def _observed(self, argv: Sequence[str], *, name: str, **options: Any) -> Answer:
         """As :func:`run`; whoever observes is told of an answer, and of none in time."""

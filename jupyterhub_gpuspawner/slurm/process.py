@@ -57,6 +57,8 @@ class Answer:
     """Exit status; negative for a signal."""
     stdout: str
     stderr: str
+    where: str = "exec_prefix"
+    """The setting with the prefix of the command."""
 
     def output(self) -> str:
         """Its standard output; raises :meth:`error` if it failed."""
@@ -66,7 +68,7 @@ class Answer:
 
     def error(self) -> GPUSpawnerError:
         """The error for a failed command, from its messages."""
-        return failure(self.command, self.stderr) or SlurmUnavailable(
+        return failure(self.command, self.stderr, where=self.where) or SlurmUnavailable(
             f"{self.command} failed with exit code {self.code}: {last_line(self.stderr or self.stdout)}"
         )
 

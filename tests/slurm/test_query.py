@@ -297,6 +297,19 @@ def test_what_the_script_does_not_do_says_what_to_mend(login: LoginNode, words: 
     assert (error.message, bool(error.hint)) == (message, True)
 
 
+@pytest.mark.parametrize("setting", ["exec_prefix", "query_prefix"])
+async def test_a_refusal_of_sudo_names_the_setting_whose_sudo_it_was(tmp_path: Path, setting: str) -> None:
+    """The hub's questions have another prefix than the commands that run for a user."""
+    sudo = tmp_path / "sudo"
+    sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+    sudo.chmod(0o755)
+    slurm = Installation(bin_dir="/bin", wrapper_dir="/x", query_prefix=(str(sudo),))
+    answer = await slurm.run("squeue", prefix=(str(sudo),) if setting == "exec_prefix" else None)
+
+    with pytest.raises(ConfigError, match=rf"^{setting}: squeue was not run"):
+        answer.output()
+
+
 @pytest.mark.parametrize("text", [b"", b"squeue", b"squeue\0-h", b"a\0" * 70_000], ids=["nothing", "1", "2", "long"])
 def test_the_script_refuses_what_is_no_list_of_words(text: bytes) -> None:
     """A request that was cut off is never run."""
