@@ -25,9 +25,9 @@ _WALLTIME_FORMS = (
     "days-hours:minutes:seconds, or UNLIMITED"
 )
 _MEMORY = re.compile(
-    r"(?P<number>\d{1,12})(?:\.(?P<part>\d{1,9}))?\s*(?P<unit>[KMGT]?)(?P<bytes>I?B)?", re.ASCII | re.IGNORECASE
+    r"(?P<number>\d{1,12})(?:\.(?P<part>\d{1,9}))?\s*(?P<unit>[KMGTPE]?)(?P<bytes>I?B)?", re.ASCII | re.IGNORECASE
 )
-_KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
+_KIB = {unit: 1 << 10 * power for power, unit in enumerate("KMGTPE")}
 _SPAN = re.compile(r"(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?", re.ASCII)
 _GRES = re.compile(
     r"(?:gres[/:])?(?P<name>[A-Za-z_][\w-]*)(?::\(null\))?(?P<rest>(?:[:=][\w.+-]+)*)(?P<notes>(?:\([^()]*\))*)",
@@ -85,7 +85,7 @@ def format_walltime(seconds: int | None) -> str:
 
 
 def parse_memory(text: str | int) -> int:
-    """MiB of ``32G``, ``32 GiB``, ``32GB``, ``1.5T``, ``32000M`` or ``32000``; a bare number counts MiB.
+    """MiB of ``32G``, ``32 GiB``, ``32GB``, ``1.5T``, ``32000M``, ``1P`` or ``32000``; a bare number counts MiB.
 
     The letters are powers of 1024, as everywhere in Slurm. Fractions of a MiB are rounded up.
     """

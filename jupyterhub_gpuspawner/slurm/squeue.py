@@ -8,7 +8,6 @@ owner can foresee. Besides account, name and comment these are the requested gen
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -179,7 +178,7 @@ def cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
     job = ClusterJob(
         job_id=job_id,
         phase=phase,
-        state=sys.intern(state),
+        state=_shared(state),
         reason=value_or_empty(reason),
         user=value_or_empty(user),
         account=value_or_empty(account),
@@ -198,10 +197,16 @@ def cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
         ends_at=epoch(end, "EndTime") if phase is not Phase.QUEUED and time_limit is not None else None,
         time_limit=time_limit,
         reservation=value_or_empty(reservation),
-        name=sys.intern(name),
+        name=_shared(name),
         tag=_comment(comment),
     )
     return job, unknown_gres
+
+
+@lru_cache(maxsize=8192)
+def _shared(text: str) -> str:
+    """One object for the many jobs of the same name; not interned, since Python may keep what is for good."""
+    return text
 
 
 def _count(key: str, text: str) -> int:
@@ -212,7 +217,7 @@ def _count(key: str, text: str) -> int:
     match = _COUNT.fullmatch(value)
     if value and match is None:
         raise SlurmOutputError(f"squeue gave {value[:80]!r} for {key}.", raw=f"{key}={value}", field=key)
-    return int(match["number"]) * 1024 ** " KMG".index(match["unit"] or " ") if match else 0
+    return int(match["number"]) * 1024 ** " KMGTP".index(match["unit"] or " ") if match else 0
 
 
 @lru_cache(maxsize=8192)
@@ -232,7 +237,7 @@ def _array_tasks(text: str) -> int:
 
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
 _INDEXES = re.compile(r"(?P<first>\d{1,10})(-(?P<last>\d{1,10})(:(?P<step>[1-9]\d{0,9}))?)?", re.ASCII)
-_COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMG]?)(?:-\S*)?", re.ASCII)
+_COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMGTP]?)(?:-\S*)?", re.ASCII)
 _NO_LIMIT = ("", "NOT_SET", "INVALID", "Partition_Limit")
 
 

@@ -326,6 +326,7 @@ def test_limits_reservations_and_partitions(version: str) -> None:
     [
         ({"tres_alloc": "cpu=8,mem=7.50G,node=2,gres/gpu=4,gres/gpu:a100=4"}, "gpus", (Gres("gpu", "a100", 2),)),
         ({"tres_alloc": "cpu=8,mem=7.50G,node=2"}, "memory_mib", 7680),
+        ({"tres_alloc": "cpu=8,mem=1P,node=1024"}, "memory_mib", 1 << 30),
         ({"tres_per_job": "gres/gpu:3"}, "gpus", (Gres("gpu", None, 2),)),
         ({"tres_per_task": "cpu=2,gres/gpu:a100=1"}, "gpus", (Gres("gpu", "a100", 2),)),
         ({"tres_per_node": "gres/tpu:1"}, "gpus", ()),
