@@ -42,7 +42,7 @@ async def accounting_names(client: SlurmClient) -> AccountingNames | None:
     config = await client.config()
     if not config.accounting or not config.accounting_enforced:
         return None
-    hidden = not config.private_data.isdisjoint(("accounts", "users", "all"))
+    hidden = not config.private_data.isdisjoint(("accounts", "users"))
     if hidden and not await has_all_rights(client.installation, config):
         raise ConfigError(
             "PrivateData hides the associations and QOS of others from this account.",

@@ -442,7 +442,7 @@ class SlurmConfig:
     @property
     def hides_jobs(self) -> bool:
         """Whether users cannot see the jobs of others."""
-        return "jobs" in self.private_data or "all" in self.private_data
+        return "jobs" in self.private_data
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ USERS = ("user", "defaultaccount")
 QOS = ("name", "flags")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}", re.ASCII)
 """What can be requested of sbatch as an account, a partition, a QOS or a reservation."""
-_HIDING = ("accounts", "users", "all")
+_HIDING = ("accounts", "users")
 """Words of PrivateData with which Slurm shows an ordinary account its own associations alone."""
 
 

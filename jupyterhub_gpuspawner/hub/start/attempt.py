@@ -41,7 +41,8 @@ AFTER_RESTART = 30.0
 """Seconds that an attempt gets at least after a restart of the hub."""
 REASONS_AT_MOST = 20
 """Reasons that are stored of one attempt."""
-_HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
+HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
+"""Phases of a job that has nodes."""
 
 
 class Line(IntEnum):
@@ -261,7 +262,7 @@ class Attempt:
             self.reasons.setdefault(reason_name(job.reason))
         if self.stage is None:
             return False
-        has_node = job is not None and job.phase in _HAS_NODE
+        has_node = job is not None and job.phase in HAS_NODE
         if not has_node and Stage.STARTING not in self.reached:
             requeued = self.stage is Stage.ALLOCATED and job is not None and job.phase is Phase.QUEUED
             if requeued:

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.job.watch import JobWatch
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Line, expected_start, line_of, planned_start
+from jupyterhub_gpuspawner.hub.start.attempt import HAS_NODE, Attempt, Line, expected_start, line_of, planned_start
 from jupyterhub_gpuspawner.hub.words import of_its_user, words_for
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Estimate, QueuePosition, Waits, as_planned, utc
@@ -30,7 +30,6 @@ from jupyterhub_gpuspawner.words import counted, duration
 from jupyterhub_gpuspawner.words import sentence as capitalized
 
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
-_HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 _USUAL = ("Priority", "Resources")
 """Reasons of which a place in the line says as much."""
 _REPEAT = 3.0
@@ -159,7 +158,7 @@ def stages(facts: StartFacts) -> tuple[StageProgress, ...]:
         titles[Stage.SUBMITTED.value] = words.WAITING_FOR_SLURM
     details = {Stage.STARTING: placement_sentence(facts.placement) if facts.placement is not None else ""}
     current = Stage.QUEUED if facts.job_id else Stage.SUBMITTED
-    if job is not None and job.phase in _HAS_NODE:
+    if job is not None and job.phase in HAS_NODE:
         current = Stage.ALLOCATED
         if job.starts_at is not None:
             times[Stage.ALLOCATED] = job.starts_at
