@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_char, c_char_p, c_int, c_uint, c_ulong, c_ulonglong, c_void_p
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement.topology import (
@@ -95,7 +96,7 @@ class Pci(ctypes.Structure):
 HANDLE = c_void_p
 Text, Mask = c_char * 96, c_ulong * 64
 """A mask of CPUs or NUMA nodes has 4096 bits, more than any kernel counts."""
-_LENGTH, _WORDS, _NODE_SCOPE = c_uint(96), c_uint(64), c_uint(0)
+_LENGTH, _WORDS, _NODE_SCOPE, _P2P_READ = c_uint(96), c_uint(64), c_uint(0), c_int(0)
 
 
 class Nvml:
@@ -121,6 +122,7 @@ class Nvml:
         "nvmlDeviceGetMaxMigDeviceCount": ("", HANDLE, [c_uint]),
         "nvmlDeviceGetMigDeviceHandleByIndex": ("", HANDLE, c_uint, [HANDLE]),
         "nvmlDeviceGetTopologyCommonAncestor": ("", HANDLE, HANDLE, [c_int]),
+        "nvmlDeviceGetP2PStatus": ("", HANDLE, HANDLE, _P2P_READ, [c_int]),
         "nvmlDeviceGetNvLinkState": ("", HANDLE, c_uint, [c_int]),
         "nvmlDeviceGetNvLinkVersion": ("", HANDLE, c_uint, [c_uint]),
         "nvmlDeviceGetNvLinkRemotePciInfo": ("_v2", HANDLE, c_uint, [Pci]),
@@ -215,7 +217,12 @@ _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 """nvmlNvlinkVersion_t is an enumeration: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0."""
 _MAX_NVLINKS = 36
-_REMOTE_GPU, _REMOTE_SWITCH = 0, 2
+_REMOTE_GPU, _REMOTE_NPU, _REMOTE_SWITCH = 0, 1, 2
+"""nvmlIntNvLinkDeviceType_t."""
+_NO_BUS_ID = "fffffff"
+"""Begins the bus id of a device that a virtual machine hides."""
+_NO_PEER_ACCESS = range(1, 6)
+"""nvmlGpuP2PStatus_t: 0 is OK, 6 unknown, and these are the reasons why not."""
 _ANSWERS = (NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND)
 
 
@@ -268,10 +275,9 @@ class GpuReader:
         driver = self.ask(None, "nvmlSystemGetDriverVersion") or ""
         handles = self.handles()
         parents = {index: self._gpu(index, handle) for index, handle in handles.items()}
-        between = self._links(handles, parents)
-        gpus: list[Gpu] = []
-        for index, handle in handles.items():
-            gpus += self._mig_devices(parents[index], handle) or [parents[index]]
+        sliced = {index: self._mig_devices(parents[index], handle) for index, handle in handles.items()}
+        between = self._links(handles, parents, frozenset(index for index, devices in sliced.items() if devices))
+        gpus = [gpu for index, devices in sliced.items() for gpu in devices or [parents[index]]]
         links = tuple(tuple("X" if a is b else between[a.index, b.index] for b in gpus) for a in gpus)
         faults = {index: self._fault(index, handle) for index, handle in handles.items()}
         return NodeTopology(
@@ -373,18 +379,30 @@ class GpuReader:
             self.problems.append(f"GPU {parent.index} has MIG enabled but no MIG device, so nothing can run on it.")
         return devices
 
-    def _links(self, handles: dict[int, Any], gpus: dict[int, Gpu]) -> dict[tuple[int, int], str]:
-        """The link word of each pair of GPU indices; ``PHB`` within a GPU, that is, between its MIG devices."""
+    def _links(
+        self, handles: dict[int, Any], gpus: dict[int, Gpu], sliced: frozenset[int]
+    ) -> dict[tuple[int, int], str]:
+        """The link word of each pair of GPU indices; of one GPU, that between its MIG devices."""
         direct, switched = self._nvlinks(handles, gpus)
-        words = {}
-        for a in handles:
-            words[a, a] = "PHB"
-            for b in handles:
-                if b >= a:
-                    continue
-                count = max(direct.get((a, b), 0), direct.get((b, a), 0)) or min(switched.get(a, 0), switched.get(b, 0))
-                words[a, b] = words[b, a] = f"NV{count}" if count else self._ancestor(a, b, handles)
+        words = {(a, a): "PHB" for a in handles}
+        apart: set[int] = set()
+        for b, a in combinations(handles, 2):
+            count = max(direct.get((a, b), 0), direct.get((b, a), 0)) or min(switched.get(a, 0), switched.get(b, 0))
+            is_sliced = not sliced.isdisjoint((a, b))
+            word = f"NV{count}" if count and not is_sliced else self._ancestor(a, b, handles)
+            if word in ("PIX", "PXB") and (is_sliced or self._is_apart(a, handles[a], handles[b])):
+                word = "PHB"
+                apart.update(() if is_sliced else (a, b))
+            words[a, b] = words[b, a] = word
+        if apart:
+            self.notes.append(
+                f"GPUs {format_cpulist(apart)} have no peer access below their switch, which counts as PHB."
+            )
         return words
+
+    def _is_apart(self, index: int, one: Any, other: Any) -> bool:
+        """Whether the driver says that two GPUs cannot read each other's memory, as most GeForce and RTX cannot."""
+        return self.ask(index, "nvmlDeviceGetP2PStatus", one, other) in _NO_PEER_ACCESS
 
     def _ancestor(self, a: int, b: int, handles: dict[int, Any]) -> str:
         if not self.lost.keys().isdisjoint((a, b)):
@@ -396,27 +414,37 @@ class GpuReader:
     def _nvlinks(
         self, handles: dict[int, Any], gpus: dict[int, Gpu]
     ) -> tuple[dict[tuple[int, int], int], dict[int, int]]:
-        """Active NVLinks from GPU to GPU, and from each GPU to NVSwitches; sets each GPU's NVLink generation."""
+        """Active NVLinks from GPU to GPU, and from each GPU to NVSwitches; sets each GPU's NVLink generation.
+
+        Where no GPU's links lead to a device that can be identified, they lead to NVSwitches that the virtual machine
+        hides: NCCL assumes the same (``src/graph/xml.cc``).
+        """
         by_pci = {gpu.pci: gpu.index for gpu in gpus.values() if gpu.pci}
         direct: dict[tuple[int, int], int] = {}
         switched: dict[int, int] = {}
+        unknown: dict[int, int] = {}
+        active, elsewhere = 0, 0
         for a, handle in handles.items():
-            lost = 0
             for link in self._active(a, handle):
                 far = _pci(self.ask(a, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
                 b = by_pci.get(far)
                 kind = self.ask(a, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+                active += 1
                 if b is not None and b != a:
                     direct[a, b] = direct.get((a, b), 0) + 1
                 elif kind == _REMOTE_SWITCH:
                     switched[a] = switched.get(a, 0) + 1
-                elif far not in self.devices:  # else a GPU that a device cgroup hides
-                    lost += kind in (None, _REMOTE_GPU)
+                elif far not in self.devices and kind != _REMOTE_NPU:  # else a GPU that a device cgroup hides
+                    unknown[a] = unknown.get(a, 0) + 1
+                    elsewhere += kind == _REMOTE_GPU and not far.startswith(_NO_BUS_ID)
                 version = self.ask(a, "nvmlDeviceGetNvLinkVersion", handle, link)
                 if version in _NVLINK_GENERATIONS:
                     gpus[a] = replace(gpus[a], nvlink_generation=_NVLINK_GENERATIONS[version])
-            if lost:
-                self.notes.append(f"GPU {a} has {lost} active NVLinks to a device that cannot be identified.")
+        if unknown and not elsewhere and sum(unknown.values()) == active:
+            self.notes.append("The driver does not say where the NVLinks lead; NVSwitches are assumed.")
+            return direct, unknown
+        for a, count in unknown.items():
+            self.notes.append(f"GPU {a} has {count} active NVLinks to a device that cannot be identified.")
         return direct, switched
 
     def _active(self, index: int, handle: Any) -> list[int]:

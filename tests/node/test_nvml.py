@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tests.node.conftest import AskNvml, StandinNvml
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
-TEXTS = Path(__file__).parents[1] / "data" / "topo-m"
+DATA = Path(__file__).parents[1] / "data"
+TEXTS, NVML = DATA / "topo-m", DATA / "nvml"
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, LOST, UNKNOWN = 3, 4, 6, 13, 15, 999
 WORDS = {NO_PERMISSION: "Insufficient Permissions", LOST: "GPU is lost", UNKNOWN: "Unknown Error"}
 FACTS: dict[str, dict[str, Any]] = {
@@ -143,7 +144,86 @@ def test_links_to_nowhere_are_the_admins_business_and_the_pci_level_counts(ask_n
 
     assert read.links == (("X", "SYS"), ("SYS", "X"))
     assert read.problems == ()
-    assert read.notes == ("GPU 0 has 1 active NVLinks to a device that cannot be identified.",)
+    assert read.notes == tuple(
+        f"GPU {index} has 1 active NVLinks to a device that cannot be identified." for index in range(2)
+    )
+
+
+HIDDEN_SWITCH = "The driver does not say where the NVLinks lead; NVSwitches are assumed."
+FAR_ENDS = {
+    "no bus id": ("255 6 FFFFFFFF:FF:FF.0", "", {"NV18"}, (HIDDEN_SWITCH,)),
+    "no bus id, by NCCL's reading of it": ("0 6 FFFFFFF:FFFF:FF.0", "", {"NV18"}, (HIDDEN_SWITCH,)),
+    "a device that is not there": ("255 6 00000000:C1:00.0", "", {"NV18"}, (HIDDEN_SWITCH,)),
+    "no answer": (
+        "255 6 FFFFFFFF:FF:FF.0",
+        "fail nvmlDeviceGetNvLinkRemotePciInfo_v2 3 -1\nfail nvmlDeviceGetNvLinkRemoteDeviceType 3 -1\n",
+        {"NV18"},
+        (HIDDEN_SWITCH,),
+    ),
+    "a switch": ("2 6 FFFFFFFF:FF:FF.0", "", {"NV18"}, ()),
+    "GPUs of another virtual machine": (
+        "0 6 00000000:C1:00.0",
+        "",
+        {"PHB"},
+        tuple(f"GPU {index} has 18 active NVLinks to a device that cannot be identified." for index in range(8)),
+    ),
+    "processors": ("1 6 00000000:C1:00.0", "", {"PHB"}, ()),
+}
+
+
+@pytest.mark.parametrize(("far", "lines", "words", "notes"), FAR_ENDS.values(), ids=FAR_ENDS.keys())
+def test_nvlinks_whose_far_ends_a_virtual_machine_hides_lead_to_switches(
+    ask_nvml: AskNvml, far: str, lines: str, words: set[str], notes: tuple[str, ...]
+) -> None:
+    """As NCCL assumes, where no GPU's links lead to anything that is known; the node's admin reads it in a note."""
+    text = (NVML / "vm-hidden-nvswitches.txt").read_text().replace("255 6 FFFFFFFF:FF:FF.0", far)
+
+    [read] = ask_nvml(text + lines)
+
+    assert ({word for row in read.links for word in row} - {"X"}, read.notes, read.problems) == (words, notes, ())
+
+
+def test_a_gpu_of_a_virtual_machine_whose_nvlinks_are_down_is_behind_the_host(ask_nvml: AskNvml) -> None:
+    """The others are on the hidden switches."""
+    text = (NVML / "vm-hidden-nvswitches.txt").read_text()
+
+    [read] = ask_nvml("".join(line for line in text.splitlines(keepends=True) if not line.startswith("nvlink 2 ")))
+
+    assert [row[2] for row in read.links] == ["PHB", "PHB", "X", *["PHB"] * 5]
+    assert {read.link(a, b) for a in range(8) for b in range(a) if 2 not in (a, b)} == {"NV18"}
+
+
+def test_gpus_without_peer_access_reach_each_other_through_the_host(ask_nvml: AskNvml) -> None:
+    """The driver says so for most GeForce and RTX cards; a bridge or a longer path is what it is."""
+    gpus = tuple(Gpu(n, f"GPU-{n}", f"0000:{n:02x}:00.0", "RTX", 24576, nvlink_generation=3) for n in range(4))
+    links = (("X", "PIX", "PXB", "NODE"), ("PIX", "X", "NV4", "SYS"), ("PXB", "NV4", "X", "PIX"),
+             ("NODE", "SYS", "PIX", "X"))  # fmt: skip
+    text = describe(NodeTopology(gpus=gpus, links=links))
+    peers = {(0, 1): 2, (0, 2): 5, (0, 3): 1, (1, 3): 4, (2, 3): 6}
+
+    whole, read = ask_nvml(text, text + "".join(f"peer {a} {b} {status}\n" for (a, b), status in peers.items()))
+
+    assert (whole.links, whole.notes) == (links, ())
+    assert read.links == (("X", "PHB", "PHB", "NODE"), ("PHB", "X", "NV4", "SYS"), ("PHB", "NV4", "X", "PIX"),
+                          ("NODE", "SYS", "PIX", "X"))  # fmt: skip
+    assert read.notes == ("GPUs 0-2 have no peer access below their switch, which counts as PHB.",)
+
+
+@pytest.mark.parametrize(("word", "between"), [("NV12", "SYS"), ("PIX", "PHB"), ("PXB", "PHB"), ("NODE", "NODE")])
+def test_mig_devices_have_no_nvlinks_and_no_peer_access(ask_nvml: AskNvml, word: str, between: str) -> None:
+    """Two slices reach each other through the host, on one GPU as on two, and on a GPU in slices and a whole one."""
+    gpus = tuple(Gpu(n, f"GPU-{n}", f"0000:{n:02x}:00.0", "A100", 40960, nvlink_generation=3) for n in range(3))
+    links = tuple(tuple("X" if a == b else word for b in range(3)) for a in range(3))
+    parts = "".join(
+        f"mig {n} 7\n" + "".join(f"part {n} {place} MIG-{n}{place} 4864 A100_MIG_1g.5gb\n" for place in (0, 1))
+        for n in (0, 1)
+    )
+
+    [read] = ask_nvml(describe(NodeTopology(gpus=gpus, links=links)) + parts)
+
+    assert [gpu.mig for gpu in read.gpus] == ["1g.5gb"] * 4 + [None]
+    assert read.links[0] == ("X", "PHB", between, between, between)
+    assert read.links[4] == (between, between, between, between, "X")
 
 
 def test_a_gpu_that_a_device_cgroup_hides_is_known_to_the_kernel(ask_nvml: AskNvml) -> None:
@@ -203,8 +283,7 @@ def test_a_gpu_that_any_call_finds_lost_is_reported_once(ask_nvml: AskNvml) -> N
     [whole, *answers] = ask_nvml(text, *(f"{text}fail {call} {LOST} 3\n" for call in FACTS))
 
     for (call, unknown), read in zip(FACTS.items(), answers, strict=True):
-        has_links = call == "nvmlDeviceGetMigMode"  # which is asked for last
-        facts = {"nvlink_generation": whole.gpus[3].nvlink_generation if has_links else None, **unknown}
+        facts = {"nvlink_generation": None, **unknown}
         lost = replace(whole.gpus[3], fault="GPU is lost", **facts)
         assert (call, read.gpus) == (call, (*whole.gpus[:3], lost, *whole.gpus[4:]))
         assert (call, read.problems) == (call, ("GPU 3 does not respond: GPU is lost.",))

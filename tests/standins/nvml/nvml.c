@@ -10,6 +10,7 @@
  *   gpu UUID BUS_ID MIB MINOR CPU_MASK NODE_MASK OWN_NODE PCIE_GENERATION NAME   the next index; -1: not supported
  *   level A B LEVEL                     nvmlGpuTopologyLevel_t between GPUs A and B
  *   nvlink A LINK KIND VERSION BUS_ID   an active link of GPU A; KIND is nvmlIntNvLinkDeviceType_t
+ *   peer A B STATUS                     nvmlGpuP2PStatus_t between GPUs A and B, where it is not 0
  *   mig A PLACES                        MIG is on, with so many places
  *   part A PLACE UUID MIB NAME          a MIG device of GPU A
  *   used A PLACE MIB PROCESSES          what is in use of GPU A, or of its MIG device at PLACE (-1: of the whole)
@@ -68,7 +69,7 @@ static struct {
     struct statx as_read;
     char driver[64], devices[64];
     Gpu gpu[GPUS];
-    int level[GPUS][GPUS];
+    int level[GPUS][GPUS], peer[GPUS][GPUS];
     Failure failure[FAILURES];
     Step step[STEPS];
     struct { char function[64]; unsigned seconds; } wait[WAITS];
@@ -110,6 +111,7 @@ static void read_line(const char *line) {
     if (sscanf(line, "driver %63s", machine.driver) == 1) return;
     if (sscanf(line, "devices %63s", machine.devices) == 1) return;
     if (sscanf(line, "level %d %d %d", &x, &y, &z) == 3) { machine.level[x][y] = machine.level[y][x] = z; return; }
+    if (sscanf(line, "peer %d %d %d", &x, &y, &z) == 3) { machine.peer[x][y] = machine.peer[y][x] = z; return; }
     if (sscanf(line, "mig %d %d", &x, &y) == 2) { machine.gpu[x].places = y; return; }
     if (sscanf(line, "nvlink %d %d %d %u %31s", &x, &y, &z, &u, a) == 5) {
         Link *link = &machine.gpu[x].links[y];
@@ -434,8 +436,9 @@ EXPORT int nvmlDeviceGetTopologyCommonAncestor(void *handle, void *other, unsign
 }
 EXPORT int nvmlDeviceGetP2PStatus(void *handle, void *other, unsigned index, unsigned *status) {
     WHOLE(handle);
-    if (index_of(other) < 0 || index > 4) return INVALID;
-    *status = 0;
+    int m = index_of(other);
+    if (m < 0 || index > 4) return INVALID;
+    *status = machine.peer[n][m];
     return OK;
 }
 #define LINK(handle, number) \
