@@ -289,6 +289,7 @@ def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
     first_last = settings.port_range.split("-") if settings.port_range else None
     return LaunchPlan(
         gpus=request.placement.claim or request.resources.gpus,
+        gpu_type=request.resources.gpu_type,
         cpus=request.resources.cpus,
         policy=request.placement.policy or settings.placement_policy,
         memory_policy=settings.memory_policy,

@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.extensions import ServerExtensions
 from jupyterhub_gpuspawner.hub.job.log import Extent, last_lines
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.placement.topology import as_line
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -33,7 +34,7 @@ from jupyterhub_gpuspawner.slurm.job import Account, Job, Phase, own_account
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.scontrol import parameter_seconds
 from jupyterhub_gpuspawner.tasks import timeout
-from jupyterhub_gpuspawner.wire.documents import LOG_MARK, as_line
+from jupyterhub_gpuspawner.wire.documents import LOG_MARK
 from jupyterhub_gpuspawner.words import duration
 
 RAN = Code("job-ran", "the job of a partition ran, and its node has what servers need.", "--submit")

@@ -101,5 +101,5 @@ def _words(report: dict[str, Any]) -> str:
         lines["mean of pairs"] = number(report["mean_gbps"])
     lines["NUMA nodes"] = ",".join(map(str, report["numa_nodes"])) or "unknown"
     if report["aligned"] is not None:
-        lines["CPUs"] = "on the same NUMA nodes" if report["aligned"] else "not on the same NUMA nodes"
+        lines["CPUs"] = "near these GPUs" if report["aligned"] else "not near these GPUs"
     return "\n".join([*(f"{name + ':':<15}{value}" for name, value in lines.items()), "", report["why"]])

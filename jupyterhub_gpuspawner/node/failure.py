@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, folder
+from jupyterhub_gpuspawner.placement.topology import in_print
 from jupyterhub_gpuspawner.wire.documents import (
     FAULTS_WITH_LINE,
     LOG_MARK,
@@ -21,7 +22,6 @@ from jupyterhub_gpuspawner.wire.documents import (
     NodeReport,
     PlacementDocument,
     StartFailure,
-    in_print,
 )
 
 if TYPE_CHECKING:

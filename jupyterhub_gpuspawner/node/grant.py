@@ -58,6 +58,8 @@ Names = tuple[VisibleName, ...]
 SlurmIndices = tuple[SlurmIndex, ...]
 
 
+_OLD_MIG_NAME = "MIG-GPU-"
+"""Begins the name that Slurm gives a MIG device for drivers before 470: the GPU's UUID, ``/``, instances of it."""
 UNMANAGED = "Slurm does not allocate this node's GPUs, so other jobs may use them too."
 """The problem reported if all GPUs are granted because Slurm does not manage any."""
 
@@ -236,15 +238,19 @@ def _by_uuid(names: Names, indices: SlurmIndices, topology: NodeTopology) -> Gpu
     """The grant by UUID; like CUDA, any unambiguous prefix is accepted.
 
     As many names as Slurm granted GPUs are Slurm's own; of more of them, those count that were granted.
+    Only Slurm's index says which MIG device is meant by an older name.
     """
     positions: list[int] = []
+    position_of = positions_of(indices, topology) or {}
     for name in names:
         matches = [n for n, gpu in enumerate(topology.gpus) if gpu.uuid and gpu.uuid.startswith(name)]
+        if not matches and name.startswith(_OLD_MIG_NAME) and len(indices) == len(names):
+            matches = [position_of[indices[len(positions)]]] if position_of else []
         if len(matches) != 1:
             written = indices if len(indices) == len(names) else ()
             return GpuGrant(names, None, written, (f"No GPU on this node matches {name}.",))
         positions.append(matches[0])
-    index_at = {position: index for index, position in (positions_of(indices, topology) or {}).items()}
+    index_at = {position: index for index, position in position_of.items()}
     if len(names) > len(indices) and index_at:
         both = [n for n, position in enumerate(positions) if position in index_at]
         kept = tuple(index_at[positions[n]] for n in both)
@@ -436,7 +442,7 @@ class ControllerAnswers:
     def allocation(self) -> NodeAllocation:
         """What this job was granted on this node; empty what is not answered in time."""
         if self._job is None:
-            self._job = answer_about_job(self._environ)
+            self._job = scontrol_show("job", self._environ.get("SLURM_JOB_ID", ""))
         return allocation_on(self._environ.get("SLURMD_NODENAME", ""), self._job)
 
     def answers(self) -> bool:
@@ -447,7 +453,7 @@ class ControllerAnswers:
     def hands_out_gpus(self) -> bool | None:
         """Whether this node's GPUs, or shares of them, are a generic resource at all; None without an answer."""
         if self._node is None:
-            self._node = _show("node", self._environ.get("SLURMD_NODENAME", ""))
+            self._node = scontrol_show("node", self._environ.get("SLURMD_NODENAME", ""))
         return parse_node(self._node)
 
     def gives_nodes_alone(self) -> bool:
@@ -461,18 +467,8 @@ class ControllerAnswers:
         return requested and "OverSubscribe=NO" in words and not any(gres.count for gres in held)
 
 
-def answer_about_job(environ: Mapping[str, str]) -> str:
-    """What slurmctld says about this job, for :func:`allocations_of`; empty if it does not answer in time."""
-    return _show("job", environ.get("SLURM_JOB_ID", ""))
-
-
-def node_address(node: str) -> str:
-    """The address by which Slurm's daemons reach a node (``NodeAddr``); empty without an answer."""
-    words = _show("node", node).split()
-    return next((word.partition("=")[2] for word in words if word.startswith("NodeAddr=")), "")
-
-
-def _show(what: str, name: str) -> str:
+def scontrol_show(what: str, name: str) -> str:
+    """What slurmctld says about a ``job`` or a ``node``, in detail; empty if it does not answer in time."""
     if not name or name.startswith("-"):
         return ""
     try:  # --local: do not ask the other clusters of a federation

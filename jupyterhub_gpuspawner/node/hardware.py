@@ -30,7 +30,6 @@ from jupyterhub_gpuspawner.placement.topology import (
     to_document,
 )
 from jupyterhub_gpuspawner.units import parse_cpulist
-from jupyterhub_gpuspawner.wire.documents import in_print
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping, Sequence
@@ -107,7 +106,7 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, rea
 
     def in_report(topology: NodeTopology) -> None:
         sentences = tuple(dict.fromkeys((*topology.problems, *problems)))
-        say(topology=to_document(in_print(replace(topology, hostname=node, problems=sentences))))
+        say(topology=to_document(replace(topology, hostname=node, problems=sentences)))
 
     if topology_file:
         say(doing="reading the topology file")

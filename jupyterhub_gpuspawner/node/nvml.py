@@ -155,21 +155,17 @@ class Nvml:
 
     def check(self, function: str, *arguments: Any) -> None:
         """Call it; raises NvmlError, with 13 (function not found) where the library is older than the function."""
-        try:
-            code = int(getattr(self._library, function)(*arguments))
-        except AttributeError:
-            code = FUNCTION_NOT_FOUND
+        pointer = getattr(self._library, function, None)
+        code = FUNCTION_NOT_FOUND if pointer is None else int(pointer(*arguments))
         if code:
             raise NvmlError(self._words(code), code)
 
     def _words(self, code: int) -> str:
         """NVML's text for a return code."""
-        try:
-            text = self._library.nvmlErrorString
-        except AttributeError:
-            return f"error {code}"
-        text.restype = c_char_p
-        return (text(code) or b"").decode(errors="replace") or f"error {code}"
+        text = getattr(self._library, "nvmlErrorString", None)
+        if text is not None:
+            text.restype = c_char_p
+        return ((text and text(code)) or b"").decode(errors="replace") or f"error {code}"
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """What :meth:`call` returns; None if it fails."""
@@ -395,9 +391,7 @@ class GpuReader:
                 apart.update(() if is_sliced else (a, b))
             words[a, b] = words[b, a] = word
         if apart:
-            self.notes.append(
-                f"GPUs {format_cpulist(apart)} have no peer access below their switch, which counts as PHB."
-            )
+            self.notes.append(f"GPUs {format_cpulist(apart)} have no peer access by their switch, which counts as PHB.")
         return words
 
     def _is_apart(self, index: int, one: Any, other: Any) -> bool:

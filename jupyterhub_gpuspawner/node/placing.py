@@ -177,7 +177,10 @@ class Launch:
         count = promised if promised and granted.names is not None else len(granted)
         if granted.positions is None:
             return granted.take(range(min(count, len(granted))))
-        best = choice.choose(topology, granted=granted.positions, count=count, cpus=cpus, policy=self.plan.policy)
+        plan, among = self.plan, granted.positions
+        best = choice.choose(
+            topology, granted=among, count=count, cpus=cpus, policy=plan.policy, gpu_type=plan.gpu_type
+        )
         chosen = replace(granted.take(map(granted.positions.index, best.gpus)), choice=best)
         return chosen.because(best.why + _in_slurms_words(chosen, topology))
 

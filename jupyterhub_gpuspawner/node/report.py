@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.node import child, folder
 from jupyterhub_gpuspawner.node import port as ports
 from jupyterhub_gpuspawner.node.port import Url, parse_url
-from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, as_line, in_print
 from jupyterhub_gpuspawner.wire.documents import (
     REPORT_LIMIT,
     NodeReport,
     PlacementDocument,
     PortReport,
-    as_line,
-    in_print,
 )
 
 if TYPE_CHECKING:

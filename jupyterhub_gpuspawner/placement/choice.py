@@ -3,9 +3,11 @@
 Collective operations run in a ring, so a set of GPUs is as fast as the slowest link of its best ring: the Hamiltonian
 cycle whose slowest link is fastest (for two GPUs, their link). Weights are integers, so sums and ties are exact.
 
-The criteria, in order: the slowest link of the best ring, the mean bandwidth of all pairs, the distance from the
-granted CPUs, the fewest NUMA nodes, the links that are left for the next job, the lowest positions. For a single GPU
-the first two do not apply, so the CPUs decide. The search is deterministic, and exact for up to eight granted GPUs.
+GPUs of other models than was requested, and smaller ones such as a display adapter, are taken only where there are not
+enough others. The criteria are then, in order: the slowest link of the best ring, the mean bandwidth of all pairs, the
+distance from the granted CPUs, the fewest NUMA nodes, the links that are left for the next job, the lowest positions.
+For a single GPU the first two do not apply, so the CPUs decide. The search is deterministic, and exact for up to eight
+granted GPUs.
 
 GPUs are indices into ``topology.gpus``; NUMA nodes and CPUs are kernel numbers. CPUs are chosen near the GPUs; if a
 GPU's NUMA node is not known, those that its driver reports as near are used instead.
@@ -20,12 +22,12 @@ from math import comb
 from operator import add
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.placement.topology import LOCAL, REMOTE, distance, gbps, gpu_name
+from jupyterhub_gpuspawner.placement.topology import LOCAL, REMOTE, distance, gbps, gpu_name, is_rated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+    from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
     Matrix = Sequence[Sequence[int]]
 
@@ -45,27 +47,33 @@ STEPS = 500
 
 def link_gbps(topology: NodeTopology, a: int, b: int) -> float:
     """Bandwidth between two GPUs in GB/s, one way."""
-    one, two = topology.gpus[a], topology.gpus[b]
-    nvlink = [n for n in (one.nvlink_generation, two.nvlink_generation) if n is not None]
-    pcie = [n for n in (one.pcie_generation, two.pcie_generation) if n is not None]
-    return gbps(
-        topology.link(a, b),
-        nvlink_generation=min(nvlink, default=None),
-        pcie_generation=min(pcie, default=None),
-    )
+    return gbps(topology.link(a, b), **_generations(topology, a, b))
+
+
+def _generations(topology: NodeTopology, a: int, b: int) -> dict[str, int | None]:
+    """Those that two GPUs have in common."""
+    pair = topology.gpus[a], topology.gpus[b]
+    nvlink, pcie = ([gpu.nvlink_generation for gpu in pair], [gpu.pcie_generation for gpu in pair])
+    return {
+        "nvlink_generation": min(filter(None, nvlink), default=None),
+        "pcie_generation": min(filter(None, pcie), default=None),
+    }
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``, which is that of their best ring."""
+    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``, which is that of their best ring.
+
+    Links and their bandwidths are those between whole GPUs; MIG devices have none, and a CUDA program uses one of them.
+    """
 
     gpus: tuple[int, ...] = ()
     weakest_link: str | None = None
-    """Link word of the ring's slowest link; None for fewer than two GPUs."""
+    """Link word of the ring's slowest link; None for fewer than two GPUs, or if it is not known."""
     ring_gbps: float | None = None
-    """Bandwidth of that link in GB/s, one way; None for fewer than two GPUs, or if it is not known."""
+    """Bandwidth of that link in GB/s, one way; None without one, or if its generation is not known."""
     mean_gbps: float | None = None
-    """Mean over all pairs; None for fewer than two GPUs, or if a link is not known."""
+    """Mean over all pairs; None without a ring, or if a link or its generation is not known."""
     numa_nodes: tuple[int, ...] = ()
     """NUMA nodes nearest to the GPUs, as far as known."""
     aligned: bool | None = None
@@ -80,33 +88,60 @@ def choose(
     count: int,
     cpus: Iterable[int] = (),
     policy: str = "best-effort",
+    gpu_type: str | None = None,
 ) -> Choice:
     """Choose the best ``count`` of the ``granted`` GPUs (positions); all of them if fewer are granted.
 
-    ``cpus`` are the granted CPUs, empty if not known. The policy ``none`` keeps the order of ``granted``;
-    ``restricted`` ranks few NUMA nodes, near to the CPUs, above bandwidth. Raises ValueError for an unknown
-    policy, a negative count, or a position that is not in the topology.
+    ``cpus`` are the granted CPUs, empty if not known; ``gpu_type`` is Slurm's name of the type that was requested. The
+    policy ``none`` keeps the order of ``granted``; ``restricted`` ranks few NUMA nodes, near to the CPUs, above
+    bandwidth. Raises ValueError for an unknown policy.
     """
     if policy not in POLICIES:
         raise ValueError(f"policy: {policy!r} is not one of {', '.join(POLICIES)}")
-    if count < 0:
-        raise ValueError(f"count: {count} is negative")
-    wrong = [position for position in granted if not 0 <= position < len(topology.gpus)]
-    if wrong:
-        raise ValueError(f"granted: no GPU at position {wrong[0]}; the node has {len(topology.gpus)}")
     free = list(dict.fromkeys(granted))
     bound = frozenset(cpus)
     if not free or not count:
         return Choice(why="No GPU was requested." if not count else "No GPU was granted.")
-    field = _Candidates(topology, sorted(free), bound)
+    suitable = _suitable(topology, free, count, gpu_type or "")
+    field = _Candidates(topology, sorted(suitable), bound)
     if policy == "none":
-        gpus = free[:count]
+        gpus = suitable[:count]
         order = field.ring(sorted(field.positions.index(gpu) for gpu in gpus))
     else:
-        order = gpus = field.best(min(count, len(free)), nodes_first=policy != "best-effort")
+        order = gpus = field.best(min(count, len(suitable)), nodes_first=policy != "best-effort")
     choice = replace(field.measured(topology, gpus, order), aligned=aligned(topology, gpus, bound))
     nearest = len(set(field.far)) > 1
     return replace(choice, why=_why(topology, choice, granted=len(free), count=count, nearest=nearest, policy=policy))
+
+
+def _suitable(topology: NodeTopology, free: list[int], count: int, gpu_type: str) -> list[int]:
+    """The GPUs of ``free`` from which ``count`` are chosen: of the requested type, else those with most memory.
+
+    They are of one model if there are enough of it.
+    """
+    kinds: dict[tuple[int, int, str], list[int]] = {}
+    wanted = frozenset(_name_words(gpu_type))
+    for position in free:
+        gpu = topology.gpus[position]
+        words = _name_words(f"{gpu.name} {gpu.mig or ''}")
+        runs = {"".join(words[a:b]) for a in range(len(words)) for b in range(a, len(words) + 1)}
+        kinds.setdefault((len(wanted & runs), _gib(gpu), gpu.name), []).append(position)
+    ranked = sorted(kinds, reverse=True)
+    alike = [kind for kind in ranked if len(kinds[kind]) >= count and kind[0] == ranked[0][0]]
+    chosen: list[int] = []
+    for kind in alike or ranked:
+        if len(chosen) < count:
+            chosen += kinds[kind]
+    return [position for position in free if position in chosen]
+
+
+def _name_words(name: str) -> list[str]:
+    """The words in a name of a GPU or of its type: ``nvidia``, ``a100``, ``sxm4``, ``80gb``."""
+    return "".join([c if c.isalnum() or c == "." else " " for c in name.lower()]).split()
+
+
+def _gib(gpu: Gpu) -> int:
+    return (gpu.memory_mib or 0) // 1024
 
 
 class _Candidates:
@@ -123,6 +158,7 @@ class _Candidates:
                 self.weight[i][j] = self.weight[j][i] = weight
                 if topology.link(a, b).startswith("NV"):
                     self.nvlink[i][j] = self.nvlink[j][i] = weight
+        self.gib = [_gib(topology.gpus[position]) for position in positions]
         self.far = numa_costs(topology, positions, cpus)
         self.home = [home(topology, position) for position in positions]
 
@@ -180,8 +216,11 @@ class _Candidates:
             yield from (tuple(sorted([*rest, i])) for i in range(len(self.positions)) if i not in members)
 
     def ring(self, members: Sequence[int]) -> list[int]:
-        """Their best ring as positions: first the GPU nearest to the CPUs, then its nearer neighbour."""
-        first = min(members, key=lambda i: (self.far[i], i))
+        """Their best ring as positions: first the GPU nearest to the CPUs, then its nearer neighbour.
+
+        A GPU with less memory than others, perhaps for a display, is never the first, which programs use by default.
+        """
+        first = min(members, key=lambda i: (-self.gib[i], self.far[i], i))
         one = best_ring(self.weight, members, first)[1]
         other = (first, *one[:0:-1])
         nearest = min(one, other, key=lambda order: ([self.far[i] for i in order], order))
@@ -191,19 +230,18 @@ class _Candidates:
         """Links and NUMA nodes of ``gpus``, whose best ring is ``order``."""
         nodes = {topology.gpus[gpu].numa_node for gpu in gpus}
         choice = Choice(tuple(gpus), numa_nodes=tuple(sorted([node for node in nodes if node is not None])))
-        if len(gpus) < 2:
+        if len(gpus) < 2 or any(topology.gpus[gpu].mig for gpu in gpus):
             return choice
         inside = [self.positions.index(gpu) for gpu in order]
         slow, i, j = min([(self.weight[i][j], i, j) for i, j in zip(inside, inside[1:] + inside[:1])])
-        link = topology.link(self.positions[i], self.positions[j])
-        is_measured = link != "?"
-        words = {topology.link(a, b) for a in gpus for b in gpus}
+        pair = self.positions[i], self.positions[j]
+        rated = {(a, b): is_rated(topology.link(a, b), **_generations(topology, a, b)) for a in gpus for b in gpus}
         sums = [self.weight[i][j] for i in inside for j in inside if i < j]
         return replace(
             choice,
-            weakest_link=link if is_measured else None,
-            ring_gbps=slow / 100 if is_measured else None,
-            mean_gbps=None if "?" in words else round(sum(sums) / len(sums) / 100, 2),
+            weakest_link=None if topology.link(*pair) == "?" else topology.link(*pair),
+            ring_gbps=slow / 100 if rated[pair] else None,
+            mean_gbps=round(sum(sums) / len(sums) / 100, 2) if all(rated.values()) else None,
         )
 
     def _host(self, members: Sequence[int]) -> tuple[int, int]:
@@ -244,7 +282,10 @@ def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, ne
     else:
         text += f": of {granted} granted, it leaves the best links to other jobs"
     if choice.weakest_link:
-        text += f"; the slowest link of their ring is {choice.weakest_link} (about {choice.ring_gbps:g} GB/s)"
+        text += f"; the slowest link of their ring is {choice.weakest_link}"
+        text += f" (about {choice.ring_gbps:g} GB/s)" if choice.ring_gbps else ""
+    elif any(gpu.mig for gpu in gpus[1:]):
+        text += "; a CUDA program uses one of them"
     elif len(gpus) > 1:
         text += "; the links between them are not known"
     return text + "."
@@ -270,66 +311,58 @@ def best_ring(
         return weight[members[0]][members[-1]], (first, *[a for a in members if a != first])
     bound = slowest_at_most(weight, members)
     for level in sorted({weight[a][b] for a in members for b in members if a < b}, reverse=True):
-        order = _Search(weight, members, level, any_order=any_order).order_from(first) if level <= bound else ()
+        order = level <= bound and _ring_without_slower(weight, members, first, level, any_order=any_order)
         if order:
             return level, order
     return 0, tuple(members)  # not reached: on the lowest level any order is a ring
 
 
-class _Search:
-    """Rings through ``members`` without a link slower than ``level``, fast links first."""
+def _ring_without_slower(
+    weight: Matrix, members: Sequence[int], first: int, level: int, *, any_order: bool
+) -> tuple[int, ...]:
+    """The ring without a link slower than ``level`` whose sum of links is greatest; empty if none was found."""
+    steps = {
+        a: sorted([b for b in members if b != a and weight[a][b] >= level], key=lambda b, a=a: (-weight[a][b], b))  # type: ignore[misc]
+        for a in members
+    }
+    reached, fresh = {first}, {first}
+    while fresh:
+        fresh = {b for a in fresh for b in steps[a]} - reached
+        reached |= fresh
+    if len(reached) < len(members) or min([len(links) for links in steps.values()]) < 2:
+        return ()
+    fast = {a: [weight[a][b] for b in links[:2]] for a, links in steps.items()}
+    left = STEPS if len(members) > EXACT else -1
+    best = -1
+    order: tuple[int, ...] = ()
 
-    def __init__(self, weight: Matrix, members: Sequence[int], level: int, *, any_order: bool) -> None:
-        self.weight, self.size, self.any_order = weight, len(members), any_order
-        self.steps = {
-            a: sorted([b for b in members if b != a and weight[a][b] >= level], key=lambda b, a=a: (-weight[a][b], b))  # type: ignore[misc]
-            for a in members
-        }
-        self.left = STEPS if self.size > EXACT else -1
-        self.total = -1
-        self.order: tuple[int, ...] = ()
+    def faster(member: int, used: int) -> int:
+        """The fastest link of a member of which one link is used."""
+        return fast[member][fast[member][0] == used]
 
-    def order_from(self, first: int) -> tuple[int, ...]:
-        """The one with the greatest sum of links; empty if none was found."""
-        if min([len(links) for links in self.steps.values()]) > 1 and (self.size <= EXACT or self._is_joined(first)):
-            self.fast = {a: [self.weight[a][b] for b in links[:2]] for a, links in self.steps.items()}
-            self._walk([first], 0, sum([sum(two) for a, two in self.fast.items() if a != first]))
-        return self.order
-
-    def _is_joined(self, first: int) -> bool:
-        """Whether all members can be reached from the first."""
-        reached, fresh = {first}, {first}
-        while fresh:
-            fresh = {b for a in fresh for b in self.steps[a]} - reached
-            reached |= fresh
-        return len(reached) == self.size
-
-    def _walk(self, path: list[int], total: int, most: int) -> None:
+    def walk(path: tuple[int, ...], total: int, most: int) -> None:
         """Go on from the end of ``path``; ``most`` is the sum of the two fastest links of each member not in it."""
-        first, end = path[0], path[-1]
-        row = self.weight[end]
-        if len(path) == self.size:
-            if first in self.steps[end] and total + row[first] > self.total:
-                self.total, self.order = total + row[first], tuple(path)
-                self.left = 0 if self.any_order else self.left
+        nonlocal left, best, order
+        row = weight[path[-1]]
+        if len(path) == len(members):
+            if row[first] >= level and total + row[first] > best:
+                best, order = total + row[first], path
+                left = 0 if any_order else left
             return
-        for step in self.steps[end]:
+        for step in steps[path[-1]]:
             if step in path:
                 continue
-            if self.left == 0:
+            if left == 0:
                 return
-            self.left -= 1
-            reached = total + row[step]
-            left = most - sum(self.fast[step])
+            left -= 1
+            reached, rest = total + row[step], most - sum(fast[step])
             # a link that is to come counts half at each of its ends
-            to_come = left + self._faster(step, row[step]) + self._faster(first, self.weight[first][(*path, step)[1]])
-            if 2 * reached + to_come > 2 * self.total:
-                self._walk([*path, step], reached, left)
+            to_come = rest + faster(step, row[step]) + faster(first, weight[first][(*path, step)[1]])
+            if 2 * reached + to_come > 2 * best:
+                walk((*path, step), reached, rest)
 
-    def _faster(self, member: int, used: int) -> int:
-        """The fastest link of a member of which one link is used."""
-        one, two = self.fast[member]
-        return two if used == one else one
+    walk((first,), 0, sum([sum(two) for a, two in fast.items() if a != first]))
+    return order
 
 
 def home(topology: NodeTopology, gpu: int) -> object:
@@ -354,8 +387,9 @@ def numa_costs(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int])
 
 
 def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> bool | None:
-    """Whether CPUs and GPUs are on the same NUMA nodes: no CPU on another node, no GPU's node without a CPU.
+    """Whether each CPU is near one of the GPUs, and each GPU near one of the CPUs.
 
+    Near are NUMA nodes of one package: with NPS4 or SNC some of them have no GPU, and the others are hardly farther.
     None if that is not known, or if there is no GPU or no CPU.
     """
     bound = frozenset(cpus)
@@ -366,10 +400,29 @@ def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) ->
     beside: set[int | None] = {topology.gpus[gpu].numa_node for gpu in gpus}
     under = {topology.numa_node_of_cpu(cpu) for cpu in bound}
     if None not in beside and None not in under:
-        return beside == under
-    near = [frozenset(topology.gpus[gpu].cpus) for gpu in gpus]
+        near = {node: {other for other in under if _is_near(topology, other, node)} for node in beside}
+        return all(near.values()) and set().union(*near.values()) == under
+    local = [frozenset(topology.gpus[gpu].cpus) for gpu in gpus]
     # A cpuset clips the driver's list of near CPUs, so a common CPU proves nothing; having none in common does.
-    return False if any(cpus and not cpus & bound for cpus in near) else None
+    return False if any(cpus and not cpus & bound for cpus in local) else None
+
+
+def _is_near(topology: NodeTopology, node: int | None, other: int | None) -> bool:
+    """Whether a NUMA node with CPUs is near another one: in its package, or by its distance where that is not known.
+
+    Near a node without CPUs are those that are nearest to it.
+    """
+    packages = [_package(topology, node), _package(topology, other)]
+    if node == other or None not in packages:
+        return node == other or packages[0] == packages[1]
+    far = [distance(topology, one.id, other) for one in topology.numa_nodes if one.cpus]
+    return distance(topology, node, other) < REMOTE or distance(topology, node, other) == min(far)
+
+
+def _package(topology: NodeTopology, number: int | None) -> int | None:
+    """The package that has all CPUs of a NUMA node; None if it is not known, as in many virtual machines."""
+    cpus = next((frozenset(node.cpus) for node in topology.numa_nodes if node.id == number), frozenset())
+    return next((n for n, package in enumerate(topology.packages) if cpus and cpus.issubset(package)), None)
 
 
 def choose_cpus(

@@ -7,8 +7,8 @@ Any value may be unknown, which is ``None``, never a guess. :attr:`NodeTopology.
 that could not be found out.
 
 Link words are those of ``nvidia-smi topo -m``: ``X`` (self), ``NV<n>`` (n NVLinks), ``PIX``, ``PXB``, ``PHB``,
-``NODE``, ``SYS`` (older drivers: ``SOC``), and ``?`` if unknown. Between two MIG devices of one GPU it is ``PHB``: MIG
-has no peer access, so data goes through the host.
+``NODE``, ``SYS`` (older drivers: ``SOC``), and ``?`` if unknown. MIG devices and most workstation GPUs have no peer
+access: data goes through the host, so between them it is ``PHB`` at best.
 """
 
 from __future__ import annotations
@@ -346,6 +346,13 @@ def gbps(link: str, *, nvlink_generation: int | None = None, pcie_generation: in
     return levels[level]
 
 
+def is_rated(link: str, *, nvlink_generation: int | None = None, pcie_generation: int | None = None) -> bool:
+    """Whether the tables have the bandwidth of a link; that of an unknown generation only serves to rank it."""
+    if link[:2] == "NV":
+        return nvlink_generation in NVLINK_GBPS
+    return link != "?" and (pcie_generation or _PCIE_OF_NVLINK.get(nvlink_generation or 0)) in PCIE_GBPS
+
+
 LOCAL, REMOTE = 10, 20
 """NUMA distances (ACPI SLIT) that are used if the machine's own are not known."""
 
@@ -391,19 +398,32 @@ def kernel_cpus(abstract: Sequence[int], topology: NodeTopology) -> tuple[int, .
     return tuple(sorted(order[number] for number in abstract))
 
 
+def as_line(text: str) -> str:
+    """Make a text fit for a document: one line, printable, at most :data:`TEXT_LIMIT` characters."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"
+
+
+def in_print(value: Any) -> Any:
+    """A record, or a value in one, with all its texts :func:`as_line`."""
+    if isinstance(value, str):
+        return as_line(value)
+    if isinstance(value, tuple):
+        return tuple(map(in_print, value))
+    if hasattr(value, "__dataclass_fields__"):
+        return replace(value, **{name: in_print(inner) for name, inner in vars(value).items()})
+    return value
+
+
 def to_document(topology: NodeTopology) -> dict[str, Any]:
     """Convert a topology to a JSON document; lists of CPUs are texts such as ``0-3,8`` (the kernel's cpulist).
 
     A GPU's CPUs are left out if they are those of its NUMA node: firmware may number the CPUs of two sockets by turns,
     and a node may have 56 slices.
 
-    A problem may quote any text, so it is cut to the 500 printable characters that :func:`from_document` accepts.
+    Texts are :func:`as_line`, since a problem may quote anything.
     """
-
-    def cut(sentences: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple("".join([c if c.isprintable() else " " for c in sentence[:TEXT_LIMIT]]) for sentence in sentences)
-
-    document = {"version": VERSION, **asdict(topology)}
+    document = {"version": VERSION, **asdict(in_print(topology))}
     for part in (*document["gpus"], *document["numa_nodes"]):
         part["cpus"] = format_cpulist(part["cpus"])
     near = {node["id"]: node["cpus"] for node in document["numa_nodes"]}
@@ -411,7 +431,7 @@ def to_document(topology: NodeTopology) -> dict[str, Any]:
         if near.get(gpu["numa_node"]) == gpu["cpus"]:
             del gpu["cpus"]
     cpus = {name: tuple(map(format_cpulist, document[name])) for name in ("siblings", "packages")}
-    return {**document, **cpus, "problems": cut(topology.problems), "notes": cut(topology.notes)}
+    return {**document, **cpus}
 
 
 def from_document(document: Mapping[str, Any]) -> NodeTopology:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
-
-from jupyterhub_gpuspawner.placement.topology import TEXT_LIMIT
 
 if TYPE_CHECKING:
     from typing import Any
@@ -79,6 +77,8 @@ class LaunchPlan:
     """Go on in a process beside the server."""
     instead: Step | None = None
     """Makes the command to be run in the place of the server's."""
+    gpu_type: str | None = None
+    """Slurm's name of the GPUs' type, for a node with several; None: the profile names none."""
 
     def dumps(self) -> str:
         """One line of JSON for :func:`recover_plan`."""
@@ -170,7 +170,7 @@ class PlacementDocument:
     """The memory policy as read from the kernel: ``default``, ``preferred:0``, ``bind:0-1``, …"""
     policy: bounds.Policy = "best-effort"
     aligned: bool | None = None
-    """Whether GPUs, CPUs and memory are on the same NUMA nodes; None if unknown."""
+    """Whether the CPUs are near the GPUs, and the memory near the CPUs; None if unknown."""
     weakest_link: bounds.LinkWord | None = None
     why: bounds.Text = ""
     problems: bounds.Items[bounds.Text] = ()
@@ -259,20 +259,3 @@ class NodeReport:
         if self.failure is not None:
             document["failure"] = asdict(self.failure)
         return json.dumps(document, separators=(",", ":"))
-
-
-def as_line(text: str) -> str:
-    """Make a text fit for a document: one line, printable, at most :data:`TEXT_LIMIT` characters."""
-    line = "".join(c if c.isprintable() else " " for c in text)
-    return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"
-
-
-def in_print(value: Any) -> Any:
-    """A record, or a value in one, with all its texts :func:`as_line`."""
-    if isinstance(value, str):
-        return as_line(value)
-    if isinstance(value, tuple):
-        return tuple(map(in_print, value))
-    if hasattr(value, "__dataclass_fields__"):
-        return replace(value, **{name: in_print(inner) for name, inner in vars(value).items()})
-    return value

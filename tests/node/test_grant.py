@@ -126,6 +126,21 @@ FROM_THE_ENVIRONMENT = {
         gpus("GPU-3333,GPU-11", "3,1", "3,1"),
     ),
     "a MIG device by UUID": ("visible=MIG-bbbb job=1", mig_node(), gpus("MIG-bbbb", "1", "1")),
+    "a MIG device by the name of an older driver": (
+        "visible=MIG-GPU-1234/7/0 job=1",
+        mig_node(),
+        gpus("MIG-GPU-1234/7/0", "1", "1"),
+    ),
+    "two MIG devices by the names of an older driver": (
+        "visible=MIG-GPU-1234/8/0,MIG-GPU-1234/7/0 job=0,1",
+        mig_node(),
+        gpus("MIG-GPU-1234/8/0,MIG-GPU-1234/7/0", "0,1", "0,1"),
+    ),
+    "a MIG device by the name of an older driver, which may be any": (
+        "visible=MIG-GPU-1234/7/0",
+        mig_node(),
+        GpuGrant((VisibleName("MIG-GPU-1234/7/0"),), None, (), ("No GPU on this node matches MIG-GPU-1234/7/0.",)),
+    ),
     "a MIG device by Slurm's index: CUDA wants its UUID": (
         "visible=1 job=1",
         mig_node("file"),

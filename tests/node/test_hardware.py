@@ -14,8 +14,7 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node.hardware import merged, observe
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, from_document, load
-from jupyterhub_gpuspawner.wire.documents import as_line
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, as_line, from_document, load
 from tests.node.conftest import StandinNvml
 from tests.node.test_sysfs import Tree
 from tests.standins.nvml import describe

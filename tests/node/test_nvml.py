@@ -206,7 +206,7 @@ def test_gpus_without_peer_access_reach_each_other_through_the_host(ask_nvml: As
     assert (whole.links, whole.notes) == (links, ())
     assert read.links == (("X", "PHB", "PHB", "NODE"), ("PHB", "X", "NV4", "SYS"), ("PHB", "NV4", "X", "PIX"),
                           ("NODE", "SYS", "PIX", "X"))  # fmt: skip
-    assert read.notes == ("GPUs 0-2 have no peer access below their switch, which counts as PHB.",)
+    assert read.notes == ("GPUs 0-2 have no peer access by their switch, which counts as PHB.",)
 
 
 @pytest.mark.parametrize(("word", "between"), [("NV12", "SYS"), ("PIX", "PHB"), ("PXB", "PHB"), ("NODE", "NODE")])

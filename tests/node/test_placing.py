@@ -12,7 +12,7 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node import placing
 from jupyterhub_gpuspawner.node.grant import ControllerAnswers
 from jupyterhub_gpuspawner.node.placing import THREADS, Launch
-from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode, load
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
@@ -140,6 +140,40 @@ def test_a_job_with_a_whole_node_has_its_gpus_where_slurm_assigns_none(words: st
     job = Job("k80-2socket", {"SLURM_CPUS_ON_NODE": "24"}, gpus=2, cpus=4)
     answer = f"Nodes=n1 CPU_IDs=0-23 Mem=600 GRES=gpu:k80:0(IDX:)\n   {words}\n"
     job.slurm = ControllerAnswers({}, job=answer, node="Gres=gpu:k80:4\n")
+
+    job.place()
+
+    assert job.environ["CUDA_VISIBLE_DEVICES"] == visible
+
+
+STATION = NodeTopology(
+    gpus=tuple(
+        Gpu(n, f"GPU-{n}", f"0000:{n:02x}:00.0", name, mib, numa_node=0)
+        for n, (name, mib) in enumerate(
+            [("NVIDIA DGX Display", 4096), *[("NVIDIA A100-SXM4-40GB", 40960)] * 2, ("NVIDIA A100 80GB PCIe", 81920)]
+        )
+    ),
+    numa_nodes=(NumaNode(0, tuple(range(8))),),
+    source="nvml+sysfs",
+    simulated=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("plan", "visible"),
+    [
+        ({"gpus": 1}, "3"),
+        ({"gpus": 1, "gpu_type": "a100-40gb"}, "1"),
+        ({"gpus": 2}, "1,2"),
+        ({"gpus": 3}, "3,1,2"),
+        ({}, "3,0,1,2"),
+        ({"gpus": 1, "policy": "none"}, "3"),
+    ],
+)
+def test_where_slurm_does_not_choose_a_display_adapter_is_not_the_first(plan: dict[str, Any], visible: str) -> None:
+    """The profile's type travels in the plan; without one, a GPU with less memory is the last resort."""
+    job = Job(STATION, {}, **plan)
+    job.slurm = ControllerAnswers({}, job="JobId=7\n", node="Gres=(null)\n")
 
     job.place()
 

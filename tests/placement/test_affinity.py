@@ -43,6 +43,35 @@ MEMORYLESS = NodeTopology(
     numa_nodes=(NumaNode(0, (0, 1), 1000, (10, 12, 32)), NumaNode(2, (2, 3), 0, (12, 10, 32)),
                 NumaNode(5, (4, 5), 1000, (32, 32, 10))),
 )  # fmt: skip
+DGX_NPS4 = NodeTopology(
+    gpus=tuple(Gpu(n, numa_node=node) for n, node in enumerate((3, 3, 1, 1, 7, 7, 5, 5))),
+    numa_nodes=tuple(
+        NumaNode(n, (*range(16 * n, 16 * n + 16), *range(16 * n + 128, 16 * n + 144)), 128000,
+                 tuple(10 if n == m else 12 if n // 4 == m // 4 else 32 for m in range(8)))
+        for n in range(8)
+    ),
+    packages=((*range(64), *range(128, 192)), (*range(64, 128), *range(192, 256))),
+)  # fmt: skip
+"""DGX A100: two packages of four NUMA nodes, of which every other one has GPUs."""
+OPTERON = NodeTopology(
+    gpus=(Gpu(0, numa_node=0),),
+    numa_nodes=(NumaNode(0, (0, 1), 1000, (10, 16, 16)), NumaNode(1, (2, 3), 1000, (16, 10, 16)),
+                NumaNode(2, (4, 5, 6, 7), 1000, (16, 16, 10))),
+    packages=((0, 1, 2, 3), (4, 5, 6, 7)),
+)  # fmt: skip
+CPULESS = NodeTopology(
+    gpus=(Gpu(0, numa_node=2), Gpu(1, numa_node=3)),
+    numa_nodes=(NumaNode(0, (0, 1), 1000, (10, 21, 24, 31)), NumaNode(1, (2, 3), 1000, (21, 10, 31, 24)),
+                NumaNode(2, (), 1000, (24, 31, 10, 41)), NumaNode(3, (), 1000, (31, 24, 41, 10))),
+    packages=((0, 1), (2, 3)),
+)  # fmt: skip
+
+
+def without_distances(topology: NodeTopology) -> NodeTopology:
+    """The same where the kernel lists no distances."""
+    return replace(topology, numa_nodes=tuple(replace(node, distances=()) for node in topology.numa_nodes))
+
+
 UNKNOWN = NodeTopology(gpus=(Gpu(0, cpus=(4, 5, 6, 7)), Gpu(1)))
 """What a text may show: near CPUs of one GPU, nothing about the other."""
 
@@ -113,11 +142,38 @@ def test_memory_nodes(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], n
         (K80, "0-3", (), None),
         (K80, "0-3,99", (0,), None),
         (GRACE, "0-7", (0,), True),
+        # NPS4: nodes 0, 2, 4 and 6 have no GPU
+        (DGX_NPS4, "0-63,128-191", (0, 1, 2, 3), True),
+        (DGX_NPS4, "0-255", range(8), True),
+        (DGX_NPS4, "48-63", (0,), True),
+        (DGX_NPS4, "0-15", (0,), True),
+        (DGX_NPS4, "0-15", (0, 2), True),
+        (DGX_NPS4, "64-79", (0,), False),
+        (DGX_NPS4, "0-15", (0, 4), False),
+        (DGX_NPS4, "0-15,64-79", (0,), False),
+        (replace(DGX_NPS4, packages=()), "0-63,128-191", (0, 1, 2, 3), True),
+        (replace(DGX_NPS4, packages=()), "64-79", (0,), False),
+        (replace(DGX_NPS4, packages=tuple((cpu,) for cpu in range(256))), "0-15", (0,), True),
+        # the same without the kernel's distances, and without packages: only the same node is near for certain
+        (without_distances(DGX_NPS4), "0-15", (0,), True),
+        (replace(without_distances(DGX_NPS4), packages=()), "0-15", (0,), False),
+        (NPS4, "0-7", (0,), True),
+        # packages say more than a table in which another socket is hardly farther, as on old Opterons
+        (OPTERON, "0-3", (0,), True),
+        (OPTERON, "4-7", (0,), False),
+        (replace(OPTERON, packages=()), "4-7", (0,), True),
+        # GPUs whose node has no CPUs (HBM, CXL): the nearest ones are near
+        (CPULESS, "0-1", (0,), True),
+        (CPULESS, "2-3", (0,), False),
+        (CPULESS, "0-3", (0, 1), True),
         (UNKNOWN, "4-5", (0,), None),
         (UNKNOWN, "0-1", (0,), False),
         (UNKNOWN, "0-1", (1,), None),
     ],
 )
 def test_aligned(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], answer: bool | None) -> None:
-    """Aligned means the same NUMA nodes on both sides. Lists of near CPUs may be clipped: they can only disprove it."""
+    """Each CPU is near a GPU and each GPU near a CPU, in one package or by the kernel's distances.
+
+    Lists of near CPUs may be clipped: they can only disprove it.
+    """
     assert aligned(machine, gpus, parse_cpulist(cpus)) is answer

@@ -163,7 +163,7 @@ def test_the_k80_node_is_the_one_of_the_workshop() -> None:
 def test_a_problem_that_quotes_anything_can_be_sent() -> None:
     """Control characters and length of a problem don't make the document unreadable."""
     sent = from_document(to_document(NODE.with_problem("bad\x1b[4m\n" + "x" * 600)))
-    assert sent.problems[1] == "bad [4m " + "x" * 492
+    assert sent.problems[1] == "bad [4m " + "x" * 491 + "…"
 
 
 def test_unknown_links_are_unknown() -> None:

@@ -43,7 +43,7 @@ class Held:
     numa_nodes: tuple[int, ...]
     memory_policy: str
     aligned: bool
-    """GPUs, CPUs and memory on the same NUMA nodes."""
+    """Whether the CPUs are near the GPUs, and the memory near the CPUs."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from jupyterhub_gpuspawner.placement.topology import as_line
 from jupyterhub_gpuspawner.wire.documents import (
     UNKNOWN_STEP,
     LaunchPlan,
     Step,
-    as_line,
     recover_plan,
 )
 

@@ -26,12 +26,12 @@ from jupyterhub_gpuspawner.extensions.courses.checks import NO_GPU, NO_MATERIALS
 from jupyterhub_gpuspawner.extensions.courses.course import Materials
 from jupyterhub_gpuspawner.extensions.courses.site import courses_of, planned_session
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.placement.topology import as_line
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.site.configuration import Site
 from jupyterhub_gpuspawner.slurm.accounts import refuse_root
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.wire.documents import as_line
 from jupyterhub_gpuspawner.words import counted, people
 
 LOWEST_NICE = 2147483645

@@ -111,7 +111,7 @@ class Placed(Event):
     """On the server's node."""
     memory_mib: int | None = None
     aligned: bool | None = None
-    """Whether GPUs, CPUs and memory are on the same NUMA nodes; None if unknown."""
+    """Whether the CPUs are near the GPUs, and the memory near the CPUs; None if unknown."""
     weakest_link: str | None = None
     """The slowest link among the GPUs, as `nvidia-smi topo -m` calls it; None for fewer than two."""
     simulated: bool = False

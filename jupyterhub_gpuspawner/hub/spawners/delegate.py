@@ -131,6 +131,7 @@ def bind(
     """
     plan = LaunchPlan(
         gpus=request.placement.claim or request.resources.gpus,
+        gpu_type=request.resources.gpu_type,
         cpus=request.resources.cpus,
         policy=request.placement.policy or policy,
         report=False,

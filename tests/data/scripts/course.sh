@@ -83,7 +83,7 @@ export COURSE_DATA=/data/course
 
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \
-'{"choose": null, "before": [], "beside": [], "cpus": null, "deadline": 3.0, "gpus": 1, "instead": null, "memory_policy": "preferred", "policy": "best-effort", "port_range": null, "readers": [], "report": true, "set_threads": true, "topology_file": null, "version": 1}'
+'{"choose": null, "before": [], "beside": [], "cpus": null, "deadline": 3.0, "gpu_type": null, "gpus": 1, "instead": null, "memory_policy": "preferred", "policy": "best-effort", "port_range": null, "readers": [], "report": true, "set_threads": true, "topology_file": null, "version": 1}'
 }
 gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\n' '
 dGhlIGxhdW5jaGVyJ3MgemlwYXBw

@@ -123,7 +123,7 @@ set +euo pipefail
 
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \
-'{"choose": null, "before": [], "beside": [], "cpus": null, "deadline": 3.0, "gpus": 4, "instead": null, "memory_policy": "preferred", "policy": "restricted", "port_range": null, "readers": [], "report": true, "set_threads": true, "topology_file": null, "version": 1}'
+'{"choose": null, "before": [], "beside": [], "cpus": null, "deadline": 3.0, "gpu_type": null, "gpus": 4, "instead": null, "memory_policy": "preferred", "policy": "restricted", "port_range": null, "readers": [], "report": true, "set_threads": true, "topology_file": null, "version": 1}'
 }
 gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\n' '
 dGhlIGxhdW5jaGVyJ3MgemlwYXBw

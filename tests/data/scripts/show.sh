@@ -85,7 +85,7 @@ export COURSE='it'"'"'s 42'
 
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \
-'{"choose": null, "before": [], "beside": [], "cpus": 8, "deadline": 3.0, "gpus": 2, "instead": null, "memory_policy": "preferred", "policy": "restricted", "port_range": [20000, 20999], "readers": [], "report": true, "set_threads": true, "topology_file": null, "version": 1}'
+'{"choose": null, "before": [], "beside": [], "cpus": 8, "deadline": 3.0, "gpu_type": "a100", "gpus": 2, "instead": null, "memory_policy": "preferred", "policy": "restricted", "port_range": [20000, 20999], "readers": [], "report": true, "set_threads": true, "topology_file": null, "version": 1}'
 }
 gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\n' '
 (the launcher)

@@ -347,7 +347,9 @@ def claimed(
 
     def choose(free: Sequence[int]) -> Sequence[int]:
         count = min(wanted, len(free))
-        return choice.choose(topology, granted=free, count=count, cpus=cpus, policy=plan.policy).gpus
+        return choice.choose(
+            topology, granted=free, count=count, cpus=cpus, policy=plan.policy, gpu_type=plan.gpu_type
+        ).gpus
 
     try:
         got = claim(plan.choose.settings["folder"], names, choose)

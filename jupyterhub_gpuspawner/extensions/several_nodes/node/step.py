@@ -196,7 +196,7 @@ def run(options: Options, environ: Mapping[str, str], *, archive: bytes, plan: s
     ``archive``: the launcher, for the ranks. ``plan``: the server's launch plan, for policy and topology.
     """
     try:
-        job = srun.read(environ, grant.answer_about_job(environ))
+        job = srun.read(environ, grant.scontrol_show("job", environ.get("SLURM_JOB_ID", "")))
         nodes = srun.layout(job, options)
         kinds = srun.keeps(options, environ)
         srun.gpus_of_step(job, nodes, kinds)
@@ -236,7 +236,13 @@ def _master(job: srun.Job, nodes: Sequence[srun.Node]) -> tuple[str, int]:
     port = variables.free_port(here=here)
     if len(nodes) == 1:
         return "127.0.0.1", port
-    return ("" if here else variables.resolved(grant.node_address(first) or first)), port
+    return ("" if here else variables.resolved(_node_address(first) or first)), port
+
+
+def _node_address(node: str) -> str:
+    """The address by which Slurm's daemons reach a node (``NodeAddr``); empty without an answer."""
+    words = grant.scontrol_show("node", node).split()
+    return next((word.partition("=")[2] for word in words if word.startswith("NodeAddr=")), "")
 
 
 @dataclass

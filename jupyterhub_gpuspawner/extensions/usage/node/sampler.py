@@ -27,9 +27,8 @@ from jupyterhub_gpuspawner.extensions.usage.node.summary import (
 )
 from jupyterhub_gpuspawner.node.child import DeadlineThread
 from jupyterhub_gpuspawner.node.report import RefusedError, post
-from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, gpu_name
+from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT, as_line, gpu_name
 from jupyterhub_gpuspawner.units import count_cpus
-from jupyterhub_gpuspawner.wire.documents import as_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
