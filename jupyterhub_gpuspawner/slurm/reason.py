@@ -89,7 +89,7 @@ def reason_name(reason: str) -> str:
 
 @lru_cache(maxsize=1024)
 def meaning(reason: str) -> Meaning:
-    """What one of Slurm's reasons means; an unknown reason is quoted."""
+    """What one of Slurm's reasons means; an unknown one is quoted, and may be one for which the job starts soon."""
     known = reasons()
     if (reason or "None") in known.by_name:
         return known.by_name[reason or "None"]
@@ -97,7 +97,7 @@ def meaning(reason: str) -> Meaning:
         if re.match(pattern, reason):
             return phrase
     limit = _LIMIT.fullmatch(reason)
-    return _limit(limit) if limit is not None else Meaning(f"Waiting: Slurm says '{reason}'.")
+    return _limit(limit) if limit is not None else Meaning(f"Waiting: Slurm says '{reason}'.", for_resources=True)
 
 
 def _limit(limit: re.Match[str]) -> Meaning:

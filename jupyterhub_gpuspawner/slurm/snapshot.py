@@ -428,6 +428,8 @@ class SlurmConfig:
     """A job may get shards of several GPUs of a node (SelectTypeParameters, MULTIPLE_SHARING_GRES_PJ)."""
     preemption: Literal["", "partition", "qos"] = parameter("PreemptType", lambda _, value: _PREEMPTION.get(value, ""))
     """By what jobs preempt others (PreemptType): their partition's PriorityTier, or their QOS; empty: they do not."""
+    backfills: bool = parameter("SchedulerType", lambda _, value: value in ("", "sched/backfill"))
+    """Jobs may start before others that are ahead of them, where that delays none; else in their order alone."""
     enforces_limits_of_all: bool = parameter("EnforcePartLimits", lambda _, value: value == "ALL")
     """EnforcePartLimits=ALL: sbatch refuses a job that is not within the limits of every partition that it lists."""
     memory_is_allocated: bool | None = parameter("SelectTypeParameters", _allocates_memory, None)

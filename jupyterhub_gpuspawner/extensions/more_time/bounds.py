@@ -216,7 +216,7 @@ def _of_pending_jobs(held: ClusterJob, snapshot: ClusterSnapshot, end: float) ->
     for partition in snapshot.partitions:
         if set(held.nodes).isdisjoint(partition.nodes):
             continue
-        others = capacity.competition(partition.name, held.reservation, need)
+        others = capacity.competition(partition.name, held.reservation, need, of_these_devices=True)
         if others is None:
             continue
         if others.first_start is None or others.last_start is None:

@@ -354,9 +354,8 @@ def test_every_gres_grammar(gres: str, used: str, resources: dict[str, Any], ans
     ("pending", "resources", "chance", "sentence"),
     [
         ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 are free, but 1 person is ahead of you"),
-        ([waiting("9", "gpu:k80:4", starts_in=3720)], {"gpus": 1, "time": HOUR}, "now", "starts now, 2 of 4 K80 free"),
         (
-            [waiting("9", "gpu:k80:4", starts_in=3719)],
+            [waiting("9", "gpu:k80:4", starts_in=3720)],
             {"gpus": 1, "time": HOUR},
             "later",
             "2 of 4 K80 are free, but 1 person is ahead of you",
@@ -369,12 +368,6 @@ def test_every_gres_grammar(gres: str, used: str, resources: dict[str, Any], ans
             "priority comes",
         ),
         (
-            [waiting("9", "gpu:k80:4", starts_in=7200), waiting("10", "gpu:1", starts_in=7800, time_limit=HOUR)],
-            {"gpus": 1, "time": HOUR},
-            "now",
-            "starts now, 2 of 4 K80 free",
-        ),
-        (
             [
                 waiting("9", "gpu:k80:4", starts_in=7200),
                 *[waiting(job, "gpu:1", starts_in=7800, time_limit=HOUR, user=job) for job in ("10", "11")],
@@ -383,14 +376,20 @@ def test_every_gres_grammar(gres: str, used: str, resources: dict[str, Any], ans
             "later",
             "2 of 4 K80 are free, but 3 people are ahead of you",
         ),
+        ([waiting("9", "gpu:v100:4")], {"gpus": 1, "gpu_type": "k80"}, "now", "starts now, 2 of 4 K80 free"),
+        ([waiting("9")], {"gpus": 1}, "later", "2 of 4 K80 are free, but 1 person is ahead of you"),
         (
-            [waiting("9", "gpu:k80:4", starts_in=7200), waiting("10", "gpu:3", starts_in=7800, time_limit=HOUR)],
-            {"gpus": 1, "time": HOUR},
+            [waiting("9", reason="NewInThisVersion")],
+            {"gpus": 1},
+            "later",
+            "2 of 4 K80 are free, but 1 person is ahead of you",
+        ),
+        (
+            [waiting("9", "gpu:k80:1", reason="QOSMaxJobsPerUserLimit")],
+            {"gpus": 1},
             "now",
             "starts now, 2 of 4 K80 free",
         ),
-        ([waiting("9", "gpu:v100:4")], {"gpus": 1, "gpu_type": "k80"}, "now", "starts now, 2 of 4 K80 free"),
-        ([waiting("9")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
         (
             [waiting("9", "gpu:k80:4", reason="JobHeldUser", priority=0)],
             {"gpus": 1},
@@ -405,7 +404,12 @@ def test_every_gres_grammar(gres: str, used: str, resources: dict[str, Any], ans
             "later",
             full("1 h 30 min", ", 2 people ahead of you"),
         ),
-        ([waiting("9", "gpu:k80:1", reason="")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
+        (
+            [waiting("9", "gpu:k80:1", reason="", time_limit=HOUR)],
+            {"gpus": 3},
+            "later",
+            full("10 min", ", 1 person ahead of you"),
+        ),
         (
             [waiting("9", "gpu:k80:2", reason="")],
             {"gpus": 1},
@@ -440,13 +444,68 @@ def test_every_gres_grammar(gres: str, used: str, resources: dict[str, Any], ans
 def test_pending_jobs_come_first(
     pending: list[ClusterJob], resources: dict[str, Any], chance: str, sentence: str
 ) -> None:
-    """Free GPUs are not promised while a job is pending for them, unless the new job ends before that one starts.
-
-    Jobs ahead that would fit and end before then as well are started first: Slurm's plan for them is out of date.
-    """
+    """Free GPUs are not promised while a job is pending that could use their node."""
     held = running("1", "g1", "gpu:k80:2")
     snapshot = cluster(node("g1", G4, "gpu:k80:2(IDX:0-1)"), jobs=(held, *pending))
     assert card(snapshot, **resources) == (chance, sentence, "")
+
+
+G1 = node("g1", G4, "gpu:k80:2(IDX:0-1)", cpus_allocated=4)
+LATER = ("later", "2 of 4 K80 are free, but 1 person is ahead of you", "")
+NOW_FREE = ("now", "starts now, 2 of 4 K80 free", "")
+OVERLAPPING: dict[str, tuple[list[ClusterJob], dict[str, Any], tuple[str, str, str]]] = {
+    "it waits for the same node": ([waiting("9", "gpu:k80:4", partitions=("night",))], {}, LATER),
+    "it waits for the node's cores": ([waiting("9", partitions=("night",), cpus=16)], {}, LATER),
+    "in several partitions": ([waiting("9", "gpu:k80:4", partitions=("other", "night"))], {}, LATER),
+    "of many tasks, on nobody knows how many nodes": ([waiting("9", partitions=("night",), cpus=640)], {}, LATER),
+    "where its nodes are others": ([waiting("9", "gpu:k80:4", partitions=("other",))], {}, NOW_FREE),
+    "it is held": ([waiting("9", "gpu:k80:4", partitions=("night",), priority=0)], {}, NOW_FREE),
+    "it waits for another job": ([waiting("9", "gpu:k80:4", partitions=("night",), reason="Dependency")], {}, NOW_FREE),
+    "for a limit of its own": ([waiting("9", "gpu:k80:4", partitions=("night",), reason="AssocGrpGRES")], {}, NOW_FREE),
+    "no node of these has its GPUs": ([waiting("9", "gpu:v100:1", partitions=("night",))], {}, NOW_FREE),
+    "it comes after all of gpu": ([waiting("9", "gpu:k80:4", partitions=("low",))], {}, NOW_FREE),
+    "unless Slurm has not seen it yet": ([waiting("9", "gpu:k80:2", partitions=("low",), reason="")], {}, LATER),
+    "others' jobs are hidden from this hub": (
+        [],
+        {"jobs": (), "config": SlurmConfig(private_data=frozenset({"jobs"}))},
+        ("unknown", "availability unknown: Slurm does not show this hub the jobs of others", ""),
+    ),
+    "they would be, but it sees them": ([], {"config": SlurmConfig(private_data=frozenset({"jobs"}))}, NOW_FREE),
+    "jobs start in their order alone": (
+        [waiting("9", "gpu:v100:1", partitions=("night",))],
+        {"config": SlurmConfig(backfills=False)},
+        LATER,
+    ),
+    "Slurm keeps the node": (
+        [],
+        {"nodes": (G1._replace(states=frozenset({"MIXED", "PLANNED"})),)},
+        ("later", "2 of 4 K80 are free, but Slurm keeps them for a job that waits", ""),
+    ),
+    "but not another one": (
+        [],
+        {"nodes": (G1._replace(states=frozenset({"MIXED", "PLANNED"})), node("g2", G4))},
+        ("now", "starts now, 6 of 8 K80 free", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pending", "more", "answer"), OVERLAPPING.values(), ids=OVERLAPPING)
+def test_jobs_of_other_partitions_on_the_same_nodes_come_first(
+    pending: list[ClusterJob], more: dict[str, Any], answer: tuple[str, str, str]
+) -> None:
+    """Whoever could get the free GPUs before a new job, they are not promised to it."""
+    of_all = replace(
+        cluster(G1, node("g2", G4), jobs=(running("1", "g1", "gpu:k80:2"), *pending)),
+        partitions=(
+            Partition("gpu", nodes=("g1", "g2"), priority_tier=2),
+            Partition("night", nodes=("g1",), priority_tier=2),
+            Partition("low", nodes=("g1",)),
+            Partition("other", nodes=("g3",)),
+        ),
+        **{"nodes": (G1,), **more},
+    )
+    chance, clause, field = card(of_all, partition="gpu", gpus=1)
+    assert (chance, clause.partition(". Expected")[0], field) == answer
 
 
 def of(user: str) -> str:

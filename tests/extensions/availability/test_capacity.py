@@ -11,7 +11,7 @@ import pytest
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of, queue_position
 from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
 from jupyterhub_gpuspawner.slurm.job import Phase
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
 
@@ -104,4 +104,20 @@ def test_places_in_the_queues() -> None:
     assert capacity_of(ClusterSnapshot(jobs=IN_LINE)).queue_positions == {
         "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 1)},
         "cpu": {"2": (1, 0)},
+    }
+
+
+def test_places_in_the_queue_for_nodes_of_several_partitions() -> None:
+    """Jobs of all partitions that have a node in common are in one line, those of a higher PriorityTier first."""
+    partitions = (
+        Partition("gpu", nodes=("g1", "g2")),
+        Partition("cpu", nodes=("g2", "c1"), priority_tier=3),
+        Partition("far", nodes=("c2",)),
+    )
+    far = ClusterJob("6", Phase.QUEUED, user="eve", partitions=("far",), priority=99)
+    nodes = tuple(NodeState(name) for name in ("g1", "g2", "c1", "c2"))
+    assert capacity_of(ClusterSnapshot(nodes, partitions, jobs=(*IN_LINE, far))).queue_positions == {
+        "gpu": {"2": (1, 0), "3": (2, 1), "5": (3, 1)},
+        "cpu": {"2": (1, 0), "3": (2, 1), "5": (3, 1)},
+        "far": {"6": (1, 0)},
     }

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import (
+    Capacity,
     Competition,
     capacity_of,
     model_of_type,
@@ -48,9 +49,6 @@ from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.words import cpus, duration, people
 
-PLAN_STEP = 120.0
-"""Seconds that a job has to end before the next one's planned start: Slurm considers it up to half a minute later, and
-plans in steps of a minute (``bf_interval`` and ``bf_resolution`` in slurm.conf)."""
 STALE = 900.0
 """Age in seconds beyond which a snapshot no longer says what is free."""
 
@@ -194,8 +192,10 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
         resources.node_count,
         length,
         nodes,
+        capacity,
         competition,
         partition,
+        resources.reservation_name,
         snapshot,
         asker,
         requested_cpus=requested_cpus(resources, partition, snapshot),
@@ -213,8 +213,10 @@ class _Fit:
     """The number of nodes that it requests."""
     length: float
     nodes: NodeSet
+    capacity: Capacity
     competition: Competition | None
     partition: Partition
+    reservation: str
     snapshot: ClusterSnapshot
     asker: _Asker
     requested_cpus: int
@@ -233,16 +235,26 @@ class _Fit:
             return self._full()
         if self.snapshot.partial:
             return _unknown("part of Slurm's list of jobs could not be read")
-        names = {node.name for node in chosen}
-        other = next((reservation for reservation in self._of_cores() if names & set(reservation.nodes)), None)
-        if other is not None:
-            return _unknown(f"this hub cannot check which cores reservation {other.name} leaves free")
+        if self.capacity.hides_jobs:
+            return _unknown("Slurm does not show this hub the jobs of others")
         number, free = self._free()
-        if self.competition is None or self._delays_none(self.competition):
+        unclaimed = (node for node in self._open_nodes() if not self._obstacle(node) and not self._is_kept(node))
+        chosen = list(islice(unclaimed, self.count))
+        if len(chosen) == self.count:
+            names = {node.name for node in chosen}
+            other = next((reservation for reservation in self._of_cores() if names & set(reservation.nodes)), None)
+            if other is not None:
+                return _unknown(f"this hub cannot check which cores reservation {other.name} leaves free")
             power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
             return Availability(Chance.NOW, f"starts now, {free} free{power_on}", starts_now())
-        ahead = self._ahead(self.competition, verb=True)
-        return self._later(f"{free} {'is' if number == 1 else 'are'} free, but {ahead}", self._behind(self.competition))
+        free = f"{free} {'is' if number == 1 else 'are'} free, but"
+        if self.competition is None:
+            return Availability(Chance.LATER, f"{free} Slurm keeps them for a job that waits")
+        return self._later(f"{free} {self._ahead(self.competition, verb=True)}", self._behind(self.competition))
+
+    def _is_kept(self, node: NodeFit) -> bool:
+        """Whether Slurm has planned a pending job on the node, or may start one there first."""
+        return node.planned or self.capacity.is_claimed(node, self.partition.name, self.reservation)
 
     def _of_cores(self) -> Iterator[Reservation]:
         """Reservations for others of some cores of their nodes, which overlap the job if it starts now."""
@@ -302,27 +314,6 @@ class _Fit:
     def _partitions_of(self, jobs: Sequence[ClusterJob]) -> list[Partition]:
         by_name = self.snapshot.partition_by_name
         return [by_name[name] for name in dict.fromkeys(job.partition for job in jobs) if name in by_name]
-
-    def _delays_none(self, competition: Competition) -> bool:
-        """Whether no pending job is delayed.
-
-        It ends before the first is planned to start, or fits beside all of them, or takes GPUs that none requests.
-        """
-        if competition.first_start is not None:
-            left = competition.first_start - self.asker.now - PLAN_STEP
-            if self.length <= left and self.nodes.leaves_after_short(self.need, self.count, competition.jobs, left):
-                return True
-        if self.nodes.leaves(self.need, self.count, competition.jobs):
-            return True
-        need, wanted = self.need, competition.gpu_types
-        if not need.gpus or need.gpu_type or ANY in wanted:
-            return False
-        free = (
-            node
-            for node in filter(self._is_open, self.nodes.fitting(need))
-            if node.free_gpus[ANY] - sum(node.free_gpus.get(kind, 0) for kind in wanted) >= need.gpus
-        )
-        return len(list(islice(free, self.count))) == self.count
 
     def _may_preempt(self) -> bool:
         """Whether the job would fit if all jobs were gone that it may preempt (slurm.conf(5), PreemptType).

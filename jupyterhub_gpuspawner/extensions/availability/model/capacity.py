@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from jupyterhub_gpuspawner.extensions.availability.model.fit import (
     Need,
     NodeFit,
     NodeSet,
+    Place,
     ReservedPeriod,
     satisfies,
 )
@@ -30,25 +32,29 @@ from jupyterhub_gpuspawner.slurm.snapshot import (
     rank,
     waits_for_resources,
 )
-from jupyterhub_gpuspawner.units import Gres
-
-_UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
-"""What a job whose request could not be read may ask for: any GPU or shard."""
 
 
 class Competition(NamedTuple):
-    """Pending jobs that compete with a request for the same resources."""
+    """Pending jobs of any partition that could use nodes which a request could use, and may start before it."""
 
     jobs: tuple[int, ...]
     """Their positions in the snapshot's jobs."""
     people: frozenset[str]
     """Whose they are, see :attr:`Capacity.person_of_job`."""
-    gpu_types: frozenset[str]
-    """The GPU types they request; includes :data:`ANY` if one of them accepts any type."""
     first_start: float | None
     """The earliest of Slurm's estimates; None if it has none for some job."""
     last_start: float | None
     """The latest of them; None likewise, or where one is a job array, whose estimate is that of its first task."""
+
+
+class _Alike(NamedTuple):
+    """What pending jobs have in common that may use the same nodes."""
+
+    partitions: tuple[str, ...]
+    reservation: str
+    is_new: bool
+    """Slurm has not considered them yet."""
+    need: Need
 
 
 class Capacity:
@@ -64,6 +70,7 @@ class Capacity:
         jobs, reserved = snapshot.jobs_by_node.positions, _reserved_periods(snapshot.reservations)
         self._config = snapshot.config
         complete = not snapshot.partial
+        self._partitions_of = _partitions_of_nodes(snapshot)
         nodes = [
             NodeFit(
                 state,
@@ -71,10 +78,15 @@ class Capacity:
                 reserved.get(state.name, ()),
                 complete=complete,
                 config=self._config,
+                partitions=self._partitions_of.get(state.name, frozenset()),
                 shards_held=self._shards_held(state, jobs.get(state.name, ())),
             )
             for state in snapshot.node_table
         ]
+        self.hides_jobs = self._config.hides_jobs and any(
+            node.free_cpus < node.cpus and not node.jobs for node in nodes
+        )
+        """Slurm does not show this account the jobs of others: some hold CPUs, and none is seen there."""
         self._shared = {
             partition.name: partition.jobs_per_cpu for partition in snapshot.partitions if partition.shares_cpus
         }
@@ -95,36 +107,76 @@ class Capacity:
         """Filled by :func:`queue_view`."""
         self.person_of_job = _people(self._jobs)
         """Whose each job is: the hub's user in its comment, else its account; the job's id where nobody is known."""
+        self._tiers = {partition.name: partition.priority_tier for partition in snapshot.partitions}
         priority, reason = self._jobs.column("priority"), self._jobs.column("reason")
         self._queued = {
             name: [at for at in jobs if waits_for_resources(priority[at], reason[at])]
             for name, jobs in snapshot.waiting_by_partition.positions.items()
         }
-        self._queues = {name: _queue(self._jobs, jobs, self.person_of_job) for name, jobs in self._queued.items()}
+        self._alike = _alike(self._jobs, {at for jobs in self._queued.values() for at in jobs})
+        self._rivals = self._rivals_by_place({node.place: node for node in nodes})
+        self._claimed: dict[tuple[Place, str, int], bool] = {}
+        self._competitions: dict[tuple[frozenset[Place], str, int, str], Competition | None] = {}
+
+    def _rivals_by_place(self, places: Mapping[Place, NodeFit]) -> Mapping[Place, Sequence[_Alike]]:
+        """The pending jobs that could use the nodes of each place, if these were empty.
+
+        One that seems to request more CPUs or memory of a node than any has, such as one of many tasks whose number of
+        nodes Slurm has not worked out, may use all that have its GPUs. Where Slurm starts jobs in their order alone,
+        each keeps all nodes of its partitions.
+        """
+        rivals: dict[Place, list[_Alike]] = {place: [] for place in places}
+        by_partition: dict[str, list[Place]] = {}
+        for place in places:
+            for name in place.partitions:
+                by_partition.setdefault(name, []).append(place)
+        for alike in self._alike:
+            reach = list(dict.fromkeys(place for name in alike.partitions for place in by_partition.get(name, ())))
+            if self._config.backfills:
+                devices = replace(alike.need, cpus=1, memory=0)
+                usable = [place for place in reach if places[place].offers(alike.need)]
+                reach = usable or [place for place in reach if places[place].offers(devices)]
+            for place in reach:
+                rivals[place].append(alike)
+        return rivals
 
     @cached_property
     def queue_order(self) -> Mapping[str, Sequence[int]]:
-        """The pending jobs of each partition that start as soon as their resources are free, in Slurm's order of them.
+        """The pending jobs that wait for nodes of each partition, also in others, in Slurm's order of them.
 
-        That is by priority, and then by age.
+        That is by the PriorityTier of their partition, by priority, and then by age.
         """
-        priority, job_id = self._jobs.column("priority"), self._jobs.column("job_id")
-        return {
-            name: sorted(jobs, key=lambda at: rank(priority[at], job_id[at])) for name, jobs in self._queued.items()
-        }
+        priority, job_id, partitions = (self._jobs.column(field) for field in ("priority", "job_id", "partitions"))
+        overlapping = _overlapping(self._partitions_of.values())
+        orders: dict[frozenset[str], Sequence[int]] = {}
+        for name in self._queued:
+            names = overlapping.get(name, frozenset({name}))
+            if names in orders:
+                continue
+            tiers = {other: self._tiers.get(other, 1) for other in names}
+            orders[names] = sorted(
+                {at for other in names for at in self._queued.get(other, ())},
+                key=lambda at, tiers=tiers: (  # type: ignore[misc]
+                    -max(tiers.get(other, 0) for other in partitions[at]),
+                    *rank(priority[at], job_id[at]),
+                ),
+            )
+        return {name: orders[overlapping.get(name, frozenset({name}))] for name in self._queued}
 
     @cached_property
     def queue_positions(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
         """The same by job id: the job's position, and how many other people have jobs ahead of it."""
         person, job_id = self.person_of_job, self._jobs.column("job_id")
-        by_partition: dict[str, dict[str, tuple[int, int]]] = {}
-        for name, ordered in self.queue_order.items():
+        of_order: dict[int, dict[str, tuple[int, int]]] = {}
+        for order in self.queue_order.values():  # partitions with the same nodes have the same order
+            if id(order) in of_order:
+                continue
             positions, ahead = dict[str, tuple[int, int]](), set[str]()
-            for position, at in enumerate(ordered, 1):
+            for position, at in enumerate(order, 1):
                 positions[job_id[at]] = position, len(ahead) - (person[at] in ahead)
                 ahead.add(person[at])
-            by_partition[name] = positions
-        return by_partition
+            of_order[id(order)] = positions
+        return {name: of_order[id(order)] for name, order in self.queue_order.items()}
 
     def _shards_held(self, node: NodeState, jobs: Iterable[int]) -> int:
         """How many shards the jobs of a node hold, where it does not report how many of each GPU are in use."""
@@ -184,25 +236,58 @@ class Capacity:
             reserved,
             complete=node.complete,
             config=self._config,
+            partitions=node.place.partitions,
             shards_held=self._shards_held(self._states[node.name], node.jobs),
             oversubscribed=oversubscribed,
         )
 
-    def competition(self, partition: str, reservation: str, need: Need) -> Competition | None:
-        """Pending jobs of the partition, in the same reservation or none, that request the same resources."""
-        competitors = [
-            queue
-            for (where, kinds), queue in self._queues.get(partition, {}).items()
-            if where == reservation and _compete(kinds, need)
-        ]
-        if not competitors:
-            return None
+    def competition(
+        self, partition: str, reservation: str, need: Need, *, of_these_devices: bool = False
+    ) -> Competition | None:
+        """Pending jobs of any partition, in the same reservation or none, that could use nodes which have ``need``.
+
+        Those of a partition with a lower PriorityTier come after a job of this one, once Slurm has considered them.
+        ``of_these_devices``: only those that request what ``need`` asks for first.
+        """
+        nodes, tier = self.nodes(partition, reservation=reservation), self._tiers.get(partition, 1)
+        places = frozenset(place for place, node in nodes.places.items() if node.offers(need))
+        key = places, reservation, tier, need.what if of_these_devices else ""
+        if key not in self._competitions:
+            rivals = dict.fromkeys(
+                alike
+                for place in places
+                for alike in self._before(place, reservation, tier)
+                if not of_these_devices or _requests(alike.need, need)
+            )
+            self._competitions[key] = self._competition(rivals) if rivals else None
+        return self._competitions[key]
+
+    def is_claimed(self, node: NodeFit, partition: str, reservation: str) -> bool:
+        """Whether a pending job could use this node, and may start before one of the partition."""
+        key = node.place, reservation, self._tiers.get(partition, 1)
+        if key not in self._claimed:
+            self._claimed[key] = any(self._before(*key))
+        return self._claimed[key]
+
+    def _before(self, place: Place, reservation: str, tier: int) -> Iterator[_Alike]:
+        for alike in self._rivals.get(place, ()):
+            own = alike.reservation == reservation or self._is_flexible(alike.reservation)
+            tiers = (self._tiers.get(name, 1) for name in alike.partitions if name in place.partitions)
+            if own and (alike.is_new or max(tiers) >= tier):
+                yield alike
+
+    def _is_flexible(self, reservation: str) -> bool:
+        """Whether its jobs may have nodes outside of it."""
+        return reservation in self._reservations and "FLEX" in self._reservations[reservation].flags
+
+    def _competition(self, rivals: Iterable[_Alike]) -> Competition:
+        starts_at, array_tasks = self._jobs.column("starts_at"), self._jobs.column("array_tasks")
+        jobs = tuple(at for alike in rivals for at in self._alike[alike])
         return Competition(
-            tuple(at for queue in competitors for at in queue.jobs),
-            frozenset().union(*(queue.people for queue in competitors)),
-            frozenset().union(*(queue.gpu_types for queue in competitors)),
-            _extreme([queue.first_start for queue in competitors], min),
-            _extreme([queue.last_start for queue in competitors], max),
+            jobs,
+            frozenset(self.person_of_job[at] for at in jobs),
+            _extreme([starts_at[at] for at in jobs], min),
+            _extreme([starts_at[at] if array_tasks[at] == 1 else None for at in jobs], max),
         )
 
 
@@ -265,31 +350,58 @@ def _person(tag: str) -> str:
     return names[1] if names is not None else ""
 
 
-def _queue(
-    table: Table[ClusterJob], jobs: Iterable[int], person: Sequence[str]
-) -> Mapping[tuple[str, frozenset[str]], Competition]:
-    """The jobs of a queue, grouped by reservation and by the GPUs or shards they request, with Slurm's estimates."""
-    groups: dict[tuple[str, frozenset[str]], list[int]] = {}
-    columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at", "array_tasks"))
-    reservation, gpus, unknown, starts_at, array_tasks = columns
-    for at in jobs:
-        kinds = _UNKNOWN_REQUEST if unknown[at] else _kinds(gpus[at])
-        groups.setdefault((reservation[at], kinds), []).append(at)
-    return {
-        key: Competition(
-            tuple(members),
-            frozenset(person[at] for at in members),
-            frozenset(kind.partition(":")[2] for kind in key[1]),
-            _extreme([starts_at[at] for at in members], min),
-            _extreme([starts_at[at] if array_tasks[at] == 1 else None for at in members], max),
-        )
-        for key, members in groups.items()
-    }
+def _alike(table: Table[ClusterJob], jobs: Iterable[int]) -> Mapping[_Alike, Sequence[int]]:
+    """These pending jobs by what they have in common."""
+    names = ("partitions", "reservation", "reason", "gpus", "cpus", "memory_mib", "node_count")
+    columns = [table.column(field) for field in names]
+    by_values: dict[tuple[object, ...], list[int]] = {}
+    for at in sorted(jobs):
+        partitions, reservation, reason, *request = (column[at] for column in columns)
+        by_values.setdefault((partitions, reservation, not reason, *request), []).append(at)
+    alike: dict[_Alike, list[int]] = {}
+    for same in by_values.values():
+        job = table[same[0]]
+        alike.setdefault(_Alike(job.partitions, job.reservation, not job.reason, _need_of(job)), []).extend(same)
+    return alike
 
 
-@lru_cache(maxsize=8192)
-def _kinds(gpus: tuple[Gres, ...]) -> frozenset[str]:
-    return frozenset(f"{gres.name}:{gres.type or ANY}" for gres in gpus)
+def _need_of(job: ClusterJob) -> Need:
+    """What a pending job requests on each of its nodes, as far as squeue shows it."""
+    gpus = [gres for gres in job.gpus if gres.name == "gpu"]
+    return Need(
+        gpus=sum(gres.count for gres in gpus),
+        gpu_type=gpus[0].type or ANY if len(gpus) == 1 else ANY,
+        shards=sum(gres.count for gres in job.gpus if gres.name == "shard"),
+        cpus=job.cpus // job.node_count,
+        memory=job.memory_mib // job.node_count,
+    )
+
+
+def _requests(other: Need, need: Need) -> bool:
+    """Whether the other request is for devices that this one is for."""
+    if need.gpus:
+        return bool(other.gpus) and (ANY in (other.gpu_type, need.gpu_type) or other.gpu_type == need.gpu_type)
+    return bool(other.shards) if need.shards else not other.gpus and not other.shards
+
+
+def _partitions_of_nodes(snapshot: ClusterSnapshot) -> Mapping[str, frozenset[str]]:
+    """The partitions of each node; those of many nodes are the same object."""
+    names, table = snapshot.node_table.column("name"), dict[int, list[str]]()
+    for partition, positions in snapshot.nodes_by_partition.positions.items():
+        for at in positions:
+            table.setdefault(at, []).append(partition)
+    same = {tuple(partitions): frozenset(partitions) for partitions in table.values()}
+    return {names[at]: same[tuple(partitions)] for at, partitions in table.items()}
+
+
+def _overlapping(of_nodes: Iterable[frozenset[str]]) -> Mapping[str, frozenset[str]]:
+    """The partitions that share a node with each, itself included."""
+    overlapping: dict[str, set[str]] = {}
+    for names in set(of_nodes):
+        for name in names:
+            overlapping.setdefault(name, set()).update(names)
+    same: dict[frozenset[str], frozenset[str]] = {}
+    return {name: same.setdefault(frozenset(names), frozenset(names)) for name, names in overlapping.items()}
 
 
 def _extreme(moments: Sequence[float | None], pick: Callable[[list[float]], float]) -> float | None:
@@ -297,18 +409,7 @@ def _extreme(moments: Sequence[float | None], pick: Callable[[list[float]], floa
     return pick(dated) if len(dated) == len(moments) else None
 
 
-def _compete(kinds: frozenset[str], need: Need) -> bool:
-    if not need.gpus and not need.shards:
-        return not kinds or kinds == _UNKNOWN_REQUEST or need.exclusive
-    wanted = "gpu" if need.gpus else "shard"
-    for kind in kinds:
-        name, _, gpu_type = kind.partition(":")
-        if name == wanted and (not gpu_type or not need.gpu_type or gpu_type == need.gpu_type):
-            return True
-    return False
-
-
-# A pending job's position in its partition's queue.
+# A pending job's position in the queue for its partition's nodes.
 #
 # Slurm may start a job with lower priority first if that delays no other (backfill), so a position is no promise.
 

@@ -95,6 +95,11 @@ class NodeSet:
         return _kinds(self.all)
 
     @cached_property
+    def places(self) -> Mapping[Place, NodeFit]:
+        """One node in service of each :attr:`NodeFit.place`."""
+        return {node.place: node for node in self.usable}
+
+    @cached_property
     def usable_kinds(self) -> Mapping[NodeFit, int]:
         """The same for nodes in service."""
         return _kinds(self.usable)
@@ -252,53 +257,6 @@ class NodeSet:
             changes[at] += amounts.on_a_node(job, node.only_type)
         return Plan(sorted(changes.items()), unplanned)
 
-    def leaves(self, need: Need, nodes: int, pending: tuple[int, ...]) -> bool:
-        """Whether the request fits now beside ``pending`` jobs that Slurm has not considered yet, and starts with them.
-
-        Devices are counted together on the nodes on which it fits. False if one of the jobs waits for something.
-        """
-        reason = self._jobs.column("reason")
-        if any(reason[job] for job in pending):
-            return False
-        amounts = _Amounts(need.what, self._jobs)
-        free = sum(node.free(need.what) for node in self.fitting(need))
-        held = sum(amounts.of(job) for job in pending)
-        return free - held >= need.amount * nodes
-
-    def leaves_after_short(self, need: Need, nodes: int, pending: tuple[int, ...], seconds: float) -> bool:
-        """Whether the request fits now after those of the ``pending`` jobs that fit, and end within ``seconds``.
-
-        Slurm starts them first where something has become free since it made its plans. Devices are counted together.
-        """
-        time_limit = self._jobs.column("time_limit")
-        amounts = _Amounts(need.what, self._jobs)
-        left = sum(node.free(need.what) for node in self.fitting(need)) - need.amount * nodes
-        fits: dict[Need, bool] = {}
-        for job in pending:
-            limit = time_limit[job]
-            if limit is None or limit > seconds:
-                continue
-            pending_need = _need_of(self._jobs[job])
-            if pending_need not in fits:
-                fits[pending_need] = next(self.fitting(pending_need), None) is not None
-            if fits[pending_need]:
-                left -= amounts.of(job)
-            if left < 0:
-                return False
-        return left >= 0
-
-
-def _need_of(job: ClusterJob) -> Need:
-    """What a pending job requests on each of its nodes, as far as squeue shows it."""
-    gpus = [gres for gres in job.gpus if gres.name == "gpu"]
-    return Need(
-        gpus=sum(gres.count for gres in gpus),
-        gpu_type=gpus[0].type or ANY if len(gpus) == 1 else ANY,
-        shards=sum(gres.count for gres in job.gpus if gres.name == "shard"),
-        cpus=job.cpus // job.node_count,
-        memory=job.memory_mib // job.node_count,
-    )
-
 
 class Plan(NamedTuple):
     """How the number of free devices changes, by time, and jobs without a plan: their devices and time limits."""
@@ -356,17 +314,8 @@ def _first_fit(
 def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
     kinds: dict[object, tuple[NodeFit, int]] = {}
     for node in nodes:
-        key = (
-            node.cpus,
-            node.step,
-            node.cpus_per_core,
-            node.memory,
-            node.shards,
-            node.shards_of_gpu,
-            *node.gpus.items(),
-        )
-        first, count = kinds.get(key, (node, 0))
-        kinds[key] = (first, count + 1)
+        first, count = kinds.get(node.hardware, (node, 0))
+        kinds[node.hardware] = (first, count + 1)
     return dict(kinds.values())
 
 
@@ -437,6 +386,13 @@ class ReservedPeriod(NamedTuple):
     """It has the flag MAINT."""
 
 
+class Place(NamedTuple):
+    """What decides which jobs could use a node: equal for the nodes that all jobs find alike."""
+
+    partitions: frozenset[str]
+    hardware: tuple[object, ...]
+
+
 class NodeFit:
     """One node's total and free resources. Plain attributes, since a page may examine thousands of nodes."""
 
@@ -448,10 +404,13 @@ class NodeFit:
         *,
         complete: bool = True,
         config: SlurmConfig,
+        partitions: frozenset[str] = frozenset(),
         shards_held: int = 0,
         oversubscribed: tuple[int, Sequence[int]] | None = None,
     ) -> None:
         """``jobs`` are positions in the snapshot's jobs; ``complete``: they are every job on the node.
+
+        ``partitions`` are those that have the node.
 
         ``shards_held``: of these jobs, where the node does not report how many of each GPU are in use.
         ``oversubscribed``, in a partition where each CPU is given to several jobs (OverSubscribe=FORCE): to how many,
@@ -462,6 +421,8 @@ class NodeFit:
         self.reason = node.reason or ("powering down" if node.states & _POWERING_DOWN else "")
         self.usable = node.usable
         self.powered_down = bool(node.states & _POWERED_DOWN)
+        self.planned = "PLANNED" in node.states
+        """Slurm keeps it for a pending job."""
         self.features = _features(node.features, node.other_features)
         self.reserved = reserved
         self.jobs = jobs
@@ -478,6 +439,11 @@ class NodeFit:
         self.shards_of_gpu, self.free_shards_of_gpu = of_one_gpu
         if config.shards_of_several_gpus:
             self.shards_of_gpu, self.free_shards_of_gpu = self.shards, self.free_shards
+        self.hardware = _hardware(
+            self.cpus, self.step, self.cpus_per_core, self.memory, self.shards, self.shards_of_gpu, *self.gpus.items()
+        )
+        """Equal for nodes that offer the same, empty."""
+        self.place = _place(partitions, self.hardware)
 
     def free(self, what: str) -> int:
         """How many of ``what`` (:attr:`Need.what`) are free."""
@@ -582,6 +548,17 @@ def _free_cpus_when_oversubscribed(cpus: int, rows: int, jobs: Sequence[int]) ->
         if row is not None:
             free[row] -= held
     return max(free)
+
+
+@lru_cache(maxsize=8192)
+def _hardware(*parts: object) -> tuple[object, ...]:
+    """The same object for nodes that are alike."""
+    return parts
+
+
+@lru_cache(maxsize=8192)
+def _place(partitions: frozenset[str], hardware: tuple[object, ...]) -> Place:
+    return Place(partitions, hardware)
 
 
 def _step(node: NodeState, cpu_unit: str) -> int:
