@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.extensions.availability.forecast import (
     site_of,
 )
 from jupyterhub_gpuspawner.extensions.availability.model.availability import within
+from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
 from jupyterhub_gpuspawner.extensions.availability.options_schema import options_schema
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of, what_a_job_gets
 from jupyterhub_gpuspawner.hub.extension import Hardware
@@ -98,20 +99,29 @@ def _unknown(sentence: str) -> Availability:
     return Availability(Chance.UNKNOWN, sentence)
 
 
-def in_the_forms_words(trial: Availability, by_snapshot: Availability | None) -> Availability:
+def in_the_forms_words(trial: Availability, by_snapshot: Availability | None, *, others_wait: bool) -> Availability:
     """The trial of a job in the words that the form has for it by the snapshot, so that both say the same of a choice.
 
-    Where the snapshot says when a job starts, Slurm may refuse it, but not delay it: as soon as a job is pending in the
-    partition, ``sbatch --test-only`` predicts a start after it, also where it waits for other devices than these, and
-    the job then starts earlier.
+    Whichever is newer says whether it starts now. Only where others wait for nodes of the partition (``others_wait``)
+    the snapshot says when it starts later: ``sbatch --test-only`` then predicts a start after theirs, also where they
+    wait for other devices than these, and the job starts earlier.
     """
-    if by_snapshot is None:
+    if by_snapshot is None or trial.chance not in (Chance.NOW, Chance.LATER):
         return trial
-    if trial.chance is Chance.LATER and by_snapshot.estimate != UNKNOWN:
-        return by_snapshot
-    if trial.chance is Chance.NOW and by_snapshot.chance is Chance.NOW:
-        return replace(trial, sentence=by_snapshot.sentence)
-    return trial
+    is_newer = (by_snapshot.taken_at or 0.0) > (trial.taken_at or 0.0)
+    if trial.chance is Chance.NOW:
+        if by_snapshot.chance is Chance.NOW:
+            return replace(trial, sentence=by_snapshot.sentence)
+        return by_snapshot if is_newer and by_snapshot.chance is Chance.LATER else trial
+    says_more = by_snapshot.estimate != UNKNOWN and (is_newer or by_snapshot.chance is Chance.LATER)
+    return by_snapshot if others_wait and says_more else trial
+
+
+def others_wait(by_snapshot: Availability | None, snapshot: ClusterSnapshot | None) -> bool:
+    """Whether jobs of any partition are pending for nodes of that in which the snapshot has this start."""
+    if by_snapshot is None or snapshot is None:
+        return False
+    return bool(capacity_of(snapshot).queue_order.get(by_snapshot.partition))
 
 
 class Trials:
@@ -170,13 +180,14 @@ class Trials:
         waits: Waits,
     ) -> Availability:
         async with turn, self._slots:
+            asked_at = time.time()
             try:
                 await refuse_root(user)
                 answer = await will_run(client, script, prefix=prefix, user=user)
             except GPUSpawnerError as error:
                 self.log(error)
                 return of_error(error)
-        return of_start(answer, now=time.time(), waits=waits)
+        return replace(of_start(answer, now=time.time(), waits=waits), taken_at=asked_at)
 
     def log(self, error: GPUSpawnerError) -> None:
         """Log, once, a fault that only the administrator can repair."""
@@ -204,7 +215,8 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     """The trial of a request for a Slurm job, which this spawner could start. Raises RequestError.
 
     Slurm is not asked about a job that the cluster snapshot rules out, nor while it does not answer. Of several
-    partitions the one that the snapshot finds best is tried, see :func:`tried_partitions`.
+    partitions the one that the snapshot finds best is tried, see :func:`tried_partitions`. Where Slurm says later
+    than the snapshot, a newer snapshot tells whether others wait.
     """
     name = request.resources.cluster or ""
     cluster = spawner.connections()[name]
@@ -213,7 +225,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
         settings = spawner.settings_of(request)
         prefix = command_prefix(settings.exec_prefix, spawner.user.name)
         snapshot = await cluster.view.recent()
-        by_snapshot = None
+        by_snapshot, asked = None, request
         if snapshot is not None:
             by_snapshot = await availability_of(spawner, request, snapshot, now=time.time())
         if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:
@@ -231,7 +243,12 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
             prefix=prefix,
             waits=extensions_for(spawner).waits(name, queued=False),
         )
-        trial = on_cluster(in_the_forms_words(trial, by_snapshot), name, spawner.clusters)
+        if by_snapshot is not None and (by_snapshot.chance, trial.chance) == (Chance.NOW, Chance.LATER):
+            snapshot = await cluster.view.recent(time.time() - (trial.taken_at or 0.0))
+            if snapshot is not None:
+                by_snapshot = await availability_of(spawner, asked, snapshot, now=time.time())
+        trial = in_the_forms_words(trial, by_snapshot, others_wait=others_wait(by_snapshot, snapshot))
+        trial = on_cluster(trial, name, spawner.clusters)
         limit = queue_limit(request.profile.queue_timeout, spawner.site_queue_limit)
         return within(trial, limit, now=time.time())
     except ConfigError as error:

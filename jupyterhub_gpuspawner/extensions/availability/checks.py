@@ -6,13 +6,14 @@ The last is asked with ``--user``: ``sbatch --test-only``, run as that user. Not
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 from jupyterhub_gpuspawner.batch.job import JobSettings, batch_job, plain_request
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding
 from jupyterhub_gpuspawner.check.requests import is_over
 from jupyterhub_gpuspawner.check.run_as import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.extensions.availability.api import in_the_forms_words, of_start
+from jupyterhub_gpuspawner.extensions.availability.api import in_the_forms_words, of_start, others_wait
 from jupyterhub_gpuspawner.extensions.availability.dry_run import dry_run
 from jupyterhub_gpuspawner.extensions.availability.faults import verdict_of
 from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
@@ -164,7 +165,8 @@ async def _answer(
     by_snapshot = None
     if context.snapshot is not None:
         by_snapshot = await availability_of(spawner, request, context.snapshot, now=now)
-    trial = in_the_forms_words(of_start(answer, now=now), by_snapshot)
+    trial = replace(of_start(answer, now=now), taken_at=now)
+    trial = in_the_forms_words(trial, by_snapshot, others_wait=others_wait(by_snapshot, context.snapshot))
     if trial.chance is Chance.NEVER:
         return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
     likely = trial.estimate.likely

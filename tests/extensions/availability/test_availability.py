@@ -451,20 +451,20 @@ def test_pending_jobs_come_first(
 
 
 G1 = node("g1", G4, "gpu:k80:2(IDX:0-1)", cpus_allocated=4)
-LATER = ("later", "2 of 4 K80 are free, but 1 person is ahead of you", "")
+ONE_AHEAD = ("later", "2 of 4 K80 are free, but 1 person is ahead of you", "")
 NOW_FREE = ("now", "starts now, 2 of 4 K80 free", "")
 OVERLAPPING: dict[str, tuple[list[ClusterJob], dict[str, Any], tuple[str, str, str]]] = {
-    "it waits for the same node": ([waiting("9", "gpu:k80:4", partitions=("night",))], {}, LATER),
-    "it waits for the node's cores": ([waiting("9", partitions=("night",), cpus=16)], {}, LATER),
-    "in several partitions": ([waiting("9", "gpu:k80:4", partitions=("other", "night"))], {}, LATER),
-    "of many tasks, on nobody knows how many nodes": ([waiting("9", partitions=("night",), cpus=640)], {}, LATER),
+    "it waits for the same node": ([waiting("9", "gpu:k80:4", partitions=("night",))], {}, ONE_AHEAD),
+    "it waits for the node's cores": ([waiting("9", partitions=("night",), cpus=16)], {}, ONE_AHEAD),
+    "in several partitions": ([waiting("9", "gpu:k80:4", partitions=("other", "night"))], {}, ONE_AHEAD),
+    "of many tasks, on nobody knows how many nodes": ([waiting("9", partitions=("night",), cpus=640)], {}, ONE_AHEAD),
     "where its nodes are others": ([waiting("9", "gpu:k80:4", partitions=("other",))], {}, NOW_FREE),
     "it is held": ([waiting("9", "gpu:k80:4", partitions=("night",), priority=0)], {}, NOW_FREE),
     "it waits for another job": ([waiting("9", "gpu:k80:4", partitions=("night",), reason="Dependency")], {}, NOW_FREE),
     "for a limit of its own": ([waiting("9", "gpu:k80:4", partitions=("night",), reason="AssocGrpGRES")], {}, NOW_FREE),
     "no node of these has its GPUs": ([waiting("9", "gpu:v100:1", partitions=("night",))], {}, NOW_FREE),
     "it comes after all of gpu": ([waiting("9", "gpu:k80:4", partitions=("low",))], {}, NOW_FREE),
-    "unless Slurm has not seen it yet": ([waiting("9", "gpu:k80:2", partitions=("low",), reason="")], {}, LATER),
+    "unless Slurm has not seen it yet": ([waiting("9", "gpu:k80:2", partitions=("low",), reason="")], {}, ONE_AHEAD),
     "others' jobs are hidden from this hub": (
         [],
         {"jobs": (), "config": SlurmConfig(private_data=frozenset({"jobs"}))},
@@ -474,7 +474,7 @@ OVERLAPPING: dict[str, tuple[list[ClusterJob], dict[str, Any], tuple[str, str, s
     "jobs start in their order alone": (
         [waiting("9", "gpu:v100:1", partitions=("night",))],
         {"config": SlurmConfig(backfills=False)},
-        LATER,
+        ONE_AHEAD,
     ),
     "Slurm keeps the node": (
         [],

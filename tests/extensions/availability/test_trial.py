@@ -52,31 +52,44 @@ def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, se
     assert of_start(answer, now=NINE) == Availability(chance, sentence, estimate, nodes=nodes)
 
 
-FREE = Availability(Chance.NOW, "starts now, 3 of 4 1g.10gb free", starts_now())
-FULL = Availability(Chance.LATER, "full", expected(NINE + 2 * HOUR, now=NINE))
-LATER = Availability(Chance.LATER, "expected start: within 1 h", expected(NINE + HOUR, now=NINE), nodes=("m1",))
-IMMEDIATE = Availability(Chance.NOW, "starts now", starts_now(), nodes=("m1",))
-REFUSED = Availability(Chance.NEVER, "there is no such reservation", field="slurm.reservation")
-
-
-@pytest.mark.parametrize(
-    ("trial", "by_snapshot", "answer"),
-    [
-        (LATER, FREE, FREE),
-        (LATER, FULL, FULL),
-        (LATER, replace(FULL, estimate=UNKNOWN), LATER),
-        (LATER, None, LATER),
-        (REFUSED, FREE, REFUSED),
-        (IMMEDIATE, FREE, replace(FREE, nodes=("m1",))),
-        (IMMEDIATE, FULL, IMMEDIATE),
-        (IMMEDIATE, None, IMMEDIATE),
-    ],
+FREE = Availability(Chance.NOW, "starts now, 3 of 4 1g.10gb free", starts_now(), taken_at=NINE - 15)
+FULL = Availability(Chance.LATER, "full", expected(NINE + 2 * HOUR, now=NINE), taken_at=NINE - 15)
+AHEAD = replace(FULL, sentence="full, 1 person ahead of you")
+LATER = Availability(
+    Chance.LATER, "expected start: within 10 h", expected(NINE + 10 * HOUR, now=NINE), taken_at=NINE, nodes=("m1",)
 )
-def test_slurm_may_refuse_and_not_delay_where_devices_are_free(
-    trial: Availability, by_snapshot: Availability | None, answer: Availability
+IMMEDIATE = Availability(Chance.NOW, "starts now", starts_now(), taken_at=NINE, nodes=("m1",))
+REFUSED = Availability(Chance.NEVER, "there is no such reservation", field="slurm.reservation")
+NEWER = NINE + 5
+
+WHICH_HOLDS: dict[str, tuple[Availability, Availability | None, bool, Availability]] = {
+    "GPUs were taken since the snapshot": (LATER, FREE, False, LATER),
+    "and others wait since before it": (LATER, FREE, True, LATER),
+    "others wait for other devices, as a newer snapshot shows": (
+        LATER,
+        replace(FREE, taken_at=NEWER),
+        True,
+        replace(FREE, taken_at=NEWER),
+    ),
+    "nobody waits, and Slurm alone knows why it is later": (LATER, replace(FREE, taken_at=NEWER), False, LATER),
+    "Slurm plans": (LATER, FULL, False, LATER),
+    "Slurm plans too late behind others": (LATER, AHEAD, True, AHEAD),
+    "the snapshot knows no time": (LATER, replace(AHEAD, estimate=UNKNOWN), True, LATER),
+    "there is no snapshot": (LATER, None, False, LATER),
+    "Slurm refuses": (REFUSED, FREE, True, REFUSED),
+    "both say now": (IMMEDIATE, FREE, False, replace(FREE, nodes=("m1",), taken_at=NINE)),
+    "a job has ended since the snapshot": (IMMEDIATE, FULL, False, IMMEDIATE),
+    "one has begun since the trial": (IMMEDIATE, replace(FULL, taken_at=NEWER), False, replace(FULL, taken_at=NEWER)),
+    "now, and no snapshot": (IMMEDIATE, None, False, IMMEDIATE),
+}
+
+
+@pytest.mark.parametrize(("trial", "by_snapshot", "others", "answer"), WHICH_HOLDS.values(), ids=WHICH_HOLDS)
+def test_the_newer_answer_says_whether_a_job_starts_now(
+    trial: Availability, by_snapshot: Availability | None, others: bool, answer: Availability
 ) -> None:
     """Any pending job of the partition makes --test-only predict a later start, whatever devices it waits for."""
-    assert in_the_forms_words(trial, by_snapshot) == answer
+    assert in_the_forms_words(trial, by_snapshot, others_wait=others) == answer
 
 
 @pytest.mark.parametrize(

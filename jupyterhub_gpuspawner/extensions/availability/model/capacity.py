@@ -147,10 +147,9 @@ class Capacity:
         That is by the PriorityTier of their partition, by priority, and then by age.
         """
         priority, job_id, partitions = (self._jobs.column(field) for field in ("priority", "job_id", "partitions"))
-        overlapping = _overlapping(self._partitions_of.values())
+        overlapping = {name: frozenset({name}) for name in self._queued} | _overlapping(self._partitions_of.values())
         orders: dict[frozenset[str], Sequence[int]] = {}
-        for name in self._queued:
-            names = overlapping.get(name, frozenset({name}))
+        for names in overlapping.values():
             if names in orders:
                 continue
             tiers = {other: self._tiers.get(other, 1) for other in names}
@@ -161,7 +160,7 @@ class Capacity:
                     *rank(priority[at], job_id[at]),
                 ),
             )
-        return {name: orders[overlapping.get(name, frozenset({name}))] for name in self._queued}
+        return {name: orders[names] for name, names in overlapping.items()}
 
     @cached_property
     def queue_positions(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
@@ -394,7 +393,7 @@ def _partitions_of_nodes(snapshot: ClusterSnapshot) -> Mapping[str, frozenset[st
     return {names[at]: same[tuple(partitions)] for at, partitions in table.items()}
 
 
-def _overlapping(of_nodes: Iterable[frozenset[str]]) -> Mapping[str, frozenset[str]]:
+def _overlapping(of_nodes: Iterable[frozenset[str]]) -> dict[str, frozenset[str]]:
     """The partitions that share a node with each, itself included."""
     overlapping: dict[str, set[str]] = {}
     for names in set(of_nodes):
