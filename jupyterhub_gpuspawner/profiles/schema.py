@@ -325,7 +325,7 @@ def validated(
 
 def fault_text(fault: Any, *, quoting: bool = True) -> str:
     """The message for a pydantic error."""
-    text: str = fault["msg"].removeprefix("Value error, ")
+    text: str = fault["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
     if fault["type"] == "missing":
         return "is missing"
     if fault["type"] in ("model_type", "dict_type", "model_attributes_type"):

@@ -55,9 +55,11 @@ class RecordedSlurm(Installation):
             names = _answer(self._accounting)
             assert isinstance(names, AccountingNames)
             of_users = {
-                "format=account,user,partition,qos,defaultqos": [f"{name}|ada|||" for name in sorted(names.accounts)],
+                "format=account,user,partition,qos,defaultqos,maxwall,maxtres": [
+                    f"{name}|ada|||||" for name in sorted(names.accounts)
+                ],
                 "format=user,defaultaccount": [],
-                "format=name,flags": [f"{name}|" for name in names.qos or ()],
+                "format=name,flags,maxwall,maxtres": [f"{name}|||" for name in names.qos or ()],
             }
             if arguments[-1] in of_users:
                 return Answer(command, 0, "".join(f"{row}\n" for row in of_users[arguments[-1]]), "")

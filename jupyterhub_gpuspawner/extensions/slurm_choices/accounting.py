@@ -14,13 +14,14 @@ from sys import intern
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.slurm_choices.limits import NO_LIMITS, Limits, parse_limits
 from jupyterhub_gpuspawner.slurm.accounts import asking_account, has_all_rights
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
 
-ASSOCIATIONS = ("account", "user", "partition", "qos", "defaultqos")
+ASSOCIATIONS = ("account", "user", "partition", "qos", "defaultqos", "maxwall", "maxtres")
 USERS = ("user", "defaultaccount")
-QOS = ("name", "flags")
+QOS = ("name", "flags", "maxwall", "maxtres")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}", re.ASCII)
 """What can be requested of sbatch as an account, a partition, a QOS or a reservation."""
 _HIDING = ("accounts", "users")
@@ -42,6 +43,22 @@ class Association(NamedTuple):
     """Those of the account where the user has none of their own."""
     default_qos: str = ""
     """Empty where Slurm's own applies."""
+    limits: Limits = NO_LIMITS
+    """Of one job; those of the account where the user has none of their own."""
+
+
+class Qos(NamedTuple):
+    """A QOS, as far as it decides what a job may be."""
+
+    needs_reservation: bool = False
+    """The flag RequiresReservation."""
+    over_partition: bool = False
+    """Its limits count before those of a partition's QOS (the flag OverPartQOS)."""
+    limits: Limits = NO_LIMITS
+    """Of one job."""
+
+
+NO_QOS = Qos()
 
 
 @dataclass(frozen=True)
@@ -52,8 +69,8 @@ class Accounting:
     """By user."""
     default_accounts: Mapping[str, str] = field(default_factory=dict)
     """By user."""
-    reserved_qos: frozenset[str] = frozenset()
-    """The QOS that need a reservation (flag RequiresReservation), in lower case."""
+    qos: Mapping[str, Qos] = field(default_factory=dict)
+    """By name in lower case."""
     enforced: frozenset[str] = frozenset()
     """AccountingStorageEnforce."""
     exists: bool = True
@@ -71,6 +88,11 @@ class Accounting:
     def names_accounts(self) -> bool:
         """Slurm refuses a job in an account that its user does not have."""
         return bool(self.enforced)  # limits, qos, safe and wckeys imply associations
+
+    @property
+    def limits_jobs(self) -> bool:
+        """Slurm does not start a job beyond the limits of its account and QOS."""
+        return "limits" in self.enforced  # Slurm names it where safe implies it
 
     @property
     def names_qos(self) -> bool:
@@ -100,7 +122,8 @@ def parse_associations(
         qos = tuple(intern(name) for name in named if is_name(name))
         left_out += len(qos) != len(named)
         default = row.get("defaultqos", "")
-        association = Association(intern(account), intern(partition), qos, default if is_name(default) else "")
+        limits = parse_limits(row.get("maxwall", ""), row.get("maxtres", ""))
+        association = Association(intern(account), intern(partition), qos, default if is_name(default) else "", limits)
         by_user.setdefault(user, []).append(shared.setdefault(association, association))
     return {user: tuple(rows) for user, rows in by_user.items()}, left_out
 
@@ -110,10 +133,14 @@ def parse_default_accounts(text: str) -> dict[str, str]:
     return {row["user"]: intern(row["defaultaccount"]) for row in _rows(text, USERS) if is_name(row["defaultaccount"])}
 
 
-def parse_reserved_qos(text: str) -> frozenset[str]:
-    """The QOS with the flag RequiresReservation in ``sacctmgr -n -P show qos format=name,flags``."""
-    rows = _rows(text, QOS)
-    return frozenset(row["name"].lower() for row in rows if "requiresreservation" in row["flags"].lower().split(","))
+def parse_qos(text: str) -> dict[str, Qos]:
+    """The QOS in ``sacctmgr -n -P show qos format=name,flags,maxwall,maxtres``, by name in lower case."""
+    by_name = {}
+    for row in _rows(text, QOS):
+        flags = row["flags"].lower().split(",")
+        limits = parse_limits(row["maxwall"], row["maxtres"])
+        by_name[row["name"].lower()] = Qos("requiresreservation" in flags, "overpartqos" in flags, limits)
+    return by_name
 
 
 def _rows(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -148,7 +175,7 @@ async def read_accounting(client: SlurmClient) -> Accounting:
         return Accounting(
             by_user,
             parse_default_accounts(users),
-            parse_reserved_qos(qos),
+            parse_qos(qos),
             config.accounting_enforced,
             hides=hides,
             left_out=left_out,

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.slurm_choices import words
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, read_accounting
 from jupyterhub_gpuspawner.extensions.slurm_choices.fields import sources_of
+from jupyterhub_gpuspawner.extensions.slurm_choices.limits import asked_of
 from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
     OLDEST,
     Known,
@@ -180,6 +181,7 @@ def known_for(spawner: Any, profile: Profile) -> Known:
         exists=not answers or any(answer.exists for answer in answers),
         hidden=any(answer.hidden for answer in answers) or not all(_owner(spawner, name) for name in named),
         age=now - min(answer.taken_at for answer in answers) if silent and answers else None,
+        silent=any(connections[name].silent for name in named),
         age_of_cluster=max((now - view.taken_at for view in views if view is not None), default=None),
     )
 
@@ -200,7 +202,12 @@ def refused(spawner: Any, request: JobRequest) -> dict[str, dict[str, str]]:
         return {}
     name = request.resources.cluster or ""
     choices, owner = spawner.connections()[name].of(ClusterChoices), _owner(spawner, name)
-    rules = replace(choices.rules_for(owner, time.time()), naming=naming_of(profile), contact=spawner.contact)
+    rules = replace(
+        choices.rules_for(owner, time.time()),
+        naming=naming_of(profile),
+        contact=spawner.contact,
+        asked=asked_of(request.resources),
+    )
     values = {
         key: str(value)
         for key, option in profile.profile_options.items()

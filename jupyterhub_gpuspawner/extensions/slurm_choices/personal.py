@@ -37,6 +37,8 @@ class Known:
     """Seconds since slurmdbd's last answer, where it no longer responds; None where it does."""
     age_of_cluster: float | None = None
     """Likewise of slurmctld, which knows partitions and reservations."""
+    silent: bool = False
+    """slurmctld does not respond, without which nothing else is known, either."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,13 @@ def _personal(
     label, listing, notes = option.display_name or words.LABELS[sets], _listing(source, known, about), []
     if option.description:
         notes.append(option.description)
-    names, unlisted = listing.names, None
+    names, unlisted, who = listing.names, None, words.asked(sets, silent=known.silent)
     if names is None:
         names, sentence = source.otherwise, words.otherwise if source.otherwise else words.unknown
-        notes.append(sentence(sets, hidden=known.hidden))
+        notes.append(sentence(who, hidden=known.hidden))
         unlisted = None if names else _text(source)
     elif (age := known.age if sets in ("account", "qos") else known.age_of_cluster) is not None:
-        notes.append(words.as_of(sets, age))
+        notes.append(words.as_of(who, age))
     names = [name for name in names if source.offers(name)]
     choices: dict[str, ListedChoice] = {}
     if unlisted is None:
@@ -219,7 +221,7 @@ def _left_out(source: SlurmChoices | None, value: str) -> str:
     if source is None:
         return ""
     if value == NONE and _none_of(source) is None:
-        return f"none of your {words.PLURALS[source.sets]} can be used with this profile"
+        return "none that you have can be used with this profile"
     return "" if value == NONE or source.offers(value) else f"{value} is not offered with this profile"
 
 

@@ -1,8 +1,8 @@
 """Whether Slurm would refuse a job for its account, partition, QOS and reservation together. Pure.
 
-Six rules of slurmctld (slurm.conf(5), sacctmgr(1), scontrol(1)). Without EnforcePartLimits Slurm takes
-a job that a partition's lists of accounts and QOS keep from starting, which then waits for ever: it is refused here,
-too. What is not known refuses nothing: Slurm judges.
+Seven rules of slurmctld (slurm.conf(5), sacctmgr(1), scontrol(1)). Slurm takes a job that a limit of its account or QOS
+keeps from starting, and without EnforcePartLimits one that a partition's lists of accounts and QOS do; it then waits
+for ever: such a job is refused here, too. What is not known refuses nothing: Slurm judges.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.extensions.availability.model.limits import in_allowed_group, is_listed, is_over
-from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association
+from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import NO_QOS, Accounting, Association
+from jupyterhub_gpuspawner.extensions.slurm_choices.limits import NOTHING_KNOWN, Asked, Limits, exceeded
 from jupyterhub_gpuspawner.extensions.slurm_choices.words import NO_ACCOUNT, Naming
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
 
 _CLOSED = ("INACTIVE", "DRAIN")
 """States in which a partition refuses jobs; one that is DOWN accepts them, and they wait."""
+NORMAL = "normal"
+"""The QOS of a job where nothing names another one, if its account has it (sacctmgr(1))."""
 _TREE_SINCE = (24, 11)
 """From here on an account is admitted by AllowAccounts if one above it is listed, which the hub does not know."""
 
@@ -77,6 +80,8 @@ class Rules:
     """Seconds since the epoch."""
     naming: Naming = field(default_factory=Naming)
     contact: str = "your administrator"
+    asked: Asked = NOTHING_KNOWN
+    """What the job requests beside what it names."""
 
     def refusal(self, job: Combination) -> str:
         """Why Slurm would refuse a job that names these, as a clause; empty where it is not known to."""
@@ -127,6 +132,23 @@ class Rules:
             yield f"{where} accepts no jobs at the moment"
         if partition.needs_reservation and not job.reservation:
             yield f"{where} needs a reservation"
+        if beyond := exceeded(self.asked, self._limits(job, partition)):
+            yield beyond
+
+    def _limits(self, job: Combination, partition: Partition) -> Iterator[tuple[str, Limits]]:
+        """Those of a job, with their names, in the order in which Slurm looks at them."""
+        account = self.account_of(job)
+        row = self.person.association(account, partition.name) if account else None
+        if not self.accounting.limits_jobs or row is None:
+            return
+        qos = job.qos or row.default_qos or (NORMAL if is_listed(row.qos, NORMAL) else "")
+        names = [name for name in (partition.parameters.get("QoS", ""), qos) if name.lower() in self.accounting.qos]
+        if self.accounting.qos.get(qos.lower(), NO_QOS).over_partition:
+            names.reverse()
+        for name in names:
+            who = self.naming.of("qos", name) if name == qos else self.naming.of("partition", partition.name)
+            yield who, self.accounting.qos[name.lower()].limits
+        yield self.naming.of("account", account), row.limits
 
     def _of_access(self, job: Combination, partition: Partition) -> Iterator[str]:
         """AllowGroups, and the person's associations with AllowAccounts and AllowQos."""
@@ -177,7 +199,7 @@ class Rules:
         return version is None or (int(version[1]), int(version[2])) >= _TREE_SINCE
 
     def _with_qos(self, job: Combination) -> Iterator[str]:
-        if job.qos and not job.reservation and job.qos.lower() in self.accounting.reserved_qos:
+        if job.qos and not job.reservation and self.accounting.qos.get(job.qos.lower(), NO_QOS).needs_reservation:
             yield f"{self.naming.of('qos', job.qos)} needs a reservation"
 
     def _in_reservation(self, job: Combination, partitions: Collection[str]) -> Iterator[str]:

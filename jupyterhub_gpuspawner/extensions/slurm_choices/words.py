@@ -16,7 +16,6 @@ LABELS = {
 }
 """What a field is called where the profile does not say, by the field of ``slurm``."""
 IN_SENTENCES = {"account": "account", "partition": "partition", "qos": "QOS", "reservation": "reservation"}
-PLURALS = {"account": "accounts", "partition": "partitions", "qos": "QOS", "reservation": "reservations"}
 ASKED = {
     "account": "Slurm's accounting",
     "partition": "Slurm",
@@ -43,25 +42,31 @@ NO_ACCOUNT = "Slurm has no account for you on this cluster, so it would refuse t
 """Where a person is in no association at all."""
 
 
-def as_of(sets: str, seconds: float) -> str:
+def asked(sets: str, *, silent: bool) -> str:
+    """What knows a list: slurmdbd, or slurmctld, without which (``silent``) nothing of a cluster is known."""
+    return "Slurm" if silent else ASKED[sets]
+
+
+def as_of(who: str, seconds: float) -> str:
     """That a list is the last known one."""
-    return f"{ASKED[sets]} is not responding: this list is {duration(seconds)} old."
+    return f"{who} is not responding: this list is {duration(seconds)} old."
 
 
-def unknown(sets: str, *, hidden: bool) -> str:
+def unknown(who: str, *, hidden: bool) -> str:
     """That a list is not known; the field then takes a text."""
-    return f"{_not_known(sets, hidden=hidden)}. You can enter a name; Slurm decides when the server is started."
+    return f"{_not_known(who, hidden=hidden)}. You can enter a name; Slurm decides when the server is started."
 
 
-def otherwise(sets: str, *, hidden: bool) -> str:
+def otherwise(who: str, *, hidden: bool) -> str:
     """The same where the profile's author has said what is offered instead."""
-    why = _not_known(sets, hidden=hidden)
+    why = _not_known(who, hidden=hidden)
     return f"{why}; these are the usual ones, and Slurm decides when the server is started."
 
 
-def _not_known(sets: str, *, hidden: bool) -> str:
-    why = "Slurm does not show this hub" if hidden else f"{ASKED[sets]} is not responding, so this hub does not know"
-    return f"{why} your {PLURALS[sets]}"
+def _not_known(who: str, *, hidden: bool) -> str:
+    """In words that fit whatever the field is called."""
+    why = "Slurm does not show this hub" if hidden else f"{who} is not responding, so this hub does not know"
+    return f"{why} which you have"
 
 
 @dataclass(frozen=True)

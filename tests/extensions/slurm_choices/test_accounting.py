@@ -11,11 +11,13 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import (
     Accounting,
     Association,
+    Qos,
     parse_associations,
     parse_default_accounts,
-    parse_reserved_qos,
+    parse_qos,
     read_accounting,
 )
+from jupyterhub_gpuspawner.extensions.slurm_choices.limits import Limits
 from tests.slurm.recorded import FOLDER, VERSIONS
 from tests.slurm.test_client import StandIns
 
@@ -50,16 +52,34 @@ def test_the_associations_of_each_user_in_the_versions_of_slurm(version: str) ->
 ROWS: dict[str, tuple[str, tuple[dict[str, tuple[Association, ...]], int]]] = {
     "nobody": ("", ({}, 0)),
     "an account of a partition": (
-        "a|ada|gpu|normal,long|long\n",
+        "a|ada|gpu|normal,long|long||\n",
         ({"ada": (Association("a", "gpu", ("normal", "long"), "long"),)}, 0),
     ),
     "users of a domain": (
-        "a|ada@example.org||normal|\n",
+        "a|ada@example.org||normal|||\n",
         ({"ada@example.org": (Association("a", "", ("normal",)),)}, 0),
     ),
-    "an account that no option of sbatch can name": ("a b|ada|||\na|ada|||\n", ({"ada": (Association("a"),)}, 1)),
-    "a QOS likewise": ("a|ada||-x,y|-x\n", ({"ada": (Association("a", "", ("y",)),)}, 1)),
-    "a partition likewise": ("a|ada|$(x)||\n", ({}, 1)),
+    "an account that no option of sbatch can name": ("a b|ada|||||\na|ada|||||\n", ({"ada": (Association("a"),)}, 1)),
+    "a QOS likewise": ("a|ada||-x,y|-x||\n", ({"ada": (Association("a", "", ("y",)),)}, 1)),
+    "a partition likewise": ("a|ada|$(x)||||\n", ({}, 1)),
+    "limits of one job": (
+        "a|ada||||1-12:00:00|cpu=8,gres/gpu=2,gres/gpu:a100=1,mem=64G,billing=1000\n",
+        (
+            {
+                "ada": (
+                    Association(
+                        "a",
+                        limits=Limits(
+                            36 * 3600,
+                            (("cpu", 8), ("gres/gpu", 2), ("gres/gpu:a100", 1), ("mem", 65536), ("billing", 1000)),
+                        ),
+                    ),
+                )
+            },
+            0,
+        ),
+    ),
+    "limits that are not understood": ("a|ada||||soon|cpu=many,gpu\n", ({"ada": (Association("a"),)}, 0)),
 }
 
 
@@ -71,7 +91,7 @@ def test_rows_of_associations(text: str, expected: Any) -> None:
 
 def test_equal_associations_of_many_users_are_one_object() -> None:
     """Memory grows with what is different."""
-    by_user, _ = parse_associations("".join(f"a|u{number}||normal|\n" for number in range(100)))
+    by_user, _ = parse_associations("".join(f"a|u{number}||normal|||\n" for number in range(100)))
     assert len({id(rows[0]) for rows in by_user.values()}) == 1
 
 
@@ -81,10 +101,14 @@ def test_an_answer_with_other_fields_is_not_understood() -> None:
         parse_associations("a|b|c\n")
 
 
-def test_default_accounts_and_reserved_qos() -> None:
+def test_default_accounts_and_qos() -> None:
     """A user without a default account has none."""
     assert parse_default_accounts("ada|a\nbob|\n") == {"ada": "a"}
-    assert parse_reserved_qos("normal|\nLesson|DenyOnLimit,RequiresReservation\n") == {"lesson"}
+    assert parse_qos("normal|||\nLesson|DenyOnLimit,RequiresReservation|2:00:00|cpu=4\nhigh|OverPartQOS||\n") == {
+        "normal": Qos(),
+        "lesson": Qos(needs_reservation=True, limits=Limits(7200, (("cpu", 4),))),
+        "high": Qos(over_partition=True),
+    }
 
 
 def site_of(slurm: StandIns, *, private: str = "none", storage: str = "slurmdbd", answer: str = "") -> None:
@@ -99,10 +123,10 @@ def site_of(slurm: StandIns, *, private: str = "none", storage: str = "slurmdbd"
         "sacctmgr",
         answer
         or """case "$*" in
-        "-n -P show assoc where cluster=rec format=account,user,partition,qos,defaultqos")
-            printf 'a||||\\na|ada||normal|\\nb|bob|gpu|normal|normal\\n';;
+        "-n -P show assoc where cluster=rec format=account,user,partition,qos,defaultqos,maxwall,maxtres")
+            printf 'a||||||\\na|ada||normal|||\\nb|bob|gpu|normal|normal||\\n';;
         "-n -P show user format=user,defaultaccount") printf 'ada|a\\nbob|b\\n';;
-        "-n -P show qos format=name,flags") printf 'normal|\\nlesson|RequiresReservation\\n';;
+        "-n -P show qos format=name,flags,maxwall,maxtres") printf 'normal|||\\nlesson|RequiresReservation||\\n';;
         "-n -P show user where name="*) echo None;;
         *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",
     )
@@ -111,7 +135,7 @@ def site_of(slurm: StandIns, *, private: str = "none", storage: str = "slurmdbd"
 OF_ALL = Accounting(
     {"ada": (Association("a", qos=("normal",)),), "bob": (Association("b", "gpu", ("normal",), "normal"),)},
     {"ada": "a", "bob": "b"},
-    frozenset({"lesson"}),
+    {"normal": Qos(), "lesson": Qos(needs_reservation=True)},
     frozenset({"associations", "limits", "qos"}),
 )
 
@@ -148,7 +172,7 @@ async def test_what_slurm_hides_is_unknown_and_not_empty(
 async def test_what_slurmdbd_hides_by_itself_is_unknown_too(slurm: StandIns, monkeypatch: pytest.MonkeyPatch) -> None:
     """PrivateData may stand in slurmdbd.conf alone: then there are no rows of others, and no error."""
     monkeypatch.setattr("os.geteuid", lambda: 12345)
-    site_of(slurm, answer='case "$*" in *AdminLevel) echo None;; *assoc*) echo "root|root|||";; esac')
+    site_of(slurm, answer='case "$*" in *AdminLevel) echo None;; *assoc*) echo "root|root|||||";; esac')
     assert (await read_accounting(slurm.client())).hidden
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.slurm_choices import words
-from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association
+from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association, Qos
+from jupyterhub_gpuspawner.extensions.slurm_choices.limits import Asked, Limits, asked_of
 from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
     TRIED_AT_MOST,
     Known,
@@ -20,6 +22,7 @@ from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
 from jupyterhub_gpuspawner.extensions.slurm_choices.rules import Combination, Person, Rules
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation, SlurmConfig
 from tests.snapshots import NOW
 
@@ -69,7 +72,7 @@ CLUSTER = ClusterSnapshot(
     ),
     config=SlurmConfig(version="22.05.8"),
 )
-ACCOUNTING = Accounting(enforced=ENFORCED, reserved_qos=frozenset({"fast"}))
+ACCOUNTING = Accounting(enforced=ENFORCED, qos={"fast": Qos(needs_reservation=True)})
 RULES = Rules(ADA, ACCOUNTING, CLUSTER, NOW)
 
 REFUSALS: dict[str, tuple[dict[str, str], str]] = {
@@ -179,6 +182,80 @@ def test_other_clusters_and_people(rules: Rules, job: dict[str, str], expected: 
     assert rules.refusal(Combination(**job)) == expected
 
 
+LONG, SMALL = Limits(86400), Limits(None, (("gres/gpu", 1), ("cpu", 8), ("mem", 4096)))
+LIMITED = Rules(
+    Person("ada", (Association("a", "", ("normal", "long", "over"), "normal", Limits(7200, SMALL.tres)),), "a"),
+    Accounting(
+        qos={
+            "normal": Qos(),
+            "long": Qos(limits=LONG),
+            "over": Qos(over_partition=True, limits=Limits(None, (("gres/gpu", 4),))),
+            "of-part": Qos(limits=Limits(3600, (("gres/gpu", 2), ("gres/gpu:a100", 1)))),
+        },
+        enforced=ENFORCED,
+    ),
+    ClusterSnapshot(partitions=(BATCH, Partition("gpu", parameters={"QoS": "of-part"}))),
+    NOW,
+)
+BEYOND: dict[str, tuple[Asked, dict[str, str], str]] = {
+    "within all": (Asked(7200, {"cpu": 8, "gres/gpu": 1, "mem": 4096, "node": 1}), {}, ""),
+    "longer than the account's": (Asked(7201), {}, "account a allows at most 2 h"),
+    "UNLIMITED": (Asked(inf), {}, "account a allows at most 2 h"),
+    "a time that is not known": (Asked(None), {}, ""),
+    "a QOS that allows more": (Asked(7201), {"qos": "long"}, ""),
+    "longer than that QOS": (Asked(90000), {"qos": "long"}, "QOS long allows at most 24 h"),
+    "GPUs": (Asked(60, {"gres/gpu": 2}), {"qos": "long"}, "account a allows at most 1 GPU"),
+    "CPUs": (Asked(60, {"cpu": 9}), {}, "account a allows at most 8 CPUs"),
+    "memory": (Asked(60, {"mem": 4097}), {}, "account a allows at most 4 GiB"),
+    "a partition's QOS first": (
+        Asked(3601),
+        {"partition": "gpu", "qos": "long"},
+        "partition gpu allows at most 1 h",
+    ),
+    "a partition's QOS, GPUs": (Asked(60, {"gres/gpu": 2}), {"partition": "gpu"}, ""),
+    "a partition's QOS, GPUs of a type": (
+        Asked(60, {"gres/gpu": 2, "gres/gpu:a100": 2}),
+        {"partition": "gpu"},
+        "partition gpu allows at most 1 a100 GPU",
+    ),
+    "OverPartQOS": (Asked(60, {"gres/gpu": 4}), {"partition": "gpu", "qos": "over"}, ""),
+    "OverPartQOS leaves what it does not limit": (
+        Asked(3601),
+        {"partition": "gpu", "qos": "over"},
+        "partition gpu allows at most 1 h",
+    ),
+    "one of two partitions": (Asked(3601), {"partition": "gpu,batch"}, ""),
+}
+
+
+@pytest.mark.parametrize(("asked", "job", "expected"), BEYOND.values(), ids=BEYOND.keys())
+def test_a_job_beyond_the_limits_of_its_account_and_qos_is_refused(
+    asked: Asked, job: dict[str, str], expected: str
+) -> None:
+    """Slurm would take it, and never start it; the first of partition's QOS, QOS and association that limits counts."""
+    combination = Combination(**{"partition": "batch", **job})
+    assert replace(LIMITED, asked=asked).refusal(combination) == expected
+    not_enforced = replace(LIMITED.accounting, enforced=frozenset({"associations", "qos"}))
+    assert replace(LIMITED, asked=asked, accounting=not_enforced).refusal(combination) == ""
+
+
+REQUESTS: dict[str, tuple[dict[str, Any], Asked]] = {
+    "nothing": ({}, Asked(None, {"node": 1})),
+    "two nodes": (
+        {"nodes": 2, "gpus": 2, "gpu_type": "a100", "cpus": 8, "memory": "4G", "time": "1:00:00"},
+        Asked(3600, {"node": 2, "cpu": 16, "mem": 8192, "gres/gpu": 4, "gres/gpu:a100": 4}),
+    ),
+    "no limit of time": ({"time": "UNLIMITED", "shards": 2}, Asked(inf, {"node": 1})),
+    "all memory of a node": ({"memory": 0}, Asked(None, {"node": 1})),
+}
+
+
+@pytest.mark.parametrize(("slurm", "asked"), REQUESTS.values(), ids=REQUESTS.keys())
+def test_what_a_job_requests(slurm: dict[str, Any], asked: Asked) -> None:
+    """On all of its nodes together, as limits count it."""
+    assert asked_of(Resources.model_validate(slurm)) == asked
+
+
 # The options of a profile.
 
 
@@ -243,6 +320,21 @@ LISTS: dict[str, tuple[dict[str, Any], Known, tuple[list[str], str | None, str] 
         Known({"": RULES}, age=720.0),
         (["climate", "physics"], "climate", "Slurm's accounting is not responding: this list is 12 min old."),
     ),
+    "the last known ones while slurmctld is silent": (
+        {"slurm": "accounts"},
+        Known({"": RULES}, age=720.0, silent=True),
+        (["climate", "physics"], "climate", "Slurm is not responding: this list is 12 min old."),
+    ),
+    "slurmctld is silent from the beginning": (
+        {"slurm": "qos"},
+        Known({}, silent=True),
+        (
+            [],
+            None,
+            "Slurm is not responding, so this hub does not know which you have. You can enter a name; Slurm decides "
+            "when the server is started.",
+        ),
+    ),
     "partitions while slurmdbd is silent": (
         {"slurm": "partitions", "match": "gpu"},
         Known({"": RULES}, age=720.0),
@@ -254,7 +346,7 @@ LISTS: dict[str, tuple[dict[str, Any], Known, tuple[list[str], str | None, str] 
         (
             [],
             None,
-            "Slurm's accounting is not responding, so this hub does not know your accounts. You can enter a name; "
+            "Slurm's accounting is not responding, so this hub does not know which you have. You can enter a name; "
             "Slurm decides when the server is started.",
         ),
     ),
@@ -264,7 +356,7 @@ LISTS: dict[str, tuple[dict[str, Any], Known, tuple[list[str], str | None, str] 
         (
             ["batch", "gpu"],
             "batch",
-            "Slurm is not responding, so this hub does not know your partitions; these are the usual ones, and Slurm "
+            "Slurm is not responding, so this hub does not know which you have; these are the usual ones, and Slurm "
             "decides when the server is started.",
         ),
     ),
@@ -274,7 +366,8 @@ LISTS: dict[str, tuple[dict[str, Any], Known, tuple[list[str], str | None, str] 
         (
             [],
             None,
-            "Slurm does not show this hub your QOS. You can enter a name; Slurm decides when the server is started.",
+            "Slurm does not show this hub which you have. You can enter a name; Slurm decides when the server is "
+            "started.",
         ),
     ),
     "reservations that Slurm hides": (
@@ -283,7 +376,7 @@ LISTS: dict[str, tuple[dict[str, Any], Known, tuple[list[str], str | None, str] 
         (
             [],
             None,
-            "Slurm does not show this hub your reservations. You can enter a name; Slurm decides when the server is "
+            "Slurm does not show this hub which you have. You can enter a name; Slurm decides when the server is "
             "started.",
         ),
     ),
@@ -357,7 +450,7 @@ def test_where_nothing_is_left_the_profile_cannot_be_started() -> None:
     left_out = {"choices_from": {"slurm": "accounts", "match": "x"}}
 
     assert refused(RULES, {"own": "(none)"}, own=left_out) == {
-        "own": {"(none)": "none of your accounts can be used with this profile"}
+        "own": {"(none)": "none that you have can be used with this profile"}
     }
 
 

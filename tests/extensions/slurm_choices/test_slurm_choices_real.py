@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product, starmap
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from playwright.sync_api import expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import read_accounting
+from jupyterhub_gpuspawner.extensions.slurm_choices.limits import asked_of
 from jupyterhub_gpuspawner.extensions.slurm_choices.rules import Combination, Person, Rules
+from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from tests.browser.seeing import axe_faults, shoot, sign_in
@@ -43,6 +46,8 @@ add account climate
 add account physics
 add account course
 add user {a} account=climate qos=normal,long
+modify account physics set maxwall=2:00:00 maxtres=cpu=2
+modify qos long set maxwall=3:00:00
 add user {a} account=physics qos=normal
 modify user {a} where account=climate set defaultaccount=climate
 add user {b} account=course qos=normal,teaching defaultqos=normal
@@ -92,7 +97,7 @@ def site(
                 cluster,
                 public_folder / "choices" / "slurm",
                 accounting,
-                "AccountingStorageEnforce=associations,qos",
+                "AccountingStorageEnforce=associations,limits,qos",
                 "EnforcePartLimits=ALL",
                 "PartitionName=denied Nodes=g1 Hidden=YES DenyAccounts=physics DenyQos=teaching State=UP",
             )
@@ -215,6 +220,52 @@ def test_the_rules_refuse_what_slurm_refuses_and_nothing_else(site: Site) -> Non
 
     assert differences == []
     assert judged > 100
+
+
+BEYOND_A_LIMIT = ("AssocMaxWallDurationPerJobLimit", "AssocMaxCpuPerJobLimit", "QOSMaxWallDurationPerJobLimit")
+"""Reasons of jobs that Slurm takes and never starts."""
+
+
+def test_the_rules_refuse_a_job_beyond_a_limit_that_slurm_never_starts(site: Site) -> None:
+    """By the reason with which Slurm has it wait; the account's limits are those of its users who have none."""
+    user = site.users[0]
+    rules = asyncio.run(rules_of(site, user))
+    differences, judged = [], {True: 0, False: 0}
+    for account, qos, hours, cpus in product(("climate", "physics"), ("normal", "long"), (1, 2, 3, 4), (2, 4)):
+        job = Combination(account, "batch", qos)
+        if rules.refusal(job):
+            continue  # whatever it requests
+        options = [f"--account={account}", f"--qos={qos}", f"--time={hours}:00:00", f"--cpus-per-task={cpus}"]
+        sbatch = (f"{site.slurm.bin_dir}/sbatch", "--parsable", "--partition=batch", "--mem=10", *options)
+        sbatch += ("--chdir=/", "--output=/dev/null", "--wrap=sleep 600")
+        done = subprocess.run(
+            ["runuser", "-u", user, "--", "env", f"SLURM_CONF={site.slurm.conf}", *sbatch],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        job_number = done.stdout.strip()
+        asked = asked_of(Resources(cpus=cpus, memory=10, time=f"{hours}:00:00"))
+        said = wait_until(partial(state_of_job, site, job_number), "the job runs, or has a reason")
+        site.slurm.run("scancel", job_number)
+        ours = replace(rules, asked=asked).refusal(job)
+        judged[bool(ours)] += 1
+        if bool(ours) != (said in BEYOND_A_LIMIT):
+            differences.append((job, hours, cpus, ours, said))
+
+    assert differences == []
+    assert min(judged.values()) > 5
+
+
+def state_of_job(site: Site, number: str) -> str:
+    """RUNNING, or why Slurm does not start it; empty while that is not decided."""
+    state, reason = site.slurm.run("squeue", "-h", "-j", number, "-o", "%T %r").split(maxsplit=1)
+    return (
+        ""
+        if state == "PENDING" and reason.strip() in ("None", "Priority", "Resources")
+        else (state if state != "PENDING" else reason.strip())
+    )
 
 
 def test_the_job_has_the_chosen_account(site: Site) -> None:
