@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.profiles.profile import Profile, slurm_values
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources, options_in_line
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
+from jupyterhub_gpuspawner.slurm.gpu_model import is_mig
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import counted, day, duration, some
 
@@ -311,6 +312,31 @@ def _asks_for_gpus(gres: str) -> bool:
 
 
 _SHOWN = "which the form shows and by which it judges whether a job can start."
+
+
+# MIG devices.
+
+SLICES = Code("mig-several", "A profile requests several MIG devices for a server, of which a CUDA program uses one.")
+
+
+def check_slices(context: Context) -> Iterator[Finding]:
+    """Count the MIG devices of each request; of one that names no type, where its partition has no other GPUs."""
+    reported = set[Finding]()
+    for case, resources in context.requests:
+        types = {resources.gpu_type} if resources.gpu_type else _gpu_types(context.snapshot, resources.partition)
+        if (resources.gpus or 0) > 1 and types and all(name is not None and is_mig(name) for name in types):
+            text = f"the request is for {resources.gpus} MIG devices; a CUDA program uses one of them at a time."
+            finding = SLICES.warning(context.location_of(case, "gpus"), text, "Request one, of a larger MIG profile.")
+            if finding not in reported:
+                reported.add(finding)
+                yield finding
+
+
+def _gpu_types(snapshot: ClusterSnapshot | None, partition: str | None) -> set[str | None]:
+    """The types of the GPUs of a partition; empty where they are not known."""
+    nodes = snapshot.nodes if snapshot is not None else ()
+    gres = (gres for node in nodes if partition in node.partitions for gres in node.gres)
+    return {gpus.type for gpus in gres if gpus.name == "gpu"}
 
 
 # Times of a profile that contradict each other, or are almost surely meant in other units.

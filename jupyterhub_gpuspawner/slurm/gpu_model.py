@@ -35,10 +35,12 @@ MEMORY_GB = {
     "v100s": 32,
 }
 """GB of models sold with a single memory size, from the vendors' data sheets; half a K80 is one GPU."""
-_MIG = re.compile(r"(?:^|[-_])(?P<profile>\d+g\.(?P<memory>\d+)gb(?:[.+]\w+)*)$", re.ASCII)
+_MIG = re.compile(r"(?:^|[-_.])(?:\d+c\.)?\d+g\.(?P<memory>\d+)gb(?:[-_.+][a-z]+)*$", re.ASCII)
+"""``1g.10gb``, ``1c.3g.40gb`` (a compute instance of a GPU instance), ``1g.24gb-me`` (without media engines)."""
 _MIG_IN_NAME = " MIG "
 """Between a GPU's name and the profile in NVML's name of a MIG device: ``NVIDIA A100-SXM4-80GB MIG 1g.10gb``."""
 _SIZE = re.compile(r"(\d+)gb?", re.ASCII)
+_OF_GH200 = (96, 144)
 _NO_MODEL = frozenset({"nvidia", "tesla", "geforce", "quadro", "amd", "instinct", "pcie", "nvl", "graphics"})
 _FORM = re.compile(r"sxm\d*|hbm\d*e?", re.ASCII)
 
@@ -76,6 +78,11 @@ def device_name(name: str, mig: str | None = None) -> str:
     return f"{name}{_MIG_IN_NAME}{mig}" if mig and name and _MIG_IN_NAME not in name else name or mig or ""
 
 
+def is_mig(gres_type: str) -> bool:
+    """Whether Slurm's type names a MIG profile."""
+    return _MIG.search(gres_type.lower()) is not None
+
+
 def _slice_of(model: str, memory_gb: int | None) -> GpuModel:
     return GpuModel(f"{model or 'GPU'} slice", memory_gb)
 
@@ -96,6 +103,8 @@ def gpu_model(gres_type: str, beside: Iterable[str] = ()) -> GpuModel:
         size = _SIZE.fullmatch(word)
         if size:
             memory = int(size[1])
+            if "gh200" in words and memory not in _OF_GH200:
+                memory = min(_OF_GH200)  # the size in the name is that of the processor's memory
         elif word and word not in _NO_MODEL and not _FORM.fullmatch(word):
             words.append(word)
     if not any(character.isdigit() for word in words for character in word):

@@ -15,7 +15,7 @@ _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII | re
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-zA-Z/-]{1,80}", re.ASCII)
 _MODEL = re.compile(r"[A-Za-z0-9()/+_ -]{1,64}", re.ASCII)
 """As in ``NVIDIA A100-SXM4-80GB MIG 1g.10gb``, whose profile is looked at apart: it alone has a point."""
-_PROFILE = re.compile(r"\d+g\.\d+gb([.+]\w+)*", re.ASCII)
+_PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([-_.+]\w+)*", re.ASCII)
 _NIC = re.compile(r"[a-z0-9_-]{1,16}", re.ASCII | re.IGNORECASE)
 _DRIVER = re.compile(r"[0-9a-z][0-9a-z.-]{0,23}", re.ASCII)
 
