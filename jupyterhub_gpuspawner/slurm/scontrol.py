@@ -178,8 +178,8 @@ _NO_MATTER = """
 """Parameters that decide not when a job starts, or that the trial of a job (sbatch --test-only) knows alone."""
 _NOT_NOW = frozenset({"Exclusive", "ExclusiveTopo", "MaxCPUsPerSocket", "RootOnly", "SelectTypeParameters"})
 """Parameters of which nobody says what follows, so that where they are set a start is not promised."""
-_NOTHING = frozenset({"", "NO", "NONE", "UNLIMITED", "USER", "NODE", "0"})
-"""Values with which these change nothing, or that another field says."""
+_NOTHING = frozenset({"", "NO", "NONE", "UNLIMITED", "0"})
+"""Values with which these, and parameters of which nobody knows, change nothing."""
 PARTITION_PARAMETERS = frozenset(
     ("PartitionName", "ExclusiveUser", *(key for _, key, _ in parameters(Partition)), *_NO_MATTER.split(), *_NOT_NOW)
 )
@@ -201,7 +201,13 @@ def _partition(record: Mapping[str, str]) -> Partition:
         one_user=record.get("ExclusiveUser") == "YES" or exclusive == "USER",
         unread=tuple(unread),
         not_modelled=tuple(
-            sorted(key for key in _NOT_NOW & record.keys() if value_or_empty(record[key]).upper() not in _NOTHING)
+            sorted(
+                key
+                for key, value in record.items()
+                if (key in _NOT_NOW or key not in PARTITION_PARAMETERS)
+                and value_or_empty(value).upper() not in _NOTHING
+                and (key, value) not in (("Exclusive", "USER"), ("Exclusive", "NODE"))
+            )
         ),
         parameters=record,
         **understood,

@@ -895,6 +895,8 @@ def test_each_parameter_of_a_partition_is_known(version: str) -> None:
         ("MaxCPUsPerSocket=UNLIMITED RootOnly=NO ExclusiveTopo=NO Exclusive=NO SelectTypeParameters=NONE", (), False),
         ("RootOnly=YES ExclusiveTopo=YES", ("ExclusiveTopo", "RootOnly"), False),
         ("SelectTypeParameters=CR_SOCKET", ("SelectTypeParameters",), False),
+        ("NewInThisVersion=4", ("NewInThisVersion",), False),
+        ("NewInThisVersion=NO AnotherOne=(null) AndOne=UNLIMITED", (), False),
         ("Exclusive=NODE", (), True),
         ("Exclusive=TOPO", ("Exclusive",), False),
         ("Exclusive=USER", (), False),

@@ -120,19 +120,27 @@ class ClusterNow:
     """What is known of waits there."""
     responds: bool = True
     """Its Slurm answers; else nothing is said to start now."""
+    placement_policy: str = ""
+    """The site's, for profiles without one of their own."""
 
-    def availability(self, resources: Resources, username: str, *, now: float) -> Availability:
-        """Whether a job that this user requests would start."""
+    def availability(self, request: JobRequest, *, now: float) -> Availability:
+        """Whether the job of this request would start."""
         answer = availability(
-            resources,
+            request.resources,
             self.snapshot,
             now=now,
             user=self.owner,
-            person=username,
+            person=request.username,
+            binds_cores=binds_cores(request, self.placement_policy),
             groups=self.unix_groups,
             waits=self.waits,
         )
         return answer if self.responds else no_longer_now(answer, now=now)
+
+
+def binds_cores(request: JobRequest, site_policy: str) -> bool:
+    """Whether the job gets its GPUs with cores beside them alone: the script then says so to Slurm."""
+    return (request.placement.policy or request.profile.traits.get("placement_policy") or site_policy) == "restricted"
 
 
 def on_cluster(answer: Availability, name: str, clusters: Collection[str]) -> Availability:
@@ -165,7 +173,7 @@ class ClusterForecast(Forecast):
         """When the job of this request would start."""
         name = request.resources.cluster or ""
         limit = queue_limit(request.profile.queue_timeout, self._site_queue_limit)
-        answer = self._clusters[name].availability(request.resources, request.username, now=self._now)
+        answer = self._clusters[name].availability(request, now=self._now)
         return within(on_cluster(answer, name, self._clusters), limit, now=self._now)
 
     def snapshot_of(self, resources: Resources) -> ClusterSnapshot | None:
@@ -208,6 +216,7 @@ async def forecast_of(
             unix_groups=await allowed_groups(snapshot, site.owners[name]),
             waits=extensions_for(spawner).waits(name, queued=False),
             responds=name not in silent,
+            placement_policy=spawner.effective(name).placement_policy,
         )
         for name, snapshot in snapshots.items()
     }
@@ -228,7 +237,8 @@ async def forecast_for(spawner: Any, offered: Sequence[Profile], asks: bool) -> 
 
 async def availability_of(spawner: Any, request: JobRequest, snapshot: ClusterSnapshot, *, now: float) -> Availability:
     """When this request of a Slurm spawner's user would start by a snapshot of its cluster. Asks Slurm nothing."""
-    owner = job_owner(spawner.effective(request.resources.cluster or "").exec_prefix, spawner.user.name)
+    settings = spawner.effective(request.resources.cluster or "")
+    owner = job_owner(settings.exec_prefix, spawner.user.name)
     return availability(
         request.resources,
         snapshot,
@@ -237,4 +247,5 @@ async def availability_of(spawner: Any, request: JobRequest, snapshot: ClusterSn
         person=spawner.user.name,
         groups=await allowed_groups(snapshot, owner),
         waits=extensions_for(spawner).waits(request.resources.cluster or "", queued=False),
+        binds_cores=binds_cores(request, settings.placement_policy),
     )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.extensions.availability.model.availability import STALE, availability, within
-from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Kind, Span, expected, not_before
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import (
@@ -630,8 +630,8 @@ def test_reservations_keep_others_out_and_their_own_in(
         ({"users": ("-bob",)}, "bob", "reservation r is for other users"),
         ({"users": ("alice",)}, "alice", None),
         ({"users": ("-alice",)}, "bob", None),
-        ({"users": ("alice",), "accounts": ("proj",)}, "bob", None),
-        ({"groups": ("course",)}, "bob", None),
+        ({"users": ("alice",), "accounts": ("proj",)}, "bob", "reservation r is for other users"),
+        ({"accounts": ("proj",)}, "bob", None),
         ({"users": ("alice",)}, "", None),
     ],
 )
@@ -1288,3 +1288,72 @@ def test_any_job_on_any_cluster_gets_a_sentence(resources: Resources, snapshot: 
     assert [at for at in times if at is not None and at < now] == []
     assert (answer.estimate.kind is Kind.NOW) == (answer.chance is Chance.NOW)
     assert answer.estimate == UNKNOWN or answer.chance in (Chance.NOW, Chance.LATER)
+
+
+# --- what stands in the way -----------------------------------------------------------------------
+
+K80 = node("g1", G4, cpus=16)
+USED = node("g1", G4, "gpu:k80:2(IDX:0-1)", cpus_allocated=4)
+BESIDE = "this hub cannot check which cores beside the GPUs are free"
+OF_ALL_CORES = Reservation("r", None, None, ("g1",), partial=True, core_count=16)
+BOUND: dict[str, tuple[NodeState, bool, dict[str, Any], str]] = {
+    "an empty node, and a GPU's share of its cores": (K80, True, {"gpus": 1, "cpus": 4}, "now"),
+    "more cores than those beside it may be": (K80, True, {"gpus": 1, "cpus": 5}, BESIDE),
+    "cores are in use": (USED, True, {"gpus": 1}, BESIDE),
+    "by an option of its own": (USED, False, {"gpus": 1, "extra": ("--gres-flags=enforce-binding",)}, BESIDE),
+    "any cores will do": (USED, False, {"gpus": 1, "extra": ("--gres-flags=disable-binding",)}, "now"),
+    "no GPU, no cores beside it": (USED, True, {"cpus": 2}, "now"),
+}
+
+
+@pytest.mark.parametrize(("state", "binds", "resources", "answer"), BOUND.values(), ids=BOUND)
+def test_cores_beside_the_gpus_are_not_known_to_be_free(
+    state: NodeState, binds: bool, resources: dict[str, Any], answer: str
+) -> None:
+    """Slurm starts a job with enforce-binding only where its GPUs' own cores are free."""
+    jobs = (running("1", "g1", "gpu:k80:2", cpus=4),) if state.cpus_allocated else ()
+    found = availability(resolved(**resources), cluster(state, jobs=jobs), now=NOW, binds_cores=binds)
+    said = found.chance.value if found.chance is Chance.NOW else found.sentence.removeprefix("availability unknown: ")
+    assert said == answer
+
+
+WHO_MAY: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "a user who is listed": ({"users": ("bob",)}, {}, "now"),
+    "a user of another list": ({"users": ("ada",)}, {}, "never"),
+    "Slurm wants the user and the account": ({"users": ("ada",), "accounts": ("ml",)}, {}, "never"),
+    "and has both": ({"users": ("bob",), "accounts": ("ml",)}, {"account": "ml"}, "now"),
+    "an account that may be below": ({"accounts": ("ml",)}, {"account": "ml-course"}, "unknown"),
+    "a group that nobody knows": ({"groups": ("ml",)}, {}, "unknown"),
+    "another QOS": ({"qos": ("high",)}, {"qos": "low"}, "unknown"),
+    "a partition of its own": ({"allowed_partitions": ("cpu",)}, {"partition": "gpu"}, "unknown"),
+}
+
+
+@pytest.mark.parametrize(("of_reservation", "resources", "chance"), WHO_MAY.values(), ids=WHO_MAY)
+def test_who_may_use_a_reservation(of_reservation: dict[str, Any], resources: dict[str, Any], chance: str) -> None:
+    """All that it names have to be the job's."""
+    own = Reservation("r", None, None, ("g1",), **of_reservation)
+    snapshot = cluster(K80, reservations=(own,))
+    assert card(snapshot, user="bob", gpus=1, reservation="r", **resources)[0] == chance
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "chance"),
+    [
+        ("r", OF_ALL_CORES, "now"),
+        ("r", replace(OF_ALL_CORES, core_count=8), "unknown"),
+        (None, OF_ALL_CORES, "later"),
+        (None, replace(OF_ALL_CORES, core_count=8), "unknown"),
+    ],
+)
+def test_a_reservation_of_all_cores_is_of_the_whole_node(own: str | None, other: Reservation, chance: str) -> None:
+    """Slurm lists its cores, as it does of a part of them."""
+    assert card(cluster(K80, reservations=(other,)), gpus=1, reservation=own)[0] == chance
+
+
+def test_a_field_that_nobody_considers_is_as_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an option delays a start is asked once, wherever it is written."""
+    assert card(cluster(K80), gpus=1, extra=("--switches=1",))[0] == "unknown"
+    assert card(cluster(K80), gpus=1, nice=1)[0] == "now"
+    monkeypatch.setitem(SBATCH_OPTIONS, "switches", "nice")
+    assert card(cluster(K80), gpus=1, nice=1)[0] == "unknown"

@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.extensions.availability.model.limits import (
     fault_in,
     fault_of,
     in_allowed_group,
+    may_be_of_others,
     may_be_refused_account,
     need_of,
     preempts_none,
@@ -64,6 +65,7 @@ class _Asker(NamedTuple):
     person: str
     groups: Mapping[str, bool]
     waits: Waits
+    binds_cores: bool
 
 
 def availability(
@@ -75,12 +77,14 @@ def availability(
     person: str = "",
     groups: Mapping[str, bool] = MappingProxyType({}),
     waits: Waits = as_planned,
+    binds_cores: bool = False,
 ) -> Availability:
     """When a job with these resources would start; ``now`` in seconds since the epoch.
 
     ``user`` owns the job, and is checked against the users of a reservation; ``person`` asks, and is not ahead of
     themselves. ``groups`` is checked against AllowGroups of the partitions, see :func:`in_allowed_group`. ``waits`` is
-    what is known of waits there. Of several partitions the best one counts.
+    what is known of waits there, and ``binds_cores`` that the job gets its GPUs with cores beside them alone
+    (``--gres-flags=enforce-binding``). Of several partitions the best one counts.
     """
     if snapshot is None or not snapshot.partitions:
         return _unknown("Slurm has not responded yet")
@@ -89,7 +93,8 @@ def availability(
         return _dated(_never(fault), snapshot)
     if _has_unchecked_options(resources):
         return _dated(_unknown("part of what this profile asks for is checked at submission"), snapshot)
-    asker = _Asker(now, user, person or user, groups, waits)
+    binds_cores = bool(resources.gres) and (binds_cores or _binds_cores(resources))
+    asker = _Asker(now, user, person or user, groups, waits, binds_cores)
     by_partition = [
         replace(_in_partition(resources, snapshot, name, asker), partition=name)
         for name in snapshot.partitions_of(resources.partition)
@@ -144,17 +149,25 @@ def _rank(answer: Availability) -> tuple[int, float]:
 
 
 _OF_CORES = frozenset({"distribution", "gres-flags"})
-"""Options that decide which cores of a node a job gets."""
+"""Options that decide which cores of a node a job gets; for ``enforce-binding`` see :func:`availability`."""
+_MODELLED = frozenset({"account", "constraint", "nice", "qos", "reservation"})
+"""Options with a field of their own that are considered."""
 _OF_THREADS = frozenset({("hint", "multithread"), ("hint", "nomultithread"), ("threads-per-core", "1")})
 """Options that :func:`need_of` considers."""
 
 
 def _has_unchecked_options(resources: Resources) -> bool:
-    """Whether a further sbatch option may change where or when the job starts."""
+    """Whether an sbatch option that is not considered may change where or when the job starts."""
+    of_fields = ((name, value) for name, value in resources.plain_options.items() if name not in _MODELLED)
     return any(
         DECIDES.get(name) is not Decides.NEITHER and name not in _OF_CORES and (name, value) not in _OF_THREADS
-        for name, value in resources.extra_options
+        for name, value in (*resources.extra_options, *of_fields)
+        if value is not None
     )
+
+
+def _binds_cores(resources: Resources) -> bool:
+    return any(name == "gres-flags" and "enforce-binding" in value for name, value in resources.extra_options)
 
 
 def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, asker: _Asker) -> Availability:
@@ -170,6 +183,8 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
     if in_allowed_group(partition, asker.groups) is None:
         members = " or ".join(partition.allow_groups)
         return _unknown(f"partition {name} is restricted to members of {members}, which this hub cannot check")
+    if own is not None and may_be_of_others(own, resources, asker.groups):
+        return _unknown(f"this hub cannot check who may use reservation {own.name}")
     if may_be_refused_account(resources, partition):
         return _unknown(f"partition {name} may not allow account {resources.account}")
     if own is not None and own.start is not None and own.start > asker.now and "FLEX" not in own.flags:
@@ -179,9 +194,9 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
             not_before(own.start),
             field="slurm.reservation",
         )
-    if own is not None and own.partial:
-        return _unknown(f"this hub cannot check which cores are free in reservation {own.name}")
     need, capacity = need_of(resources, partition, snapshot), capacity_of(snapshot)
+    if own is not None and capacity.is_partial(own):
+        return _unknown(f"this hub cannot check which cores are free in reservation {own.name}")
     nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=own.name if own is not None else "")
     if nodes.count_capable(need) < resources.node_count:  # nodes that Slurm hides may have it: else it had been a fault
         return _unknown(HIDDEN)
@@ -238,9 +253,11 @@ class _Fit:
         if self.capacity.hides_jobs:
             return _unknown("Slurm does not show this hub the jobs of others")
         number, free = self._free()
-        unclaimed = (node for node in self._open_nodes() if not self._obstacle(node) and not self._is_kept(node))
-        chosen = list(islice(unclaimed, self.count))
+        chosen = list(islice(self._unclaimed(), self.count))
         if len(chosen) == self.count:
+            chosen = list(islice(filter(self._has_cores_beside, self._unclaimed()), self.count))
+            if len(chosen) < self.count:
+                return _unknown("this hub cannot check which cores beside the GPUs are free")
             names = {node.name for node in chosen}
             other = next((reservation for reservation in self._of_cores() if names & set(reservation.nodes)), None)
             if other is not None:
@@ -252,16 +269,30 @@ class _Fit:
             return Availability(Chance.LATER, f"{free} Slurm keeps them for a job that waits")
         return self._later(f"{free} {self._ahead(self.competition, verb=True)}", self._behind(self.competition))
 
-    def _is_kept(self, node: NodeFit) -> bool:
-        """Whether Slurm has planned a pending job on the node, or may start one there first."""
-        return node.planned or self.capacity.is_claimed(node, self.partition.name, self.reservation)
+    def _has_cores_beside(self, node: NodeFit) -> bool:
+        """Whether the GPUs' own cores are certain to be free, where the job has to get these.
+
+        A snapshot does not say which cores are in use, nor beside which GPU they are: an even share of the cores is.
+        """
+        if not self.asker.binds_cores:
+            return True
+        cpus, _ = node.used_by(self.need)
+        share = node.cpus * max(1, self.need.gpus) // max(1, node.gpus.get(ANY, 0))
+        return node.idle and (self.need.exclusive or cpus <= share)
+
+    def _unclaimed(self) -> Iterator[NodeFit]:
+        """Nodes on which Slurm starts it now: it has planned no other job there, and may start none there first."""
+        for node in self._open_nodes():
+            claimed = node.planned or self.capacity.is_claimed(node, self.partition.name, self.reservation)
+            if not claimed and not self._obstacle(node):
+                yield node
 
     def _of_cores(self) -> Iterator[Reservation]:
         """Reservations for others of some cores of their nodes, which overlap the job if it starts now."""
         now = self.asker.now
         for other in self.snapshot.reservations:
             begun = other.start is None or other.start < now + self.length
-            if other.partial and begun and (other.end is None or now < other.end):
+            if self.capacity.is_partial(other) and begun and (other.end is None or now < other.end):
                 yield other
 
     def _open_nodes(self) -> Iterator[NodeFit]:

@@ -67,7 +67,9 @@ class Capacity:
         self._states = snapshot.node_by_name
         self._reservations = snapshot.reservation_by_name
         self._jobs = snapshot.job_table
-        jobs, reserved = snapshot.jobs_by_node.positions, _reserved_periods(snapshot.reservations)
+        jobs = snapshot.jobs_by_node.positions
+        whole = (reservation for reservation in snapshot.reservations if not self.is_partial(reservation))
+        reserved = _reserved_periods(whole)
         self._config = snapshot.config
         complete = not snapshot.partial
         self._partitions_of = _partitions_of_nodes(snapshot)
@@ -176,6 +178,13 @@ class Capacity:
                 ahead.add(person[at])
             of_order[id(order)] = positions
         return {name: of_order[id(order)] for name, order in self.queue_order.items()}
+
+    def is_partial(self, reservation: Reservation) -> bool:
+        """Whether a reservation is of some cores of its nodes, and not of all."""
+        nodes = [self._states[name] for name in reservation.nodes if name in self._states]
+        cores = sum(node.cpus // node.cpus_per_core for node in nodes)
+        of_all = len(nodes) == len(reservation.nodes) and cores and reservation.core_count >= cores
+        return reservation.partial and not of_all
 
     def _shards_held(self, node: NodeState, jobs: Iterable[int]) -> int:
         """How many shards the jobs of a node hold, where it does not report how many of each GPU are in use."""
@@ -321,11 +330,9 @@ def model_of_type(gpu_type: str, snapshot: ClusterSnapshot | None) -> GpuModel:
 
 
 def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[ReservedPeriod, ...]]:
-    """When whole nodes are reserved. What a reservation of some cores leaves free depends on the cores of the jobs."""
+    """When nodes are reserved, by whole ones: what some cores leave free depends on the cores of the jobs."""
     by_node: dict[str, list[ReservedPeriod]] = {}
     for reservation in reservations:
-        if reservation.partial:
-            continue
         start, end = (
             reservation.start if reservation.start is not None else 0.0,
             reservation.end if reservation.end is not None else inf,

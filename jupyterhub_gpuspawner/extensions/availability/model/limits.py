@@ -172,6 +172,22 @@ def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool |
     return False if all(name in groups for name in partition.allow_groups) else None
 
 
+def may_be_of_others(own: Reservation, resources: Resources, groups: Mapping[str, bool]) -> bool:
+    """Whether a reservation's accounts, groups, QOS or partitions may be others than the job's.
+
+    Slurm wants all that a reservation names (scontrol(1)); an account may be below one that is listed.
+    """
+    account = resources.account and own.accounts and not is_listed(own.accounts, resources.account)
+    members = [groups.get(name) for name in own.groups if not name.startswith("-")]
+    partitions = set((resources.partition or "").split(",")) - {""}
+    return bool(
+        account
+        or (members and not any(members))
+        or (own.qos and not is_listed(own.qos, resources.qos))
+        or (own.allowed_partitions and not partitions <= set(own.allowed_partitions))
+    )
+
+
 def may_be_refused_account(resources: Resources, partition: Partition) -> bool:
     """Whether AllowAccounts does not list the job's account. Newer versions then allow it if it is below one listed.
 
@@ -265,7 +281,7 @@ def _of_reservation(resources: Resources, snapshot: ClusterSnapshot, now: float,
     if is_over(own, now):
         yield Fault("reservation", f"reservation {name} has ended", FaultKind.CLOSED)
     others = [user for user in own.users if not user.startswith("-")]
-    if user and (f"-{user}" in own.users or (others and user not in others and not own.accounts)):
+    if user and (f"-{user}" in own.users or (others and user not in others)):
         yield Fault("reservation", f"reservation {name} is for other users", FaultKind.FORBIDDEN)
 
 
