@@ -124,7 +124,8 @@ async def contained(call: Callable[[], Any], *, seconds: float | None = None) ->
     """What another's function answers, or a coroutine function; it is cancelled with the caller, and ends nobody else.
 
     Raises what it raises, and :class:`Ended` for a SystemExit, for a CancelledError that nobody has asked it for, and
-    if it takes more than ``seconds``. One that goes on when it is cancelled is left behind.
+    if it takes more than ``seconds``. One that goes on when it is cancelled is left behind, also by a hub that ends:
+    JupyterHub waits for all tasks then, so it must not find this one.
     """
 
     async def run() -> Any:
@@ -135,6 +136,7 @@ async def contained(call: Callable[[], Any], *, seconds: float | None = None) ->
             raise _ended(error) from error
 
     task = asyncio.ensure_future(run())
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - asyncio's documentation has it, in "Extending"
     try:
         await asyncio.wait({task}, timeout=seconds)
         if not task.done():

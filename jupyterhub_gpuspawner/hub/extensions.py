@@ -420,9 +420,10 @@ class HubExtensions:
 
     async def below_wait(self, handler: BaseHandler, spawner: Any) -> list[Markup]:
         """The sections on the page of a server that is being started."""
-        sections: list[Markup | None] = []
-        for name, below_wait in self._having(lambda adds: adds.below_wait):
-            sections.append(await answered(self.failed, name, "below_wait", partial(below_wait, handler, spawner)))
+        sections = [
+            await answered(self.failed, name, "below_wait", partial(below_wait, handler, spawner))
+            for name, below_wait in self._having(lambda adds: adds.below_wait)
+        ]
         return [section for section in sections if section is not None]
 
     def marks_of(self, cluster: str) -> list[NodeMarks]:

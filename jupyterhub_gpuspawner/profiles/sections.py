@@ -111,9 +111,17 @@ def _loaded(reference: Callable[[Extension], str]) -> Fields:
 
 
 def program_of(profile: Profile | None) -> Program | None:
-    """What runs in the place of JupyterLab, and of the profile's ``command``; None: nothing does."""
-    of_fields = (field.program(field.of(profile)) for _, field in profile_fields().values() if field.program)
-    return next(filter(None, of_fields), None)
+    """What runs in the place of JupyterLab, and of the profile's ``command``; None: nothing does.
+
+    An extension that raises is named in the log, and its field counts for nothing.
+    """
+    for extension, field in profile_fields().values():
+        try:
+            if field.program and (program := field.program(field.of(profile))):
+                return program
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the server starts, whatever an extension does
+            get_logger().error("The extension %s is left out: %s failed: %r", extension, field.name, error)
+    return None
 
 
 @cache

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from jupyterhub_gpuspawner.batch.job import BatchJob, batch_job, plain_request
-from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.extension import FUNCTION, Extensions, load_each
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.extension import FUNCTION, Extensions, Fault, load_each
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions, chosen, report
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.option import ProfileOption
@@ -114,6 +114,12 @@ def _beside(
     server: str,
 ) -> list[tuple[JobRequest, tuple[str, ...]]]:
     """What a user requests with a profile that an extension offers; raises ConfigError and RequestError."""
-    extensions = chosen(spawner.extensions)
-    loaded = load_each(extensions, lambda extension: extension.requests, report, FUNCTION)
-    return [request for _, requests_of in loaded for request in requests_of(site, choice, user, groups, server)]
+    extensions, requests = chosen(spawner.extensions), list[tuple[JobRequest, tuple[str, ...]]]()
+    for extension, requests_of in load_each(extensions, lambda extension: extension.requests, report, FUNCTION):
+        try:
+            requests += requests_of(site, choice, user, groups, server)
+        except GPUSpawnerError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an extension's fault
+            report(Fault(extension.name, f"{extension.requests} failed: {type(error).__name__}: {error}", error))
+    return requests

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.extension import Extension
+from jupyterhub_gpuspawner.site import jobs
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.jobs import jobs_of
 from tests.cli.runner import cli_runner, run
@@ -282,3 +285,23 @@ def test_the_script_is_that_of_the_jobs_cluster(
         [partition] if partition else [],
         sentence,
     )
+
+
+def test_an_extension_that_fails_keeps_no_profile_of_others_from_being_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named in the log, and what the others offer is shown, or that nobody offers the profile."""
+
+    def fails(*_arguments: object) -> list[object]:
+        raise ValueError("no file")
+
+    own = Extension("own", "", requests=".own:REQUESTS")
+    monkeypatch.setattr(jobs, "load_each", lambda *_arguments: iter([(own, fails), (own, lambda *_arguments: [])]))
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(SITE)
+    with pytest.raises(RequestError, match="lost"):
+        asyncio.run(jobs_of(load_site(config), {"profile": "lost"}, user="ada"))
+
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "The extension own is left out: .own:REQUESTS failed: ValueError: no file"
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from jupyterhub_gpuspawner.profiles.files import Rights
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.schema import BadValue, Duration, Frozen, Guarded
-from jupyterhub_gpuspawner.profiles.sections import ProfileField, profile_class
+from jupyterhub_gpuspawner.profiles.sections import ProfileField, Program, ServerCommand, profile_class, program_of
 from tests.standins.profile_files import read_profiles
 
 
@@ -138,3 +139,26 @@ def test_a_guarded_field_of_an_extension_is_guarded_in_files(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=r"one\.yaml:2: loud: this field is not allowed in a profile file"):
         read_profiles(file)
     assert LOUD.of(read_profiles(file, Rights(frozenset({"command"})))[0]) is True
+
+
+@pytest.mark.parametrize("error", [ValueError("no such application"), SystemExit(3)])
+def test_a_field_whose_program_fails_counts_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    """The server starts, by the next field that names one, or as JupyterLab; the log names the extension."""
+
+    def fails(_value: object) -> Program:
+        raise error
+
+    program = Program("Loud", "app", "/", lambda _command: ServerCommand(("loud",)))
+    fields = {
+        "nap": ("naps", replace(NAP, program=fails)),
+        "loud": ("noise", replace(LOUD, program=lambda loud: program if loud else None)),
+    }
+    monkeypatch.setattr(sections, "profile_fields", lambda: fields)
+    loud, quiet = parse_profiles([{**ONE, "loud": True}, {"display_name": "Two"}])
+
+    assert (program_of(loud), program_of(quiet)) == (program, None)
+    assert {record.getMessage() for record in caplog.records} == {
+        f"The extension naps is left out: nap failed: {error!r}"
+    }

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY
@@ -150,6 +151,28 @@ async def test_what_goes_on_when_it_is_cancelled_holds_nobody_up(
     over.set()
     with pytest.raises(Ended if seconds else asyncio.CancelledError):
         await waiting
+
+
+async def test_a_hub_that_ends_does_not_wait_for_what_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its end JupyterHub cancels all tasks that asyncio knows of, and waits for each of them without a limit."""
+    monkeypatch.setattr(tasks, "_GRACE", 0.05)
+    over = asyncio.Event()
+
+    async def tries_again() -> None:
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+
+    waiting = asyncio.ensure_future(contained(tries_again))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    known = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in known:
+        task.cancel()
+    _, left = await asyncio.wait(known, timeout=5)
+    over.set()
+
+    assert (known, left) == ({waiting}, set())
 
 
 async def test_a_server_that_begins_to_listen_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
