@@ -11,7 +11,10 @@ from batchspawner import SlurmSpawner
 from traitlets.config import Config
 from wrapspawner import ProfilesSpawner
 
+from jupyterhub_gpuspawner.batch.template import names_in
 from jupyterhub_gpuspawner.check.finding import Severity
+from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, Effect
+from jupyterhub_gpuspawner.check.now_effective import NOT_REQUESTED
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, NamedHub, NamedUser, load_site, read_config
 from tests.check.sites import HEAD, of_configuration
 from tests.fixtures.batchspawners import rendered, spawner_of
@@ -24,6 +27,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "c.SlurmSpawner.req_account = 'x'\nc.BatchSpawnerBase.req_ngpus = '1'\n",
         ["c.SlurmSpawner.req_account", "c.BatchSpawnerBase.req_ngpus"],
     ),
+    "of a QOS": ("c.SlurmSpawner.req_qos = 'x'\n", ["c.SlurmSpawner.req_qos"]),
     "an empty one": ("c.SlurmSpawner.req_account = ''\n", []),
     "with a line": ("c.SlurmSpawner.req_partition = 'x'\nc.SlurmSpawner.req_gres = 'gpu:1'\n", []),
     "with a line of the site's": (TEMPLATE + "c.SlurmSpawner.req_account = 'x'\n", []),
@@ -58,6 +62,48 @@ def test_what_has_an_effect_only_here_is_named(lines: str, named: list[str], tmp
 
     assert [finding.where for finding in found] == named
     assert all(finding.severity is Severity.WARNING and "c.GPU" in finding.fix for finding in found)
+
+
+CLASS = """
+from traitlets import Unicode, default
+from {package} import {base} as SlurmSpawner
+class Base(SlurmSpawner):
+    req_qos = Unicode("b").tag(config=True)
+    req_ngpus = Unicode("").tag(config=True)
+class Site(Base):
+    req_partition = Unicode("y").tag(config=True)
+    @default("req_account")
+    def _account(self):
+        return "of-" + self.user.name
+"""
+OURS = CLASS.format(package="jupyterhub_gpuspawner", base="GPUSlurmSpawner") + "c.JupyterHub.spawner_class = Site\n"
+OF_PROFILE = CLASS.format(package="batchspawner", base="SlurmSpawner")
+OF_PROFILE += "c.ProfilesSpawner.profiles = [('A', 'a', Site, {'req_ngpus': '1'})]\n"
+HOOK = (
+    "def hook(spawner, state):\n    spawner.req_account = state['project']\n    spawner.req_memory = spawner.req_qos\n"
+)
+CODE: dict[str, tuple[str, list[str]]] = {
+    "of a class": (OURS, ["Site.req_account", "Base.req_qos"]),
+    "of a class that is overridden": (OURS + "c.GPUSlurmSpawner.req_account = 'x'\n", ["Base.req_qos"]),
+    "of a class with a script": (OURS + "c.GPUSlurmSpawner.batch_script = '#SBATCH -A {account}\\n{cmd}'\n", []),
+    "of a profile's class": (OF_PROFILE, [f"profile a: req_{name}" for name in ("account", "ngpus", "qos")]),
+    "of a hook": (f"{HOOK}c.Spawner.auth_state_hook = hook\n", ["c.Spawner.auth_state_hook: req_account"]),
+    "of a hook that is meant so": (f"{HOOK}c.GPUSlurmSpawner.auth_state_hook = hook\n", []),
+}
+
+
+@pytest.mark.parametrize(("lines", "named"), CODE.values(), ids=CODE)
+def test_what_code_of_the_sites_requests_is_named(lines: str, named: list[str], tmp_path: Path) -> None:
+    """As a setting is: a class and a hook had as little effect."""
+    test_what_has_an_effect_only_here_is_named(lines, named, tmp_path)
+
+
+def test_every_request_without_a_line_is_known() -> None:
+    """Of those that have an effect here; the cluster is in the commands."""
+    kept = {setting.name for setting in BATCHSPAWNER if setting.effect is Effect.KEPT and setting.name[:4] == "req_"}
+    lines = {f"req_{name}" for name in names_in(SlurmSpawner.batch_script.default_value)}
+
+    assert kept - lines - {"req_cluster"} == set(NOT_REQUESTED)
 
 
 def script_of(config: Config) -> str:
