@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION, table
 from jupyterhub_gpuspawner.extension import installed, load_each
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.node.placing import entry
-from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, to_document
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, link_count, to_document
 from jupyterhub_gpuspawner.units import format_cpulist
 
 # The node that a command describes: this one, the output of ``nvidia-smi topo -m``, or a topology file.
@@ -144,6 +144,8 @@ _MEANINGS = {
     "NODE": "the PCIe host bridges of one NUMA node",
     "SYS": "the link between NUMA nodes or sockets",
     "SOC": "the link between sockets (SYS in newer drivers)",
+    "PKG": "partitions of one package (AMD)",
+    "XGMI": "XGMI by way of another GPU (AMD)",
     "?": "unknown",
 }
 
@@ -239,8 +241,9 @@ def _links(topology: NodeTopology) -> str:
         rows += [[nic, *row] for nic, row in zip(topology.nics, topology.nic_links, strict=True)]
     links = {word for row in rows for word in row[1:]}
     meanings = [f"  {word:<5} {meaning}" for word, meaning in _MEANINGS.items() if word in links]
-    if any(word.startswith("NV") for word in links):
-        meanings.insert(0, "  NV#   # NVLinks")
+    for maker, meaning in (("X", "  XGMI# # XGMI links"), ("N", "  NV#   # NVLinks")):
+        if any(link_count(word) and word[0] == maker for word in links):
+            meanings.insert(0, meaning)
     matrix = table([["", *names], *rows])
     return "\n".join([matrix, "", *meanings]) if meanings else matrix
 

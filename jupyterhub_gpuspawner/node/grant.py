@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.units import format_cpulist
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+    from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
     from jupyterhub_gpuspawner.units import NodeAllocation
 
 
@@ -165,11 +165,12 @@ def _without_grant(topology: NodeTopology, slurm: ControllerAnswers) -> GpuGrant
 
 
 def visible_names(environ: Mapping[str, str]) -> Names | None:
-    """Entries of ``CUDA_VISIBLE_DEVICES``, or else of ``GPU_DEVICE_ORDINAL``; None if both are unset.
+    """Entries of ``CUDA_VISIBLE_DEVICES``, else ``ROCR_VISIBLE_DEVICES`` or ``GPU_DEVICE_ORDINAL``; None without any.
 
     CUDA reads up to the first invalid entry, such as ``-1`` or Slurm's ``NoDevFiles``.
     """
-    text = environ.get("CUDA_VISIBLE_DEVICES", environ.get("GPU_DEVICE_ORDINAL"))
+    variables = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+    text = next((environ[name] for name in variables if name in environ), None)
     if text is None:
         return None
     names: list[VisibleName] = []
@@ -198,9 +199,9 @@ def number(text: str | None) -> int | None:
 def _shows_what_cuda_counts(topology: NodeTopology) -> bool:
     """Whether the topology lists the GPUs that this process may open, which is what NVML and CUDA do.
 
-    A topology file and the kernel's ``/sys`` list all of the node's GPUs.
+    A topology file and the kernel's ``/sys`` list all of the node's GPUs; its driver for AMD's (``kfd``) does not.
     """
-    return "nvml" in topology.source.split("+")
+    return not {"nvml", "kfd"}.isdisjoint(topology.source.split("+"))
 
 
 def _is_open(names: Names | None, count: int, topology: NodeTopology) -> bool:
@@ -366,8 +367,13 @@ def _cuda_index(topology: NodeTopology, position: int, granted: int) -> CudaInde
     if _has_mig(topology):
         return None
     if _shows_what_cuda_counts(topology):
-        return CudaIndex(position) if all(gpu.uuid for gpu in topology.gpus[:position]) else None
+        return CudaIndex(position) if not any(map(_is_lost, topology.gpus[:position])) else None
     return CudaIndex(position) if topology.simulated or granted == len(topology.gpus) else None
+
+
+def _is_lost(gpu: Gpu) -> bool:
+    """Whether the driver counts it, but cannot say which it is."""
+    return not gpu.uuid and bool(gpu.fault or not gpu.pci)
 
 
 def _granted_words(indices: SlurmIndices) -> str:
@@ -381,7 +387,8 @@ def _in_both(names: Names, indices: SlurmIndices) -> str:
 
 def _missing(indices: SlurmIndices, topology: NodeTopology) -> str:
     present = format_cpulist(gpu.index for gpu in topology.gpus)
-    text = f"only GPU {present} was found" if present else "no NVIDIA GPU was found"
+    none = "none can be identified" if topology.devices else "no GPU was found"
+    text = f"only GPU {present} was found" if present else none
     return f"GPU {format_cpulist(indices)} was granted, but {text} on this node."
 
 
@@ -393,7 +400,7 @@ def _reachable(granted: GpuGrant, topology: NodeTopology) -> GpuGrant:
     if not granted.positions or "nvml" not in topology.source:
         return granted
     gpus = topology.gpus
-    lost = {n for n in granted.positions if not gpus[n].uuid and (gpus[n].fault or not gpus[n].pci)}
+    lost = {n for n in granted.positions if _is_lost(gpus[n])}
     keep = [i for i, n in enumerate(granted.positions) if n not in lost]
     if not lost or not keep:
         return granted

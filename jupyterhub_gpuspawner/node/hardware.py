@@ -250,7 +250,7 @@ def cpus_in(*parts: str) -> tuple[int, ...]:
         return ()
 
 
-def _names(folder: str, prefix: str) -> list[int]:
+def numbers_in(folder: str, prefix: str) -> list[int]:
     """Numbers of the entries ``prefix<number>`` of a folder, sorted; none if there is no such folder."""
     try:
         entries = os.listdir(folder)
@@ -263,7 +263,7 @@ def _names(folder: str, prefix: str) -> list[int]:
 def _numa_nodes(root: str) -> tuple[tuple[NumaNode, ...], tuple[str, ...]]:
     folder = os.path.join(root, "sys/devices/system/node")
     online = cpus_in(root, "sys/devices/system/cpu/online")
-    ids = _names(folder, "node")
+    ids = numbers_in(folder, "node")
     if not ids:
         return (), ("The kernel lists no NUMA nodes in /sys/devices/system/node.",)
     nodes = []
@@ -294,7 +294,7 @@ def _memory_mib(meminfo: str) -> int | None:
 def _cores(root: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
     """Groups of CPUs that share a core, and CPUs of each package; empty if they are not known for all CPUs."""
     folder = os.path.join(root, "sys/devices/system/cpu")
-    online = cpus_in(folder, "online") or tuple(_names(folder, "cpu"))
+    online = cpus_in(folder, "online") or tuple(numbers_in(folder, "cpu"))
     cores: dict[tuple[int, ...], None] = {}
     packages: dict[int, list[int]] = {}
     for cpu in online:

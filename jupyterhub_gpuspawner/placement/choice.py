@@ -22,7 +22,7 @@ from math import comb
 from operator import add
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.placement.topology import LOCAL, REMOTE, distance, gbps, gpu_name, is_rated
+from jupyterhub_gpuspawner.placement.topology import LOCAL, REMOTE, distance, gbps, gpu_name, is_rated, link_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -57,6 +57,7 @@ def _generations(topology: NodeTopology, a: int, b: int) -> dict[str, int | None
     return {
         "nvlink_generation": min(filter(None, nvlink), default=None),
         "pcie_generation": min(filter(None, pcie), default=None),
+        "xgmi_gbps": pair[0].xgmi_gbps,
     }
 
 
@@ -156,7 +157,7 @@ class _Candidates:
             for j, b in enumerate(positions[:i]):
                 weight = round(100 * link_gbps(topology, a, b))
                 self.weight[i][j] = self.weight[j][i] = weight
-                if topology.link(a, b).startswith("NV"):
+                if link_count(topology.link(a, b)):
                     self.nvlink[i][j] = self.nvlink[j][i] = weight
         self.gib = [_gib(topology.gpus[position]) for position in positions]
         self.far = numa_costs(topology, positions, cpus)
@@ -483,7 +484,7 @@ def threads_of_a_cpu(topology: NodeTopology, granted: Sequence[int], count: int 
     return len(granted) // cores if count == cores > 0 else 1
 
 
-def _core_rank(topology: NodeTopology, core: _Core, gpu: int | None, fullest: int | None) -> tuple[int, int, bool, int]:
+def _core_rank(topology: NodeTopology, core: _Core, gpu: int | None, fullest: int | None) -> tuple[int, ...]:
     """How far a core is from a GPU; without one, from the NUMA node with the most granted CPUs."""
     cpus, is_part = core
     node = topology.numa_node_of_cpu(cpus[0])
@@ -492,7 +493,8 @@ def _core_rank(topology: NodeTopology, core: _Core, gpu: int | None, fullest: in
         level = LOCAL if cpus[0] in topology.gpus[gpu].cpus else REMOTE
     else:
         level = distance(topology, node, beside) if beside is not None else LOCAL
-    return (level, -1 if node is None else node, is_part, cpus[0])
+    is_far = gpu is not None and cpus[0] not in topology.gpus[gpu].cpus  # of two that share a NUMA node
+    return (level, -1 if node is None else node, is_far, is_part, cpus[0])
 
 
 def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> tuple[int, ...]:

@@ -8,7 +8,8 @@ that could not be found out.
 
 Link words are those of ``nvidia-smi topo -m``: ``X`` (self), ``NV<n>`` (n NVLinks), ``PIX``, ``PXB``, ``PHB``,
 ``NODE``, ``SYS`` (older drivers: ``SOC``), and ``?`` if unknown. MIG devices and most workstation GPUs have no peer
-access: data goes through the host, so between them it is ``PHB`` at best.
+access: data goes through the host, so between them it is ``PHB`` at best. Between AMD's GPUs it is ``XGMI<n>`` (n
+links), ``XGMI`` (by way of another GPU), or ``PKG`` (two partitions of one package).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 VERSION = 2
 """Launchers of an older hub, and files written by one, have version 1, in which lists of CPUs are lists of numbers."""
-LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "?")
-"""The link words without a number; the others are ``NV1`` to ``NV99``."""
+LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "PKG", "XGMI", "?")
+"""The link words without a number; the others are ``NV1`` to ``NV99`` and ``XGMI1`` to ``XGMI99``."""
 NETWORK = "network"
 """Part of :attr:`NodeTopology.source` if the kernel was asked for network cards: a node without any then has none."""
 TEXT_LIMIT = 500
@@ -81,7 +82,9 @@ def _text(*, none: bool = False) -> Reader:
 
 def _link(where: str, value: Any) -> Any:
     if not isinstance(value, str) or not is_link(value):
-        raise ValueError(f"{where}: {value!r:.40} is not a link; links are NV1 to NV99, {', '.join(LINKS)}")
+        raise ValueError(
+            f"{where}: {value!r:.40} is not a link; links are NV1 to NV99, XGMI1 to XGMI99, {', '.join(LINKS)}"
+        )
     return value
 
 
@@ -151,7 +154,7 @@ class Gpu:
     """A GPU or a MIG device, as the node's driver describes it."""
 
     index: int = field(metadata={"read": _whole(0, 1023)})
-    """NVML index on this node (PCI order); for a MIG device that of its parent."""
+    """NVML index on this node (PCI order), for a MIG device that of its parent; of AMD's GPUs, ROCm's number."""
     uuid: str = _field(_TEXT, "")
     """``GPU-…`` or ``MIG-…``; empty where unknown."""
     pci: str = _field(_TEXT, "")
@@ -165,7 +168,7 @@ class Gpu:
     mig: str | None = _field(_text(none=True), None)
     """MIG profile name such as ``1g.10gb``; None for a whole GPU."""
     minor: int | None = _field(_whole(0, 1023, none=True), None)
-    """n of ``/dev/nvidia<n>``, which is not the index."""
+    """n of ``/dev/nvidia<n>``, which is not the index; of other makers' GPUs, of ``/dev/dri/renderD<n>``."""
     nvlink_generation: int | None = _field(_GENERATION, None)
     pcie_generation: int | None = _field(_GENERATION, None)
     """The highest that GPU and slot support; the one in use drops while the GPU is idle."""
@@ -179,6 +182,10 @@ class Gpu:
     """PCIe lanes that the GPU has."""
     fault: str = _field(_TEXT, "")
     """What the node's admin should know of it, in the driver's words or ours, such as ``GPU is lost``; or empty."""
+    vendor: str = _field(_TEXT, "")
+    """``amd``, ``intel``; empty: NVIDIA."""
+    xgmi_gbps: int | None = _field(_whole(1, 1000, none=True), None)
+    """Nominal rate of one XGMI link, in GB/s, one way."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +222,7 @@ class NodeTopology:
     """``nic_links[n][g]`` is the link word between ``nics[n]`` and ``gpus[g]``; empty if unknown."""
     nic_numa: tuple[int | None, ...] = _field(_list(_MAYBE_NUMA, _DEVICES), ())
     source: str = _field(_TEXT, "")
-    """Sources of the data: ``nvml``, ``nvidia-smi``, ``sysfs``, ``file``, ``network``, joined by ``+``."""
+    """Sources of the data: ``nvml``, ``kfd``, ``nvidia-smi``, ``sysfs``, ``file``, ``network``, joined by ``+``."""
     simulated: bool = _field(_flag, False)
     driver: str = _field(_TEXT, "")
     problems: tuple[str, ...] = _field(_TEXTS, ())
@@ -295,11 +302,14 @@ def _check_square(links: tuple[tuple[str, ...], ...], size: int) -> None:
 
 
 def is_link(word: str) -> bool:
-    """Whether ``word`` is a link word: one of :data:`LINKS`, or ``NV1`` to ``NV99``."""
-    digits = word[2:]
-    return word in LINKS or (
-        word[:2] == "NV" and digits.isascii() and digits.isdigit() and digits[0] != "0" and len(digits) < 3
-    )
+    """Whether ``word`` is a link word: one of :data:`LINKS`, or such as ``NV4`` or ``XGMI1``."""
+    return word in LINKS or link_count(word) > 0
+
+
+def link_count(word: str) -> int:
+    """How many NVLinks or XGMI links a link word such as ``NV4`` names, 1 to 99; 0 for any other word."""
+    digits = word[2:] if word[:2] == "NV" else word[4:] if word[:4] == "XGMI" else ""
+    return int(digits) if digits.isascii() and digits.isdigit() and digits[0] != "0" and len(digits) < 3 else 0
 
 
 # Bandwidths of the links, in GB/s, one way. They rank links against each other; they do not predict what a program
@@ -312,6 +322,9 @@ def is_link(word: str) -> bool:
 #   switches (PXB), the host bridge (PHB), bridges of one NUMA node (NODE), the link between sockets (SYS: QPI counts 6
 #   and UPI 10 in NCCL, so 7 is used for both). PCIe 4.0 doubles the PCIe figures, the link between sockets grows less;
 #   5.0 doubles all of them again. Older than 3.0 counts as 3.0, newer than 5.0 as 5.0.
+#
+# * XGMI, per link: 50 (MI100 to MI250X: 25 GT/s x 16), 64 (MI300: 32 GT/s), 77 (MI350), the nominal rates; half of one
+#   link by way of another GPU. Between two partitions of one package the kernel says 819.
 #
 # NVLink bridges of workstation GPUs are slower than their generation suggests (RTX A6000: 14.06 per link), but far
 # faster than PCIe.
@@ -327,15 +340,19 @@ PCIE_GBPS = {
 _PCIE_OF_NVLINK = {1: 3, 2: 3, 3: 4, 4: 5, 5: 5, 6: 5}
 
 
-def gbps(link: str, *, nvlink_generation: int | None = None, pcie_generation: int | None = None) -> float:
+def gbps(
+    link: str, *, nvlink_generation: int | None = None, pcie_generation: int | None = None, xgmi_gbps: int | None = None
+) -> float:
     """Bandwidth in GB/s, one way, of a link word of a topology.
 
     Raises ValueError for any other word. An unknown NVLink generation counts 25 per link, as most have. An unknown PCIe
     generation is inferred from the NVLink generation, or else is 3. ``?`` counts slightly less than the slowest known
     link, so that it is never preferred.
     """
-    if link[:2] == "NV" and link[2:].isdigit():
-        return int(link[2:]) * NVLINK_GBPS.get(nvlink_generation or 2, 25.0)
+    if link in ("PKG", "XGMI"):
+        return 819.0 if link == "PKG" else (xgmi_gbps or 50) / 2
+    if count := link_count(link):
+        return count * float((xgmi_gbps or 50) if link[0] == "X" else NVLINK_GBPS.get(nvlink_generation or 2, 25.0))
     generation = pcie_generation or _PCIE_OF_NVLINK.get(nvlink_generation or 1, 3)
     levels = PCIE_GBPS[min(max(generation, 3), 5)]
     if link == "?":
@@ -346,10 +363,14 @@ def gbps(link: str, *, nvlink_generation: int | None = None, pcie_generation: in
     return levels[level]
 
 
-def is_rated(link: str, *, nvlink_generation: int | None = None, pcie_generation: int | None = None) -> bool:
+def is_rated(
+    link: str, *, nvlink_generation: int | None = None, pcie_generation: int | None = None, xgmi_gbps: int | None = None
+) -> bool:
     """Whether the tables have the bandwidth of a link; that of an unknown generation only serves to rank it."""
     if link[:2] == "NV":
         return nvlink_generation in NVLINK_GBPS
+    if link in ("PKG", "XGMI") or link_count(link):
+        return xgmi_gbps is not None
     return link != "?" and (pcie_generation or _PCIE_OF_NVLINK.get(nvlink_generation or 0)) in PCIE_GBPS
 
 

@@ -158,17 +158,17 @@ FROM_THE_ENVIRONMENT = {
     "no driver": (
         "job=2,3 visible=2,3",
         node(0),
-        gpus("2,3", None, "2,3", "GPU 2-3 was granted, but no NVIDIA GPU was found on this node."),
+        gpus("2,3", None, "2,3", "GPU 2-3 was granted, but no GPU was found on this node."),
     ),
     "GPUs that are not NVIDIA's: Slurm sets another variable, and this one stays unset": (
         "job=2,3",
         node(0),
-        GpuGrant(None, None, problems=("GPU 2-3 was granted, but no NVIDIA GPU was found on this node.",)),
+        GpuGrant(None, None, problems=("GPU 2-3 was granted, but no GPU was found on this node.",)),
     ),
     "the same, with OpenCL's variable": (
         "job=2 ordinal=0",
         node(0),
-        GpuGrant(None, None, problems=("GPU 2 was granted, but no NVIDIA GPU was found on this node.",)),
+        GpuGrant(None, None, problems=("GPU 2 was granted, but no GPU was found on this node.",)),
     ),
     "a file of another machine": (
         "job=6,7 visible=6,7",

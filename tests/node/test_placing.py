@@ -113,7 +113,7 @@ def test_gpus_that_are_not_nvidias_are_left_to_slurms_variable() -> None:
     placement = job.placement()
 
     assert "CUDA_VISIBLE_DEVICES" not in job.environ
-    assert placement.problems == ("GPU 2-3 was granted, but no NVIDIA GPU was found on this node.",)
+    assert placement.problems == ("GPU 2-3 was granted, but no GPU was found on this node.",)
 
 
 def test_a_cpu_job_on_a_cpu_node_has_nothing_set() -> None:
@@ -201,7 +201,7 @@ def test_gpus_that_nothing_is_known_of_keep_slurms_names() -> None:
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == "2"
     assert [(gpu.index, gpu.uuid) for gpu in placement.gpus] == [(2, "")]
-    assert placement.problems[0] == "GPU 2-3 was granted, but no NVIDIA GPU was found on this node."
+    assert placement.problems[0] == "GPU 2-3 was granted, but no GPU was found on this node."
 
 
 def test_outside_a_job_gpus_are_chosen_only_where_the_profile_asks() -> None:

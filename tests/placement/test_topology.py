@@ -83,7 +83,7 @@ def test_lists_of_cpus_are_texts() -> None:
         ("numa_nodes", [{"id": 0}, {"id": 0}], "numa_nodes must have different ids"),
         ("numa_nodes", [{"id": 0, "distances": [10, 21]}], "distances of a NUMA node must be 1 numbers, or none"),
         ("links", [["X", "FAST"], ["FAST", "X"]],
-         "links[0][1]: 'FAST' is not a link; links are NV1 to NV99, X, PIX, PXB, PHB, NODE, SYS, SOC, ?"),
+         "links[0][1]: 'FAST' is not a link; links are NV1 to NV99, XGMI1 to XGMI99, X, PIX, PXB, PHB, "),
         ("links", [["X", "PIX"]], "links must be a square of 2 GPUs"),
         ("links", [["X", "PIX"], ["SYS", "X"]], "link 1-0 is SYS one way and PIX the other"),
         ("links", [["PIX", "X"], ["X", "PIX"]], "link 0-0 is PIX, not X"),

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, slurm_cores
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, link_count, slurm_cores
 from jupyterhub_gpuspawner.units import format_cpulist
 
 LINKS_NOTE = (
@@ -180,8 +180,8 @@ def socket_of(topology: NodeTopology, position: int, socket_cpus: Sequence[froze
 
 
 def nvlinks(word: str) -> int:
-    """The number of NVLinks that a link word names; 0 for a path over PCIe."""
-    return int(word[2:]) if word.startswith("NV") else 0
+    """The number of NVLinks or XGMI links that a link word names; 0 for a path over PCIe."""
+    return link_count(word)
 
 
 def _cores(

@@ -1,7 +1,7 @@
-"""A picture of a node as SVG: packages in up to two facing rows, GPUs between them, NVLinks in the middle. Pure.
+"""A picture of a node as SVG: packages in up to two facing rows, GPUs between them, links in the middle. Pure.
 
-Thin lines are PCIe, as a tree from the NUMA node through switches to GPUs and NICs; thick lines are NVLink, thicker for
-more links. All lengths are pixels in the picture's own size.
+Thin lines are PCIe, as a tree from the NUMA node through switches to GPUs and NICs; thick lines are NVLink or XGMI,
+thicker for more links. All lengths are pixels in the picture's own size.
 
 The SVG works by itself or inside a page. Its colours are custom properties for light and dark, chosen by the reader's
 setting (``prefers-color-scheme``) or by Bootstrap's ``data-bs-theme`` on an enclosing element. Colour is never the only
@@ -19,7 +19,7 @@ from pathlib import Path
 from jupyterhub_gpuspawner.extensions.picture import node as structure
 from jupyterhub_gpuspawner.extensions.picture.node import NumaGroup, Switch, devices_of, numa_groups, switches
 from jupyterhub_gpuspawner.hub.web.svg import element, text
-from jupyterhub_gpuspawner.placement.topology import NodeTopology, distance
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, distance, link_count
 from jupyterhub_gpuspawner.slurm.gpu_model import device_model
 from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.words import counted, memory
@@ -94,7 +94,7 @@ class NVLinks:
     def __init__(self, topology: NodeTopology) -> None:
         gpus = range(len(topology.gpus))
         links = [(a, b, topology.link(a, b)) for a, b in combinations(gpus, 2)]
-        self.links = [(a, b, word) for a, b, word in links if word.startswith("NV")]
+        self.links = [(a, b, word) for a, b, word in links if link_count(word)]
         self.whole = [gpu for gpu in gpus if topology.gpus[gpu].mig is None]
         pairs = len(self.whole) * (len(self.whole) - 1) / 2
         self.all_alike = len(self.whole) > 3 and len(self.links) == pairs and len(self.words) == 1
@@ -165,8 +165,8 @@ class NVLinks:
 
 
 def thickness(word: str) -> float:
-    """Line width in pixels for ``NV<n>``."""
-    return 1.2 + 1.1 * min(int(word[2:]), 6)
+    """Line width in pixels for ``NV<n>`` and ``XGMI<n>``."""
+    return 1.2 + 1.1 * min(link_count(word), 6)
 
 
 GPU, MIG, NIC, GAP = 96, 84, 92, 12
@@ -193,7 +193,7 @@ def _legend(canvas: Canvas, signs: Iterable[tuple[str, str]], y: float, right: f
 
 
 def _sample(canvas: Canvas, kind: str, x: float, y: float) -> None:
-    if kind.startswith("NV"):
+    if link_count(kind):
         canvas.line("nv", x, y - 4, x + 20, y - 4, width=thickness(kind))
     elif kind == "core":
         canvas.rect("core", x + 8, y - 10, CORE, CORE, radius=2)
@@ -477,7 +477,7 @@ class Drawing:
         if self.own_cpus:
             yield "own", f"{what} of yours"
         for word in self.nvlinks.words:
-            yield word, f"{word}: {counted(int(word[2:]), 'NVLink')}"
+            yield word, f"{word}: {counted(link_count(word), 'NVLink' if word[0] == 'N' else 'XGMI link')}"
         for word, meaning in structure.PATHS.items():
             if word in self.words:
                 yield word, f"{word}: {meaning}"

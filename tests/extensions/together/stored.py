@@ -89,7 +89,7 @@ TOPOLOGY = NodeTopology(
     hostname="g1.cluster",
     gpus=(
         Gpu(0, "GPU-aa", "0000:07:00.0", "A100", 40960, 0, (0, 1), None, 3, 3, 4, (0,), 2, 16, 16, "GPU is lost"),
-        Gpu(1, "MIG-bb", "0000:0a:00.0", "A100", 4864, 1, (2, 3), "1g.5gb", 5, 3, 4, (1,), None, 8, 16),
+        Gpu(1, "MIG-bb", "0000:0a:00.0", "A100", 4864, 1, (2, 3), "1g.5gb", 5, 3, 4, (1,), None, 8, 16, "", "amd", 50),
     ),
     links=(("X", "NV2"), ("NV2", "X")),
     numa_nodes=(NumaNode(0, (0, 1), 65000, (10, 21)), NumaNode(1, (2, 3), 65100, (21, 10))),
