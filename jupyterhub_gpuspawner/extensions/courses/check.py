@@ -353,12 +353,10 @@ def plan_of(
     resources, plan = request.resources, SessionPlan(session, tuple(names))
     name = resources.reservation_name
     own = snapshot.reservation_by_name.get(name)
-    own = held = reservation_at(own, session.start.timestamp()) if own is not None else None
-    if own is not None and not own.flags.isdisjoint(_SOME_DAYS):
-        held = replace(own, start=None, end=None)
-    if held is not None and (outside := _outside(held, session, on)):
+    own = reservation_at(own, session.start.timestamp()) if own is not None else None
+    if own is not None and (outside := _outside(own, session, on)):
         return _with(plan, [outside])
-    problems = list(_of_reservation(resources, held, names, session, on))
+    problems = list(_of_reservation(resources, own, names, session, on))
     offered = [
         partition
         for partition in snapshot.partitions_of(resources.partition)
@@ -382,7 +380,7 @@ def plan_of(
         return _with(plan, [*problems, Problem("unknown", text)])
     length = max(snapshot.partition_by_name[partition].length_of(resources.time) for partition in offered)
     lowered = resources.time is not None  # for whoever starts later, as course_profile does
-    problems += _of_time(None if lowered else held, length, session, opens, f"{of}{on}")
+    problems += _of_time(None if lowered else own, length, session, opens, f"{of}{on}")
     begins = own.start if own is not None and own.start is not None else opens
     own_jobs = _own_jobs(snapshot, names, name, offered)
     return SessionPlan(
@@ -476,12 +474,10 @@ def report_of(
     refused: Mapping[str, str],
     *,
     unknown: Sequence[str] = (),
-    shared_limits: bool = False,
 ) -> SessionReport:
     """The report of a session.
 
     ``refused``: the people whose job Slurm would refuse, with its sentence. ``unknown``: what could not be asked.
-    ``shared_limits``: see :attr:`SessionReport.shared_limits`.
     """
     problems, hints = list[Problem](), [Problem("unknown", text, hint=True) for text in unknown]
     if seats is not None and plan.requests:
@@ -492,14 +488,14 @@ def report_of(
         if seats.beside < seats.with_gpu:
             text = f"{seats.beside} of {seats.with_gpu} have their cores beside their GPU."
             hints.append(Problem("seats", text, hint=True))
-        hints += [Problem("unknown", note, hint=True) for note in seats.notes]
+        hints += [Problem("unknown", note, hint=True) for note in (*seats.not_counted, *seats.notes)]
         if seats.estimate:
             hints.append(Problem("unknown", seats.estimate, hint=True))
     for sentence in dict.fromkeys(refused.values()):
         who = [name for name, other in refused.items() if other == sentence]
         problems.append(Problem("limit", f"{some(who)}: {sentence}"))
     remarks = (*plan.remarks, *problems, *hints)
-    return SessionReport(plan.session, len(plan.people), seats, len(refused), remarks, shared_limits)
+    return SessionReport(plan.session, len(plan.people), seats, len(refused), remarks)
 
 
 def _of_seats(plan: SessionPlan, snapshots: Mapping[str, ClusterSnapshot], seats: SeatCount) -> Iterator[Problem]:
@@ -588,9 +584,6 @@ def _opens(course: Course, course_date: CourseDate, inputs: CourseInputs) -> dat
 
 
 # The session's reservation, and how long its servers run.
-
-_SOME_DAYS = frozenset({"WEEKDAY", "WEEKEND"})
-"""Flags of a reservation that is repeated on some days, of which its record names one (scontrol(1))."""
 
 
 def _outside(own: Reservation, session: CourseDate, on: str) -> Problem | None:

@@ -30,6 +30,8 @@ from jupyterhub_gpuspawner.site.configuration import Site, load_site
 from jupyterhub_gpuspawner.words import people
 
 EXIT_WRONG = 1
+EXIT_NOT_COUNTED = 4
+"""Everybody fits, as far as that could be counted."""
 _SOON = 120.0
 """Seconds after its beginning at which a session still counts as begun."""
 
@@ -50,7 +52,8 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
 
     Slurm is asked as each participant whether it would take their job: each question takes one of its job numbers.
 
-    Exit code 0: everybody fits in each session; 1: not, or the course's file is wrong; 3: Slurm does not answer.
+    Exit code 0: everybody fits in each session; 1: not, or the course's file is wrong; 3: Slurm does not answer; 4:
+    everybody fits, but what limits them could not all be counted, such as those of accounts that Slurm does not show.
     """
     if session and name is None:
         raise click.UsageError("--session needs the name of a course.")
@@ -64,6 +67,8 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
         click.echo("\n".join(line for report in checked for line in _lines(report, named=name is None)))
     if not all(report.is_valid for report in checked):
         raise SystemExit(EXIT_WRONG)
+    if any(report.not_counted for file in checked for report in file.reports):
+        raise SystemExit(EXIT_NOT_COUNTED)
 
 
 @course.command()
@@ -106,7 +111,8 @@ def rehearse(
     Without --real, Slurm is asked as if each of them started a server as soon as the session's may be started. Each
     question takes one of Slurm's job numbers.
     One question knows nothing of the others, so without --only the last line says how many fit together, as `check`
-    counts them. Exit code 0: each one would start with the session, and all fit together; 1: not.
+    counts them. Exit code 0: each one would start with the session, and all fit together; 1: not; 4: they do, as far as
+    it could be counted.
     """
     if real:
         _rehearse_real(load_site(config), name, session, only, nodes=nodes, concurrency=concurrency, yes=yes)
@@ -114,7 +120,7 @@ def rehearse(
     if nodes or yes:
         raise click.UsageError("--nodes and --yes need --real.")
 
-    async def ask() -> bool:
+    async def ask() -> int:
         all_start = True
         planned, answers, together = await rehearsed(load_site(config), name, session, only=only, every=every)
         async for answer in answers:
@@ -122,15 +128,17 @@ def rehearse(
             all_start = all_start and not late
             click.echo(_answered(answer, late=late))
         if together is None:
-            return all_start
+            return 0 if all_start else EXIT_WRONG
         fit, wanted = together.fit, together.wanted
         more = f"; `gpuspawner course check {name}` says what is missing" if fit < wanted else ""
         head = "ok   " if fit >= wanted else "WRONG"
         click.echo(f"{head} together: {fit} of {people(wanted)} fit{together.provisos}{more}")
-        return all_start and fit >= wanted
+        for text in together.not_counted:
+            click.echo(f"note  {text}")
+        return EXIT_WRONG if not all_start or fit < wanted else EXIT_NOT_COUNTED if together.not_counted else 0
 
-    if not asyncio.run(ask()):
-        raise SystemExit(EXIT_WRONG)
+    if code := asyncio.run(ask()):
+        raise SystemExit(code)
 
 
 def _rehearse_real(

@@ -1,7 +1,7 @@
 """What Slurm says of a session before it begins: how many servers start together, and whom it would refuse.
 
-Slurm's scheduler itself counts the seats (:mod:`jupyterhub_gpuspawner.extensions.seats`). The limits of accounting are
-known to the site's Slurm alone, which is asked as each participant (``sbatch --test-only``). Nothing is submitted.
+Slurm's scheduler itself counts the seats (:mod:`jupyterhub_gpuspawner.extensions.seats`), with accounting's limits.
+Whether the site would take one job is asked as each participant (``sbatch --test-only``). Nothing is submitted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import compress, islice
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
@@ -51,10 +51,7 @@ ASKED_AS = (
     "Whom Slurm would refuse was asked as {names} alone for sessions after the first; with --session it is asked as "
     "everybody."
 )
-TOGETHER = (
-    "Limits of Slurm's accounting that several jobs reach together (GrpTRES, GrpJobs, MaxTRESPerAccount, minutes) are "
-    "not counted: Slurm can be asked for one job at a time."
-)
+NOT_BY_HAND = "Limits of Slurm's accounting are not counted in an estimate."
 
 
 @dataclass(frozen=True)
@@ -107,8 +104,9 @@ class Rehearsal:
             if plan.session.start.timestamp() > until:
                 before = self._before(plan)
                 by_hand = estimated(plan, self.snapshots, LATER, before)
-                unknown, limited = _served_first(before), self._limited(plan)
-                return report_of(plan, self.snapshots, by_hand, {}, unknown=unknown, shared_limits=limited), ()
+                return report_of(
+                    plan, self.snapshots, self._limits_left_out(plan, by_hand), {}, unknown=_served_first(before)
+                ), ()
             async with turns:
                 return await self._report(plan, as_users)
 
@@ -129,15 +127,14 @@ class Rehearsal:
         """The same, with those whom Slurm would refuse."""
         if not plan.requests:
             return report_of(plan, self.snapshots, None, {}), ()
-        scripts, limited, before = self._scripts(plan), self._limited(plan), self._before(plan)
-        unknown = [TOGETHER] if limited else []
+        scripts, before = self._scripts(plan), self._before(plan)
         asking = asyncio.ensure_future(self._refusals(plan, scripts, as_users))
-        unknown += _served_first(before)
+        unknown = _served_first(before)
         if 0 < len(as_users) < len(plan.asked_as):
             unknown.append(ASKED_AS.format(names=some(as_users)))
         try:
             first = [(other, self._scripts(other)) for other in before]
-            seats = await count_seats(plan, scripts, self.clusters, first=first)
+            seats = self._limits_left_out(plan, await count_seats(plan, scripts, self.clusters, first=first))
             try:
                 refused = await asking
             except ConfigError as error:  # nothing can be run as these people
@@ -145,15 +142,16 @@ class Rehearsal:
                 unknown.append(f"Whom Slurm would refuse is not known: {error}")
         finally:
             asking.cancel()
-        return report_of(plan, self.snapshots, seats, refused, unknown=unknown, shared_limits=limited), refused
+        return report_of(plan, self.snapshots, seats, refused, unknown=unknown), refused
 
     def _before(self, plan: SessionPlan) -> list[SessionPlan]:
         """The sessions whose people are served before those of a plan, and who have no server yet."""
         return _sharing(plan, [other for other in plan.served_before(self.others) if other.to_come])
 
-    def _limited(self, plan: SessionPlan) -> bool:
-        """Whether Slurm enforces limits of accounting where servers of a session start."""
-        return any(self.clusters[name].limited for name in plan.clusters)
+    def _limits_left_out(self, plan: SessionPlan, seats: SeatCount | None) -> SeatCount | None:
+        """The count, which says that it is without limits of accounting if it is an estimate where there are any."""
+        limited = any(self.clusters[name].limited for name in plan.clusters)
+        return replace(seats, not_counted=(NOT_BY_HAND,)) if seats is not None and seats.estimate and limited else seats
 
     async def answers(self, plan: SessionPlan, users: Sequence[str], *, every: float) -> AsyncIterator[PersonsAnswer]:
         """Slurm's answer for each of these users, one each ``every`` seconds.
@@ -304,10 +302,11 @@ async def count_seats(
     wanted, profiles, served = len(plan.people), _profiles(plan, scripts), dict[str, list[Request]]()
     try:
         for other, of_other in first:
-            filled = await filling.fill(served, _profiles(other, of_other), other.to_come)
+            to_come = [name for name in other.people if name not in other.served]
+            filled = await filling.fill(served, _profiles(other, of_other), _people(to_come, len(to_come)))
             for name, requests in filled.requests.items():
                 served.setdefault(name, []).extend(requests)
-        filled = await filling.fill(served, profiles, tries(wanted))
+        filled = await filling.fill(served, profiles, _people(plan.people, tries(wanted)))
         count = replace(filling.counted(filled, profiles), by_profile=by_profile(plan, filled.starting))
         if count.fit >= wanted or count.refusal:
             return count
@@ -315,9 +314,9 @@ async def count_seats(
         async def with_less(rank: int, option: str, value: int) -> Smaller:
             name, options = profiles[rank]
             less = [*profiles[:rank], (name, with_value(options, option, value)), *profiles[rank + 1 :]]
-            return Smaller(option, value, sum((await filling.fill(served, less, wanted)).starting), rank)
+            return Smaller(option, value, sum((await filling.fill(served, less, everybody)).starting), rank)
 
-        limit = max(1, PARTS // len(profiles))
+        everybody, limit = _people(plan.people, wanted), max(1, PARTS // len(profiles))
         smaller = [
             with_less(rank, option, value)
             for rank, ((name, options), request) in enumerate(zip(profiles, plan.requests, strict=True))
@@ -338,6 +337,22 @@ def _profiles(plan: SessionPlan, scripts: Sequence[str]) -> list[_Profile]:
 
 
 @dataclass(frozen=True)
+class _Person:
+    """Somebody who starts a server."""
+
+    name: str
+    other: int = 0
+    """Not 0: somebody more, with the limits of the one of this name."""
+
+
+def _people(names: Sequence[str], number: int) -> list[_Person]:
+    """So many people, of whom the last are more than those with these names, and have the limits of the first."""
+    first = names[0] if names else ""
+    more = (_Person(first, other) for other in range(1, number - len(names) + 1))
+    return [*map(_Person, names[:number]), *more]
+
+
+@dataclass(frozen=True)
 class _Filled:
     """What people request who each start the first profile that has a seat."""
 
@@ -347,8 +362,8 @@ class _Filled:
     """What becomes of them, by cluster."""
     starting: list[int] = field(default_factory=list)
     """How many servers start with each profile."""
-    kept: list[int] = field(default_factory=list)
-    """How many people request each profile: those whose server starts, and all who are left the last."""
+    kept: list[list[_Person]] = field(default_factory=list)
+    """Who requests each profile: those whose server starts, and all who are left the last."""
 
 
 @dataclass(frozen=True)
@@ -358,24 +373,39 @@ class _Filling:
     plan: SessionPlan
     clusters: Mapping[str, RehearsalCluster]
 
-    async def fill(self, before: Mapping[str, Sequence[Request]], profiles: Sequence[_Profile], number: int) -> _Filled:
-        """So many people start one after the other, each with the first profile that has a seat, or else the last.
+    async def fill(
+        self, before: Mapping[str, Sequence[Request]], profiles: Sequence[_Profile], people: Sequence[_Person]
+    ) -> _Filled:
+        """These people start one after the other, each with the first profile that has a seat, or else the last.
 
         They come after the requests ``before``, by cluster. Raises GPUSpawnerError.
         """
-        filled = _Filled()
+        filled, left = _Filled(), [*people]
         for rank, (name, options) in enumerate(profiles):
             earlier, here = before.get(name, ()), filled.requests.setdefault(name, [])
-            own, starting = requests_with(options, number - sum(filled.kept)), 0
+            own, start = self._requests(name, options, left), list[bool]()
             if own:
                 answers = await self._ask(name, [*earlier, *here, *own])
-                starting = sum(answer.runs for answer in answers.answers[len(earlier) + len(here) :])
-                own = own if rank == len(profiles) - 1 else own[:starting]
-                here += own
-                filled.answers[name] = replace(answers, answers=answers.answers[len(earlier) :][: len(here)])
-            filled.starting.append(starting)
-            filled.kept.append(len(own))
+                start = [answer.runs for answer in answers.answers[len(earlier) + len(here) :]]
+                stay = [rank == len(profiles) - 1 or runs for runs in start]
+                mine = [True] * len(here) + stay
+                here += compress(own, stay)
+                filled.answers[name] = replace(answers, answers=tuple(compress(answers.answers[len(earlier) :], mine)))
+                filled.kept.append([*compress(left, stay)])
+                left = [person for person, stays in zip(left, stay, strict=True) if not stays]
+            else:
+                filled.kept.append([])
+            filled.starting.append(sum(start))
         return filled
+
+    def _requests(self, name: str, options: Mapping[str, str], people: Sequence[_Person]) -> list[Request]:
+        """The jobs of these people on a cluster."""
+        prefix = self.clusters[name].exec_prefix
+        users = {person.name: job_owner(prefix, person.name) for person in people}
+        return [
+            replace(request, user=users[person.name], other=person.other)
+            for request, person in zip(requests_with(options, len(people)), people, strict=True)
+        ]
 
     async def _ask(self, name: str, requests: Sequence[Request]) -> Answers:
         cluster, plan = self.clusters[name], self.plan
@@ -401,23 +431,32 @@ class _Filling:
             assert not isinstance(site, GPUSpawnerError)
             jobs[name] = iter(outcome(answers, site, near_cpus(site)).jobs)
         pairs = zip(profiles, filled.kept, strict=True)
-        tried = [job for (name, _), kept in pairs if kept for job in islice(jobs[name], kept)]
-        own = tried[:wanted]
+        tried = [
+            (person, job)
+            for (name, _), kept in pairs
+            if kept
+            for person, job in zip(kept, islice(jobs[name], len(kept)), strict=True)
+        ]
+        starting = sum(bool(job.shares) for _, job in tried)
+        own = [job for person, job in tried if not person.other]
+        in_seats = sum(bool(job.shares) for job in own)
         reasons = Counter(job.reason for job in own if job.reason)
         first = next(iter(reasons), "")
         if first not in ("", "Priority"):  # that of the others: the first one is before them
             reasons[first] += reasons.pop("Priority", 0)
         beside = [job.beside for job in own if job.beside is not None]
         notes = (f"{self._head(name)}{note}" for name, answers in filled.answers.items() for note in answers.notes)
+        left_out = (f"{self._head(name)}{text}" for name, of in filled.answers.items() for text in of.not_counted)
         return SeatCount(
             wanted,
             len(tried),
-            sum(bool(job.shares) for job in tried),
+            starting if in_seats >= wanted else in_seats,  # whom a limit holds back, nobody more starts for
             waiting=dict(reasons),
             refusal=next((job.refusal for job in own if job.refusal), ""),
             with_gpu=len(beside),
             beside=sum(beside),
             notes=tuple(dict.fromkeys(notes)),
+            not_counted=tuple(dict.fromkeys(left_out)),
         )
 
     def _head(self, name: str) -> str:

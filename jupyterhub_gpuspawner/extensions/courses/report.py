@@ -39,8 +39,11 @@ class SessionReport:
     """How many people's job Slurm would refuse."""
     remarks: tuple[Problem, ...] = ()
     """Problems and hints."""
-    shared_limits: bool = False
-    """Slurm enforces limits of accounting, and those that several jobs reach together are not counted."""
+
+    @property
+    def not_counted(self) -> tuple[str, ...]:
+        """Sentences: what may keep people from starting that was not considered."""
+        return self.seats.not_counted if self.seats is not None else ()
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -77,8 +80,7 @@ class SessionReport:
     def provisos(self) -> str:
         """What a number of seats is to be read with, as the end of a sentence; empty where Slurm counted everything."""
         by_hand = ", by estimate" if self.seats is not None and self.seats.estimate else ""
-        unless = ", unless they reach a limit that they share in Slurm's accounting" if self.shared_limits else ""
-        return f"{by_hand}{unless if self.fit else ''}"
+        return f"{by_hand}{', as far as it is counted' if self.not_counted and self.fit else ''}"
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ class SessionDocument:
     """How many people's jobs wait, by Slurm's reason."""
     beside: int | None = None
     """How many of those with GPUs have all their cores beside them; null where that is not known."""
+    not_counted: tuple[str, ...] = ()
+    """What may keep people from starting that was not considered, in sentences: fewer may start than ``fit``."""
 
 
 @dataclass(frozen=True)
@@ -135,4 +139,5 @@ def _document(report: SessionReport) -> SessionDocument:
         hints=tuple(problem.text for problem in report.hints),
         waiting=seats.waiting if seats is not None else {},
         beside=seats.beside if seats is not None and seats.with_gpu else None,
+        not_counted=report.not_counted,
     )

@@ -9,14 +9,17 @@ import re
 import secrets
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.seats import controller
-from jupyterhub_gpuspawner.extensions.seats.held import HELD, held_jobs
+from jupyterhub_gpuspawner.extensions.seats.accounting import minutes_of, read_accounting, tres_of
+from jupyterhub_gpuspawner.extensions.seats.held import JOBS, JOBS_EXCLUSIVE, read_jobs, with_details
 from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, gres_conf, question_of
+from jupyterhub_gpuspawner.extensions.seats.together import Limited, Started, not_counted, waiting_before
+from jupyterhub_gpuspawner.slurm.accounts import has_all_rights
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.login_node import command_line
 from jupyterhub_gpuspawner.slurm.messages import last_line
@@ -50,6 +53,12 @@ class Answer:
     """Slurm's word for why it waits: ``Resources``, ``Priority``, ``ReqNodeNotAvail``, ..."""
     refusal: str = ""
     """sbatch's message, where it can never run as it is."""
+    partition: str = ""
+    """Where it runs."""
+    tres: Mapping[str, float] = field(default_factory=dict)
+    """What it gets in all, see :func:`.accounting.tres_of`; without generic resources."""
+    minutes: float | None = None
+    """Its time limit; None without one."""
 
     @property
     def runs(self) -> bool:
@@ -66,6 +75,8 @@ class Answers:
     """Of the twin's slurmctld."""
     notes: tuple[str, ...] = ()
     """Sentences for the admin: what of the site or of the requests the twin had to leave out."""
+    not_counted: tuple[str, ...] = ()
+    """Sentences: what may keep jobs from running that was not considered, since Slurm does not tell it."""
 
     @property
     def running(self) -> int:
@@ -86,7 +97,7 @@ class TwinFailed(SlurmUnavailable):
 
 
 async def read_site(slurm: Installation) -> Site:
-    """The site as its Slurm reports it now: seven commands.
+    """The site as its Slurm reports it now: seven commands, and three more where accounting has limits.
 
     gres.conf is read beside slurm.conf where this machine has it. Raises SlurmUnavailable and SlurmOutputError.
     """
@@ -96,13 +107,9 @@ async def read_site(slurm: Installation) -> Site:
         ("--local", "show", "partition", "-a", "-o"),
         ("--local", "show", "reservation", "-a", "-o"),
         ("--local", "show", "license", "-o"),
-        ("--local", "show", "job", "-a", "-d", "-o"),
     )
-    mark = secrets.token_hex(8)
-    listed = ("squeue", "--local", "-h", "-a", "-t", STATES, "-O", HELD.columns(mark))
-    commands = [*(("scontrol", *words) for words in shown), listed]
-    answers = await asyncio.gather(*(slurm.run(*command, limit=OUTPUT_LIMIT) for command in commands))
-    *texts, details, queue = (answer.output() for answer in answers)
+    answers = await asyncio.gather(*(slurm.run("scontrol", *words, limit=OUTPUT_LIMIT) for words in shown))
+    texts = [answer.output() for answer in answers]
 
     def parse() -> Site:
         site = site_from(*texts)
@@ -111,9 +118,41 @@ async def read_site(slurm: Installation) -> Site:
             devices = gres_conf(lines, [node.name for node in site.nodes])
         except ValueError as error:
             raise SlurmOutputError(f"gres.conf: {error}.", raw=lines) from None
-        return replace(site, jobs=held_jobs(queue, mark, details), gres=devices)
+        return replace(site, gres=devices)
 
-    return await asyncio.to_thread(parse)
+    site = await asyncio.to_thread(parse)
+    mark = secrets.token_hex(8)
+    question = JOBS_EXCLUSIVE if any("Exclusive" in part.parameters for part in site.partitions) else JOBS
+    listed = ("squeue", "--local", "-h", "-a", "-t", STATES, "-O", question.columns(mark))
+    queue = (await slurm.run(*listed, limit=OUTPUT_LIMIT)).output()
+    held, waiting = await asyncio.to_thread(read_jobs, queue, mark, question)
+    site = replace(site, jobs=held, waiting=waiting)
+    hides = site.config.hides_jobs and not await has_all_rights(slurm, site.config)
+    details, accounting = await asyncio.gather(_details(slurm, site), read_accounting(slurm, site.config))
+    detailed = await asyncio.to_thread(with_details, site.jobs, details)
+    return replace(site, jobs=detailed, accounting=accounting, hides_jobs=hides)
+
+
+DETAILED_AT_MOST = 40_000
+"""Jobs of a site of which what each has on its nodes is asked; Slurm prints more than a kilobyte for each."""
+ONE_BY_ONE_AT_MOST = 500
+"""Jobs on several nodes of which it is asked one by one where there are more than those."""
+
+
+async def _details(slurm: Installation, site: Site) -> str:
+    """What the jobs that hold resources have on each of their nodes, of as many as Slurm can be asked.
+
+    scontrol prints one job or all of them, and those that wait are the most: where there are too many, only jobs on
+    several nodes are asked about, since each of the others has on its node what squeue says.
+    """
+    if not site.jobs:
+        return ""
+    show = ("scontrol", "--local", "show", "job")
+    if len(site.jobs) + len(site.waiting) <= DETAILED_AT_MOST:
+        return (await slurm.run(*show, "-a", "-d", "-o", limit=OUTPUT_LIMIT)).output()
+    several = [held.job.job_id for held in site.jobs if len(held.job.nodes) > 1][:ONE_BY_ONE_AT_MOST]
+    answers = await asyncio.gather(*(slurm.run(*show, "-d", "-o", job_id) for job_id in several))
+    return "".join(answer.stdout for answer in answers if answer.code == 0)
 
 
 def site_from(config: str, nodes: str, partitions: str, reservations: str = "", licenses: str = "") -> Site:
@@ -147,19 +186,52 @@ async def what_runs(
 ) -> Answers:
     """Which of the requests start at ``at`` (seconds since the epoch) if they are made then in this order, and on what.
 
-    Jobs whose time limit ends before are gone by then; those that wait now are not considered, unless they are among
-    the requests. ``without``: ids of jobs that hold nothing then; ``users``: as whom the requests are made. The twin
-    runs on this machine, or where ``slurm`` asks its questions (``query_prefix``, as the script ``twin`` of
-    ``wrapper_dir``), and ends after ``timeout``, in seconds.
+    Jobs whose time limit ends before are gone by then; those that wait now for the same nodes come first. Limits of
+    accounting hold back requests that have a user. ``without``: ids of jobs that hold nothing then; ``users``: as whom
+    the requests are made. The twin runs on this machine, or where ``slurm`` asks its questions (``query_prefix``, as
+    the script ``twin`` of ``wrapper_dir``), and ends after ``timeout``, in seconds.
 
     Raises TwinMissing without slurmctld, TwinFailed if it does not start, is killed, or does not answer in time, and
     SlurmOutputError where an answer is not understood.
     """
-    question = await asyncio.to_thread(
-        question_of, site, requests, at=at, without=without, users=users, seconds=timeout + 5.0
+    before, left_out = await asyncio.to_thread(waiting_before, site, requests, at)
+    everybody, limited = [*before, *requests], Limited(site, at, without)
+    verdict = await asyncio.to_thread(limited.refused, everybody)
+    not_started = {place: Answer(everybody[place].name, refusal=word) for place, word in verdict.refused.items()}
+    for number in range(ROUNDS):
+        places = [place for place in range(len(everybody)) if place not in not_started]
+        asked = [everybody[place] for place in places]
+        question = await asyncio.to_thread(
+            question_of, site, asked, at=at, without=without, users=users, seconds=timeout + 5.0
+        )
+        document = await _run_controller(question.document, slurm, timeout)
+        answers = await asyncio.to_thread(_answers, document, question, asked, site.config.version)
+        by_place = dict(zip(places, answers.answers, strict=True))
+        judged = await asyncio.to_thread(limited.held_back, everybody, _started(by_place))
+        held = {place: word for place, word in judged.held_back.items() if place in by_place}
+        not_started |= {place: Answer(everybody[place].name, reason=word) for place, word in held.items()}
+        # what they do not get, others may, whom the scheduler is asked about again
+        if number == ROUNDS - 1 or not held or not any(answer.reason for answer in by_place.values()):
+            break
+    all_answers = by_place | not_started
+    return replace(
+        answers,
+        answers=tuple(all_answers[place] for place in range(len(before), len(everybody))),
+        notes=(*answers.notes, *left_out),
+        not_counted=tuple(not_counted(site, verdict, requests)),
     )
-    document = await _run_controller(question.document, slurm, timeout)
-    return await asyncio.to_thread(_answers, document, question, requests, site.config.version)
+
+
+ROUNDS = 6
+"""How often the scheduler is asked at most: whoever a limit holds back leaves room to others."""
+
+
+def _started(answers: Mapping[int, Answer]) -> dict[int, Started]:
+    return {
+        place: Started(answer.partition, answer.tres, answer.minutes, answer.allocations)
+        for place, answer in answers.items()
+        if answer.runs
+    }
 
 
 async def _run_controller(document: Mapping[str, Any], slurm: Installation, timeout: float) -> dict[str, Any]:
@@ -201,6 +273,8 @@ async def _run_controller(document: Mapping[str, Any], slurm: Installation, time
 _RESERVATION = re.compile(r"(?<=^reservation )r\d+(?=:)")
 """A name of the twin's in a sentence about a reservation that could not be made."""
 _JOB = re.compile(r"JobId=(\d+) (?:ArrayJobId=(\d+) ArrayTaskId=(\S+) )?")
+_TRES, _TIME_LIMIT = re.compile(r" (?:Alloc)?TRES=(\S*)"), re.compile(r" TimeLimit=(\S+)")
+_PARTITION = re.compile(r" Partition=(\S+)")
 _STATE = re.compile(r" JobState=(\S+) Reason=(\S+) ")
 
 
@@ -231,7 +305,14 @@ def _answer(name: str, record: str) -> Answer:
     state = _STATE.search(record)
     allocations = parse_allocations(record)
     if allocations and state is not None and state[1] != "PENDING":
-        return Answer(name, allocations)
+        tres, time_limit = _TRES.search(record), _TIME_LIMIT.search(record)
+        return Answer(
+            name,
+            allocations,
+            partition=partition[1] if (partition := _PARTITION.search(record)) is not None else "",
+            tres=tres_of(tres[1]) if tres is not None else {},
+            minutes=minutes_of(time_limit[1]) if time_limit is not None else None,
+        )
     return Answer(name, reason=state[2] if state is not None else "None")
 
 

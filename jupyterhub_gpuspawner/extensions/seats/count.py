@@ -68,6 +68,8 @@ class SeatCount:
     """None where everybody's server starts, and where neither fewer cores nor less memory would help."""
     notes: tuple[str, ...] = ()
     """What Slurm's scheduler was asked without, in sentences."""
+    not_counted: tuple[str, ...] = ()
+    """Sentences: what may keep people from starting that was not considered."""
     estimate: str = ""
     """Why this was counted by hand: sentences; empty where Slurm has counted."""
 

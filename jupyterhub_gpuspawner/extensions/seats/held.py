@@ -1,4 +1,4 @@
-"""The jobs of a site that hold resources, and the jobs of a twin that hold the same. Pure.
+"""The jobs of a site that hold resources or wait for them, and the jobs of a twin that do the same. Pure.
 
 Which jobs there are, on which nodes, and what each has in all is what squeue says, in which no text of a user can pass
 for a field (:mod:`.squeue`). How much of it is on each node is said by ``scontrol show job -d`` alone, where names and
@@ -10,19 +10,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.extensions.seats.accounting import tres_of
+from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, Question, cluster_job
-from jupyterhub_gpuspawner.slurm.text import gres, no_report, value_or_empty
+from jupyterhub_gpuspawner.slurm.text import gres, no_report, value_or_empty, words
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
-HELD = Question((*CLUSTER.slurms, "OverSubscribe"), (*CLUSTER.owners, "Licenses"))
-"""What squeue is asked for: :data:`.squeue.CLUSTER`, and what else a job keeps from others."""
+_SLURMS, _OWNERS = ("OverSubscribe", "QOS"), ("Licenses", "Feature", "ReqNodes")
+JOBS = Question((*CLUSTER.slurms, *_SLURMS), (*CLUSTER.owners, *_OWNERS))
+"""What squeue is asked for: :data:`.squeue.CLUSTER`, and what else a job keeps from others, or waits for."""
+JOBS_EXCLUSIVE = JOBS._replace(slurms=(*CLUSTER.slurms, "Exclusive", "QOS"))
+"""The same of versions whose jobs have ``Exclusive=NODE`` (26.05), and ``OverSubscribe=NO`` whether they do or not."""
+_WHOLE_NODES = {JOBS: ("NO", "USER", "MCS"), JOBS_EXCLUSIVE: ("NODE", "USER", "MCS", "TOPO")}
+_TRES, _TASKS = CLUSTER.slurms.index("tres-alloc"), CLUSTER.slurms.index("NumTasks")
+_REQUESTED = CLUSTER.owners[: CLUSTER.owners.index("tres-per-task") + 1]
 
 _HOLDING = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"})
 
@@ -36,6 +44,9 @@ class HeldJob:
     licenses: tuple[Gres, ...] = ()
     allocations: tuple[NodeAllocation, ...] = ()
     """What it has on each of its nodes; empty where that is not known."""
+    qos: str = ""
+    tres: Mapping[str, float] = field(default_factory=dict)
+    """What it has in all, by Slurm's names of TRES; see :func:`.accounting.tres_of`."""
 
     @property
     def suspended(self) -> bool:
@@ -68,26 +79,95 @@ class HeldJob:
         )
 
 
-def held_jobs(queue: str, mark: str, details: str) -> tuple[HeldJob, ...]:
-    """The jobs that hold resources.
+@dataclass(frozen=True)
+class WaitingJob:
+    """A job that waits at the site."""
 
-    ``queue`` is squeue's answer to :data:`HELD` with this mark, ``details`` that of ``scontrol show job -a -d
-    -o``. Raises SlurmOutputError if squeue's is cut off, or not understood. Licences are read like gres: that of a
-    remote server, ``matlab@flex``, is ``matlab_flex``, and what is not understood is none.
+    job: ClusterJob
+    options: tuple[str, ...] = ()
+    """sbatch's, which request the same."""
+    qos: str = ""
+    tres: Mapping[str, float] = field(default_factory=dict)
+    """What it requests, likewise."""
+
+
+def read_jobs(queue: str, mark: str, question: Question = JOBS) -> tuple[tuple[HeldJob, ...], tuple[WaitingJob, ...]]:
+    """The jobs that hold resources, whose allocations are not known yet, and those that wait.
+
+    ``queue`` is squeue's answer to ``question`` with this mark: :data:`JOBS` or :data:`JOBS_EXCLUSIVE`. Raises
+    SlurmOutputError if it is cut off, or not understood. Licences are read like gres: that of a remote server,
+    ``matlab@flex``, is ``matlab_flex``, and what is not understood is none.
     """
-    allocations, trusted = parse_allocations(details), len(CLUSTER.slurms)
+    trusted, written = len(CLUSTER.slurms), len(_OWNERS)
 
-    def held(texts: list[str]) -> HeldJob:
-        job, _ = cluster_job([*texts[:trusted], *texts[trusted + 1 : -1]])
+    def read_job(texts: list[str]) -> HeldJob | WaitingJob:
+        own = [*texts[:trusted], *texts[trusted + len(_SLURMS) : -written]]
+        job, _ = cluster_job(own)
+        (sharing, qos), (license_names, features, requested_nodes) = texts[trusted:][: len(_SLURMS)], texts[-written:]
+        exclusive = sharing in _WHOLE_NODES[question]
+        if job.phase is Phase.QUEUED:
+            per = dict(zip(_REQUESTED, own[trusted:], strict=False))
+            more = {"constraint": features, "nodelist": requested_nodes, "licenses": license_names}
+            tasks = int(own[_TASKS]) if own[_TASKS].isdecimal() else 1
+            options = _options(job, tasks, tres_of(own[_TRES]), per, more, exclusive=exclusive)
+            return WaitingJob(job, tuple(options), qos, tres_of(own[_TRES]))
         licenses: tuple[Gres, ...] = ()
         with suppress(SlurmOutputError):
-            licenses = gres("Licenses", re.sub("[@/]", "_", value_or_empty(texts[-1])))
-        parts = allocations.get(job.job_id, ())
-        all_nodes = sorted(part.node for part in parts) == sorted(job.nodes)
-        return HeldJob(job, texts[trusted] in ("NO", "USER", "MCS"), licenses, parts if all_nodes else ())
+            licenses = gres("Licenses", re.sub("[@/]", "_", value_or_empty(license_names)))
+        return HeldJob(job, exclusive, licenses, qos=qos, tres=tres_of(own[_TRES]))
 
-    jobs = HELD.jobs(queue, mark, held, no_report)
-    return tuple(held for held in jobs if held.job.state in _HOLDING and held.job.nodes)
+    jobs = [*question.jobs(queue, mark, read_job, no_report)]
+    held = (job for job in jobs if isinstance(job, HeldJob) and job.job.state in _HOLDING and job.job.nodes)
+    return tuple(held), tuple(job for job in jobs if isinstance(job, WaitingJob))
+
+
+def with_details(held: Iterable[HeldJob], details: str) -> tuple[HeldJob, ...]:
+    """The jobs with what each has on its nodes; ``details`` is the answer of ``scontrol show job -a -d -o``."""
+    allocations = parse_allocations(details)
+
+    def of(job: HeldJob) -> HeldJob:
+        parts = allocations.get(job.job.job_id, ())
+        there = sorted(part.node for part in parts) == sorted(job.job.nodes)
+        return replace(job, allocations=parts) if there else job
+
+    return tuple(map(of, held))
+
+
+def _options(
+    job: ClusterJob,
+    tasks: int,
+    tres: Mapping[str, float],
+    per: Mapping[str, str],
+    more: Mapping[str, str],
+    *,
+    exclusive: bool,
+) -> Iterator[str]:
+    """sbatch options with which a job of the twin requests what this one does."""
+    nodes, tasks = job.node_count, max(1, tasks)
+    yield f"--partition={','.join(job.partitions)}"
+    yield f"--nodes={nodes}"
+    yield f"--ntasks={tasks}"
+    if job.cpus > tasks:
+        yield f"--cpus-per-task={job.cpus // tasks}"
+    if memory := tres.get("mem", 0.0):
+        yield f"--mem={-(-int(memory) // nodes)}"
+    for key, option in (("tres-per-node", "gres"), ("tres-per-job", "gpus"), ("tres-per-socket", "gpus-per-socket")):
+        devices = re.sub("(^|,)gres[:/]", r"\1", value_or_empty(per.get(key)))
+        if option != "gres":  # which sbatch reads without a name
+            devices = re.sub("(^|,)gpu[:=]?", r"\1", devices)
+        if devices:
+            yield f"--{option}={devices}"
+    per_task = [re.fullmatch("gres[:/]gpu[:=]?(.+)", item) for item in words(per.get("tres-per-task"))]
+    if gpus := [item[1] for item in per_task if item is not None]:
+        yield f"--gpus-per-task={','.join(gpus)}"
+    for name, value in more.items():
+        if value_or_empty(value):
+            yield f"--{name}={value}"
+    if job.reservation:
+        yield f"--reservation={job.reservation}"
+    if exclusive:
+        yield "--exclusive"
+    yield f"--time={'UNLIMITED' if job.time_limit is None else max(1, job.time_limit // 60)}"
 
 
 HOLDERS = 100

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
 from jupyterhub_gpuspawner.extensions.seats import controller
-from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, holders, host_list
+from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
+from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, WaitingJob, holders, host_list
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides, options_of
 from jupyterhub_gpuspawner.slurm.snapshot import PERIODS, NodeState, Partition, Reservation, SlurmConfig
 from jupyterhub_gpuspawner.slurm.text import fields, value_or_empty, words
@@ -35,6 +36,12 @@ class Site:
     """How many there are of each."""
     jobs: tuple[HeldJob, ...] = ()
     """Those that hold resources."""
+    waiting: tuple[WaitingJob, ...] = ()
+    """Those that wait, of everybody."""
+    hides_jobs: bool = False
+    """Slurm does not show the jobs of others."""
+    accounting: Accounting | GPUSpawnerError | None = None
+    """What accounting limits: None where Slurm enforces no limits, an error where they are not known."""
     gres: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     """The lines of gres.conf of each node: with ``Cores=`` and ``Links=`` the twin chooses cores beside GPUs.
 
@@ -50,6 +57,16 @@ class Request:
     """Whose, or which; it comes back in the answer."""
     options: tuple[str, ...]
     """Lines of sbatch options, as the batch script has them: ``--gres=gpu:2``, ``-c 4 --exclusive``."""
+    user: str = ""
+    """As whom it is submitted: the limits of accounting count. Empty: they do not."""
+    other: int = 0
+    """Not 0: by somebody else with the limits of that user."""
+    of_site: bool = False
+    """It waits at the site already."""
+
+    def option(self, name: str) -> str:
+        """The value of an option; empty without it."""
+        return next((value for written, value in _all_options(self) if written == name), "")
 
 
 @dataclass(frozen=True)
@@ -153,7 +170,8 @@ def question_of(
     for request in requests:
         options, unknown = _arguments(request, names)
         arguments.append(options)
-        notes += [f"Option --{name} is not known here and is left out of the count." for name in unknown]
+        if not request.of_site:
+            notes += [f"Option --{name} is not known here and is left out of the count." for name in unknown]
     named = {name for options in arguments for name in words(options.get("reservation"))}
     accounts = {value for request in requests for name, value in _all_options(request) if name == "account"}
     groups, jobs = _in_arrays(arguments)
@@ -252,7 +270,8 @@ def _node(node: NodeState, *, reboots: bool) -> dict[str, str]:
 
 def _partition(partition: Partition, nodes: Collection[str]) -> dict[str, str]:
     line = _words_of(partition.parameters, controller.PARTITION - {"PartitionName", "Nodes"})
-    if partition.one_user or partition.exclusive:
+    block = partition.parameters.get("Exclusive") == "TOPO" or partition.parameters.get("ExclusiveTopo") == "YES"
+    if partition.one_user or partition.exclusive or block:
         # all jobs of the twin are of one account, and those of the site of as many: each has its nodes for itself
         line["OverSubscribe"] = "EXCLUSIVE"
     if line.get("PreemptMode") == "OFF" or "SUSPEND" in line.get("PreemptMode", ""):
@@ -278,6 +297,9 @@ def _gres_lines(
         if not node.gres:
             continue
         lines = written.get(name, ())
+        if fault := refused_line(node, lines):
+            notes.append(f"Slurm refuses gres.conf for node {name}: {fault}; its lines are not used.")
+            lines = ()
         if lines and _counts(lines) != {(gres.name, gres.type or ""): gres.count for gres in node.gres}:
             notes.append(f"gres.conf has other devices for node {name} than Slurm reports; its lines are not used.")
             lines = ()
@@ -313,17 +335,39 @@ def _numbers_per_cpu(node: NodeState) -> int:
 def gres_conf(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
     """The lines of a gres.conf that describe devices, by node; those without ``NodeName=`` are of all these nodes.
 
-    Raises ValueError for a name that is no host list.
+    A line goes on behind a backslash, and ``CPUs=`` is the older name of ``Cores=``. Raises ValueError for a name that
+    is no host list.
     """
     by_node: dict[str, list[dict[str, str]]] = {}
-    for line in text.splitlines():
+    whole = re.sub(r"\\[ \t]*\r?\n", " ", text)
+    for line in whole.splitlines():
         record = {key.lower(): value for key, value in fields(line.partition("#")[0]).items()}
-        values = {key: record[key.lower()] for key in _GRES_KEYS if controller.is_value(key, record.get(key.lower()))}
-        if "Name" not in values:
+        if "cpus" in record:
+            record.setdefault("cores", record["cpus"])
+        if "name" not in record:
             continue
+        given = {key: record[key.lower()].strip("\"'") for key in _GRES_KEYS if key.lower() in record}
+        given = {key: value for key, value in given.items() if controller.is_value(key, value)}
         for name in expand_nodelist(record["nodename"]) if "nodename" in record else nodes:
-            by_node.setdefault(name, []).append(values)
+            by_node.setdefault(name, []).append(given)
     return by_node
+
+
+def refused_line(node: NodeState, lines: Iterable[Mapping[str, str]]) -> str:
+    """Why Slurm refuses these lines of gres.conf for a node: a clause; empty where it does not.
+
+    It counts cores without their threads, so the number of a thread, as nvidia-smi and lscpu have it, is often beyond.
+    """
+    numbers = numbers_of(node)
+    count = numbers["Sockets"] * numbers["CoresPerSocket"]
+    for line in lines:
+        try:
+            beyond = max(parse_cpulist(line.get("Cores", "")), default=0) >= count > 0
+        except ValueError:
+            beyond = True
+        if beyond:
+            return f"Cores={line['Cores']} of {line.get('File', line['Name'])}, and the node has cores 0-{count - 1}"
+    return ""
 
 
 def _counts(lines: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], int]:
@@ -391,13 +435,24 @@ def _reservations(reservations: Iterable[Reservation], at: float, nodes: Collect
 def reservation_at(reservation: Reservation, at: float) -> Reservation:
     """The reservation at a moment, in seconds since the epoch; one that is repeated as it is now, or is next."""
     start, end = reservation.start, reservation.end
-    period = next((seconds for flag, seconds in PERIODS.items() if flag in reservation.flags), 0)
-    if start is None or end is None or not period or at < end:
+    if start is None or end is None or not reservation.is_repeated or at < end:
         return reservation
-    times = int((at - end) // period)
-    while _later(end, times * period) <= at:
-        times += 1
-    return replace(reservation, start=_later(start, times * period), end=_later(end, times * period))
+    fixed = next((seconds for flag, seconds in PERIODS.items() if flag in reservation.flags - _SOME_DAYS.keys()), 0)
+    if fixed:
+        times = int((at - end) // fixed)
+        while _later(end, times * fixed) <= at:
+            times += 1
+        return replace(reservation, start=_later(start, times * fixed), end=_later(end, times * fixed))
+    weekdays = next(days for flag, days in _SOME_DAYS.items() if flag in reservation.flags)
+    days = max(0, int((at - end) // _DAY) - 1)
+    while _later(end, days * _DAY) <= at or time.localtime(_later(start, days * _DAY)).tm_wday not in weekdays:
+        days += 1
+    return replace(reservation, start=_later(start, days * _DAY), end=_later(end, days * _DAY))
+
+
+_DAY = 86400
+_SOME_DAYS = {"WEEKDAY": range(5), "WEEKEND": range(5, 7)}
+"""Flags of reservations that are repeated on some days of the week alone, with these days, from Monday on."""
 
 
 def _later(moment: float, seconds: int) -> float:

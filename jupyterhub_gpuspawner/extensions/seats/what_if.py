@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.seats.outcome import SiteOutcome
-from jupyterhub_gpuspawner.extensions.seats.site import Site, gres_conf
+from jupyterhub_gpuspawner.extensions.seats.site import Site, gres_conf, refused_line
 from jupyterhub_gpuspawner.units import expand_nodelist
 
 SETTABLE = (
@@ -64,6 +64,13 @@ def with_gres_conf(site: Site, text: str) -> Site:
         raise ConfigError("there is no line with Name= in it.", where=where)
     if new.keys().isdisjoint(nodes):
         raise ConfigError(f"Slurm has none of the nodes {', '.join(sorted(new))}.", where=where)
+    for node in site.nodes:
+        if fault := refused_line(node, new.get(node.name, ())):
+            raise ConfigError(
+                f"Slurm refuses it for node {node.name}: {fault}.",
+                where=where,
+                hint="Number cores socket by socket, without their threads: lscpu -p=CPU,CORE has both numbers.",
+            )
     return replace(site, gres={**site.gres, **new})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.extensions.seats.held import HELD, HeldJob, held_jobs, holders
+from jupyterhub_gpuspawner.extensions.seats.held import JOBS, HeldJob, WaitingJob, holders, read_jobs, with_details
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
@@ -18,7 +18,7 @@ SPLIT = ON.format("g1", "0-3", 300, "gpu:k80:2(IDX:0-1)") + ON.format("g2", "0-1
 def line(job_id: str = "7", **changed: str) -> str:
     """A record of squeue: six CPUs and four GPUs on two nodes, until 5,000, with these fields changed."""
     values = {
-        **dict.fromkeys((*HELD.slurms, *HELD.owners), ""),
+        **dict.fromkeys((*JOBS.slurms, *JOBS.owners), ""),
         "JobID": job_id,
         "State": "RUNNING",
         "UserName": "ada",
@@ -34,7 +34,7 @@ def line(job_id: str = "7", **changed: str) -> str:
         "Licenses": "(null)",
         **changed,
     }
-    trusted, written = ("|".join(values[name] for name in HELD.slurms), [values[name] for name in HELD.owners])
+    trusted, written = ("|".join(values[name] for name in JOBS.slurms), [values[name] for name in JOBS.owners])
     return f"|{MARK}|".join([trusted, *written]) + f"|{MARK}\n"
 
 
@@ -56,7 +56,8 @@ def held(**changed: object) -> HeldJob:
         time_limit=4000,
     )
     of_job = {name: changed.pop(name) for name in list(changed) if name in ClusterJob._fields}
-    return HeldJob(job._replace(**of_job), **changed)  # type: ignore[arg-type]
+    tres = {"cpu": 6.0, "mem": 400.0, "node": 2.0, "gres/gpu": 4.0, "gres/gpu:k80": 4.0}
+    return HeldJob(job._replace(**of_job), tres=tres, **changed)  # type: ignore[arg-type]
 
 
 PARTS = (
@@ -91,7 +92,41 @@ CASES = {
 def test_jobs_are_those_of_squeue_and_only_their_shares_are_those_of_scontrol(
     queue: str, details: str, job: HeldJob
 ) -> None:
-    assert held_jobs(queue, MARK, details) == (job,)
+    assert with_details(read_jobs(queue, MARK)[0], details) == (job,)
+
+
+WAITS = {"State": "PENDING", "NodeList": "", "NumNodes": "1", "NumCPUs": "2", "NumTasks": "1"}
+REQUESTS = {
+    "of a node": (
+        {"tres-per-node": "gres:gpu:k80:2", "Feature": "k80|p100", "OverSubscribe": "NO", "Reservation": "a b"},
+        ("--gres=gpu:k80:2", "--constraint=k80|p100", "--reservation=a b", "--exclusive"),
+    ),
+    "of the job": ({"tres-per-job": "gres/gpu:3"}, ("--gpus=3",)),
+    "of each task": (
+        {"tres-per-task": "gres/gpu=1", "NumTasks": "2", "NumCPUs": "4", "ReqNodes": "g1"},
+        ("--gpus-per-task=1", "--nodelist=g1"),
+    ),
+    "of nothing else": ({"tres-per-node": "N/A", "Licenses": "(null)"}, ()),
+}
+
+
+@pytest.mark.parametrize(("changed", "options"), REQUESTS.values(), ids=REQUESTS)
+def test_a_job_that_waits_requests_in_the_twin_what_it_requests_at_the_site(
+    changed: dict[str, str], options: tuple[str, ...]
+) -> None:
+    """Whatever form the version of Slurm has for it."""
+    text = line(**{**WAITS, "tres-alloc": "cpu=2,mem=1G,node=1,billing=2", "QOS": "long", **changed})
+    ((waits,),) = read_jobs(text, MARK)[1:]
+    first = (
+        "--partition=gpu",
+        "--nodes=1",
+        f"--ntasks={changed.get('NumTasks', 1)}",
+        "--cpus-per-task=2",
+        "--mem=1024",
+    )
+
+    assert isinstance(waits, WaitingJob)
+    assert (waits.options, waits.qos) == ((*first, *options, "--time=66"), "long")
 
 
 def test_a_job_whose_shares_are_not_known_holds_as_much_on_each_node() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
 from jupyterhub_gpuspawner.extensions.seats.ask import read_site
 from jupyterhub_gpuspawner.extensions.seats.site import Request, question_of
 from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -17,17 +18,26 @@ from tests.extensions.seats.site_answers import NOW, config, node, partition, si
 from tests.fixtures.login_node import LoginNode, login_node, missing
 from tests.slurm.test_query import LoginNode as StandIn
 
+RECORDED = Path(__file__).parents[2] / "data" / "assoc_mgr"
+LIMITED = {
+    "AccountingStorageType": "accounting_storage/slurmdbd",
+    "AccountingStorageEnforce": "associations,limits",
+    "ClusterName": "acct",
+}
+
 
 async def test_all_that_a_site_is_asked_for_is_permitted(tmp_path: Path) -> None:
     """By the script `query`, which refuses every other question."""
     login, asked = StandIn(tmp_path), list[tuple[str, int | None]]()
     answers = f"""
-*config*) echo '{config()}' ;;
+*config*) echo '{config(**LIMITED)}' ;;
+*assoc_mgr*) /bin/cat {RECORDED}/22.05.assoc_mgr.txt ;;
 *node*) echo '{node("g1").strip()}' ;;
 *partition*) echo '{partition("gpu", "g1").strip()}' ;;
 """
     login.add("scontrol", f'#!/bin/sh\ncase "$*" in{answers}esac\n')
     login.add("squeue", "#!/bin/sh\n")
+    login.add("sacctmgr", f"#!/bin/sh\n/bin/cat {RECORDED}/22.05.$4.txt\n")
     slurm = Installation(
         wrapper_dir=str(login.folder),
         query_prefix=login.installation.query_prefix,
@@ -35,7 +45,8 @@ async def test_all_that_a_site_is_asked_for_is_permitted(tmp_path: Path) -> None
     )
     of = await read_site(slurm)
 
-    assert sorted(asked) == [*[("scontrol", 0)] * 6, ("squeue", 0)]
+    assert sorted(asked) == [*[("sacctmgr", 0)] * 2, *[("scontrol", 0)] * 6, ("squeue", 0)]
+    assert isinstance(of.accounting, Accounting)
     assert ([one.name for one in of.nodes], of.jobs) == (["g1"], ())
 
 

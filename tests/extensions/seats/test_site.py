@@ -9,9 +9,17 @@ from datetime import datetime
 
 import pytest
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.ask import site_from
-from jupyterhub_gpuspawner.extensions.seats.site import PLACEMENT_OPTIONS, Request, question_of, reservation_at
+from jupyterhub_gpuspawner.extensions.seats.site import (
+    PLACEMENT_OPTIONS,
+    Request,
+    gres_conf,
+    question_of,
+    reservation_at,
+)
+from jupyterhub_gpuspawner.extensions.seats.what_if import with_gres_conf
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
 from jupyterhub_gpuspawner.slurm.scontrol import PARTITION_PARAMETERS
 from jupyterhub_gpuspawner.slurm.snapshot import Reservation
@@ -77,3 +85,68 @@ def test_a_repeated_reservation_begins_at_the_same_hour_after_the_clocks_have_ch
     now = reservation_at(lesson, at(30, 10))
 
     assert (now.start, now.end) == (at(30, 10), at(30, 11))
+
+
+REPEATED = {
+    # 23 October 2026 is a Friday: (flag, the record's day, the day that is asked about, the day of the reservation)
+    "a weekday is followed by Monday": ("WEEKDAY", 23, 24, 26),
+    "on Monday it is": ("WEEKDAY", 23, 26, 26),
+    "from Tuesday to Wednesday": ("WEEKDAY", 20, 21, 21),
+    "a weekend is not on Monday": ("WEEKEND", 24, 26, 31),
+    "from Saturday to Sunday": ("WEEKEND", 24, 25, 25),
+    "weeks later": ("WEEKEND", 3, 28, 31),
+}
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize(("flag", "record", "asked", "found"), REPEATED.values(), ids=REPEATED)
+def test_a_reservation_of_some_days_is_repeated_on_these_alone(flag: str, record: int, asked: int, found: int) -> None:
+    """At the same hour, with the days that are named."""
+
+    def at(day: int, hour: int) -> float:
+        return datetime(2026, 10, day, hour).astimezone().timestamp()
+
+    then = reservation_at(Reservation("r", at(record, 10), at(record, 12), flags=frozenset({flag})), at(asked, 9))
+
+    assert (then.start, then.end) == (at(found, 10), at(found, 12))
+
+
+GRES_CONF = {
+    "an older name of cores": ("Name=gpu File=/dev/nvidia0 CPUs=0-11", {"Cores": "0-11"}),
+    "in capitals": ("NAME=gpu FILE=/dev/nvidia0 COREs=0-11", {"Cores": "0-11"}),
+    "a line that goes on": ("Name=gpu \\\n  File=/dev/nvidia0 \\\n  Cores=0-11", {"Cores": "0-11"}),
+    "both names": ("Name=gpu File=/dev/nvidia0 Cores=0-11 CPUs=5", {"Cores": "0-11"}),
+    "a comment": ("Name=gpu File=/dev/nvidia0 # CPUs=3", {}),
+}
+
+
+@pytest.mark.parametrize(("text", "cores"), GRES_CONF.values(), ids=GRES_CONF)
+def test_gres_conf_is_read_as_slurm_reads_it(text: str, cores: dict[str, str]) -> None:
+    """Whatever its keys are called, and wherever its lines end."""
+    assert gres_conf(text, ["g1"]) == {"g1": [{"Name": "gpu", "File": "/dev/nvidia0", **cores}]}
+
+
+@pytest.mark.parametrize("cores", ["0-11,24-35", "12-24", "x"])
+def test_lines_that_slurm_refuses_are_not_used_and_that_is_said(cores: str) -> None:
+    """The number of a thread is none of a core: this node has 24."""
+    of = site(
+        [node("g1", "gpu:k80:1")],
+        [partition("gpu", "g1")],
+        gres_conf=f"Name=gpu Type=k80 File=/dev/nvidia0 Cores={cores}",
+    )
+    question = question_of(of, [], at=NOW)
+
+    assert question.document["gres"] == [{"NodeName": "g[1]", "Name": "gpu", "Type": "k80", "File": "/dev/nvidia[0-0]"}]
+    assert question.notes == (
+        f"Slurm refuses gres.conf for node g1: Cores={cores} of /dev/nvidia0, and the node has cores 0-23; its lines "
+        "are not used.",
+    )
+    with pytest.raises(ConfigError, match="Slurm refuses it for node g1"):
+        with_gres_conf(of, f"Name=gpu Type=k80 File=/dev/nvidia0 Cores={cores}")
+
+
+@pytest.mark.parametrize("more", ["Exclusive=TOPO", "Exclusive=NODE", "Exclusive=USER", "ExclusiveTopo=YES"])
+def test_whole_nodes_of_newer_versions_reach_the_twin(more: str) -> None:
+    """Whatever the version calls it."""
+    of = site([node("g1")], [partition("gpu", "g1", more)])
+    assert question_of(of, [], at=NOW).document["partitions"][0]["OverSubscribe"] == "EXCLUSIVE"

@@ -1,0 +1,282 @@
+"""The limits of a site's accounting, and what is used of them, as slurmctld and slurmdbd report them.
+
+``scontrol show assoc_mgr`` has the limits of every association and QOS, with what is used. It prints neither the QOS
+that an association has, nor the flags of a QOS, nor what a QOS allows each user and account that has not used it yet:
+those are asked of sacctmgr. Written against the answers of Slurm 22.05, 24.11 and 26.05.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
+from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
+from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
+
+Amounts: TypeAlias = Mapping[tuple[str, str], float]
+"""By Slurm's name of the limit, such as ``GrpTRES``, and the TRES, such as ``gres/gpu``; empty for jobs and minutes.
+
+Memory is in MiB, time in minutes."""
+
+
+class Limits(NamedTuple):
+    """What an association, a QOS, or a user or an account in a QOS may use, and does use now."""
+
+    limits: Amounts = {}  # noqa: RUF012
+    used: Amounts = {}  # noqa: RUF012
+
+
+class Association(NamedTuple):
+    """Who is charged for a job."""
+
+    account: str
+    user: str = ""
+    """Empty for that of the account itself."""
+    partition: str = ""
+    """The only partition that it is for; empty: every one for which the user has no other in the account."""
+
+
+@dataclass(frozen=True)
+class QOS:
+    """A quality of service."""
+
+    own: Limits = field(default_factory=Limits)
+    """Of all its jobs, and of each (``MaxTRESPJ``)."""
+    users: Mapping[str, Limits] = field(default_factory=dict)
+    """What is used of it by each user."""
+    accounts: Mapping[str, Limits] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+    priority: float = 0.0
+
+
+@dataclass(frozen=True)
+class UsersQOS:
+    """The QOS of an association."""
+
+    allowed: tuple[str, ...] = ()
+    default: str = ""
+
+    @property
+    def name(self) -> str:
+        """That of a job which names none."""
+        return self.default or (self.allowed[0] if len(self.allowed) == 1 else "normal")
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """What a site's accounting limits."""
+
+    associations: Mapping[Association, Limits] = field(default_factory=dict)
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """The account above each account; none for root."""
+    qos: Mapping[str, QOS] = field(default_factory=dict)
+    default_accounts: Mapping[str, str] = field(default_factory=dict)
+    """By user."""
+    qos_of: Mapping[Association, UsersQOS] = field(default_factory=dict)
+    safe: bool = False
+    """A job starts only if its minutes are left for its whole time limit (AccountingStorageEnforce=safe)."""
+
+    def association(self, user: str, account: str, partition: str) -> Association | None:
+        """Who is charged for a job; None where Slurm shows no such association."""
+        named = account or self.default_accounts.get(user, "")
+        both = (Association(named, user, partition), Association(named, user))
+        return next((one for one in both if one in self.associations), None)
+
+    def chain(self, association: Association) -> Iterator[Association]:
+        """The association, that of its account, and those above."""
+        yield association
+        account, passed = association.account, set[str]()
+        while account and account not in passed:
+            passed.add(account)
+            yield Association(account)
+            account = self.parents.get(account, "")
+
+
+async def read_accounting(slurm: Installation, config: SlurmConfig) -> Accounting | GPUSpawnerError | None:
+    """What is limited: three commands; None where nothing is, and why it is not known."""
+    if "limits" not in config.accounting_enforced and "safe" not in config.accounting_enforced:
+        return None
+    sacctmgr = ("sacctmgr", "-n", "-P", "show")
+    commands = (
+        ("scontrol", "--local", "show", "assoc_mgr", "flags=assoc,qos,users"),
+        (*sacctmgr, "qos", f"format={','.join(name for name, _ in _QOS_COLUMNS)}"),
+        (*sacctmgr, "assoc", "where", f"cluster={config.cluster_name}", f"format={','.join(_ASSOC_COLUMNS)}"),
+    )
+    try:
+        answers = await asyncio.gather(*(slurm.run(*command, limit=OUTPUT_LIMIT) for command in commands))
+        texts = [answer.output() for answer in answers]
+        return await asyncio.to_thread(parse_accounting, *texts, safe="safe" in config.accounting_enforced)
+    except GPUSpawnerError as error:
+        return error
+
+
+def parse_accounting(assoc_mgr: str, qos: str, associations: str, *, safe: bool = False) -> Accounting:
+    """The answers of ``scontrol show assoc_mgr`` and of sacctmgr to its two questions; raises SlurmOutputError."""
+    known: dict[Association, Limits] = {}
+    parents: dict[str, str] = {}
+    names: dict[str, str] = {}
+    defaults: dict[str, str] = {}
+    by_qos: dict[str, str] = {}
+    for kind, head, body in _records(assoc_mgr):
+        if kind == "user":
+            names[head["uid"] or ""] = head["user"]
+            defaults[head["user"]] = "" if head["account"] == "(null)" else head["account"]
+        elif kind == "association":
+            limits = _limits(body)
+            known[Association(head["account"], head["user"] or "", head["partition"])] = limits
+            above = _PARENT.search(body)
+            if not head["user"] and above is not None:
+                parents[head["account"]] = above[1]
+        else:
+            by_qos[head["qos"]] = body
+    if assoc_mgr.strip() and not known:
+        raise SlurmOutputError("scontrol show assoc_mgr listed no association.", raw=assoc_mgr[:2000])
+    rows = {row[0]: row for row in _rows(qos, len(_QOS_COLUMNS))}
+    return Accounting(
+        associations=known,
+        parents=parents,
+        qos={name: _qos(body, rows.get(name, ()), names) for name, body in by_qos.items()},
+        default_accounts=defaults,
+        qos_of=dict(_qos_of(associations)),
+        safe=safe,
+    )
+
+
+# --- scontrol show assoc_mgr ----------------------------------------------------------------------------------------
+
+_HEADS = {
+    "user": re.compile(r"UserName=(?P<user>.*?)(?:\((?P<uid>\d+)\))? DefAccount=(?P<account>.*?) DefWckey=.*"),
+    "association": re.compile(
+        r"ClusterName=\S+ Account=(?P<account>.*?) UserName=(?P<user>.*?)(?:\((?P<uid>\d+)\))? "
+        r"Partition=(?P<partition>\S*) .*"
+    ),
+    "qos": re.compile(r"QOS=(?P<qos>.*?)(?:\(\d+\))?"),
+}
+_PARENT = re.compile(r"\bParentAccount=(.+?)\(\d+\) ")
+_PAIR = re.compile(r"(\w+)=(\S*)")
+_AMOUNT = re.compile(r"(?:(?P<tres>[A-Za-z][^=,]*)=)?(?P<limit>N|[\d.]+)?(?:\((?P<used>[\d.]+)\))?")
+
+
+def _records(text: str) -> Iterator[tuple[str, Mapping[str, str], str]]:
+    """Each record: its kind, what its first line names, and the lines below, which are indented."""
+    kind, head, body = "", dict[str, str](), list[str]()
+    for line in text.splitlines():
+        if line[:1] in ("", " ", "\t"):
+            body.append(line)
+            continue
+        if kind:
+            yield kind, head, "\n".join(body)
+        kind, body = "", []
+        for name, pattern in _HEADS.items():
+            if (match := pattern.fullmatch(line)) is not None:
+                kind, head = name, match.groupdict()
+    if kind:
+        yield kind, head, "\n".join(body)
+
+
+def _limits(text: str) -> Limits:
+    """The limits of a record and what is used, of ``GrpTRES=cpu=8(4),gres/gpu=N(2)``; N is none."""
+    limits, used = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
+    for key, value in _PAIR.findall(text):
+        if key.startswith(("Grp", "Max", "Min")):
+            for match in filter(None, map(_AMOUNT.fullmatch, value.split(","))):
+                if match["limit"] not in (None, "N"):
+                    limits[key, match["tres"] or ""] = float(match["limit"])
+                if match["used"] is not None:
+                    used[key, match["tres"] or ""] = float(match["used"])
+    return Limits(limits, used)
+
+
+_PRIORITY = re.compile(r"^Priority=(\d+)", re.MULTILINE)
+_UID = re.compile(r"(?:.*\()?(\d+)\)?")
+
+
+def _qos(body: str, row: tuple[str, ...], users: Mapping[str, str]) -> QOS:
+    """A QOS of its record, and of sacctmgr's row; ``users``: their names by their numbers.
+
+    What each account and each user has used of it stands below the line ``Account Limits`` and ``User Limits``.
+    """
+    section = name = ""
+    texts: dict[tuple[str, str], str] = {}
+    for line in map(str.strip, body.splitlines()):
+        if line in ("Account Limits", "User Limits"):
+            section, name = line.partition(" ")[0], ""
+        elif section and "=" not in line:
+            uid = _UID.fullmatch(line) if section == "User" else None
+            name = line if uid is None else users.get(uid[1], line)
+        else:
+            texts[section, name] = f"{texts.get((section, name), '')}{line}\n"
+    own, of_all = texts.pop(("", ""), ""), {key: _limits(text) for key, text in texts.items()}
+    priority, limits = _PRIORITY.search(own), _limits(own)
+    return QOS(
+        Limits({**limits.limits, **dict(_limits_of_row(row))}, limits.used),
+        {name: limits for (section, name), limits in of_all.items() if section == "User"},
+        {name: limits for (section, name), limits in of_all.items() if section == "Account"},
+        frozenset(row[1].split(",")) if row else frozenset(),
+        float(priority[1]) if priority is not None else 0.0,
+    )
+
+
+# --- sacctmgr -------------------------------------------------------------------------------------------------------
+
+_QOS_COLUMNS = (
+    ("name", ""),
+    ("flags", ""),
+    ("maxjobspu", "MaxJobsPU"),
+    ("maxjobspa", "MaxJobsPA"),
+    ("maxsubmitpu", "MaxSubmitJobsPU"),
+    ("maxsubmitpa", "MaxSubmitJobsPA"),
+    ("maxtrespu", "MaxTRESPU"),
+    ("maxtrespa", "MaxTRESPA"),
+)
+"""Columns of ``sacctmgr show qos``, and the names that scontrol has for them."""
+_ASSOC_COLUMNS = ("account", "user", "partition", "qos", "defaultqos")
+
+
+def _rows(text: str, columns: int) -> Iterator[tuple[str, ...]]:
+    for line in text.splitlines():
+        row = tuple(line.split("|"))
+        if len(row) != columns:
+            raise SlurmOutputError(f"sacctmgr printed {len(row)} fields in the place of {columns}.", raw=line)
+        yield row
+
+
+def _limits_of_row(row: tuple[str, ...]) -> Iterator[tuple[tuple[str, str], float]]:
+    for (_, key), value in zip(_QOS_COLUMNS, row, strict=False):
+        for name, amount in tres_of(value).items() if key and "=" in value else ():
+            yield (key, name), amount
+        if key and value.isdecimal():
+            yield (key, ""), float(value)
+
+
+def _qos_of(text: str) -> Iterator[tuple[Association, UsersQOS]]:
+    for account, user, partition, qos, default in _rows(text, len(_ASSOC_COLUMNS)):
+        yield Association(account, user, partition), UsersQOS(tuple(filter(None, qos.split(","))), default)
+
+
+def tres_of(text: str) -> dict[str, float]:
+    """``cpu=2,mem=1000M,gres/gpu=1``: memory in MiB; what is no number is left out."""
+    amounts = dict[str, float]()
+    for name, equals, value in (item.rpartition("=") for item in text.split(",")):
+        if not equals:
+            continue
+        try:
+            amounts[name] = float(parse_memory(value)) if name == "mem" else float(value)
+        except ValueError:
+            continue
+    return amounts
+
+
+def minutes_of(text: str) -> float | None:
+    """Of a time as Slurm prints it, such as ``1-00:00:00``; None for none."""
+    try:
+        seconds = parse_walltime(text)
+    except ValueError:
+        return None
+    return None if seconds is None else seconds / 60

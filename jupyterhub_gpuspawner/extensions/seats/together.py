@@ -1,0 +1,226 @@
+"""The jobs that are tried together: in which order, and which of them the limits of accounting hold back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
+from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, WaitingJob
+from jupyterhub_gpuspawner.extensions.seats.limits import Charged, Ledger, UnknownCharge, Usage, billing
+from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Partition, rank, waits_for_resources
+from jupyterhub_gpuspawner.slurm.text import value_or_empty, words
+from jupyterhub_gpuspawner.units import NodeAllocation
+from jupyterhub_gpuspawner.words import people, some
+
+WAITING_AT_MOST = 2000
+"""Jobs that wait at the site and are tried; slurmctld plans each of them."""
+HIDDEN = "Limits of Slurm's accounting are not counted for {who}: Slurm shows no association of theirs."
+UNREAD = "Limits of Slurm's accounting are not counted: {error}"
+TOO_MANY = "Only the first {some:,} of {all:,} jobs that wait for these nodes are counted."
+JOBS_HIDDEN = "Jobs of others that wait or run are not counted: Slurm does not show them to this account (PrivateData)."
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a job has in the twin."""
+
+    partition: str
+    tres: Mapping[str, float]
+    minutes: float | None
+    allocations: Sequence[NodeAllocation] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What accounting says of requests, by their place."""
+
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Slurm's word for why sbatch refuses them."""
+    held_back: Mapping[int, str] = field(default_factory=dict)
+    """Slurm's word for why they wait."""
+    unknown: tuple[str, ...] = ()
+    """The users whose limits Slurm does not show."""
+
+
+# --- the jobs that wait ---------------------------------------------------------------------------------------------
+
+
+def waiting_before(site: Site, requests: Sequence[Request], at: float) -> tuple[list[Request], list[str]]:
+    """The jobs of the site that wait for nodes of these requests at a moment, in their order, and what is left out.
+
+    One that would have run to its time limit by then is taken to be gone, and so is one that waits for more than nodes
+    and a limit: for another job, for its own moment, or for somebody to release it.
+    """
+    wanted = _nodes_of(site, {name for request in requests for name in partitions_of(site, request)})
+    known = isinstance(site.accounting, Accounting)
+    waiting = [
+        waits
+        for waits in site.waiting
+        if _is_there(waits.job, site, at)
+        and (waits_for_resources(waits.job.priority, waits.job.reason) or (known and _is_limited(waits.job)))
+        and not wanted.isdisjoint(_nodes_of(site, waits.job.partitions))
+    ]
+    waiting.sort(key=lambda waits: (-_tier(site, waits.job), rank(waits.job.priority, waits.job.job_id)))
+    each = [_request(waits) for waits in waiting for _ in range(waits.job.array_tasks)]
+    left_out = [TOO_MANY.format(some=WAITING_AT_MOST, all=len(each))] if len(each) > WAITING_AT_MOST else []
+    return each[:WAITING_AT_MOST], left_out
+
+
+def _is_there(job: ClusterJob, site: Site, at: float) -> bool:
+    now = site.config.answered_at
+    if now is None or job.time_limit is None:
+        return True
+    return max(now, job.starts_at or 0.0) + job.time_limit > at
+
+
+def _is_limited(job: ClusterJob) -> bool:
+    return job.priority > 0 and job.reason.startswith(("Assoc", "QOS", "Max"))
+
+
+def _request(waits: WaitingJob) -> Request:
+    job = waits.job
+    charged = (*([f"--account={job.account}"] if job.account else ()), *([f"--qos={waits.qos}"] if waits.qos else ()))
+    return Request(f"job {job.job_id}", (*waits.options, *charged), job.user, of_site=True)
+
+
+def _tier(site: Site, job: ClusterJob) -> int:
+    return max((part.priority_tier for part in site.partitions if part.name in job.partitions), default=1)
+
+
+def partitions_of(site: Site, request: Request) -> tuple[str, ...]:
+    """Those that it names, or else the site's default."""
+    named = words(request.option("partition"))
+    return named or tuple(partition.name for partition in site.partitions if partition.default)[:1]
+
+
+def _nodes_of(site: Site, names: Collection[str]) -> frozenset[str]:
+    return frozenset(node for partition in site.partitions if partition.name in names for node in partition.nodes)
+
+
+# --- the limits -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limited:
+    """Jobs of a site at a moment, and what its accounting says of them."""
+
+    site: Site
+    at: float
+    without: Collection[str] = ()
+    """Ids of jobs that hold nothing then."""
+
+    @property
+    def accounting(self) -> Accounting | None:
+        """What is limited; None where nothing is, or it is not known."""
+        return self.site.accounting if isinstance(self.site.accounting, Accounting) else None
+
+    def refused(self, requests: Sequence[Request]) -> Verdict:
+        """Those that sbatch refuses, if they are submitted in this order; jobs of the site are submitted already."""
+        ledger, refused, unknown = self._ledger(), dict[int, str](), dict[str, None]()
+        for place, request in enumerate(requests):
+            if ledger is None or request.of_site or not request.user:
+                continue
+            try:
+                if reason := ledger.refused(self._charged(request)):
+                    refused[place] = reason
+            except UnknownCharge as error:
+                unknown[f"{error}"] = None
+        return Verdict(refused, {}, tuple(unknown))
+
+    def held_back(self, requests: Sequence[Request], started: Mapping[int, Started]) -> Verdict:
+        """Those that have no right to what they get, in this order; ``started``: what the twin gives, by their place.
+
+        Whoever gets nothing is judged last, by what others get who request the same.
+        """
+        ledger, held, alike = self._ledger(), dict[int, str](), dict[tuple[str, ...], Started]()
+        if ledger is None:
+            return Verdict()
+        for place, share in started.items():
+            alike.setdefault(requests[place].options, share)
+        rest = (place for place in range(len(requests)) if place not in started)
+        for place in [*sorted(started), *rest]:
+            request = requests[place]
+            waits = place not in started
+            got: Started | None = alike.get(request.options) if waits else started[place]
+            if not request.user or got is None:
+                continue
+            charged, usage = self._charged(request, got.partition), self._usage(got)
+            try:
+                if reason := ledger.held_back(charged, usage):
+                    held[place] = reason
+                elif not waits:
+                    ledger.add(charged, usage)
+            except UnknownCharge:
+                continue
+        return Verdict({}, held)
+
+    def _ledger(self) -> Ledger | None:
+        """What is used at that moment: jobs that have ended by then use nothing, and others have run for longer."""
+        if self.accounting is None:
+            return None
+        ledger = Ledger(self.accounting, {part.name: _qos(part) for part in self.site.partitions if _qos(part)})
+        now = self.site.config.answered_at
+        for held in self.site.jobs:
+            charged = Charged(held.job.user, held.job.account, held.job.partition, held.qos)
+            gone = held.job.job_id in self.without or not held.holds_at(self.at)
+            try:
+                self._age(ledger, held, charged, now, gone=gone)
+            except UnknownCharge:
+                continue
+        return ledger
+
+    def _age(self, ledger: Ledger, held: HeldJob, charged: Charged, now: float | None, *, gone: bool) -> None:
+        moment = self.at if now is None else now
+        end = held.job.ends_at
+        left = None if end is None else max(0.0, end - moment) / 60
+        usage = Usage(held.tres, left, frozenset(held.job.nodes))
+        if gone:
+            if left is not None and held.job.job_id not in self.without:
+                ledger.pass_time(charged, usage, left)
+                usage = replace(usage, minutes=0.0)
+            ledger.add(charged, usage, jobs=-1)
+            ledger.withdraw(charged)
+        else:
+            ledger.on_nodes(charged, held.job.nodes)
+            ledger.pass_time(charged, usage, max(0.0, self.at - moment) / 60)
+
+    def _charged(self, request: Request, partition: str = "") -> Charged:
+        where = partition or next(iter(partitions_of(self.site, request)), "")
+        return Charged(request.user, request.option("account"), where, request.option("qos"), request.other)
+
+    def _usage(self, started: Started) -> Usage:
+        parts, config = started.allocations, self.site.config.parameters
+        tres = {name: amount for name, amount in started.tres.items() if "/" not in name}
+        for gres in (gres for part in parts for gres in part.gres):
+            for name in (f"gres/{gres.name}", *([f"gres/{gres.name}:{gres.type}"] if gres.type else [])):
+                tres[name] = tres.get(name, 0.0) + gres.count
+        partition = next((part for part in self.site.partitions if part.name == started.partition), None)
+        weights = value_or_empty(partition.parameters.get("TRESBillingWeights")) if partition is not None else ""
+        flags = config.get("PriorityFlags", "").split(",")
+        tres["billing"] = billing(tres, weights, most_of_a_node="MAX_TRES" in flags)
+        minutes = started.minutes
+        return Usage(tres, minutes, frozenset(part.node for part in parts))
+
+
+def _qos(partition: Partition) -> str:
+    return value_or_empty(partition.parameters.get("QoS"))
+
+
+# --- what is not counted --------------------------------------------------------------------------------------------
+
+
+def not_counted(site: Site, verdict: Verdict, requests: Iterable[Request]) -> list[str]:
+    """Sentences: what of accounting and of others' jobs is not known."""
+    sentences = []
+    if isinstance(site.accounting, GPUSpawnerError):
+        sentences.append(UNREAD.format(error=site.accounting))
+    elif site.accounting is not None and verdict.unknown:
+        sentences.append(HIDDEN.format(who=some(verdict.unknown)))
+    elif site.accounting is not None and (nobody := sum(not request.user for request in requests)):
+        sentences.append(HIDDEN.format(who=people(nobody)))
+    if site.hides_jobs:
+        sentences.append(JOBS_HIDDEN)
+    return sentences
