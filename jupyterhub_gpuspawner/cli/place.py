@@ -9,7 +9,7 @@ import click
 
 from jupyterhub_gpuspawner.cli.options import JSON, JSON_VERSION
 from jupyterhub_gpuspawner.cli.topology import Source, give_up, source_options
-from jupyterhub_gpuspawner.placement.choice import POLICIES, choose
+from jupyterhub_gpuspawner.placement.choice import POLICIES, aligned, choose
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
@@ -53,7 +53,8 @@ def place(
     granted = [n for n, _ in enumerate(numbers)] if free is None else _positions(free, numbers)
     if count > len(granted):
         give_up(f"--gpus: {count} is more than the {len(granted)} that {'are free' if free else 'the node has'}")
-    choice = choose(node, granted=granted, count=count, cpus=_numbers("--cpus", cpus or ""), policy=policy)
+    wanted = _numbers("--cpus", cpus or "")
+    choice = choose(node, granted=granted, count=count, cpus=wanted, policy=policy)
     report = {
         "version": JSON_VERSION,
         "gpus": [numbers[position] for position in choice.gpus],
@@ -61,7 +62,7 @@ def place(
         "ring_gbps": choice.ring_gbps,
         "mean_gbps": choice.mean_gbps,
         "numa_nodes": list(choice.numa_nodes),
-        "aligned": choice.aligned,
+        "aligned": aligned(node, choice.gpus, wanted),
         "why": choice.why,
     }
     click.echo(json.dumps(report, indent=2) if as_json else _words(report))

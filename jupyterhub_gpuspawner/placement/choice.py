@@ -5,9 +5,9 @@ cycle whose slowest link is fastest (for two GPUs, their link). Weights are inte
 
 GPUs of other models than was requested, and smaller ones such as a display adapter, are taken only where there are not
 enough others. The criteria are then, in order: the slowest link of the best ring, the mean bandwidth of all pairs, the
-distance from the granted CPUs, the fewest NUMA nodes, the links that are left for the next job, the lowest positions.
-For a single GPU the first two do not apply, so the CPUs decide. The search is deterministic, and exact for up to eight
-granted GPUs.
+distance from the granted CPUs, the fewest packages, the fewest NUMA nodes, the links that are left for the next job,
+the lowest positions. For a single GPU the first two do not apply, so the CPUs decide. The search is deterministic, and
+exact for up to eight granted GPUs.
 
 GPUs are indices into ``topology.gpus``; NUMA nodes and CPUs are kernel numbers. CPUs are chosen near the GPUs; if a
 GPU's NUMA node is not known, those that its driver reports as near are used instead.
@@ -77,7 +77,6 @@ class Choice:
     """Mean over all pairs; None without a ring, or if a link or its generation is not known."""
     numa_nodes: tuple[int, ...] = ()
     """NUMA nodes nearest to the GPUs, as far as known."""
-    aligned: bool | None = None
     why: str = ""
     """The choice explained in one sentence."""
 
@@ -110,7 +109,7 @@ def choose(
         order = field.ring(sorted(field.positions.index(gpu) for gpu in gpus))
     else:
         order = gpus = field.best(min(count, len(suitable)), nodes_first=policy != "best-effort")
-    choice = replace(field.measured(topology, gpus, order), aligned=aligned(topology, gpus, bound))
+    choice = field.measured(topology, gpus, order)
     nearest = len(set(field.far)) > 1
     return replace(choice, why=_why(topology, choice, granted=len(free), count=count, nearest=nearest, policy=policy))
 
@@ -162,6 +161,7 @@ class _Candidates:
         self.gib = [_gib(topology.gpus[position]) for position in positions]
         self.far = numa_costs(topology, positions, cpus)
         self.home = [home(topology, position) for position in positions]
+        self.package = [_package(topology, topology.gpus[position].numa_node) for position in positions]
 
     def best(self, count: int, *, nodes_first: bool) -> list[int]:
         """The positions of the best ``count`` GPUs, in ring order."""
@@ -246,8 +246,9 @@ class _Candidates:
         )
 
     def _host(self, members: Sequence[int]) -> tuple[int, int]:
-        """How near the members are to the CPUs, and in how few NUMA nodes; greater is better."""
-        return -sum([self.far[i] for i in members]), -len({self.home[i] for i in members})
+        """How near the members are to the CPUs, and in how few packages, then NUMA nodes; greater is better."""
+        spread = len({self.package[i] for i in members}) * len(self.home) + len({self.home[i] for i in members})
+        return -sum([self.far[i] for i in members]), -spread
 
     def _tie(self, members: Sequence[int]) -> tuple[int, ...]:
         """A key by which sets with equal links are ranked, greater is better: what is left, low positions.
@@ -391,7 +392,8 @@ def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) ->
     """Whether each CPU is near one of the GPUs, and each GPU near one of the CPUs.
 
     Near are NUMA nodes of one package: with NPS4 or SNC some of them have no GPU, and the others are hardly farther.
-    None if that is not known, or if there is no GPU or no CPU.
+    CPUs of a package without GPUs count as near if the job has all that are nearer: there is no better choice. None if
+    that is not known, or if there is no GPU or no CPU.
     """
     bound = frozenset(cpus)
     if not gpus or not bound:
@@ -401,23 +403,37 @@ def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) ->
     beside: set[int | None] = {topology.gpus[gpu].numa_node for gpu in gpus}
     under = {topology.numa_node_of_cpu(cpu) for cpu in bound}
     if None not in beside and None not in under:
-        near = {node: {other for other in under if _is_near(topology, other, node)} for node in beside}
-        return all(near.values()) and set().union(*near.values()) == under
+        near = {node: _nodes_near(topology, node) for node in beside}
+        all_near = frozenset().union(*near.values())
+        if under <= all_near:
+            return all(under & nodes for nodes in near.values())
+        served = frozenset().union(*[_nodes_near(topology, gpu.numa_node) for gpu in topology.gpus])
+        return under >= all_near and bound.issuperset(_cpus_of(topology, all_near)) and not (under - all_near) & served
     local = [frozenset(topology.gpus[gpu].cpus) for gpu in gpus]
     # A cpuset clips the driver's list of near CPUs, so a common CPU proves nothing; having none in common does.
     return False if any(cpus and not cpus & bound for cpus in local) else None
 
 
-def _is_near(topology: NodeTopology, node: int | None, other: int | None) -> bool:
-    """Whether a NUMA node with CPUs is near another one: in its package, or by its distance where that is not known.
+def _nodes_near(topology: NodeTopology, number: int | None) -> frozenset[int]:
+    """The NUMA nodes with CPUs that are near one: in its package, or by distance where that is not known.
 
     Near a node without CPUs are those that are nearest to it.
     """
-    packages = [_package(topology, node), _package(topology, other)]
-    if node == other or None not in packages:
-        return node == other or packages[0] == packages[1]
-    far = [distance(topology, one.id, other) for one in topology.numa_nodes if one.cpus]
-    return distance(topology, node, other) < REMOTE or distance(topology, node, other) == min(far)
+    package = _package(topology, number)
+    nodes = [node for node in topology.numa_nodes if node.cpus]
+    far = {node.id: distance(topology, node.id, number) for node in nodes}
+    limit = max(min(far.values(), default=0), REMOTE - 1)
+    packages = {node.id: _package(topology, node.id) for node in nodes}
+    is_known = package is not None and None not in packages.values()
+    return frozenset(
+        node
+        for node, away in far.items()
+        if node == number or (packages[node] == package if is_known else away <= limit)
+    )
+
+
+def _cpus_of(topology: NodeTopology, nodes: Iterable[int]) -> list[int]:
+    return [cpu for node in topology.numa_nodes if node.id in nodes for cpu in node.cpus]
 
 
 def _package(topology: NodeTopology, number: int | None) -> int | None:

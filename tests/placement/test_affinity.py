@@ -67,6 +67,13 @@ CPULESS = NodeTopology(
 )  # fmt: skip
 
 
+ONE_SIDED = NodeTopology(
+    gpus=(Gpu(0, numa_node=1), Gpu(1, numa_node=1)),
+    numa_nodes=(NumaNode(0, (0, 1, 2, 3), 1000, (10, 21)), NumaNode(1, (4, 5, 6, 7), 1000, (21, 10))),
+    packages=((0, 1, 2, 3), (4, 5, 6, 7)),
+)
+
+
 def without_distances(topology: NodeTopology) -> NodeTopology:
     """The same where the kernel lists no distances."""
     return replace(topology, numa_nodes=tuple(replace(node, distances=()) for node in topology.numa_nodes))
@@ -166,6 +173,13 @@ def test_memory_nodes(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], n
         (CPULESS, "0-1", (0,), True),
         (CPULESS, "2-3", (0,), False),
         (CPULESS, "0-3", (0, 1), True),
+        # a package without GPUs: as near as they can be are its CPUs only beside all others
+        (ONE_SIDED, "0-7", (0,), True),
+        (ONE_SIDED, "2-7", (0, 1), True),
+        (ONE_SIDED, "0-3", (0,), False),
+        (ONE_SIDED, "0-3,5-7", (0,), False),
+        (ONE_SIDED, "4-5", (0,), True),
+        (K80, "0-23", (0,), False),
         (UNKNOWN, "4-5", (0,), None),
         (UNKNOWN, "0-1", (0,), False),
         (UNKNOWN, "0-1", (1,), None),

@@ -115,22 +115,22 @@ def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> 
     ("machine", "arguments", "choice"),
     [
         ("k80-2socket", {"granted": (2, 3), "count": 2, "cpus": range(12, 16)},
-         Choice((2, 3), "PIX", 12.0, 12.0, (1,), True,
+         Choice((2, 3), "PIX", 12.0, 12.0, (1,),
                 "GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s).")),
         ("k80-2socket", {"granted": (1, 3), "count": 2, "cpus": range(12, 16)},
-         Choice((3, 1), "SYS", 7.0, 7.0, (0, 1), False,
+         Choice((3, 1), "SYS", 7.0, 7.0, (0, 1),
                 "GPUs 3 and 1, as granted; the slowest link of their ring is SYS (about 7 GB/s).")),
         ("k80-2socket", {"granted": (0, 1, 2), "count": 1, "cpus": range(12, 16)},
-         Choice((2,), numa_nodes=(1,), aligned=True, why="GPU 2: the nearest to the CPUs, of 3 granted.")),
+         Choice((2,), numa_nodes=(1,), why="GPU 2: the nearest to the CPUs, of 3 granted.")),
         ("k80-2socket", {"granted": (0, 1, 2), "count": 1},
          Choice((2,), numa_nodes=(1,), why="GPU 2: of 3 granted, it leaves the best links to other jobs.")),
         ("k80-2socket", {"granted": (0,), "count": 2},
          Choice((0,), numa_nodes=(0,), why="GPU 0: all that were granted, of 2 requested.")),
         ("k80-2socket", {"granted": (0, 1, 2, 3), "count": 3, "policy": "none"},
-         Choice((0, 1, 2), "SYS", 7.0, 8.67, (0, 1), None,
+         Choice((0, 1, 2), "SYS", 7.0, 8.67, (0, 1),
                 "GPUs 0, 1 and 2, the first of 4 granted; the slowest link of their ring is SYS (about 7 GB/s).")),
         ("a100-mig", {"granted": (0, 3, 4, 5), "count": 2, "gpu_type": "1g.10gb", "cpus": range(16, 20)},
-         Choice((3, 4), None, None, None, (1,), True,
+         Choice((3, 4), None, None, None, (1,),
                 "slice 1 of GPU 2 and slice 2 of GPU 2: the best 2 of 4 granted; a CUDA program uses one of them.")),
         ("dgx1", {"granted": (3, 3, 3), "count": 1}, Choice((3,), numa_nodes=(0,), why="GPU 3, as granted.")),
         ("dgx1", {"granted": (), "count": 1}, Choice(why="No GPU was granted.")),
@@ -299,6 +299,14 @@ class Exhaustive:
             if cpu in numa_node.cpus
         )
 
+    def package(self, gpu: int) -> int | None:
+        """The package with its NUMA node; None where it is not known."""
+        node = next((node for node in self.machine.numa_nodes if node.id == self.machine.gpus[gpu].numa_node), None)
+        for n, package in enumerate(self.machine.packages):
+            if node is not None and node.cpus and set(node.cpus) <= set(package):
+                return n
+        return None
+
     def rank(self, chosen: tuple[int, ...], free: tuple[int, ...], nodes_first: bool) -> tuple[object, ...]:
         """Greater is better."""
         rest = [gpu for gpu in free if gpu not in chosen]
@@ -306,15 +314,14 @@ class Exhaustive:
         ring, _, total = self.links(chosen)
         homes = {(device.numa_node, () if device.numa_node is not None else device.cpus or device.numa_affinity)
                  for device in (self.machine.gpus[gpu] for gpu in chosen)}  # fmt: skip
+        spread = (-len({self.package(gpu) for gpu in chosen}), -len(homes))
         distance = -sum(self.distance(gpu) for gpu in chosen)
         left = (
             round(sum(self.rate(*pair) for pair in pairs if self.machine.link(*pair).startswith("NV")), 6),
             round(sum(self.rate(*pair) for pair in pairs), 6),
             [-gpu for gpu in chosen],
         )
-        return (
-            (-len(homes), distance, ring, total, *left) if nodes_first else (ring, total, distance, -len(homes), *left)
-        )
+        return (spread, distance, ring, total, *left) if nodes_first else (ring, total, distance, spread, *left)
 
     def suitable(self, free: tuple[int, ...], count: int) -> list[int]:
         """The GPUs with most memory of which there are enough; of several models only where none is enough."""
@@ -430,6 +437,34 @@ def test_choice_on_machines_nobody_built(seed: int) -> None:
                     assert exhaustive.agrees(choice, free, count, policy != "best-effort"), (free, count, choice)
 
 
+WHOLE_NODES = {path.stem: load(str(path)) for path in sorted((HERE / "data" / "nodes").glob("*.json"))}
+"""Machines as they are sold, with their NUMA nodes and packages."""
+
+
+@pytest.mark.parametrize("name", WHOLE_NODES)
+def test_choice_on_machines_that_are_sold(name: str) -> None:
+    """Of some sets of free GPUs and of all, with CPUs of one NUMA node and of two, under each policy (fixed seed)."""
+    machine, draw = WHOLE_NODES[name], random.Random(name)
+    size = len(machine.gpus)
+    nodes = [node for node in machine.numa_nodes if node.cpus]
+    for free in [tuple(range(size)), *(tuple(sorted(draw.sample(range(size), draw.randint(2, size)))) for _ in "123")]:
+        cpus = tuple(cpu for node in draw.sample(nodes, min(2, len(nodes))) for cpu in node.cpus[:3])
+        exhaustive = Exhaustive(machine, cpus)
+        for count in range(1, min(len(free), 6) + 1):
+            for policy in ("best-effort", "restricted"):
+                choice = choose(machine, granted=free, count=count, cpus=cpus, policy=policy)
+                assert exhaustive.agrees(choice, free, count, policy != "best-effort"), (free, count, cpus, choice)
+
+
+def test_with_several_nodes_in_a_package_gpus_of_one_package_are_chosen() -> None:
+    """``SYS`` is the word between NUMA nodes of one package as well as between packages."""
+    machine = WHOLE_NODES["xeon6-snc3-rtx-pro-6000-x8"]
+
+    assert choose(machine, granted=(2, 3, 4, 5, 6, 7), count=4).gpus == (4, 5, 6, 7)
+    assert choose(machine, granted=(0, 2, 4, 6), count=2).gpus == (0, 2)
+    assert choose(machine, granted=(2, 4, 6), count=2, policy="restricted").gpus == (4, 6)
+
+
 EXACT_16 = json.loads((HERE / "data" / "exact-choices-16.json").read_text("utf-8"))
 """By machine of 16 GPUs and policy: of each number of GPUs from 2 on the slowest link of the ring of the best set, and
 the mean of its links, in GB/s, as an exact search over all sets has found them."""
@@ -455,5 +490,15 @@ def test_the_table_of_losses_is_the_scripts_own() -> None:
         [sys.executable, "benchmarks/placement_table.py"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     page = (ROOT / "docs" / "explanation" / "placement-table.md").read_text("utf-8")
+
+    assert page.endswith(printed.stdout)
+
+
+def test_the_table_of_machines_is_the_scripts_own() -> None:
+    """Of those named in it."""
+    printed = subprocess.run(
+        [sys.executable, "benchmarks/machines_table.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    page = (ROOT / "docs" / "explanation" / "machines-table.md").read_text("utf-8")
 
     assert page.endswith(printed.stdout)
