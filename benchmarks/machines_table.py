@@ -55,9 +55,8 @@ def topology_of(path: Path) -> NodeTopology:
     return load(str(path)) if path.is_file() else observe(node="", topology_file=None, deadline=60, root=str(path))
 
 
-def rows(path: Path, title: str) -> Iterator[list[str]]:
-    """A row for each number of GPUs."""
-    machine = topology_of(path)
+def rows(title: str, machine: NodeTopology) -> Iterator[list[str]]:
+    """A row for each number of GPUs of a machine of any maker, however it was read."""
     size = len(machine.gpus)
     cpus = sorted(cpu for node in machine.numa_nodes for cpu in node.cpus)
     models = [str(device_model(gpu.name, gpu.mig, gpu.memory_mib)) for gpu in machine.gpus]
@@ -93,7 +92,7 @@ def main() -> None:
     print("|---" * len(HEADS) + "|")
     for name, title in MACHINES.items():
         if not sys.argv[1:] or Path(name).stem in sys.argv[1:]:
-            for cells in rows(DATA / name, title):
+            for cells in rows(title, topology_of(DATA / name)):
                 print("|", " | ".join(cells), "|", flush=True)
 
 
