@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, SessionPlan, plan_of, plans, plans_beside
+from jupyterhub_gpuspawner.extensions.courses.check import (
+    CourseInputs,
+    SessionPlan,
+    plan_of,
+    plans,
+    plans_beside,
+    report_of,
+)
 from jupyterhub_gpuspawner.extensions.courses.course import ChosenProfile, CourseDate
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import (
@@ -21,6 +28,8 @@ from jupyterhub_gpuspawner.extensions.courses.rehearsal import (
     RehearsalCluster,
     count_seats,
 )
+from jupyterhub_gpuspawner.extensions.courses.report import check_document
+from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting, Association, Limits
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, Smaller
 from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
@@ -278,6 +287,69 @@ def test_the_cpus_beside_a_gpu_are_those_of_gres_conf() -> None:
     assert gpu_cpus(TWO) == dict.fromkeys(("g1", "g2"), (first, first, second, second))
     assert gpu_cpus(reported) == {"g1": (second, second)}
     assert gpu_cpus(threads) == {"g1": (frozenset(range(24, 48)),)}
+
+
+def limited(shared: float, **people: float) -> Accounting:
+    """An account whose people may have so many GPUs together, and each of these so many cores."""
+    own = {name: {("MaxTRESPJ", "cpu"): cores} for name, cores in people.items()}
+    names = [f"t{number}" for number in range(6)]
+    return Accounting(
+        {
+            Association("course"): Limits({("GrpTRES", "gres/gpu"): shared}),
+            **{Association("course", name): Limits(own.get(name, {})) for name in names},
+        },
+        default_accounts=dict.fromkeys(names, "course"),
+    )
+
+
+LIMITED: dict[str, tuple[Accounting, SeatCount]] = {
+    "of the account": (
+        limited(2),
+        SeatCount(4, 6, 2, waiting={"AssocGrpGRES": 2}, with_gpu=2, beside=2),
+    ),
+    "of one person, whom nobody takes the place of": (
+        limited(99, t1=1),
+        SeatCount(4, 6, 3, waiting={"AssocMaxCpuPerJobLimit": 1}, with_gpu=3, beside=3),
+    ),
+}
+
+
+@pytest.mark.slurm
+@pytest.mark.usefixtures("needs_slurm")
+@pytest.mark.parametrize(("accounting", "expected"), LIMITED.values(), ids=LIMITED)
+async def test_limits_of_accounting_hold_people_back(accounting: Accounting, expected: SeatCount) -> None:
+    """Whose server does not start, and with which of Slurm's reasons."""
+    on = replace(cluster_of(replace(TWO, accounting=accounting)), exec_prefix="sudo -u {username}")
+    count = await count_seats(plan(TWO, 4), [script(*ONE, "-c 2")], {"": on})
+    assert count is not None
+    assert replace(count, smaller=None) == expected
+
+
+@pytest.mark.slurm
+@pytest.mark.usefixtures("needs_slurm")
+@pytest.mark.parametrize(
+    ("accounting", "sentence"),
+    [
+        (SlurmUnavailable("slurmdbd is down."), "Limits of Slurm's accounting are not counted: slurmdbd is down."),
+        (
+            Accounting({Association("course"): Limits()}),
+            "Limits of Slurm's accounting are not counted for t0, t1: Slurm shows no association of theirs.",
+        ),
+    ],
+    ids=["silent", "hidden"],
+)
+async def test_limits_that_slurm_does_not_tell_are_not_counted_and_that_is_said(
+    accounting: Accounting | GPUSpawnerError, sentence: str
+) -> None:
+    """In the report, in the JSON, and behind the number."""
+    on = replace(cluster_of(replace(TWO, accounting=accounting)), exec_prefix="sudo -u {username}")
+    count = await count_seats(plan(TWO, 2), [script(*ONE, "-c 2")], {"": on})
+    report = report_of(plan(TWO, 2), {"": snapshot_of(TWO)}, count, {})
+    (document,) = check_document("c", [report]).sessions
+
+    assert document.not_counted == (sentence,)
+    assert (report.fits, report.fit_in_words) == (True, "3 or more fit, as far as it is counted")
+    assert sentence in document.hints
 
 
 class Refusing(Installation):

@@ -1,0 +1,217 @@
+"""Which jobs of others are tried before a session's, and what accounting says of all of them together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting, Association, Limits, UsersQOS
+from jupyterhub_gpuspawner.extensions.seats.ask import what_runs
+from jupyterhub_gpuspawner.extensions.seats.held import WaitingJob
+from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
+from jupyterhub_gpuspawner.extensions.seats.together import (
+    JOBS_HIDDEN,
+    WAITING_AT_MOST,
+    Limited,
+    Started,
+    Verdict,
+    not_counted,
+    waiting_before,
+)
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_gres
+from tests.extensions.seats.site_answers import NOW, job, node, partition, site
+
+OPTIONS = ("--partition=gpu", "--nodes=1", "--ntasks=1", "--gres=gpu:4", "--mem=1000", "--time=60")
+
+
+def waits(number: int, *options: str, qos: str = "", **changed: Any) -> WaitingJob:
+    """A job that waits for the four GPUs of a node."""
+    of_cluster = ClusterJob(
+        str(number),
+        Phase.QUEUED,
+        "PENDING",
+        **{
+            "reason": "Priority",
+            "user": "eve",
+            "account": "low",
+            "partitions": ("gpu",),
+            "priority": 5,
+            "time_limit": 3600,
+            **changed,
+        },
+    )
+    return WaitingJob(of_cluster, options or OPTIONS, qos)
+
+
+def of(*waiting: WaitingJob, accounting: Any = None) -> Site:
+    """Two partitions on nodes of their own, and one on all."""
+    answers = site(
+        [node(f"g{number}", "gpu:4") for number in (1, 2, 3)],
+        [
+            partition("gpu", "g[1-2]"),
+            partition("other", "g3", default=False),
+            partition("all", "g[1-3]", default=False),
+        ],
+    )
+    config = replace(answers.config, answered_at=NOW)
+    return replace(answers, config=config, waiting=waiting, accounting=accounting)
+
+
+ONE = Request("ada", ("--gres=gpu:1", "--mem=100", "--time=30"))
+ORDER: dict[str, tuple[tuple[WaitingJob, ...], float, list[str]]] = {
+    "by priority, and then by age": (
+        (waits(7), waits(5), waits(6, priority=9)),
+        0,
+        ["job 6", "job 5", "job 7"],
+    ),
+    "in a partition on the same nodes": (
+        (waits(1, partitions=("all",)), waits(2, partitions=("other",))),
+        0,
+        ["job 1"],
+    ),
+    "in one of several partitions": ((waits(1, partitions=("other", "gpu")),), 0, ["job 1"]),
+    "not those that wait for more than nodes": (
+        (
+            waits(1, reason="Dependency"),
+            waits(2, reason="JobHeldUser", priority=0),
+            waits(3, reason="BeginTime"),
+            waits(4, reason="Resources"),
+        ),
+        0,
+        ["job 4"],
+    ),
+    "not those that will have ended": (
+        (waits(1), waits(2, time_limit=None), waits(3, time_limit=9000)),
+        7200,
+        ["job 2", "job 3"],
+    ),
+    "until then from when Slurm plans them": ((waits(1, starts_at=NOW + 7000),), 7200, ["job 1"]),
+    "each task of an array": ((waits(1, array_tasks=3),), 0, ["job 1"] * 3),
+    "not those that a limit holds back, where limits are not known": ((waits(1, reason="AssocGrpGRES"),), 0, []),
+}
+
+
+@pytest.mark.parametrize(("waiting", "later", "names"), ORDER.values(), ids=ORDER)
+def test_jobs_of_others_come_first_that_wait_for_the_same_nodes(
+    waiting: tuple[WaitingJob, ...], later: float, names: list[str]
+) -> None:
+    """In Slurm's order of them."""
+    before, left_out = waiting_before(of(*waiting), [ONE], NOW + later)
+    assert ([request.name for request in before], left_out) == (names, [])
+
+
+def test_a_job_that_a_limit_holds_back_is_tried_where_limits_are_known() -> None:
+    """It may start, if those who have reached the limit are gone by then; with its account and its QOS."""
+    answers = of(waits(1, reason="AssocGrpGRES", qos="long"), accounting=Accounting())
+    assert waiting_before(answers, [ONE], NOW) == (
+        [Request("job 1", (*OPTIONS, "--account=low", "--qos=long"), "eve", of_site=True)],
+        [],
+    )
+
+
+def test_of_very_many_only_the_first_are_tried_and_that_is_said() -> None:
+    """slurmctld plans each of them."""
+    before, left_out = waiting_before(of(waits(1, array_tasks=2 * WAITING_AT_MOST)), [ONE], NOW)
+    assert len(before) == WAITING_AT_MOST
+    assert left_out == ["Only the first 2,000 of 4,000 jobs that wait for these nodes are counted."]
+
+
+@pytest.mark.slurm
+@pytest.mark.usefixtures("needs_slurm")
+async def test_what_others_wait_for_is_theirs_first() -> None:
+    """One of them gets a whole node; another waits for the other node, of which a job has one GPU."""
+    answers = replace(of(waits(1), waits(2)), jobs=job(9, "g2", "0-3", "gpu:1(IDX:0)", ends_in=600))
+    with_them = await what_runs(answers, [ONE] * 5, at=NOW, slurm=Installation())
+    alone = await what_runs(replace(answers, waiting=()), [ONE] * 5, at=NOW, slurm=Installation())
+    assert (with_them.running, alone.running) == (0, 5)
+    assert [answer.reason for answer in with_them.answers] == ["Priority"] * 5
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+def accounting(gpus: float, used: float = 0.0, **more: Any) -> Accounting:
+    """Ada and Eve share an account with so many GPUs."""
+    usage = {("GrpTRES", "gres/gpu"): used, ("GrpJobs", ""): used, ("GrpSubmitJobs", ""): used}
+    return Accounting(
+        {
+            Association("low"): Limits({("GrpTRES", "gres/gpu"): gpus}, usage),
+            Association("low", "ada"): Limits(),
+            Association("low", "eve"): Limits({}, usage),
+        },
+        default_accounts={"ada": "low", "eve": "low"},
+        qos_of={Association("low", "ada"): UsersQOS(("normal",))},
+        **more,
+    )
+
+
+GETS = Started("gpu", {"cpu": 1.0, "node": 1.0}, 30.0, (NodeAllocation("g1", (0,), 100, parse_gres("gpu:1")),))
+ADA = replace(ONE, user="ada")
+EVES = tuple(
+    replace(held, job=held.job._replace(user="eve", account="low"), tres={"cpu": 4.0, "gres/gpu": 2.0})
+    for held in job(9, "g2", "0-3", "gpu:2(IDX:0-1)", ends_in=600)
+)
+
+
+def held_back(state: Site, *requests: Request, at: float = NOW, without: tuple[str, ...] = ()) -> list[str]:
+    """For each of these, which all get a GPU in the twin, the limit that it would exceed."""
+    verdict = Limited(state, at, without).held_back(requests, dict.fromkeys(range(len(requests)), GETS))
+    return [verdict.held_back.get(place, "") for place in range(len(requests))]
+
+
+def test_what_jobs_have_that_run_then_counts() -> None:
+    """Those that have ended do not, nor do the participants' own, which are counted among the requests."""
+    state = replace(of(accounting=accounting(3, used=2)), jobs=EVES)
+    assert held_back(state, ADA, ADA) == ["", "AssocGrpGRES"]
+    assert held_back(state, *[ADA] * 4, at=NOW + 1200) == ["", "", "", "AssocGrpGRES"]
+    assert held_back(state, *[ADA] * 4, without=("9",)) == ["", "", "", "AssocGrpGRES"]
+
+
+def test_whoever_gets_nothing_is_judged_by_what_others_get_who_request_the_same() -> None:
+    """After all who get something."""
+    verdict = Limited(of(accounting=accounting(1)), NOW).held_back([ADA, ADA], {1: GETS})
+    assert verdict.held_back == {0: "AssocGrpGRES"}
+
+
+def test_sbatch_refuses_more_jobs_than_may_be_submitted() -> None:
+    """Jobs of the site are submitted already."""
+    limits, low = accounting(9, used=1), Limits({("GrpSubmitJobs", ""): 2.0}, {("GrpSubmitJobs", ""): 1.0})
+    limits = replace(limits, associations={**limits.associations, Association("low"): low})
+    theirs = Request("job 1", OPTIONS, "eve", of_site=True)
+    assert Limited(of(accounting=limits), NOW).refused([theirs, ADA, ADA]).refused == {2: "AssocGrpSubmitJobsLimit"}
+
+
+SENTENCES: dict[str, tuple[Any, Verdict, list[str]]] = {
+    "no accounting": (None, Verdict(), []),
+    "all is known": (accounting(1), Verdict(), []),
+    "slurmdbd is silent": (
+        SlurmUnavailable("slurmdbd is down."),
+        Verdict(),
+        ["Limits of Slurm's accounting are not counted: slurmdbd is down."],
+    ),
+    "some are hidden": (
+        accounting(1),
+        Verdict(unknown=("ada", "bob")),
+        ["Limits of Slurm's accounting are not counted for ada, bob: Slurm shows no association of theirs."],
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "verdict", "sentences"), SENTENCES.values(), ids=SENTENCES)
+def test_what_is_not_known_is_said(known: Any, verdict: Verdict, sentences: list[str]) -> None:
+    """Also that jobs of others are hidden."""
+    assert not_counted(of(accounting=known), verdict, [ADA]) == sentences
+    assert not_counted(replace(of(accounting=known), hides_jobs=True), verdict, [ADA]) == [*sentences, JOBS_HIDDEN]
+
+
+def test_people_who_are_nobody_have_no_limits_that_are_known() -> None:
+    """As many as are only counted."""
+    assert not_counted(of(accounting=accounting(1)), Verdict(), [ONE, ONE]) == [
+        "Limits of Slurm's accounting are not counted for 2 people: Slurm shows no association of theirs."
+    ]
