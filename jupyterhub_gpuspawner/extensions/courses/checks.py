@@ -88,11 +88,13 @@ async def _seats(profile: Profile, rehearsal: Rehearsal, context: Context) -> As
     report = await rehearsal.report(plan, plan.asked_as if members else ())
     texts = [problem.text for problem in report.problems if members or problem.kind != "people"]
     if report.fit >= wanted and not texts:
-        yield SEATS.ok(where, f"{people(wanted)} could start now{report.provisos}")
+        text = f"{people(wanted)} could start now{report.provisos}"
+        yield SEATS.ok(where, ". ".join([text, *(sentence.rstrip(".") for sentence in report.not_counted)]))
     else:
         counted = report.seats is None or any(problem.kind == "seats" for problem in report.problems)
         head = [] if counted else [f"{report.fit} of {people(wanted)} could start now{report.provisos}."]
-        yield FEW.warning(where, " ".join([*head, *texts]), "Request less for each, or let fewer people start at once.")
+        text = " ".join([*head, *texts, *report.not_counted])
+        yield FEW.warning(where, text, "Request less for each, or let fewer people start at once.")
     limits = hub_limits(context.site).of_profile(request.profile)
     for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation_name)):
         yield LIMIT.warning(where, problem.text)

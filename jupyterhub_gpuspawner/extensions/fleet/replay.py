@@ -90,7 +90,7 @@ async def replay(
     if not chosen:
         return None
     copies = f"{node}-[0-{len(chosen) - 1}]"
-    today = with_nodes(replace(await read_site(slurm), jobs=(), reservations=()), f"{copies}={node}")
+    today = with_nodes(replace(await read_site(slurm), jobs=(), waiting=(), reservations=()), f"{copies}={node}")
     own = [line for line in lines.splitlines() if line.strip() and not line.startswith("#")]
     then = with_gres_conf(today, "".join(f"NodeName={copies} {line}\n" for line in own))
     requests = [

@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.extensions.seats.what_if import WhatIfDocument, with_
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site
 from jupyterhub_gpuspawner.site.jobs import choice_on, jobs_of
+from jupyterhub_gpuspawner.slurm.job import job_owner
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives, options_of
 from jupyterhub_gpuspawner.units import format_cpulist
 
@@ -65,8 +66,8 @@ def what_if(
     """Show which servers of a profile would run, and on what: today, and after a change.
 
     Nothing is submitted or changed. A slurmctld without nodes is given the site's configuration and jobs; it runs for
-    some seconds on this machine, or where Slurm is asked. It knows no limits of accounts and QOS, no priorities, and
-    none of the jobs that wait.
+    some seconds on this machine, or where Slurm is asked. Jobs of others that wait now come first. Limits of accounts
+    and QOS count where --user says whose.
 
     For each person: the node, Slurm's numbers of GPUs and cores, and whether the cores are beside the GPUs. Exit code
     0: an answer, also where not all run; 1: the configuration, the choice or a change is wrong; 3: Slurm or its
@@ -84,14 +85,14 @@ def what_if(
         slurm = site.spawner("nobody", cluster=name).connection().client.installation
         today = await read_site(slurm)
         if empty:
-            today = replace(today, jobs=())
+            today = replace(today, jobs=(), waiting=())
         then = _changed(today, parameters, add_nodes, lines)
         sites, at = (today,) if then is today else (today, then), time.time()
         answers = await asyncio.gather(*(what_runs(state, requests, at=at, slurm=slurm) for state in sites))
         # where gres.conf does not say it today, the cores beside a GPU are those of the changed one
         near = near_cpus(*reversed(sites))
         outcomes = [outcome(of, state, near) for of, state in zip(answers, sites, strict=True)]
-        texts = [*notes, *(note for of in answers for note in of.notes)]
+        texts = [*notes, *(note for of in answers for note in (*of.not_counted, *of.notes))]
         return WhatIfDocument(
             slurm=answers[0].version,
             options=requests[0].options,
@@ -130,8 +131,10 @@ async def _requests(
     owner = user or SOMEBODY.name
     job, *_ = await jobs_of(site, choice, user=owner, groups=groups, account=SOMEBODY, cluster=cluster)
     lines = (line.removeprefix("#SBATCH").strip() for line in directives(job.script))
-    options = tuple(line for line in lines if any(name in PLACEMENT_OPTIONS for name, _ in options_of(line)))
-    return [Request(str(number), options) for number in range(1, people + 1)], job.notes
+    counted = PLACEMENT_OPTIONS | {"account", "qos"}
+    options = tuple(line for line in lines if any(name in counted for name, _ in options_of(line)))
+    account = job_owner(str(site.spawner("nobody", cluster=cluster).exec_prefix), user) if user else ""
+    return [Request(str(number), options, account, number - 1) for number in range(1, people + 1)], job.notes
 
 
 def listing(document: WhatIfDocument) -> list[str]:

@@ -213,7 +213,7 @@ def _qos(partition: Partition) -> str:
 
 
 def not_counted(site: Site, verdict: Verdict, requests: Iterable[Request]) -> list[str]:
-    """Sentences: what of accounting and of others' jobs is not known."""
+    """Sentences: what of accounting and of others' jobs is not known of these requests."""
     sentences = []
     if isinstance(site.accounting, GPUSpawnerError):
         sentences.append(UNREAD.format(error=site.accounting))

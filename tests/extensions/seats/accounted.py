@@ -184,6 +184,8 @@ def sites(seed: int, count: int, *, accounted: bool) -> list[Site]:
 
 def _site(rng: random.Random, number: int, *, accounted: bool) -> Site:
     nodes, sockets, cores = rng.randint(1, 3), rng.choice((1, 2)), rng.choice((8, 12))
+    if accounted:  # room for most people, so that limits decide
+        nodes, sockets = 3, 2
     gpus, cpus = rng.choice((0, 1, 1, 1, 2)), rng.choice((1, 2, 2, 4))
     people = tuple(rng.sample(PEOPLE[2:], rng.randint(3, min(10, len(PEOPLE) - 2))))
     memory = rng.choice((1000, 2000, 6000))
@@ -221,9 +223,9 @@ def _site(rng: random.Random, number: int, *, accounted: bool) -> Site:
         before.append((other, f"{charged}--cpus-per-task={rng.randint(1, 4)} --mem=1000 {more} --time=600"))
     if rng.random() < 0.3:
         more = rng.choice(("--exclusive", "--gres=gpu:4", f"--cpus-per-task={sockets * cores}", "--mem=63000"))
-        spread = f"--nodes={rng.randint(1, nodes)}"
+        spread = f"--nodes={rng.randint(1, max(1, nodes - accounted))}"
         length = rng.choice((30, 600))
-        before += [(other, f"{charged}{spread} {more} --time={length}")] * rng.randint(1, nodes + 1)
+        before += [(other, f"{charged}{spread} {more} --time={length}")] * rng.randint(1, nodes + 1 - accounted)
         about.append("waiting")
     return Site(f"{number}", tuple(conf), tuple(lines), tuple(before), people, " ".join(options), ", ".join(about))
 
@@ -232,9 +234,9 @@ def _limits(
     rng: random.Random, account: str, people: Sequence[str], cpus: int, gpus: int, memory: int, number: int
 ) -> tuple[list[str], str, list[str]]:
     """Lines of sacctmgr, the partition's QOS, and what they limit."""
-    some = max(1, rng.randint(1, number + 1))  # so many people may, by a limit that they share
+    some = rng.randint(1, number - 1)  # so many people may, by a limit that they share
     minutes = 60
-    tight = int(rng.random() < 0.12)
+    tight = int(rng.random() < 0.25)
     shared = {
         "GrpJobs": some,
         "GrpSubmitJobs": some,
@@ -280,7 +282,7 @@ def _limits(
         return " ".join(f"{kind}={kinds[kind]}" for kind in chosen)
 
     about: list[str] = []
-    top, low = pick({**shared, **each}, 1), pick({**shared, **each}, 2)
+    top, low = pick({**shared, **each}, 1), pick(shared, 2)
     lines = [
         f"add account {account}a {top}",
         f"add account {account}b parent={account}a {low}",
