@@ -25,6 +25,8 @@ from tests.waiting import wait_until
 
 PORTS = (20000, 20299)
 """Of the node, to which the login node forwards."""
+NODE_IPV6 = "fd23::2"
+"""Of the node, which the login node reaches as well."""
 BACK = 25681
 """Of the login node, which leads to the hub."""
 SERVER = """
@@ -34,7 +36,7 @@ def answer(connection):
         while data := connection.recv(65536):
             connection.sendall(data)
 def serve(port):
-    listening = socket.create_server(("0.0.0.0", port))
+    listening = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
     while True:
         threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
 for port in map(int, sys.argv[1:]):
@@ -96,11 +98,12 @@ class Machines:
         ip("-n", self.login, "addr", "add", f"{self.login_address}/30", "dev", "eth0")
         ip("-n", self.login, "link", "set", "eth0", "up")
         ip("-n", self.login, "link", "add", "eth1", "type", "veth", "peer", "name", "eth0", "netns", self.node)
-        for name, link, address in (
-            (self.login, "eth1", self.inner_address),
-            (self.node, "eth0", self.node_address),
+        for name, link, address, ipv6 in (
+            (self.login, "eth1", self.inner_address, "fd23::1"),
+            (self.node, "eth0", self.node_address, NODE_IPV6),
         ):
             ip("-n", name, "addr", "add", f"{address}/30", "dev", link)
+            ip("-n", name, "addr", "add", f"{ipv6}/64", "dev", link, "nodad")
             ip("-n", name, "link", "set", link, "up")
         ip("route", "add", "unreachable", f"{self.node_address}/32")
         stack.callback(ip, "route", "del", "unreachable", f"{self.node_address}/32")
@@ -123,7 +126,9 @@ class Machines:
         kind, key = (self.folder / "host_key.pub").read_text().split()[:2]
         (self.folder / "known_hosts").write_text(f"[{self.login_address}]:{self.port} {kind} {key}\n")
         first, last = PORTS
-        allowed = self.permit_open or [f"{self.node_address}:{port}" for port in range(first, last + 1)]
+        allowed = self.permit_open or [
+            f"{host}:{port}" for host in (self.node_address, f"[{NODE_IPV6}]") for port in range(first, last + 1)
+        ]
         self._write(
             "authorized_keys",
             {"ssh-ed25519 AAAA... jupyterhub@hub": (self.folder / "key.pub").read_text()}

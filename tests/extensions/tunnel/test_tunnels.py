@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.extensions.tunnel.ports import TunnelError
 from jupyterhub_gpuspawner.extensions.tunnel.server import closes_at_once, no_routes
 from jupyterhub_gpuspawner.extensions.tunnel.ssh import Forward, Reverse, tunnel_words
 from jupyterhub_gpuspawner.extensions.tunnel.tunnels import Tunnels
-from tests.extensions.tunnel.machines import BACK, PORTS, Machines, free_range
+from tests.extensions.tunnel.machines import BACK, NODE_IPV6, PORTS, Machines, free_range
 
 pytestmark = [pytest.mark.users, pytest.mark.timeout(120)]
 
@@ -87,6 +87,17 @@ async def test_a_node_that_cannot_be_reached_is_reached(running: Machines, tunne
         running.ssh_config.write_text(text)
     await tunnels.close(master, forward, no_routes)
     assert not await answers(forward.local)
+
+
+async def test_a_node_with_an_ipv6_address_is_reached(running: Machines, tunnels: Tunnels) -> None:
+    """At the ports that PermitOpen lists for it, and at no other."""
+    master = master_of(tunnels, running)
+    closed = []
+    for port in (FIRST, 22):
+        forward = await tunnels.open(master, NODE_IPV6, port, nothing)
+        closed.append(await closes_at_once(forward.local))
+        assert await answers(forward.local) is (port == FIRST)
+    assert closed == [False, True]
 
 
 async def test_two_hundred_forwards_share_a_connection(running: Machines, tunnels: Tunnels) -> None:
