@@ -31,6 +31,8 @@ class Command:
     """The reference of its :class:`click.Command`."""
     sentence: str
     """What it does, for the list of commands."""
+    unconfigured: str = ""
+    """What ``gpuspawner check`` says of it where a hub has no configuration yet, in a sentence; empty: nothing."""
 
 
 @dataclass(frozen=True)

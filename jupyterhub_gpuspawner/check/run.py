@@ -288,10 +288,15 @@ def fatal(error: GPUSpawnerError, path: Path) -> tuple[Finding, ...]:
 
 
 def _unconfigured(path: Path, text: str) -> Finding:
-    fix = (
-        "Write these lines into it, with a partition of yours that has GPUs, and run `gpuspawner check` again. "
-        "`gpuspawner files DIR --profiles` writes a longer configuration, with example profiles for "
-        f"c.GPUProfilesSpawner.profiles_dir.\n\n{FIRST_LINES}"
+    commands = (command for extension in chosen(None) for command in extension.commands.values())
+    known = [command.unconfigured for command in commands if command.unconfigured]
+    fix = " ".join(
+        [
+            *known,
+            f"{'Or write' if known else 'Write'} these lines into it, with a partition of yours that has GPUs, and run "
+            "`gpuspawner check` again. `gpuspawner files DIR --profiles` writes a longer configuration, with example "
+            f"profiles for c.GPUProfilesSpawner.profiles_dir.\n\n{FIRST_LINES}",
+        ]
     )
     return UNCONFIGURED.error(str(path), text, fix)
 

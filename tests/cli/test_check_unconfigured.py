@@ -16,13 +16,15 @@ from click.testing import Result
 from jupyterhub_gpuspawner.check.run import FIRST_LINES
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.extension import installed
 from tests.cli.runner import cli_runner
 
 PROGRAMS = Path(sys.executable).parent
+KNOWN = [command.unconfigured for one in installed() for command in one.commands.values() if command.unconfigured]
 WRITE = (
-    "Write these lines into it, with a partition of yours that has GPUs, and run `gpuspawner check` again. "
-    "`gpuspawner files DIR --profiles` writes a longer configuration, with example profiles for "
-    f"c.GPUProfilesSpawner.profiles_dir.\n\n{FIRST_LINES}"
+    f"{' '.join([*KNOWN, 'Or write' if KNOWN else 'Write'])} these lines into it, with a partition of yours that has "
+    "GPUs, and run `gpuspawner check` again. `gpuspawner files DIR --profiles` writes a longer configuration, with "
+    f"example profiles for c.GPUProfilesSpawner.profiles_dir.\n\n{FIRST_LINES}"
 )
 NO_PROFILE = {
     "severity": "error",

@@ -9,6 +9,8 @@ EXTENSION = Extension(
         "init": Command(
             ".cli:init",
             "Write a hub's first configuration and profiles into DIR, from what Slurm says of its cluster.",
+            unconfigured="`gpuspawner init DIR` writes a configuration and profiles for your cluster, from what Slurm "
+            "says of it.",
         )
     },
 )

@@ -32,6 +32,8 @@ from jupyterhub_gpuspawner.slurm.text import UnparsedField
 _VERSION = re.compile(r"slurm\S* (\d+\.\d+\S*)", re.ASCII)
 _HIDDEN = "Access/permission denied"
 """What Slurm's commands print where PrivateData has nodes or partitions."""
+_NO_CONF = re.compile("Unable to process configuration file|(?:establish a|failed to fetch) config", re.ASCII)
+"""What they print without slurm.conf: a file that is not there, or no answer to where it is (24.11: after 12 s)."""
 _ID = "/usr/bin/id"
 """With its path, since it is not in the folder of Slurm's commands."""
 _NODE = {
@@ -136,7 +138,7 @@ async def _version(slurm: Installation) -> str:
     """The version of the commands; the first question, so that what is wrong with all answers is said of it."""
     on = "on the login node" if isinstance(slurm, OverSsh) else "on this machine"
     try:
-        text = (await slurm.run("sinfo", "--version")).output()
+        text = _with_conf(slurm, await slurm.run("sinfo", "--version")).output()
     except LoginNodeUnreachable:
         raise
     except CommandMissing as error:
@@ -151,6 +153,17 @@ async def _version(slurm: Installation) -> str:
     return match[1]
 
 
+def _with_conf(slurm: Installation, answer: Answer) -> Answer:
+    """The same answer; raises SlurmUnavailable for one of a command that has found no slurm.conf on this machine."""
+    if answer.code != 0 and not isinstance(slurm, OverSsh) and _NO_CONF.search(answer.stderr):
+        raise SlurmUnavailable(
+            f"{answer.command} found no slurm.conf on this machine.",
+            hint="Name the file with --slurm-conf; if this machine is not part of the cluster, name a login node with "
+            '--login-node "ssh LOGIN-NODE".',
+        )
+    return answer
+
+
 async def _show(slurm: Installation, what: str, *options: str) -> str:
     # without --local, a federation's other clusters are shown, too
     return await _whole(slurm, "scontrol", "--local", "show", what, *options, "-o")
@@ -158,7 +171,7 @@ async def _show(slurm: Installation, what: str, *options: str) -> str:
 
 async def _whole(slurm: Installation, command: str, *arguments: str) -> str:
     """The answer of a command; raises ConfigError if it ends within a line, or Slurm refuses it."""
-    answer = await slurm.run(command, *arguments, limit=OUTPUT_LIMIT)
+    answer = _with_conf(slurm, await slurm.run(command, *arguments, limit=OUTPUT_LIMIT))
     if answer.code != 0 and _HIDDEN in answer.stderr:
         raise ConfigError(
             "Slurm does not show its nodes or partitions to this account (PrivateData).",

@@ -25,6 +25,14 @@ NOISE = (
     "A start-up file of the shell (~/.bashrc, /etc/profile.d/*.sh) or a wrapper of the command prints it. Let it print "
     'only where a person looks: [ -t 1 ] && echo "...".'
 )
+NO_CONF = (
+    "sinfo: fatal: Unable to process configuration file\n",
+    "sinfo: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+    "sinfo: error: fetch_config: DNS SRV lookup failed\n"
+    "sinfo: error: _establish_config_source: failed to fetch config\n"
+    "sinfo: fatal: Could not establish a configuration source\n",
+)
+"""Of 22.05, and of newer ones."""
 Folder = Callable[[Path], Path]
 
 
@@ -185,3 +193,25 @@ def test_slurm_is_asked_on_a_login_node(tmp_path: Path, monkeypatch: pytest.Monk
     assert 'c.GPUSlurmSpawner.exec_prefix = "ssh login sudo -n -u {username}"\n' in config
     assert 'c.GPUSlurmSpawner.query_prefix = "ssh login"\n' in config
     assert 'follow the guide "Run the hub on a machine without Slurm"' in done.stdout
+
+
+@pytest.mark.parametrize("name", ["sinfo", "scontrol"])
+@pytest.mark.parametrize("stderr", NO_CONF)
+def test_without_slurm_conf_its_option_is_named(tmp_path: Path, name: str, stderr: str) -> None:
+    """Whichever command is the first to miss it; not the environment of a hub that is not there yet."""
+    folder = recorded_commands(tmp_path / "bin", "24.11")
+    command(folder, name, f"#!/bin/sh\nprintf %s {shlex.quote(stderr)} >&2\nexit 1\n")
+    done = cli_runner().invoke(main, ["init", str(tmp_path / "hub"), "--slurm-bin-dir", str(folder)])
+
+    assert (done.exit_code, done.stderr) == (
+        3,
+        f"gpuspawner: {name} found no slurm.conf on this machine. Name the file with --slurm-conf; if this machine is "
+        'not part of the cluster, name a login node with --login-node "ssh LOGIN-NODE".\n',
+    )
+
+
+def test_check_names_the_command_where_nothing_is_configured(tmp_path: Path) -> None:
+    """Before the lines that it prints for those who write a configuration by hand."""
+    done = cli_runner().invoke(main, ["check", "--config", str(tmp_path / "jupyterhub_config.py")])
+
+    assert "`gpuspawner init DIR` writes a configuration" in done.output

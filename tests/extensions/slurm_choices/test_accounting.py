@@ -49,6 +49,28 @@ def test_the_associations_of_each_user_in_the_versions_of_slurm(version: str) ->
     )
 
 
+@pytest.mark.parametrize("version", ["24.11", "26.05"])
+def test_the_questions_of_a_hub_are_answered_by_newer_versions_of_slurm(version: str) -> None:
+    """Word for word; the limits of an account are those of its users who have none."""
+    folder = FOLDER / version / "accounting"
+    associations, left_out = parse_associations((folder / "choices_assoc.out").read_text())
+    qos = parse_qos((folder / "choices_qos.out").read_text())
+    limits = Limits(7200, (("cpu", 4), ("gres/gpu", 1), ("mem", 8192)))
+
+    assert left_out == 0
+    assert {row.account: row.limits for row in associations["alice"] if row.limits != Limits()} == {"lim5": limits}
+    assert associations["bob"] == (Association("proj", qos=("normal",)),)
+    assert parse_default_accounts((folder / "choices_user.out").read_text()) == {
+        "alice": "proj",
+        "bob": "proj",
+        "root": "root",
+    }
+    assert {name: of.limits for name, of in qos.items() if of != Qos()} == {
+        "short": Limits(300),
+        "deny": Limits(None, (("cpu", 2),)),
+    }
+
+
 ROWS: dict[str, tuple[str, tuple[dict[str, tuple[Association, ...]], int]]] = {
     "nobody": ("", ({}, 0)),
     "an account of a partition": (
