@@ -79,6 +79,8 @@ class Accounting:
     default_accounts: Mapping[str, str] = field(default_factory=dict)
     """By user."""
     qos_of: Mapping[Association, UsersQOS] = field(default_factory=dict)
+    shares: Mapping[Association, float] = field(default_factory=dict)
+    """The fair-share factor of each user's association, from 0 to 1."""
     safe: bool = False
     """A job starts only if its minutes are left for its whole time limit (AccountingStorageEnforce=safe)."""
 
@@ -120,6 +122,7 @@ def parse_accounting(assoc_mgr: str, qos: str, associations: str, *, safe: bool 
     """The answers of ``scontrol show assoc_mgr`` and of sacctmgr to its two questions; raises SlurmOutputError."""
     known: dict[Association, Limits] = {}
     parents: dict[str, str] = {}
+    shares: dict[Association, float] = {}
     names: dict[str, str] = {}
     defaults: dict[str, str] = {}
     by_qos: dict[str, str] = {}
@@ -128,8 +131,10 @@ def parse_accounting(assoc_mgr: str, qos: str, associations: str, *, safe: bool 
             names[head["uid"] or ""] = head["user"]
             defaults[head["user"]] = "" if head["account"] == "(null)" else head["account"]
         elif kind == "association":
-            limits = _limits(body)
-            known[Association(head["account"], head["user"] or "", head["partition"])] = limits
+            association = Association(head["account"], head["user"] or "", head["partition"])
+            known[association] = _limits(body)
+            if (share := _SHARE.search(body)) is not None:
+                shares[association] = float(share[1])
             above = _PARENT.search(body)
             if not head["user"] and above is not None:
                 parents[head["account"]] = above[1]
@@ -144,6 +149,7 @@ def parse_accounting(assoc_mgr: str, qos: str, associations: str, *, safe: bool 
         qos={name: _qos(body, rows.get(name, ()), names) for name, body in by_qos.items()},
         default_accounts=defaults,
         qos_of=dict(_qos_of(associations)),
+        shares=shares,
         safe=safe,
     )
 
@@ -159,6 +165,7 @@ _HEADS = {
     "qos": re.compile(r"QOS=(?P<qos>.*?)(?:\(\d+\))?"),
 }
 _PARENT = re.compile(r"\bParentAccount=(.+?)\(\d+\) ")
+_SHARE = re.compile(r"\bSharesRaw/Norm/Level/Factor=\S*/([\d.]+)\s")
 _PAIR = re.compile(r"(\w+)=(\S*)")
 _AMOUNT = re.compile(r"(?:(?P<tres>[A-Za-z][^=,]*)=)?(?P<limit>N|[\d.]+)?(?:\((?P<used>[\d.]+)\))?")
 

@@ -9,6 +9,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, WaitingJob
 from jupyterhub_gpuspawner.extensions.seats.limits import Charged, Ledger, UnknownCharge, Usage, billing
+from jupyterhub_gpuspawner.extensions.seats.priority import comes_before, least_priority
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Partition, rank, waits_for_resources
 from jupyterhub_gpuspawner.slurm.text import value_or_empty, words
@@ -52,16 +53,20 @@ def waiting_before(site: Site, requests: Sequence[Request], at: float) -> tuple[
     """The jobs of the site that wait for nodes of these requests at a moment, in their order, and what is left out.
 
     One that would have run to its time limit by then is taken to be gone, and so is one that waits for more than nodes
-    and a limit: for another job, for its own moment, or for somebody to release it.
+    and a limit: for another job, for its own moment, or for somebody to release it. One with a lower priority than
+    theirs is left out: it delays nobody.
     """
     wanted = _nodes_of(site, {name for request in requests for name in partitions_of(site, request)})
     known = isinstance(site.accounting, Accounting)
+    least = [least_priority(site, charged_of(site, request)) for request in requests]
+    newest = None if None in least else min((priority for priority in least if priority is not None), default=None)
     waiting = [
         waits
         for waits in site.waiting
         if _is_there(waits.job, site, at)
         and (waits_for_resources(waits.job.priority, waits.job.reason) or (known and _is_limited(waits.job)))
         and not wanted.isdisjoint(_nodes_of(site, waits.job.partitions))
+        and comes_before(waits, site, newest, at)
     ]
     waiting.sort(key=lambda waits: (-_tier(site, waits.job), rank(waits.job.priority, waits.job.job_id)))
     each = [_request(waits) for waits in waiting for _ in range(waits.job.array_tasks)]
@@ -96,6 +101,12 @@ def partitions_of(site: Site, request: Request) -> tuple[str, ...]:
     return named or tuple(partition.name for partition in site.partitions if partition.default)[:1]
 
 
+def charged_of(site: Site, request: Request, partition: str = "") -> Charged:
+    """To whom a request is charged that runs in this partition; by default, in the first that it names."""
+    where = partition or next(iter(partitions_of(site, request)), "")
+    return Charged(request.user, request.option("account"), where, request.option("qos"), request.other)
+
+
 def _nodes_of(site: Site, names: Collection[str]) -> frozenset[str]:
     return frozenset(node for partition in site.partitions if partition.name in names for node in partition.nodes)
 
@@ -124,7 +135,7 @@ class Limited:
             if ledger is None or request.of_site or not request.user:
                 continue
             try:
-                if reason := ledger.refused(self._charged(request)):
+                if reason := ledger.refused(charged_of(self.site, request)):
                     refused[place] = reason
             except UnknownCharge as error:
                 unknown[f"{error}"] = None
@@ -147,7 +158,7 @@ class Limited:
             got: Started | None = alike.get(request.options) if waits else started[place]
             if not request.user or got is None:
                 continue
-            charged, usage = self._charged(request, got.partition), self._usage(got)
+            charged, usage = charged_of(self.site, request, got.partition), self._usage(got)
             try:
                 if reason := ledger.held_back(charged, usage):
                     held[place] = reason
@@ -186,10 +197,6 @@ class Limited:
         else:
             ledger.on_nodes(charged, held.job.nodes)
             ledger.pass_time(charged, usage, max(0.0, self.at - moment) / 60)
-
-    def _charged(self, request: Request, partition: str = "") -> Charged:
-        where = partition or next(iter(partitions_of(self.site, request)), "")
-        return Charged(request.user, request.option("account"), where, request.option("qos"), request.other)
 
     def _usage(self, started: Started) -> Usage:
         parts, config = started.allocations, self.site.config.parameters

@@ -209,6 +209,11 @@ def _site(rng: random.Random, number: int, *, accounted: bool) -> Site:
             lines = [line.replace("qos=asked", f"qos=normal,asked{number}") for line in lines]
         lines = [line.replace("QOSNAME", str(number)) for line in lines]
         conf.append(f"AccountingStorageEnforce={','.join(flags)}")
+        ranks = random.Random(f"priority {number}")
+        if ranks.random() < 0.5:
+            conf += ["PriorityType=priority/multifactor", "PriorityWeightQOS=1000", "PriorityWeightAge=0"]
+            first = "Priority=10 " if ranks.random() < 0.7 else ""
+            lines = [f"{line} {first}" if line.startswith("add qos asked") else line for line in lines]
         options.append(f"--account={account}b")
     weights = " TRESBillingWeights=CPU=1.0,Mem=0.5G,GRES/gpu=4.0" if rng.random() < 0.3 and accounted else ""
     partition_qos = f" QoS={qos_of_partition.replace('QOSNAME', str(number))}" if qos_of_partition else ""

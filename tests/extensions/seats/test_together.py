@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting, Association, Limits, UsersQOS
+from jupyterhub_gpuspawner.extensions.seats.accounting import QOS, Accounting, Association, Limits, UsersQOS
 from jupyterhub_gpuspawner.extensions.seats.ask import what_runs
 from jupyterhub_gpuspawner.extensions.seats.held import WaitingJob
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
@@ -113,6 +113,43 @@ def test_a_job_that_a_limit_holds_back_is_tried_where_limits_are_known() -> None
         [Request("job 1", (*OPTIONS, "--account=low", "--qos=long"), "eve", of_site=True)],
         [],
     )
+
+
+def ranked(*, at: float = NOW, qos: str = "first", weights: str = "1000", kind: str = "multifactor") -> list[str]:
+    """Who comes before Ada, whose QOS gives 500 and whose fair share 250 of 1,000: jobs of these priorities."""
+    known = Accounting(
+        {Association("low", "ada"): Limits()},
+        qos={"first": QOS(priority=5), "most": QOS(priority=10), "humble": QOS(flags=frozenset({"NoReserve"}))},
+        shares={Association("low", "ada"): 0.25},
+    )
+    waiting = [waits(number, priority=number) for number in (100, 600, 744, 746, 900)]
+    answers = of(*waiting, waits(999, priority=999, qos="humble"), accounting=known)
+    parameters = {
+        "PriorityType": f"priority/{kind}",
+        "PriorityWeightQOS": weights,
+        "PriorityWeightFairShare": "1000",
+        "PriorityWeightAge": "7000",
+    }
+    config = replace(answers.config, parameters={**answers.config.parameters, **parameters})
+    one = replace(ONE, user="ada", options=(*ONE.options, "--account=low", f"--qos={qos}"))
+    return [request.name for request in waiting_before(replace(answers, config=config), [one], at)[0]]
+
+
+def test_only_jobs_that_have_at_least_the_priority_of_new_ones_come_before_them() -> None:
+    """By fair share, of which Slurm prints two digits, and by QOS; none that keeps no nodes for itself."""
+    assert ranked() == ["job 900", "job 746"]
+    assert ranked(qos="most") == []
+    assert ranked(weights="0") == ["job 900", "job 746", "job 744", "job 600"]
+
+
+def test_with_a_priority_that_nobody_knows_all_come_before() -> None:
+    """By age alone, and of those who are nobody."""
+    assert ranked(kind="basic") == ["job 900", "job 746", "job 744", "job 600", "job 100"]
+
+
+def test_of_jobs_that_wait_until_a_later_day_the_priority_grows() -> None:
+    """By a thousand a day here, 34 in this time; and which of them keep nodes does not matter then."""
+    assert ranked(at=NOW + 3000) == ["job 999", "job 900", "job 746", "job 744"]
 
 
 def test_of_very_many_only_the_first_are_tried_and_that_is_said() -> None:
