@@ -253,6 +253,22 @@ def expand_nodelist(text: str, *, limit: int = LIMIT) -> tuple[str, ...]:
     return tuple(names)
 
 
+def fold_nodelist(names: Iterable[str]) -> list[str]:
+    """The items of the shortest host list of these names, such as ``g[1-2,4]`` and ``login``; for people to read."""
+    numbers: dict[tuple[str, int], set[int]] = {}
+    for name in names:
+        stem = name.rstrip("0123456789")
+        width = len(name) - len(stem)
+        numbers.setdefault((stem, width), set()).add(int(name[len(stem) :] or 0))
+    items = []
+    for (stem, width), of in numbers.items():
+        spans = "".join(
+            part.zfill(width) if part.isdigit() else part for part in re.split(r"(\d+)", format_cpulist(of))
+        )
+        items.append(f"{stem}[{spans}]" if len(of) > 1 else f"{stem}{spans if width else ''}")
+    return items
+
+
 def _bracket(text: str, item: str, limit: int) -> list[str]:
     ends: list[str] = []
     for span in text.split(","):

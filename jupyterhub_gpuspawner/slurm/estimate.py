@@ -170,6 +170,8 @@ class Availability:
     """The profile field at fault, such as ``slurm.time``; empty where there is none."""
     partition: str = ""
     """The partition this applies to; empty where it applies to all that were requested."""
+    out_of_service: str = ""
+    """Which nodes it would need are out of service, as a clause; empty where that is not what it waits for."""
     nodes: tuple[str, ...] = ()
     """The nodes on which it would start, where Slurm itself was asked."""
 

@@ -318,13 +318,17 @@ def _words() -> _JobWords:
     return _JobWords(contents["states"], contents["phases"], ends, exits)
 
 
-def job_words(job: Job, *, matching: str = "resources", contact: str = "your administrator") -> Words:
+def job_words(job: Job, *, matching: str = "resources", contact: str = "your administrator", out: str = "") -> Words:
     """What is said of a job, in plain words where they suffice; there is always a sentence.
 
     ``matching`` is what it asks for, such as ``GPUs``, where that is known; ``contact`` is whom a participant may ask.
+    ``out`` says which nodes are out of service, see :func:`~.reason.out_of_service`.
     """
-    words = _queued(job, matching) if job.phase is Phase.QUEUED else _of_end(job) if job.phase is Phase.ENDED else None
-    if words is None:
+    if job.phase is Phase.QUEUED:
+        words = _queued(job, matching, out)
+    elif job.phase is Phase.ENDED:
+        words = _of_end(job)
+    else:
         host, hint = job.batch_host, f"Please report the state {job.state!r} to the project."
         text = (
             _words()
@@ -337,8 +341,10 @@ def job_words(job: Job, *, matching: str = "resources", contact: str = "your adm
     return Words(_words().states.get(job.state, words.sentence), words.advice.replace("{contact}", contact), words.hint)
 
 
-def _queued(job: Job, matching: str) -> Words:
+def _queued(job: Job, matching: str, out: str) -> Words:
     words = meaning(job.reason)
+    if out and words.of_nodes:
+        return replace(words, sentence=f"Waiting: {out}.")
     return replace(words, sentence=f"All matching {matching} are in use.") if job.reason == "Resources" else words
 
 

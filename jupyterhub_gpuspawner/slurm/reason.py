@@ -7,8 +7,9 @@ limit applies to.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from jupyterhub_gpuspawner.slurm.text import SIGNATURE, epoch
+from jupyterhub_gpuspawner.units import fold_nodelist
+from jupyterhub_gpuspawner.words import moment
 
 NAME_LENGTH = 60
 """Characters of a reason's name that are kept."""
@@ -42,6 +45,8 @@ class Meaning(Words):
 
     clears: bool = True
     """False: waiting alone never lets the job start."""
+    of_nodes: bool = False
+    """Nodes that could run it are out of service, or may be: which, and why, is told in its place where it is known."""
     for_resources: bool = False
     """The job starts as soon as its resources are free."""
 
@@ -146,9 +151,11 @@ class NodeReason(NamedTuple):
     """When, in seconds since the epoch; None where Slurm does not report it."""
 
     @property
-    def for_user(self) -> str:
-        """The text for participants."""
-        return _NODES_REASONS.get(self.text, self.text)
+    def told(self) -> str:
+        """What is told of it, such as ``maintenance, since 1 Jul 2026, 11:38 CEST, by root``."""
+        since = moment(datetime.fromtimestamp(self.at).astimezone()) if self.at is not None else ""
+        parts = (_NODES_REASONS.get(self.text, self.text), since and f"since {since}", self.by and f"by {self.by}")
+        return ", ".join(filter(None, parts))
 
 
 def node_reason(text: str) -> NodeReason:
@@ -157,3 +164,23 @@ def node_reason(text: str) -> NodeReason:
     if signed is None:
         return NodeReason(text)
     return NodeReason(" ".join([signed[1], *(signed[4] or "").split()]), signed[2], epoch(signed[3]))
+
+
+_LISTED = 4
+"""Kinds of reasons that are told at most."""
+
+
+def out_of_service(nodes: Iterable[tuple[str, str]]) -> str:
+    """Which nodes are out of service, why, since when and by whom, as a clause; ``nodes`` are names with their reasons.
+
+    Such as ``g[1-2] and d1 (maintenance, since 1 Jul 2026, 11:38 CEST, by root) are out of service``. Empty for none.
+    """
+    alike: dict[str, list[str]] = {}
+    for name, reason in nodes:
+        alike.setdefault(node_reason(reason).told, []).append(name)
+    told = [", ".join(fold_nodelist(names)) + (f" ({why})" if why else "") for why, names in alike.items()]
+    number = sum(map(len, alike.values()))
+    if len(told) > _LISTED:
+        told[_LISTED - 1 :] = [f"{sum(map(len, list(alike.values())[_LISTED - 1 :]))} more"]
+    listed = " and ".join(filter(None, (", ".join(told[:-1]), *told[-1:])))
+    return f"{listed} {'is' if number == 1 else 'are'} out of service" if told else ""

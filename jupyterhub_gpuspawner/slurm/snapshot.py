@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 from jupyterhub_gpuspawner.slurm import text
 from jupyterhub_gpuspawner.slurm.job import Phase
-from jupyterhub_gpuspawner.slurm.reason import meaning
+from jupyterhub_gpuspawner.slurm.reason import meaning, out_of_service
 from jupyterhub_gpuspawner.slurm.text import UnparsedField, parameter
 from jupyterhub_gpuspawner.units import Gres
 
@@ -528,6 +528,11 @@ class ClusterSnapshot:
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
         """The nodes of a partition in Slurm's order; empty for an unknown partition."""
         return self.nodes_by_partition.get(partition, ())
+
+    def out_of_service(self, partitions: Iterable[str]) -> str:
+        """Which nodes of these partitions take no jobs, and why, as a clause; see :func:`~.reason.out_of_service`."""
+        nodes = {node.name: node for partition in partitions for node in self.nodes_of(partition)}
+        return out_of_service((node.name, node.reason) for node in nodes.values() if not node.usable)
 
     @cached_property
     def jobs_by_node(self) -> Index[tuple[int, ...], tuple[ClusterJob, ...]]:

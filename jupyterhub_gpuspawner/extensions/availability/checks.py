@@ -65,6 +65,24 @@ async def _shut_out(profile: Profile, context: Context) -> AsyncIterator[Finding
         yield report(context.location_of(Case(profile), fault.field), text, verdict.fix)
 
 
+OUT = Code("nodes-out", "No node on which a profile's servers could run is in service.")
+_BACK = "`scontrol update NodeName=NODE State=RESUME` puts a node that is in order back into service."
+
+
+async def check_nodes(context: Context) -> AsyncIterator[Finding]:
+    """Whether all nodes that could run a profile's servers are out of service."""
+    out: dict[str, list[str]] = {}
+    for profile in context.of_slurm():
+        resources = context.unchanged(profile)
+        if context.snapshot is not None and resources is not None and not is_over(profile, context):
+            now = availability(resources, context.snapshot, now=context.now.timestamp())
+            out.setdefault(now.out_of_service, []).append(profile.slug)
+    for clause, profiles in out.items():
+        if clause:
+            which = f"profile{'s' * (len(profiles) > 1)} {some(profiles)}"
+            yield OUT.warning("Slurm", f"{clause}, so servers of {which} wait.", _BACK)
+
+
 SHORT_WAIT = Code("queue-timeout-short", "A server would wait longer now than the hub lets it wait (`queue_timeout`).")
 
 
@@ -148,12 +166,18 @@ async def _answer(
     spawner: GPUSlurmSpawner, settings: JobSettings, request: JobRequest, where: str, context: Context
 ) -> Finding:
     """Slurm's answer for the request of a user, whose spawner this is; raises RequestError."""
+    now = context.now.timestamp()
+    by_snapshot = None
+    if context.snapshot is not None:
+        by_snapshot = await availability_of(spawner, request, context.snapshot, now=now)
     try:
         script = batch_job(settings, request, await spawner.account(settings), start_id="").script
         answer = await dry_run(context.client, script, request.username, exec_prefix=spawner.exec_prefix)
     except SlurmUnavailable:
         raise
     except SubmitRejected as error:
+        if by_snapshot is not None and by_snapshot.out_of_service:  # sbatch says no more than that none is left
+            return OUT.ok(where, f"{by_snapshot.sentence}.")
         return REFUSED.error(where, error.message, error.hint)
     except ConfigError as error:
         if error.where == PREFIX:
@@ -161,10 +185,6 @@ async def _answer(
         return FAILED.error(where, error.message, error.hint)
     except GPUSpawnerError as error:
         return UNTRIED.warning(where, error.message, error.hint)
-    now = context.now.timestamp()
-    by_snapshot = None
-    if context.snapshot is not None:
-        by_snapshot = await availability_of(spawner, request, context.snapshot, now=now)
     trial = replace(of_start(answer, now=now), taken_at=now)
     trial = in_the_forms_words(trial, by_snapshot, others_wait=others_wait(by_snapshot, context.snapshot))
     if trial.chance is Chance.NEVER:

@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import parse_tag
+from jupyterhub_gpuspawner.slurm.reason import node_reason
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.words import duration, some
 
@@ -538,7 +539,7 @@ def _unavailable(plan: SessionPlan, resources: Resources, snapshot: ClusterSnaps
         for node in nodes.all:
             other = next((period for period in node.reserved if period.start < until and plan.at < period.end), None)
             if not node.usable:
-                yield node.name, f"out of service now{f': {node.reason}' if node.reason else ''}"
+                yield node.name, f"out of service now{f': {node_reason(node.reason).told}' if node.reason else ''}"
             elif other is not None:
                 begins = f" from {_clock(other.start, plan.session)}" if other.start > plan.at else ""
                 maintenance = f"in maintenance{begins}, reservation {other.name}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,12 @@ from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.times import parse_time
 from jupyterhub_gpuspawner.site.configuration import load_site
 from jupyterhub_gpuspawner.site.database import is_readable
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.estimate import utc
 from jupyterhub_gpuspawner.slurm.gpu_model import device_model
+from jupyterhub_gpuspawner.slurm.job import Phase, job_words
+from jupyterhub_gpuspawner.slurm.reason import meaning
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import counted, duration, people, some
 
 
@@ -64,11 +70,24 @@ def why(*, user: str, server: str | None, as_json: bool, database: Path | None, 
             hint="The name is that of JupyterHub. A start that the form refused leaves no record; one that is kept "
             "until Slurm answers has none yet, but a line in the hub's log.",
         )
+    if last.state == "starting" and last.record.job_id:
+        with suppress(GPUSpawnerError):  # `gpuspawner check` says why
+            spawner = load_site(config).spawner(user, cluster=last.record.cluster)
+            last = replace(last, waits=asyncio.run(_waits(spawner.connection().client, last.record.job_id)))
     if as_json:
         click.echo(json.dumps(_document(last), indent=2))
         return
     on = _on(commands, last.record.cluster)
     click.echo("\n".join(map(printable, _lines(last, time.time(), on))))
+
+
+async def _waits(client: SlurmClient, job_id: str) -> str:
+    """What a pending job waits for, in a sentence; empty for one that is not."""
+    job = await client.job(job_id)
+    if job is None or job.phase is not Phase.QUEUED:
+        return ""
+    snapshot = await client.snapshot() if meaning(job.reason).of_nodes else ClusterSnapshot()
+    return job_words(job, out=snapshot.out_of_service(job.partition.split(","))).sentence
 
 
 def _commands(config: Path) -> Mapping[str, str]:
@@ -146,7 +165,7 @@ def _lines(last: LastServer, now: float, on: str) -> Iterator[str]:
             yield _line("ran on", f"{record.node}{on}{gpus}{_for(record, now)}")
     if shown.sentence:
         at = f"{parse_time(record.ended_at):%H:%M}: " if record.ended_at is not None else ""
-        yield _line("ended", f"{at}{shown.sentence}")
+        yield _line("now" if last.state == "starting" else "ended", f"{at}{shown.sentence}")
     if shown.fix:
         yield _line("to do", shown.fix)
     if ending is not None and ending.log:

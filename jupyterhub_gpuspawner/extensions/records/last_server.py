@@ -30,6 +30,8 @@ class LastServer:
     """How many other starts of this person there were within :data:`BEFORE_SECONDS`."""
     failed: int = 0
     """How many of these failed."""
+    waits: str = ""
+    """What its job waits for, as Slurm says now, in a sentence; empty where it was not asked, or that is not known."""
     slurm: str = COMMAND
     """How a command of Slurm's is typed for the server's cluster."""
 
@@ -55,7 +57,7 @@ class LastServer:
             return Explanation(self._in_words(ending), fix)
         if self.state == "starting":
             squeue = self.slurm.replace(COMMAND, "squeue")
-            return Explanation("", f"`{squeue} --start -j {record.job_id}`" if record.job_id else "")
+            return Explanation(self.waits, f"`{squeue} --start -j {record.job_id}`" if record.job_id else "")
         return Explanation(f"{cause.kind.value.capitalize()}." if cause is not None else "", "")
 
     def _in_words(self, ending: Ending) -> str:
@@ -104,5 +106,5 @@ def last_server(
         own if own is not None and own.job_id == record.job_id else None,
         len(others),
         sum(other.start_failed for other in others),
-        commands.get(record.cluster, COMMAND),
+        slurm=commands.get(record.cluster, COMMAND),
     )

@@ -46,7 +46,8 @@ class Ending:
     why: str = ""
     """Why the hub has stopped it, as a clause that follows when; empty where a person did."""
     subject: str = ""
-    """What kept a start from succeeding, as its job reported: a module, a command, a folder."""
+    """What kept a start from succeeding, as its job reported: a module, a command, a folder; or why its node, or
+    those that it waits for, take no jobs."""
     line: str = ""
     """The last line of a job that ended in its start; its user can have it say anything."""
     session_over: bool = False

@@ -61,7 +61,7 @@ def words_of(ending: Ending, *, title: str = "", contact: str = words.CONTACT, t
 
 def _of_facts(ending: Ending, contact: str, whose: Mapping[str, str]) -> Words:
     job = ending.job or Job(ending.job_id, Phase.ENDED)
-    of_job = job_words(job, contact=contact)
+    of_job = job_words(job, contact=contact, out=ending.subject)
     if ending.failed:
         return _of_start(ending, of_job, whose)
     if job.phase is not Phase.ENDED:
@@ -89,7 +89,10 @@ def _of_start(ending: Ending, of_job: Words, whose: Mapping[str, str]) -> Words:
     facts["job"] = last_state.format(text=of_job.sentence, **facts)
     if ending.stage is Stage.ALLOCATED and fault == "timeout" and not ending.line:
         of_start = replace(of_start, advice=_words().advice["nothing_reported"])
-    return replace(of_start, sentence=_with_line(of_start.sentence.format(**facts), ending.line))
+    text = of_start.sentence.format(**facts)
+    if ending.stage is Stage.QUEUED and ending.subject:
+        text = f"{text} {ending.subject}."
+    return replace(of_start, sentence=_with_line(text, ending.line))
 
 
 def _of_end(ending: Ending, of_job: Words, your: str) -> Words:

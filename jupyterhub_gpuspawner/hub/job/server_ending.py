@@ -42,7 +42,7 @@ from jupyterhub_gpuspawner.hub.site.database import fault
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.resources import Environment
 from jupyterhub_gpuspawner.slurm.job import KILLED, NO_LOG, End, Job, Phase
-from jupyterhub_gpuspawner.slurm.reason import Words
+from jupyterhub_gpuspawner.slurm.reason import Words, node_reason
 from jupyterhub_gpuspawner.tasks import timeout
 from jupyterhub_gpuspawner.wire.documents import LOG_MARK, SLURM_LINE, StartFailure
 
@@ -138,7 +138,8 @@ class ServerEnding:
         ``consecutive_failure_limit``.
         """
         fault, status_code = ("queue_timeout", 409) if stage is Stage.QUEUED else ("timeout", 503)
-        ending = self._ending(start_failed(fault), self._watch.status, stage=stage, seconds=seconds)
+        facts = {"stage": stage, "seconds": seconds, "subject": self._watch.out_of_service()}
+        ending = self._ending(start_failed(fault), self._watch.status, **facts)
         if stage is Stage.ALLOCATED:
             ending = await self._explained(ending)
         return self._error(ending, status_code)
@@ -158,7 +159,7 @@ class ServerEnding:
         snapshot = await self._watch.spawner.connection().view.recent(0.0, EXPLAIN_SECONDS)
         nodes = snapshot.nodes if snapshot is not None else ()
         reason = next((drained.reason for drained in nodes if drained.name == node and "DRAIN" in drained.states), "")
-        return reason.partition(" [")[0]  # who drained it, and when
+        return node_reason(reason).text
 
     async def unreachable(self, fault: str, hint: str, *, seconds: float = 0.0) -> Exception:
         """The error of a start whose server the hub cannot reach, with the last lines of its job's log."""

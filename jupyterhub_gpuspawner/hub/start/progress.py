@@ -51,6 +51,8 @@ class StartFacts:
     """What the job waits for: ``GPUs`` or ``CPUs``."""
     queue_position: QueuePosition | None = None
     """Its position in its partition's queue, while it is pending."""
+    out: str = ""
+    """Which nodes are out of service, where it waits for them, as a clause."""
     silent: bool = False
     """Slurm does not answer now."""
     contact: str = words.CONTACT
@@ -102,6 +104,8 @@ def start_facts(
 ) -> StartFacts:
     """What is known of an attempt, and of waits on its cluster; asks nothing."""
     matching, job = "resources", watch.status
+    if job is not None and job.phase is Phase.QUEUED:
+        note_wait(job, waits, extensions, now=time.time())  # so that the change is that of this estimate
     if request is not None:
         matching = "GPUs" if request.resources.gpus or request.resources.shards else "CPUs"
     return StartFacts(
@@ -113,6 +117,7 @@ def start_facts(
         placement=placement,
         matching=matching,
         queue_position=extensions.first(WithServer.queue_position),
+        out=watch.out_of_service(),
         silent=watch.silent,
         contact=watch.spawner.contact,
         answered_at=watch.spawner.connection().watcher.last_answer,
@@ -124,6 +129,14 @@ def start_facts(
         kept_until=attempt.kept_until,
         missing=extensions.first(WithServer.awaits) or "",
     )
+
+
+def note_wait(job: Job, waits: Waits, extensions: ServerExtensions, *, now: float) -> None:
+    """Tell extensions when a pending job is expected to start, by what is known now."""
+    position = extensions.first(WithServer.queue_position)
+    partition = position.partition if position is not None else job.partition
+    estimate = expected_start(job, position, now=now, waits=waits)
+    extensions.each(WithServer.expects, estimate, partition, now=now)
 
 
 def is_settling(attempt: Attempt, watch: JobWatch, extensions: ServerExtensions) -> bool:
@@ -230,7 +243,7 @@ def _percent_and_sentence(facts: StartFacts, say: Any) -> tuple[int, str]:
         return percent, say.SETTLING
     if facts.boot_seconds is not None:
         return percent, say.BOOTING.format(node=job.batch_host, time=duration(facts.boot_seconds))
-    text = job_words(job, matching=facts.matching).sentence
+    text = job_words(job, matching=facts.matching, out=facts.out).sentence
     return percent, f"{text} {facts.missing}" if facts.missing and job.phase is Phase.RUNNING else text
 
 
@@ -255,7 +268,7 @@ def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, An
     is_usual = bool(place) and job is not None and reason_name(job.reason) in _USUAL
     about_job = NO_WORDS
     if job is not None and not facts.settling:
-        about_job = job_words(job, matching=facts.matching, contact=facts.contact)
+        about_job = job_words(job, matching=facts.matching, contact=facts.contact, out=facts.out)
     hint = about_job.advice if facts.placement is None and own else ""
     change = facts.change if facts.line.waits else ""
     if not own:

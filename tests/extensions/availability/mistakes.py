@@ -29,6 +29,17 @@ def reservation(name: str, **changed: Any) -> ClusterSnapshot:
     return replace(RECORDED, reservations=reservations)
 
 
+_DRAINED = frozenset({"IDLE", "DRAIN"})
+DRAINED = replace(
+    RECORDED,
+    nodes=tuple(
+        node._replace(states=_DRAINED, reason="maint, xid=79 [root@1795905516]") if "gpu" in node.partitions else node
+        for node in RECORDED.nodes
+    ),
+)
+"""The recorded cluster with all nodes of a partition drained."""
+MAINTAINED = "d1, g[1-2], m1, s1, u1 (maint, xid=79, since 28 Nov 2026, 22:38 UTC, by root) are out of service"
+BACK = "`scontrol update NodeName=NODE State=RESUME` puts a node that is in order back into service."
 HOUR = 3600
 SIZES = (
     '"profile_options": {"size": {"choices": {"s": {"slurm": {"memory": "4G"}}, "l": {"slurm": {"memory": "99G"}}}}}'
@@ -191,6 +202,12 @@ MISTAKES: dict[str, Mistake] = {
         "than that. [time-too-long]",
         "9 h is more than the 1 h 59 min left in reservation ml-hpc-0",
     ),
+    "nodes that are all drained": Mistake(
+        one('"partition": "gpu"'),
+        f"warn  Slurm: {MAINTAINED}, so servers of profile g wait. {BACK} [nodes-out]",
+        f"not available now: {MAINTAINED}",
+        snapshot=DRAINED,
+    ),
     "a wait that is shorter than the queue": Mistake(
         one('"partition": "gpu", "gpus": 4, "gpu_type": "k80"', '"queue_timeout": "1:00"'),
         "warn  profile g: queue_timeout: a server of profile g would now wait about 59 min, and the hub gives up "
@@ -213,6 +230,14 @@ MISTAKES: dict[str, Mistake] = {
         options=Options("games"),
         trial=rejected(recorded("22.05", "sbatch", "bad_account").stderr),
         refusal="bad_account",
+    ),
+    "nodes that are all drained, for a user": Mistake(
+        one('"partition": "gpu"'),
+        f"warn  Slurm: {MAINTAINED}, so servers of profile g wait. {BACK} [nodes-out]",
+        f"not available now: {MAINTAINED}",
+        snapshot=DRAINED,
+        options=Options("games"),
+        trial=rejected(recorded("22.05", "sbatch", "bad_account").stderr),
     ),
     "sudo that refuses": Mistake(
         one('"partition": "gpu"'),

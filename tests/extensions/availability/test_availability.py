@@ -1042,12 +1042,13 @@ def test_cpus_are_called_cores_where_each_has_its_own(
     ("reason", "words"),
     [
         ("disk 3 fails", "disk 3 fails"),
-        ("disk 3 fails [root@1795416792]", "disk 3 fails"),
-        ("Not responding [root@1795416792]", "it does not respond"),
+        ("disk 3 fails [root@1795416792]", "disk 3 fails, since 23 Nov 2026, 06:53 UTC, by root"),
+        ("Not responding [root@1795416792]", "it does not respond, since 23 Nov 2026, 06:53 UTC, by root"),
     ],
 )
+@pytest.mark.usefixtures("utc")
 def test_nodes_out_of_service_are_named_with_their_reason(reason: str, words: str) -> None:
-    """The job can run once they are back, so the chance is not never. Who wrote the reason is not for participants."""
+    """The job can run once they are back, so the chance is not never."""
     out = node("g1", G4, states=frozenset({"IDLE", "DRAIN"}), reason=reason)
     assert card(cluster(out, node("c1")), gpus=1) == (
         "later",

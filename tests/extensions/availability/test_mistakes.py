@@ -45,6 +45,7 @@ def read_by_user(where: Context, mistake: Mistake) -> str:
 ALL = {**of_core.MISTAKES, **MISTAKES}
 
 
+@pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("mistake", ALL.values(), ids=ALL.keys())
 def test_a_mistake_is_found_before_a_user_reads_of_it(tmp_path: Path, mistake: Mistake) -> None:
     """The form's sentence, where it has one, is the user's side of it."""

@@ -188,11 +188,13 @@ def test_states_in_words(states: str, expected: tuple[NodeUse, str, bool]) -> No
 REASONS = {
     "Not responding [slurm@1795273256]": ("Not responding", "slurm", 1795273256.0),
     "fan [left] broken [root@1795273256]": ("fan [left] broken", "root", 1795273256.0),
-    "gone [root@2026-11-21T10:00:00]": ("gone [root@2026-11-21T10:00:00]", "", None),
+    "gone [root@2026-11-21T10:00:00]": ("gone", "root", 1795255200.0),
+    "gone [root@noon]": ("gone [root@noon]", "", None),
     "": ("", "", None),
 }
 
 
+@pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize(("reason", "expected"), REASONS.items(), ids=REASONS)
 def test_a_reason_its_author_and_its_time(reason: str, expected: tuple[str, str, float | None]) -> None:
     """scontrol prints them together; other reasons are unchanged."""

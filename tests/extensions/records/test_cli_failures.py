@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
 from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from tests.cli.runner import cli_runner
 from tests.extensions.records.events import LIFE, PLACED
+from tests.slurm.recorded import recorded
 from tests.standins.session_events import READY, SUBMITTED
 
 GUIDE = Path(__file__).parents[3] / "docs/howto/when-a-server-does-not-start.md"
@@ -147,6 +148,51 @@ def test_why_is_a_document_too(config: Path, user: str, state: str, job_id: str,
 
     assert (document["version"], document["user"], document["state"], document["job_id"]) == (1, user, state, job_id)
     assert (document["cause"].get("fault", ""), document["sentence"]) == (fault, sentence)
+
+
+@pytest.mark.usefixtures("utc")
+@pytest.mark.parametrize(
+    ("reason", "waits"),
+    [
+        (
+            "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
+            "Waiting: g1 (GPU 3 fell off the bus, xid=79 State=IDLE Comment=forged [eve@1732184088] x=1, since 28 Nov "
+            "2026, 22:38 UTC, by root) and g2 (line one line two ecc.errors=12 State=bad, since 28 Nov 2026, 22:38 "
+            "UTC, by root) are out of service.",
+        ),
+        ("Priority", "Jobs with a higher priority start first."),
+    ],
+)
+def test_why_a_server_does_not_start_yet_is_what_slurm_says_now(config: Path, reason: str, waits: str) -> None:
+    """And where its nodes are out of service, which, why, since when and by whom."""
+    job = re.sub(r" Reason=\S+", f" Reason={reason}", recorded("24.11", "scontrol", "job_pend_resources").stdout)
+    job_id = re.match(r"JobId=(\d+)", job)
+    assert job_id is not None
+    answers = {
+        "job": re.sub(r" Partition=\S+", " Partition=gpu", job),
+        "node": recorded("24.11", "free_text", "node").stdout,
+        "partition": "PartitionName=gpu Nodes=g[1-2] State=UP\n",
+        "reservation": "No reservations in the system\n",
+        "config": "PrivateData = none\n",
+    }
+    for name, text in answers.items():
+        (config.parent / name).write_text(text)
+    commands = {
+        "scontrol": f"cd {config.parent}\nfor word; do [ ! -f $word ] || exec cat $word; done",
+        "squeue": "",
+    }
+    for name, text in commands.items():
+        (config.parent / name).write_text(f"#!/bin/sh\n{text}\n")
+        (config.parent / name).chmod(0o755)
+    with config.open("a") as file:
+        file.write(f'c.GPUSlurmSpawner.slurm_bin_dir = "{config.parent}"\n')
+    with closing(SessionStore(config.parent / "sessions.sqlite")) as store:
+        store.take(replace(WORKS, session="z", username="zoe", servername="", job_id=job_id[1], at=NOW - 60))
+    lines = run(config, "why", "zoe").stdout.splitlines()
+
+    assert lines[0].startswith("zoe: the last server is starting")
+    assert f"  now        {waits}" in lines
+    assert json.loads(run(config, "why", "zoe", "--json").stdout)["sentence"] == waits
 
 
 def test_nothing_is_known_of_somebody(config: Path) -> None:

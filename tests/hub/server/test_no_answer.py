@@ -35,7 +35,7 @@ KNOWN: dict[str, tuple[Job | None, bool, tuple[str, ...], str, Known]] = {
         False,
         ("DOWN",),
         "fan broken [root@1772442000]",
-        Known(out=(("g1", "fan broken"),)),
+        Known(out=(("g1", "fan broken, since 2 Mar 2026, 09:00 UTC, by root"),)),
     ),
     "its node is drained and down": (
         RUNS,

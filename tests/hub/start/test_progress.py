@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub import words
+from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.job.cause import Stage
 from jupyterhub_gpuspawner.hub.start import progress
-from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, expected
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages, start_facts
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, as_planned, expected
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
@@ -292,6 +294,42 @@ def test_a_change_of_the_expected_start_is_explained() -> None:
 
     assert waiting("Priority", NOON + 600, change=change)["change"] == change
     assert document(StartFacts("7", REACHED, RUNNING, change=change), now=NOON)["change"] == ""
+
+
+def test_nodes_that_a_job_waits_for_are_named() -> None:
+    """With why they are out of service; what the job waits for otherwise is told as before."""
+    out = "g[1-2] (maint, since 28 Nov 2026, 22:38 UTC, by root) are out of service"
+    page = waiting(
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", out=out
+    )
+
+    assert page["reason"] == f"Waiting: {out}."
+    assert waiting("Dependency", out=out)["reason"] == waiting("Dependency")["reason"]
+
+
+def test_time_and_cause_of_a_change_are_told_together() -> None:
+    """Whoever looks first after a new view of the queue: extensions know of the estimate before they give its cause."""
+    told: list[Any] = []
+    extensions: Any = SimpleNamespace(
+        first=lambda of: f"because of {told[-1]}" if of is WithServer.change else None,
+        each=lambda _of, estimate, _partition, *, now: told.append(estimate.planned),  # noqa: ARG005
+    )
+    watch: Any = SimpleNamespace(
+        status=replace(QUEUED, reason="Resources", starts_at=NOON + 600),
+        job_id="7",
+        silent=False,
+        boot_seconds=lambda: None,
+        out_of_service=lambda: "",
+        spawner=SimpleNamespace(
+            cluster="", contact="", connection=lambda: SimpleNamespace(watcher=SimpleNamespace(last_answer=None))
+        ),
+    )
+    facts = [start_facts(Attempt(), watch, None, None, as_planned, extensions)]
+    watch.status = replace(watch.status, starts_at=NOON + 60)
+    facts.append(start_facts(Attempt(), watch, None, None, as_planned, extensions))
+
+    assert [facts.change for facts in facts] == [f"because of {NOON + 600}", f"because of {NOON + 60}"]
+    assert [facts.estimate(NOON).planned for facts in facts] == [NOON + 600, NOON + 60]
 
 
 def test_how_long_a_place_is_kept() -> None:

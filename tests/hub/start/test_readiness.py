@@ -47,6 +47,9 @@ class JobStandIn:
 
     def queue_position(self) -> None: ...
 
+    def out_of_service(self) -> str:
+        return ""
+
     def watch(self) -> Any:
         return SimpleNamespace(status=self.status, answers=1, hurry=lambda _: None, changed=asyncio.Event().wait)
 

@@ -45,7 +45,7 @@ from jupyterhub_gpuspawner.slurm.estimate import (
     not_before,
     starts_now,
 )
-from jupyterhub_gpuspawner.slurm.reason import node_reason
+from jupyterhub_gpuspawner.slurm.reason import out_of_service
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.words import cpus, duration, people
@@ -378,7 +378,9 @@ class _Fit:
         if self.competition is None and self.snapshot.hides_nodes_of(self.partition):
             return _unknown(HIDDEN)  # Slurm may power one on
         if self.nodes.count_capable(self.need, usable=True) < self.count:
-            return Availability(Chance.LATER, f"not available now: {self._out_of_service()}")
+            nodes = (node for node in self.nodes.all if node.offers(self.need) and not node.usable)
+            out = out_of_service((node.name, node.reason) for node in nodes)
+            return Availability(Chance.LATER, f"not available now: {out}", out_of_service=out)
         now, competition = self.asker.now, self.competition
         if competition is not None:
             return self._later(f"full, {self._ahead(competition)}", self._behind(competition))
@@ -415,14 +417,6 @@ class _Fit:
             return "your own job is ahead"
         count_is = (" is" if others == 1 else " are") if verb else ""
         return f"{people(others)}{count_is} ahead of you"
-
-    def _out_of_service(self) -> str:
-        out = [node for node in self.nodes.all if node.offers(self.need) and not node.usable]
-        names = [f"{node.name} ({node_reason(node.reason).for_user})" if node.reason else node.name for node in out[:3]]
-        if len(out) > 3:
-            names.append(f"{len(out) - 3} more")
-        listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-        return f"{listed} {'are' if len(names) > 1 else 'is'} out of service"
 
     def _free(self) -> tuple[int, str]:
         """How many are free, as a number and such as ``6 of 16 K80``."""

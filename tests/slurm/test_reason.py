@@ -1,0 +1,90 @@
+"""Why nodes are out of service, in one clause for all pages and commands."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
+from jupyterhub_gpuspawner.slurm.reason import out_of_service
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.units import expand_nodelist, fold_nodelist
+
+MAINTAINED = "maint, ecc.errors=3 [root@1795905516]"
+SINCE = "since 28 Nov 2026, 22:38 UTC"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "clause"),
+    [
+        ([], ""),
+        ([("g1", "")], "g1 is out of service"),
+        ([("g1", "hardware: PSU")], "g1 (hardware: PSU) is out of service"),
+        ([("g1", MAINTAINED)], f"g1 (maint, ecc.errors=3, {SINCE}, by root) is out of service"),
+        (
+            [("g1", MAINTAINED), ("d1", "Not responding [slurm@1795905516]"), ("g2", MAINTAINED), ("u1", "")],
+            f"g[1-2] (maint, ecc.errors=3, {SINCE}, by root), d1 (it does not respond, {SINCE}, by slurm) and u1 are "
+            "out of service",
+        ),
+        (
+            [(f"n{at:02}", f"case {at // 2}") for at in range(12)],
+            "n[00-01] (case 0), n[02-03] (case 1), n[04-05] (case 2) and 6 more are out of service",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("utc")
+def test_nodes_out_of_service_are_one_clause(nodes: list[tuple[str, str]], clause: str) -> None:
+    """Those with the same reason together, as a host list; why, since when and by whom."""
+    assert out_of_service(nodes) == clause
+
+
+NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,4}[a-z]?[0-9]{0,3}", fullmatch=True)
+
+
+@given(st.lists(NAMES, unique=True))
+def test_a_folded_host_list_names_the_same_nodes(names: list[str]) -> None:
+    """Also those with leading zeros, and with none."""
+    assert sorted(expand_nodelist(",".join(fold_nodelist(names)))) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", True),
+        ("ReqNodeNotAvail, UnavailableNodes:g[1-2]", True),
+        ("ReqNodeNotAvail", True),
+        ("ReqNodeNotAvail, Reserved for maintenance", False),
+        ("Resources", False),
+        ("Priority", False),
+    ],
+)
+def test_a_job_that_waits_for_nodes_says_which(reason: str, told: bool) -> None:
+    """In the place of what Slurm says of nodes that it does not name, or without why."""
+    job = Job("7", Phase.QUEUED, "PENDING", reason)
+    words = job_words(job, out="g1 (maint) is out of service")
+
+    assert (words.sentence == "Waiting: g1 (maint) is out of service.") is told
+    assert words.advice == job_words(job).advice
+
+
+@pytest.mark.usefixtures("utc")
+def test_a_partition_says_which_of_its_nodes_take_no_jobs() -> None:
+    """Once each, of all partitions that a job may run in."""
+
+    def node(name: str, *states: str, reason: str = "") -> NodeState:
+        return NodeState(name, states=frozenset(states), cpus=4, reason=reason)
+
+    snapshot = ClusterSnapshot(
+        nodes=(
+            node("g1", "IDLE", "DRAIN", reason=MAINTAINED),
+            node("g2", "MIXED"),
+            node("g3", "DOWN", "NOT_RESPONDING"),
+        ),
+        partitions=(Partition("gpu", nodes=("g1", "g2")), Partition("all", nodes=("g1", "g2", "g3"))),
+    )
+
+    assert snapshot.out_of_service(["gpu", "all", "none"]) == (
+        f"g1 (maint, ecc.errors=3, {SINCE}, by root) and g3 are out of service"
+    )
+    assert snapshot.out_of_service([]) == ""
