@@ -10,7 +10,12 @@ from jupyterhub_gpuspawner.extensions.availability.forecast import availability_
 from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import queue_position, queue_view
-from jupyterhub_gpuspawner.extensions.availability.model.change import QueueView, cause_of_change, is_changed
+from jupyterhub_gpuspawner.extensions.availability.model.change import (
+    ChangeCause,
+    QueueView,
+    cause_of_change,
+    is_changed,
+)
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Estimate, QueuePosition
@@ -88,8 +93,7 @@ class InQueue(WithServer):
         job_id = self.spawner.job_id
         if self._said is None or self._said.job_id != job_id:
             self._said = _Said(job_id)
-        latest = self.spawner.connection().view.latest if self.queue_position() is not None else None
-        self._said.follow(estimate, latest, partition, now=now)
+        self._said.follow(estimate, self.spawner.connection().view.latest, partition, now=now)
 
     def change(self) -> str:
         """Why the job is expected to start at another time, by more than a fifth of the wait, than before."""
@@ -105,16 +109,27 @@ class _Said:
         """Why it changed last, in a sentence."""
         self._estimate: Estimate = UNKNOWN
         self._view: QueueView | None = None
-        """The queue when that was said."""
+        """The queue when that was said, with whatever has held its nodes since."""
+        self._seen: QueueView | None = None
+        """The last view of it."""
+        self._open: tuple[QueueView | None, bool, float] | None = None
+        """A change without a known cause: the queue before it, whether it is later, and when it was said."""
 
     def follow(self, estimate: Estimate, snapshot: ClusterSnapshot | None, partition: str, *, now: float) -> None:
         if estimate.likely is None:
             return
-        changed = self._estimate.likely is not None and is_changed(self._estimate, estimate, now=now)
-        if not changed and self._estimate.likely is not None:
-            return
         view = queue_view(snapshot, partition) if snapshot is not None else None
-        if changed:
-            later = estimate.likely > (self._estimate.likely or 0.0)
-            self.change = cause_of_change(self._view, view, self.job_id, later=later).words
-        self._estimate, self._view = estimate, view
+        if view is not None and view is not self._seen:
+            self._view = self._view.until(view) if self._view is not None else view
+            self._seen = view
+        if self._estimate.likely is None:
+            self._estimate = estimate
+        elif is_changed(self._estimate, estimate, now=now):
+            self._open = self._view, estimate.likely > self._estimate.likely, now
+            self._estimate, self._view = estimate, view
+        if self._open is not None:
+            before, later, said_at = self._open
+            change = cause_of_change(before, view, self.job_id, later=later)
+            self.change = change.words
+            if change.cause is not ChangeCause.NEW_ESTIMATE or (view is not None and view.taken_at > said_at):
+                self._open = None

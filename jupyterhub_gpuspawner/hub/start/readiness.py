@@ -28,7 +28,8 @@ from jupyterhub_gpuspawner.hub.job.watch import JobWatch, verdict
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport, confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.site.database import StoredState
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
-from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, expected_start
+from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment
+from jupyterhub_gpuspawner.hub.start.progress import note_wait
 from jupyterhub_gpuspawner.hub.start.submission import check_comment, note_owner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.profiles.sections import program_of
@@ -116,7 +117,7 @@ class Readiness:
         if self.attempt.follow(status, Moment.now(), since_pending=self.job.since_pending):
             self.state.store_soon()
         if status is not None and status.phase is Phase.QUEUED:
-            self._follow_wait(status, time.time())
+            note_wait(status, self.waits, self.extensions, now=time.time())
         self.job.notify()
 
     def _refuse_foreign(self, job: Job, submitted: JobIdentity) -> None:
@@ -130,13 +131,6 @@ class Readiness:
                 for_user="The server was stopped: it ran under another account than yours.",
                 hint=f"Find out as whom {' '.join(prefix) or 'the hub'!r} runs sbatch.",
             )
-
-    def _follow_wait(self, status: Job, now: float) -> None:
-        """Take note of when the pending job is expected to start."""
-        position = self.extensions.first(WithServer.queue_position)
-        partition = position.partition if position is not None else status.partition
-        estimate = expected_start(status, position, now=now, waits=self.waits)
-        self.extensions.each(WithServer.expects, estimate, partition, now=now)
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -24,7 +25,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.estimate import QueuePosition, expected
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition
+from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot, Partition
 from tests.fixtures.extensions import SETTINGS
 from tests.snapshots import NOW, cluster, node, running, waiting
 from tests.standins.hub_spawner import HubSpawner
@@ -48,6 +49,52 @@ def test_a_change_is_explained_by_the_queue_then_and_now() -> None:
         sentences.append(server.change())
 
     assert sentences == ["", "", *["Later than before: 1 person with a higher priority came."] * 2]
+
+
+HELD = running("1", "g1", "gpu:k80:4", ends_in=36000)
+MINE = waiting("9", priority=5)
+EARLY = "Sooner than before: a job ended before its time limit."
+NEW = "Sooner than before: Slurm has a new estimate."
+FOLLOWED: dict[str, tuple[list[tuple[int, list[ClusterJob] | None, int]], list[str]]] = {
+    "the queue is seen after the first estimate": (
+        [(0, None, 36000), (10, [HELD, MINE], 36000), (70, [MINE], 600)],
+        ["", "", EARLY],
+    ),
+    "the estimate changes before the queue is seen anew": (
+        [(0, [HELD, MINE], 36000), (50, None, 600), (60, [MINE], 600), (120, [MINE], 620)],
+        ["", NEW, EARLY, EARLY],
+    ),
+    "a job that was ahead ran, and ended early, in between": (
+        [
+            (0, [HELD, waiting("8", "gpu:k80:4", user="eve", priority=50), MINE], 40000),
+            (60, [HELD, running("8", "g2", "gpu:k80:4", user="eve", ends_in=40000), MINE], 40000),
+            (120, [HELD, MINE], 600),
+        ],
+        ["", "", EARLY],
+    ),
+    "nothing is seen": (
+        [(0, [HELD, MINE], 36000), (60, [HELD, MINE], 600), (120, [HELD, MINE], 620), (180, [MINE], 620)],
+        ["", NEW, NEW, NEW],
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "changes"), FOLLOWED.values(), ids=FOLLOWED.keys())
+def test_a_job_that_ended_early_is_the_cause_whenever_the_queue_is_seen(
+    seen: list[tuple[int, list[ClusterJob] | None, int]], changes: list[str]
+) -> None:
+    """Each look: seconds, the jobs of a new view of the queue if there is one, and when a start is planned."""
+    nodes, view = (node("g1", "gpu:k80:4"), node("g2", "gpu:k80:4")), SimpleNamespace(latest=None)
+    watch = SimpleNamespace(job_id="9", status=Job("9", Phase.QUEUED, "PENDING", "Priority", partition="gpu"))
+    server = InQueue(SimpleNamespace(connection=lambda: SimpleNamespace(view=view), watch=watch, job_id="9"))
+    said = []
+    for seconds, jobs, planned in seen:
+        if jobs is not None:
+            view.latest = replace(cluster(*nodes, jobs=tuple(jobs)), taken_at=NOW + seconds)
+        server.expects(expected(NOW + planned, now=NOW + seconds), "gpu", now=NOW + seconds)
+        said.append(server.change())
+
+    assert said == changes
 
 
 async def test_the_reason_is_of_a_snapshot_that_is_newer_than_the_start() -> None:

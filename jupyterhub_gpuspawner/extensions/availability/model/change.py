@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from jupyterhub_gpuspawner.slurm.estimate import MINUTE, Estimate
@@ -23,6 +23,10 @@ class QueueView:
     """The jobs that hold the partition's nodes, with the ends of their time limits."""
     nodes: frozenset[str] = frozenset()
     """Its nodes that are in service."""
+
+    def until(self, after: QueueView) -> QueueView:
+        """The same with the jobs that hold its nodes in a later one, too."""
+        return replace(self, ends={**after.ends, **self.ends})
 
     def ahead_of(self, job_id: str) -> tuple[str, ...]:
         """The jobs ahead of this one."""
@@ -105,7 +109,7 @@ def _reliefs(before: QueueView, after: QueueView, job_id: str) -> Sequence[tuple
         for job, end in before.ends.items()
         if end is not None and end > after.taken_at + MINUTE and job not in after.ends
     ]
-    left = set(before.ahead_of(job_id)) - set(after.order) - after.ends.keys()
+    left = set(before.ahead_of(job_id)) - set(after.order) - after.ends.keys() - before.ends.keys()
     return (
         (ChangeCause.NODE_BACK, after.nodes - before.nodes),
         (ChangeCause.ENDED_EARLY, early),
