@@ -22,7 +22,6 @@ from jupyterhub_gpuspawner.placement.choice import (
     choose_cpus,
     cores_of,
     memory_nodes,
-    threads_of_a_cpu,
     whole_cores,
 )
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
@@ -212,7 +211,13 @@ class Launch:
         return whole_cores(topology, granted, chosen)
 
     def _threads_of_a_cpu(self, topology: NodeTopology, granted: Cpus) -> int:
-        return threads_of_a_cpu(topology, granted, grant.number(self.environ.get("SLURM_CPUS_ON_NODE")))
+        """How many of the ``granted`` CPUs are one of those that Slurm counts as granted.
+
+        More than one where Slurm gives out cores and counts each as one CPU: for a job with ``--hint=nomultithread``,
+        and on a node with fewer ``CPUs`` than threads in slurm.conf.
+        """
+        cores = len(cores_of(topology, granted))
+        return len(granted) // cores if grant.number(self.environ.get("SLURM_CPUS_ON_NODE")) == cores > 0 else 1
 
     def _bind_memory(self, topology: NodeTopology, cpus: Cpus, gpus: GpuGrant) -> str:
         nodes = memory_nodes(topology, cpus, gpus.positions or ())

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from math import comb
-from operator import add
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement.topology import LOCAL, REMOTE, distance, gbps, gpu_name, is_rated, link_count
@@ -94,10 +93,8 @@ def choose(
 
     ``cpus`` are the granted CPUs, empty if not known; ``gpu_type`` is Slurm's name of the type that was requested. The
     policy ``none`` keeps the order of ``granted``; ``restricted`` ranks few NUMA nodes, near to the CPUs, above
-    bandwidth. Raises ValueError for an unknown policy.
+    bandwidth, and any other one, as of a newer hub, does not.
     """
-    if policy not in POLICIES:
-        raise ValueError(f"policy: {policy!r} is not one of {', '.join(POLICIES)}")
     free = list(dict.fromkeys(granted))
     bound = frozenset(cpus)
     if not free or not count:
@@ -108,7 +105,7 @@ def choose(
         gpus = suitable[:count]
         order = field.ring(sorted(field.positions.index(gpu) for gpu in gpus))
     else:
-        order = gpus = field.best(min(count, len(suitable)), nodes_first=policy != "best-effort")
+        order = gpus = field.best(min(count, len(suitable)), nodes_first=policy == "restricted")
     choice = field.measured(topology, gpus, order)
     nearest = len(set(field.far)) > 1
     return replace(choice, why=_why(topology, choice, granted=len(free), count=count, nearest=nearest, policy=policy))
@@ -170,7 +167,8 @@ class _Candidates:
             return self.ring(range(size))
         if comb(size, count) <= SETS:
             return self.ring(self._best(combinations(range(size), count), nodes_first=nodes_first))
-        members = self._best(self._grown(count, nodes_first=nodes_first), nodes_first=nodes_first)
+        grown = [self._grown(start, count, nodes_first=nodes_first) for start in range(size)]
+        members = self._best(grown, nodes_first=nodes_first)
         while True:
             before = members
             members = self._best((before, *self._exchanged(before)), nodes_first=nodes_first)
@@ -197,18 +195,14 @@ class _Candidates:
         at = 2 if nodes_first else 0
         return (*bound[:at], best_ring(self.weight, members, members[0], any_order=True)[0], *bound[at + 1 :])
 
-    def _grown(self, count: int, *, nodes_first: bool) -> Iterator[tuple[int, ...]]:
-        """Sets of ``count``: from each GPU, the one with the fastest links to those that are taken, again and again."""
-        for start in range(len(self.positions)):
-            members = [start]
-            fast = list(self.weight[start])
-            while len(members) < count:
-                homes = {self.home[i] for i in members}
-                left = [i for i in range(len(self.positions)) if i not in members]
-                keys = [((self.home[i] in homes) * nodes_first, fast[i], -self.far[i], -i) for i in left]
-                members.append(-max(keys)[-1])
-                fast = list(map(add, fast, self.weight[members[-1]]))
-            yield tuple(sorted(members))
+    def _grown(self, start: int, count: int, *, nodes_first: bool) -> tuple[int, ...]:
+        """The GPU at ``start`` with the one that has the fastest links to those that are taken, again and again."""
+        members = [start]
+        for _ in range(1, count):
+            homes = {self.home[j] for j in members} if nodes_first else ()
+            links = {i: sum([self.weight[i][j] for j in members]) for i in range(len(self.home)) if i not in members}
+            members.append(max(links, key=lambda i: (self.home[i] in homes, links[i], -self.far[i], -i)))
+        return tuple(sorted(members))
 
     def _exchanged(self, members: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """The sets with one other member."""
@@ -405,10 +399,11 @@ def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) ->
     if None not in beside and None not in under:
         near = {node: _nodes_near(topology, node) for node in beside}
         all_near = frozenset().union(*near.values())
-        if under <= all_near:
-            return all(under & nodes for nodes in near.values())
-        served = frozenset().union(*[_nodes_near(topology, gpu.numa_node) for gpu in topology.gpus])
-        return under >= all_near and bound.issuperset(_cpus_of(topology, all_near)) and not (under - all_near) & served
+        if not under <= all_near:
+            nearer = {cpu for node in topology.numa_nodes if node.id in all_near for cpu in node.cpus}
+            others = frozenset().union(*[_nodes_near(topology, gpu.numa_node) for gpu in topology.gpus])
+            return nearer <= bound and not (under - all_near) & others
+        return all(under & nodes for nodes in near.values())
     local = [frozenset(topology.gpus[gpu].cpus) for gpu in gpus]
     # A cpuset clips the driver's list of near CPUs, so a common CPU proves nothing; having none in common does.
     return False if any(cpus and not cpus & bound for cpus in local) else None
@@ -419,21 +414,15 @@ def _nodes_near(topology: NodeTopology, number: int | None) -> frozenset[int]:
 
     Near a node without CPUs are those that are nearest to it.
     """
-    package = _package(topology, number)
-    nodes = [node for node in topology.numa_nodes if node.cpus]
-    far = {node.id: distance(topology, node.id, number) for node in nodes}
-    limit = max(min(far.values(), default=0), REMOTE - 1)
-    packages = {node.id: _package(topology, node.id) for node in nodes}
-    is_known = package is not None and None not in packages.values()
+    own = _package(topology, number)
+    away = {node.id: distance(topology, node.id, number) for node in topology.numa_nodes if node.cpus}
+    packages = {node: _package(topology, node) for node in away}
+    limit = max(min(away.values(), default=0), REMOTE - 1)
     return frozenset(
         node
-        for node, away in far.items()
-        if node == number or (packages[node] == package if is_known else away <= limit)
+        for node, package in packages.items()
+        if node == number or (package == own if None not in (package, own) else away[node] <= limit)
     )
-
-
-def _cpus_of(topology: NodeTopology, nodes: Iterable[int]) -> list[int]:
-    return [cpu for node in topology.numa_nodes if node.id in nodes for cpu in node.cpus]
 
 
 def _package(topology: NodeTopology, number: int | None) -> int | None:
@@ -488,16 +477,6 @@ def whole_cores(topology: NodeTopology, granted: Iterable[int], cpus: Iterable[i
     """These CPUs with all others of their cores that are granted, sorted."""
     chosen = frozenset(cpus)
     return tuple(sorted(cpu for core, _ in cores_of(topology, granted) if not chosen.isdisjoint(core) for cpu in core))
-
-
-def threads_of_a_cpu(topology: NodeTopology, granted: Sequence[int], count: int | None) -> int:
-    """How many of the ``granted`` CPUs are one of the ``count`` that Slurm says it has granted.
-
-    More than one where Slurm gives out cores and counts each as one CPU: for a job with ``--hint=nomultithread``, and
-    on a node with fewer ``CPUs`` than threads in slurm.conf.
-    """
-    cores = len(cores_of(topology, granted))
-    return len(granted) // cores if count == cores > 0 else 1
 
 
 def _core_rank(topology: NodeTopology, core: _Core, gpu: int | None, fullest: int | None) -> tuple[int, ...]:
