@@ -107,8 +107,20 @@ def choose(
     else:
         order = gpus = field.best(min(count, len(suitable)), nodes_first=policy == "restricted")
     choice = field.measured(topology, gpus, order)
-    nearest = len(set(field.far)) > 1
-    return replace(choice, why=_why(topology, choice, granted=len(free), count=count, nearest=nearest, policy=policy))
+    among = f"{len(free)} granted" + (f", {len(suitable)} of them suitable" if len(suitable) < len(free) else "")
+    if len(free) < count:
+        how = f": all that were granted, of {count} requested"
+    elif len(gpus) == len(free):
+        how = ", as granted"
+    elif policy == "none":
+        how = f", the first of {among}"
+    elif len(gpus) > 1:
+        how = f": the best {len(gpus)} of {among}"
+    elif len(set(field.far)) > 1:
+        how = f": the nearest to the CPUs, of {among}"
+    else:
+        how = f": of {among}, it leaves the best links to other jobs"
+    return replace(choice, why=_why(topology, choice, how))
 
 
 def _suitable(topology: NodeTopology, free: list[int], count: int, gpu_type: str) -> list[int]:
@@ -230,7 +242,9 @@ class _Candidates:
         inside = [self.positions.index(gpu) for gpu in order]
         slow, i, j = min([(self.weight[i][j], i, j) for i, j in zip(inside, inside[1:] + inside[:1])])
         pair = self.positions[i], self.positions[j]
-        rated = {(a, b): is_rated(topology.link(a, b), **_generations(topology, a, b)) for a in gpus for b in gpus}
+        rated = {
+            (a, b): is_rated(topology.link(a, b), **_generations(topology, a, b)) for a in gpus for b in gpus if a != b
+        }
         sums = [self.weight[i][j] for i in inside for j in inside if i < j]
         return replace(
             choice,
@@ -258,41 +272,26 @@ class _Candidates:
         return (bridged, left, *[-i for i in members])
 
 
-def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:
-    """The choice explained in one sentence."""
+def _why(topology: NodeTopology, choice: Choice, how: str) -> str:
+    """The choice, and ``how`` it was made, in one sentence."""
     gpus = [topology.gpus[gpu] for gpu in choice.gpus]
     names = [gpu_name(gpu.index, gpu.mig, topology.mig_device(index)) for index, gpu in zip(choice.gpus, gpus)]
     if len(names) > 1 and not any(gpu.mig for gpu in gpus):
         names = [f"GPUs {gpus[0].index}", *(str(gpu.index) for gpu in gpus[1:])]
-    text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    if granted < count:
-        text += f": all that were granted, of {count} requested"
-    elif len(gpus) == granted:
-        text += ", as granted"
-    elif policy == "none":
-        text += f", the first of {granted} granted"
-    elif len(gpus) > 1:
-        text += f": the best {len(gpus)} of {granted} granted"
-    elif nearest:
-        text += f": the nearest to the CPUs, of {granted} granted"
-    else:
-        text += f": of {granted} granted, it leaves the best links to other jobs"
+    text = (names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}") + how
     if choice.weakest_link:
         text += f"; the slowest link of their ring is {choice.weakest_link}"
         text += f" (about {choice.ring_gbps:g} GB/s)" if choice.ring_gbps else ""
-    elif any(gpu.mig for gpu in gpus[1:]):
-        text += "; a CUDA program uses one of them"
     elif len(gpus) > 1:
-        text += "; the links between them are not known"
+        is_sliced = any(gpu.mig for gpu in gpus)
+        text += "; a CUDA program uses one of them" if is_sliced else "; the links between them are not known"
     return text + "."
 
 
 def slowest_at_most(weight: Matrix, members: Sequence[int]) -> int:
     """A bound for the slowest link of each ring through ``members``: each needs two links, of a pair one."""
     needed = min(2, len(members) - 1)
-    if not needed:
-        return 0
-    return min([sorted([weight[a][b] for b in members if b != a])[-needed] for a in members])
+    return min([sorted([weight[a][b] for b in members if b != a])[-needed] for a in members]) if needed else 0
 
 
 def best_ring(

@@ -255,17 +255,11 @@ class NodeTopology:
             return "X"
         return self.links[a][b] if self.links else "?"
 
-    def mig_devices(self, gpu: int) -> tuple[int, ...]:
-        """Positions of all MIG devices on the same GPU as ``gpu``; of a whole GPU none."""
-        device = self.gpus[gpu]
-        if device.mig is None:
-            return ()
-        return tuple(n for n, gpu in enumerate(self.gpus) if gpu.mig is not None and gpu.index == device.index)
-
     def mig_device(self, gpu: int) -> int | None:
         """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU."""
-        devices = self.mig_devices(gpu)
-        return devices.index(gpu) if devices else None
+        device = self.gpus[gpu]
+        before = [other for other in self.gpus[:gpu] if other.mig is not None and other.index == device.index]
+        return None if device.mig is None else len(before)
 
     def numa_node_of_cpu(self, cpu: int) -> int | None:
         """Kernel number of the NUMA node that contains ``cpu``; None if unknown."""

@@ -29,6 +29,10 @@ NAMED = {
 """Machines by name: those of the demo, and those whose best sets are published or can be seen at a glance."""
 
 
+WHOLE_NODES = {path.stem: load(str(path)) for path in sorted((HERE / "data" / "nodes").glob("*.json"))}
+"""Machines as they are sold, with their NUMA nodes and packages."""
+
+
 @pytest.mark.parametrize(
     ("machine", "free", "count", "gpus", "weakest", "ring", "mean"),
     [
@@ -131,7 +135,8 @@ def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> 
                 "GPUs 0, 1 and 2, the first of 4 granted; the slowest link of their ring is SYS (about 7 GB/s).")),
         ("a100-mig", {"granted": (0, 3, 4, 5), "count": 2, "gpu_type": "1g.10gb", "cpus": range(16, 20)},
          Choice((3, 4), None, None, None, (1,),
-                "slice 1 of GPU 2 and slice 2 of GPU 2: the best 2 of 4 granted; a CUDA program uses one of them.")),
+                "slice 1 of GPU 2 and slice 2 of GPU 2: the best 2 of 4 granted, 3 of them suitable; "
+                "a CUDA program uses one of them.")),
         ("dgx1", {"granted": (3, 3, 3), "count": 1}, Choice((3,), numa_nodes=(0,), why="GPU 3, as granted.")),
         ("dgx1", {"granted": (), "count": 1}, Choice(why="No GPU was granted.")),
         ("dgx1", {"granted": (1, 2), "count": 0}, Choice(why="No GPU was requested.")),
@@ -229,6 +234,21 @@ def test_a_display_adapter_that_was_granted_is_not_the_first(policy: str, gpus: 
     """Unless Slurm's order is to be kept."""
     machine = NodeTopology(gpus=(Gpu(0, name=DISPLAY[0], memory_mib=4096), Gpu(1, name=A100[0], memory_mib=40960)))
     assert choose(machine, granted=(0, 1), count=2, policy=policy).gpus == gpus
+
+
+def test_why_a_gpu_was_chosen_of_several_models() -> None:
+    """How many of those that were granted came into question."""
+    machine = WHOLE_NODES["dgx-station-a100"]
+
+    assert [choose(machine, granted=range(5), count=n).why.partition(";")[0] for n in (1, 2, 4, 5)] == [
+        "GPU 0: of 5 granted, 4 of them suitable, it leaves the best links to other jobs.",
+        "GPUs 0 and 1: the best 2 of 5 granted, 4 of them suitable",
+        "GPUs 0, 1, 2 and 4: the best 4 of 5 granted, 4 of them suitable",
+        "GPUs 0, 1, 2, 4 and 3, as granted",
+    ]
+    assert choose(machine, granted=(3, 4, 2), count=1, policy="none").why == (
+        "GPU 4, the first of 3 granted, 2 of them suitable."
+    )
 
 
 def test_dozens_of_mig_devices_are_placed_by_the_cpus() -> None:
@@ -437,10 +457,6 @@ def test_choice_on_machines_nobody_built(seed: int) -> None:
                 for policy in ("best-effort", "restricted"):
                     choice = choose(machine, granted=free, count=count, cpus=cpus, policy=policy)
                     assert exhaustive.agrees(choice, free, count, policy != "best-effort"), (free, count, choice)
-
-
-WHOLE_NODES = {path.stem: load(str(path)) for path in sorted((HERE / "data" / "nodes").glob("*.json"))}
-"""Machines as they are sold, with their NUMA nodes and packages."""
 
 
 @pytest.mark.parametrize("name", WHOLE_NODES)

@@ -121,7 +121,9 @@ def switches(topology: NodeTopology, group: NumaGroup) -> tuple[Switch, ...]:
 
 def devices_of(topology: NodeTopology, gpu: int) -> tuple[int, ...]:
     """Positions of all MIG devices on the same GPU as ``gpu``; for a whole GPU its own position."""
-    return topology.mig_devices(gpu) or (gpu,)
+    device = topology.gpus[gpu]
+    on_it = (n for n, other in enumerate(topology.gpus) if other.mig is not None and other.index == device.index)
+    return (gpu,) if device.mig is None else tuple(on_it)
 
 
 _Device = tuple[str, int]
