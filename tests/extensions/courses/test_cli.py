@@ -24,7 +24,10 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.extensions.courses.check import HubLimits
-from jupyterhub_gpuspawner.extensions.courses.site import hub_limits
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
+from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
+from jupyterhub_gpuspawner.extensions.courses.site import Checked, hub_limits
+from jupyterhub_gpuspawner.extensions.seats.count import SeatCount
 from jupyterhub_gpuspawner.site.configuration import load_site
 from tests.cli.runner import cli_runner
 from tests.extensions.courses.course_hub import configuration
@@ -487,3 +490,27 @@ def test_the_rehearsal_the_evening_before_is_as_of_the_session(
             "WRONG together: 4 of 7 people fit; `gpuspawner course check deep` says what is missing",
         ],
     )
+
+
+@pytest.mark.parametrize(
+    ("fit", "not_counted", "code"),
+    [(2, (), 0), (2, ("Limits are hidden.",), 4), (1, ("Limits are hidden.",), 1), (1, (), 1)],
+)
+def test_the_exit_code_says_whether_all_was_counted(
+    fit: int, not_counted: tuple[str, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody fits, as far as it was counted: neither a success nor a fault."""
+    now = datetime.now(timezone.utc)
+    report = SessionReport(
+        CourseDate(now, now + timedelta(hours=1), "today"), 2, SeatCount(2, 3, fit, not_counted=not_counted)
+    )
+
+    async def checked(*_arguments: Any, **_more: Any) -> list[Checked]:
+        return [Checked("deep", (report,), None)]
+
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text("")
+    monkeypatch.setattr("jupyterhub_gpuspawner.extensions.courses.cli.check_courses", checked)
+    done = cli_runner().invoke(main, ["course", "check", "deep", "--json", "--config", str(config)])
+
+    assert (done.exit_code, json.loads(done.stdout)["sessions"][0]["not_counted"]) == (code, [*not_counted])

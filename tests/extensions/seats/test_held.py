@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.extensions.seats.held import JOBS, HeldJob, WaitingJob, holders, read_jobs, with_details
+from jupyterhub_gpuspawner.extensions.seats.held import (
+    JOBS,
+    JOBS_EXCLUSIVE,
+    HeldJob,
+    WaitingJob,
+    holders,
+    read_jobs,
+    with_details,
+)
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
+from jupyterhub_gpuspawner.slurm.squeue import Question
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 MARK = "0123456789abcdef"
@@ -15,10 +24,10 @@ ON = "Nodes={} CPU_IDs={} Mem={} GRES={} "
 SPLIT = ON.format("g1", "0-3", 300, "gpu:k80:2(IDX:0-1)") + ON.format("g2", "0-1", 100, "gpu:k80:2(IDX:2-3)")
 
 
-def line(job_id: str = "7", **changed: str) -> str:
+def line(job_id: str = "7", question: Question = JOBS, /, **changed: str) -> str:
     """A record of squeue: six CPUs and four GPUs on two nodes, until 5,000, with these fields changed."""
     values = {
-        **dict.fromkeys((*JOBS.slurms, *JOBS.owners), ""),
+        **dict.fromkeys((*question.slurms, *question.owners), ""),
         "JobID": job_id,
         "State": "RUNNING",
         "UserName": "ada",
@@ -34,7 +43,10 @@ def line(job_id: str = "7", **changed: str) -> str:
         "Licenses": "(null)",
         **changed,
     }
-    trusted, written = ("|".join(values[name] for name in JOBS.slurms), [values[name] for name in JOBS.owners])
+    trusted, written = (
+        "|".join(values[name] for name in question.slurms),
+        [values[name] for name in question.owners],
+    )
     return f"|{MARK}|".join([trusted, *written]) + f"|{MARK}\n"
 
 
@@ -93,6 +105,23 @@ def test_jobs_are_those_of_squeue_and_only_their_shares_are_those_of_scontrol(
     queue: str, details: str, job: HeldJob
 ) -> None:
     assert with_details(read_jobs(queue, MARK)[0], details) == (job,)
+
+
+SHARING = {
+    "OK": (False, False),
+    "NO": (True, False),
+    "NODE": (False, True),
+    "USER": (True, True),
+    "TOPO": (False, True),
+}
+
+
+@pytest.mark.parametrize(("word", "whole"), SHARING.items())
+def test_whole_nodes_are_told_by_what_the_version_prints(word: str, whole: tuple[bool, bool]) -> None:
+    """Slurm 26.05 prints ``OverSubscribe=NO`` of each job, and ``Exclusive=NODE`` of those that have whole nodes."""
+    older, newer = line(OverSubscribe=word), line("7", JOBS_EXCLUSIVE, Exclusive=word)
+    ((of_older,), _), ((of_newer,), _) = read_jobs(older, MARK), read_jobs(newer, MARK, JOBS_EXCLUSIVE)
+    assert (of_older.exclusive, of_newer.exclusive) == whole
 
 
 WAITS = {"State": "PENDING", "NodeList": "", "NumNodes": "1", "NumCPUs": "2", "NumTasks": "1"}

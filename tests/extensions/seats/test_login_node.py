@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.extensions.seats import ask
 from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
 from jupyterhub_gpuspawner.extensions.seats.ask import read_site
+from jupyterhub_gpuspawner.extensions.seats.held import WaitingJob
 from jupyterhub_gpuspawner.extensions.seats.site import Request, question_of
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from tests.extensions.seats.site_answers import NOW, config, node, partition, site
+from jupyterhub_gpuspawner.slurm.process import Answer
+from tests.extensions.seats.site_answers import NOW, config, job, node, partition, site
 from tests.fixtures.login_node import LoginNode, login_node, missing
 from tests.slurm.test_query import LoginNode as StandIn
 
@@ -48,6 +53,29 @@ async def test_all_that_a_site_is_asked_for_is_permitted(tmp_path: Path) -> None
     assert sorted(asked) == [*[("sacctmgr", 0)] * 2, *[("scontrol", 0)] * 6, ("squeue", 0)]
     assert isinstance(of.accounting, Accounting)
     assert ([one.name for one in of.nodes], of.jobs) == (["g1"], ())
+
+
+@pytest.mark.parametrize(("most", "asked"), [(9, ["-a"]), (2, ["8"])])
+async def test_of_very_many_jobs_only_those_on_several_nodes_are_asked_for_in_detail(
+    most: int, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any other, squeue says what it has on its node; scontrol prints a kilobyte for each job that waits."""
+    questions = list[tuple[str, ...]]()
+
+    class Silent(Installation):
+        """Answers nothing."""
+
+        async def run(self, command: str, *arguments: str, **_how: Any) -> Answer:
+            questions.append(arguments)
+            return Answer(command, 0, "", "")
+
+    one, several = job(7, "g1", "0"), job(8, "g1", "1")
+    several = (replace(several[0], job=several[0].job._replace(nodes=("g1", "g2"))),)
+    monkeypatch.setattr(ask, "DETAILED_AT_MOST", most)
+    of = replace(site([node("g1")], [partition("gpu", "g1")]), jobs=one + several, waiting=(WaitingJob(one[0].job),))
+    await ask._details(Silent(), of)
+
+    assert [next(word for word in words if word in ("-a", "8")) for words in questions] == asked
 
 
 @pytest.fixture(scope="module")
