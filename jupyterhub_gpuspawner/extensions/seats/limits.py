@@ -297,7 +297,8 @@ class Ledger:
 
     def _association(self, charged: Charged) -> Association:
         found = self._accounting.association(charged.user, charged.account.lower(), charged.partition)
-        if found is None:
+        known = self._accounting.associations
+        if found is None or any(one not in known for one in self._accounting.chain(found)):
             raise UnknownCharge(charged.user)
         return found
 

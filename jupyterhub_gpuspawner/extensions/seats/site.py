@@ -155,8 +155,9 @@ def question_of(
     """
     notes: list[str] = []
     config = site.config.parameters
-    nodes = {node.name: node for node in site.nodes if "FUTURE" not in node.states}
-    if not nodes or not site.partitions:
+    nodes = {node.name: node for node in site.nodes if "FUTURE" not in node.states and _is_word(node.name, notes)}
+    partitions = [partition for partition in site.partitions if _is_word(partition.name, notes)]
+    if not nodes or not partitions:
         raise SlurmOutputError("scontrol listed no nodes or no partitions.", raw="")
     names = {reservation.name: f"r{number}" for number, reservation in enumerate(site.reservations, 1)}
     reservations = [*_reservations(site.reservations, at, nodes)]
@@ -180,7 +181,7 @@ def question_of(
     document = {
         "config": _config(config, licenses),
         "nodes": [_node(node, reboots=reboots) for node in nodes.values()],
-        "partitions": [_partition(partition, nodes) for partition in site.partitions],
+        "partitions": [_partition(partition, nodes) for partition in partitions],
         "gres": _gres_lines(nodes, site.gres, notes),
         "drained": host_list(drained),
         "suspended": holders([job for job in held if job.suspended], in_service, at),
@@ -200,7 +201,33 @@ def question_of(
         "requests": groups,
         "seconds": seconds,
     }
+    document = {**document, **_permitted(document, notes)}
     return Question(document, jobs, {twins: name for name, twins in names.items()}, tuple(dict.fromkeys(notes)))
+
+
+_NOT_WRITTEN = "Not counted, since it cannot be written into a question to Slurm's scheduler: {}."
+
+
+def _is_word(name: str, notes: list[str]) -> bool:
+    """Whether a node or a partition can have this name in a question; one that cannot would end every twin."""
+    valid = controller.is_value("NodeName", name)
+    if not valid:
+        notes.append(_NOT_WRITTEN.format(name[:80]))
+    return valid
+
+
+_LISTS = {"gres": "lines of gres.conf", "reservations": "reservations", "held": "jobs", "suspended": "suspended jobs"}
+
+
+def _permitted(document: Mapping[str, Any], notes: list[str]) -> dict[str, list[Any]]:
+    """The lists of a question without what no question may have, such as a device whose name has a quote."""
+    kept = dict[str, list[Any]]()
+    for name, called in _LISTS.items():
+        valid = controller.FIELDS[name]
+        kept[name] = [one for one in document[name] if valid([one])]
+        if left_out := len(document[name]) - len(kept[name]):
+            notes.append(_NOT_WRITTEN.format(f"{left_out} of the {called}"))
+    return kept
 
 
 def _out_of_service(states: Collection[str]) -> bool:

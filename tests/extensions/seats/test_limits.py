@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.extensions.seats.accounting import (
     Accounting,
     Association,
+    Limits,
     minutes_of,
     parse_accounting,
     tres_of,
@@ -201,6 +202,9 @@ def test_a_user_whose_association_slurm_does_not_show_is_told_apart() -> None:
     """PrivateData hides it, or there is none."""
     with pytest.raises(UnknownCharge, match="eve"):
         site().held_back(Charged("eve"), ONE)
+    without_account = Accounting({Association("low", "ada"): Limits()}, default_accounts={"ada": "low"})
+    with pytest.raises(UnknownCharge, match="ada"):
+        Ledger(without_account, {}).held_back(Charged("ada"), ONE)
 
 
 def test_a_job_that_is_gone_uses_nothing() -> None:

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.extensions.seats.what_if import with_gres_conf
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
 from jupyterhub_gpuspawner.slurm.scontrol import PARTITION_PARAMETERS
 from jupyterhub_gpuspawner.slurm.snapshot import Reservation
-from tests.extensions.seats.site_answers import NOW, config, node, partition, reservation, site
+from tests.extensions.seats.site_answers import NOW, config, job, node, partition, reservation, site
 from tests.slurm.recorded import VERSIONS, recorded
 
 
@@ -150,3 +150,17 @@ def test_whole_nodes_of_newer_versions_reach_the_twin(more: str) -> None:
     """Whatever the version calls it."""
     of = site([node("g1")], [partition("gpu", "g1", more)])
     assert question_of(of, [], at=NOW).document["partitions"][0]["OverSubscribe"] == "EXCLUSIVE"
+
+
+def test_what_no_question_may_have_is_left_out_and_does_not_end_every_twin() -> None:
+    """A name with a slash, say; and that is said."""
+    of = site(
+        [node("g1"), node("g/2")],
+        [partition("gpu", "g1"), partition("a/b", "g1")],
+        jobs=job(7, "g1", "0", partition="a/b"),
+    )
+    question = question_of(of, [Request("ada", ("-c 2",))], at=NOW)
+
+    assert controller.checked(json.dumps(question.document).encode())
+    assert [one["PartitionName"] for one in question.document["partitions"]] == ["gpu"]
+    assert [note.rpartition(": ")[2] for note in question.notes] == ["g/2.", "a/b.", "1 of the jobs."]
