@@ -16,8 +16,9 @@ from typing import Any
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.accounting import minutes_of, read_accounting, tres_of
+from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf
 from jupyterhub_gpuspawner.extensions.seats.held import JOBS, JOBS_EXCLUSIVE, read_jobs, with_details
-from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, gres_conf, question_of
+from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, question_of
 from jupyterhub_gpuspawner.extensions.seats.together import Limited, Started, not_counted, waiting_before
 from jupyterhub_gpuspawner.slurm.accounts import has_all_rights
 from jupyterhub_gpuspawner.slurm.commands import Installation

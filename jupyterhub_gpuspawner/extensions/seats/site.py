@@ -11,16 +11,16 @@ import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
+from jupyterhub_gpuspawner.extensions.seats.devices import counts_of, gres_lines, numbers_of, numbers_per_cpu
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, WaitingJob, holders, host_list
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides, options_of
 from jupyterhub_gpuspawner.slurm.snapshot import PERIODS, NodeState, Partition, Reservation, SlurmConfig
-from jupyterhub_gpuspawner.slurm.text import fields, value_or_empty, words
+from jupyterhub_gpuspawner.slurm.text import value_or_empty, words
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_cpulist, parse_gres
 
 
@@ -166,7 +166,7 @@ def question_of(
         held = [replace(held_job, job=held_job.job._replace(cpus=0)) for held_job in held]
     drained = [name for name, node in nodes.items() if _out_of_service(node.states)]
     licenses = _licenses(site.licenses, held)
-    in_service = {name: _numbers_per_cpu(nodes[name]) for name in nodes.keys() - drained}
+    in_service = {name: numbers_per_cpu(nodes[name]) for name in nodes.keys() - drained}
     arguments: list[dict[str, str]] = []
     for request in requests:
         options, unknown = _arguments(request, names)
@@ -182,7 +182,7 @@ def question_of(
         "config": _config(config, licenses),
         "nodes": [_node(node, reboots=reboots) for node in nodes.values()],
         "partitions": [_partition(partition, nodes) for partition in partitions],
-        "gres": _gres_lines(nodes, site.gres, notes),
+        "gres": gres_lines(nodes, site.gres, notes),
         "drained": host_list(drained),
         "suspended": holders([job for job in held if job.suspended], in_service, at),
         "held": holders([job for job in held if not job.suspended], in_service, at),
@@ -258,24 +258,6 @@ def _config(config: Mapping[str, str], licenses: Mapping[str, int]) -> dict[str,
     return chosen
 
 
-_NUMBERS = {
-    **dict.fromkeys(("CPUTot", "CoresPerSocket", "RealMemory", "MemSpecLimit", "CoreSpecCount", "TmpDisk"), 0),
-    **dict.fromkeys(("Boards", "Sockets", "ThreadsPerCore", "Weight"), 1),
-}
-"""Parameters of a node's hardware, and what each is where Slurm reports none, or 0."""
-
-
-def numbers_of(node: NodeState) -> Mapping[str, int]:
-    """The numbers of a node's hardware, by Slurm's names."""
-    return _numbers(node.hardware)
-
-
-@lru_cache(maxsize=1024)
-def _numbers(hardware: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
-    reported = {key: int(text) for key, text in hardware if text.isdecimal()}
-    return {key: reported.get(key) or default for key, default in _NUMBERS.items()}
-
-
 def _node(node: NodeState, *, reboots: bool) -> dict[str, str]:
     """A node's line in slurm.conf; ``reboots``: Slurm would reboot it for a feature that it may have."""
     numbers, listed = numbers_of(node), dict(node.hardware).get("CPUSpecList", "")
@@ -309,32 +291,6 @@ def _partition(partition: Partition, nodes: Collection[str]) -> dict[str, str]:
     return {"PartitionName": partition.name, **on, **line}
 
 
-# --- gres.conf ------------------------------------------------------------------------------------------------------
-
-_COUNT = re.compile(r"[0-9]+[kKmMgGtTpP]?")
-_GRES_KEYS = ("Name", "Type", "Count", "File", "MultipleFiles", "Cores", "Links", "Flags")
-
-
-def _gres_lines(
-    nodes: Mapping[str, NodeState], written: Mapping[str, Sequence[Mapping[str, str]]], notes: list[str]
-) -> list[dict[str, str]]:
-    """Lines of gres.conf, each for all nodes that have it."""
-    by_line: dict[tuple[tuple[tuple[str, str], ...], ...], list[str]] = {}
-    for name, node in nodes.items():
-        if not node.gres:
-            continue
-        lines = written.get(name, ())
-        if fault := refused_line(node, lines):
-            notes.append(f"Slurm refuses gres.conf for node {name}: {fault}; its lines are not used.")
-            lines = ()
-        if lines and _counts(lines) != {(gres.name, gres.type or ""): gres.count for gres in node.gres}:
-            notes.append(f"gres.conf has other devices for node {name} than Slurm reports; its lines are not used.")
-            lines = ()
-        lines = lines or [*_reported_lines(node)]
-        by_line.setdefault(tuple(tuple(line.items()) for line in lines), []).append(name)
-    return [{"NodeName": host_list(names), **dict(line)} for lines, names in by_line.items() for line in lines]
-
-
 def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
     """The CPUs beside each GPU of a node, in Slurm's order of them; without the nodes of which that is not known.
 
@@ -342,90 +298,14 @@ def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
     """
     nodes = {node.name: node for node in site.nodes}
     by_node: dict[str, list[frozenset[int]]] = {}
-    for line in _gres_lines(nodes, site.gres, []):
+    for line in gres_lines(nodes, site.gres, []):
         if line["Name"] == "gpu":
-            cores, (count,) = parse_cpulist(line.get("Cores", "")), _counts([line]).values()
+            cores, (count,) = parse_cpulist(line.get("Cores", "")), counts_of([line]).values()
             for name in expand_nodelist(line["NodeName"]):
                 threads = numbers_of(nodes[name])["ThreadsPerCore"]
                 near = frozenset(core * threads + thread for core in cores for thread in range(threads))
                 by_node.setdefault(name, []).extend([near] * count)
     return {name: tuple(gpus) for name, gpus in by_node.items() if all(gpus)}
-
-
-def _numbers_per_cpu(node: NodeState) -> int:
-    """How many numbers in ``CPU_IDs`` are one CPU: two where a core of two threads counts as one (``CPUs=``)."""
-    numbers = numbers_of(node)
-    threads = numbers["Sockets"] * (numbers["CoresPerSocket"] or 1) * numbers["ThreadsPerCore"]
-    return max(1, threads // max(1, numbers["CPUTot"])) if numbers["ThreadsPerCore"] > 1 else 1
-
-
-def gres_conf(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str]]]:
-    """The lines of a gres.conf that describe devices, by node; those without ``NodeName=`` are of all these nodes.
-
-    A line goes on behind a backslash, and ``CPUs=`` is the older name of ``Cores=``. Raises ValueError for a name that
-    is no host list.
-    """
-    by_node: dict[str, list[dict[str, str]]] = {}
-    whole = re.sub(r"\\[ \t]*\r?\n", " ", text)
-    for line in whole.splitlines():
-        record = {key.lower(): value for key, value in fields(line.partition("#")[0]).items()}
-        if "cpus" in record:
-            record.setdefault("cores", record["cpus"])
-        if "name" not in record:
-            continue
-        given = {key: record[key.lower()].strip("\"'") for key in _GRES_KEYS if key.lower() in record}
-        given = {key: value for key, value in given.items() if controller.is_value(key, value)}
-        for name in expand_nodelist(record["nodename"]) if "nodename" in record else nodes:
-            by_node.setdefault(name, []).append(given)
-    return by_node
-
-
-def refused_line(node: NodeState, lines: Iterable[Mapping[str, str]]) -> str:
-    """Why Slurm refuses these lines of gres.conf for a node: a clause; empty where it does not.
-
-    It counts cores without their threads, so the number of a thread, as nvidia-smi and lscpu have it, is often beyond.
-    """
-    numbers = numbers_of(node)
-    count = numbers["Sockets"] * numbers["CoresPerSocket"]
-    for line in lines:
-        try:
-            beyond = max(parse_cpulist(line.get("Cores", "")), default=0) >= count > 0
-        except ValueError:
-            beyond = True
-        if beyond:
-            return f"Cores={line['Cores']} of {line.get('File', line['Name'])}, and the node has cores 0-{count - 1}"
-    return ""
-
-
-def _counts(lines: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], int]:
-    counts: dict[tuple[str, str], int] = {}
-    for line in lines:
-        files = len(expand_nodelist(line["File"].replace("/", "-"))) if "File" in line else 1
-        count = line["Count"] if _COUNT.fullmatch(line.get("Count", "")) else files
-        (gres,) = parse_gres(f"{line['Name']}:{count}")
-        key = line["Name"], line.get("Type", "")
-        counts[key] = counts.get(key, 0) + gres.count
-    return counts
-
-
-def _reported_lines(node: NodeState) -> Iterator[dict[str, str]]:
-    """Lines for what slurmctld reports of a node: a socket where it names one, and none where it names several."""
-    per_socket = node.socket_cores
-    first = 0
-    for gres in node.gres:
-        line = {"Name": gres.name} | ({"Type": gres.type} if gres.type else {})
-        if gres.name == "gpu":
-            line["File"] = f"/dev/nvidia[{first}-{first + gres.count - 1}]"
-            first += gres.count
-            if len(gres.sockets) == 1 and per_socket:
-                begin = gres.sockets[0] * per_socket
-                line["Cores"] = f"{begin}-{begin + per_socket - 1}"
-        elif gres.name in ("shard", "mps"):
-            line["Count"] = str(gres.count)
-        else:
-            line |= {"Count": str(gres.count), "Flags": "CountOnly"}
-        if gres.count:
-            yield line
 
 
 # --- licences and reservations ---------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf, refused_line
 from jupyterhub_gpuspawner.extensions.seats.outcome import SiteOutcome
-from jupyterhub_gpuspawner.extensions.seats.site import Site, gres_conf, refused_line
+from jupyterhub_gpuspawner.extensions.seats.site import Site
 from jupyterhub_gpuspawner.units import expand_nodelist
 
 SETTABLE = (

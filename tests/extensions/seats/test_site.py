@@ -12,10 +12,10 @@ import pytest
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.seats import controller
 from jupyterhub_gpuspawner.extensions.seats.ask import site_from
+from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf
 from jupyterhub_gpuspawner.extensions.seats.site import (
     PLACEMENT_OPTIONS,
     Request,
-    gres_conf,
     question_of,
     reservation_at,
 )
