@@ -167,6 +167,22 @@ def test_whichever_variables_are_unset_cuda_shows_what_slurm_granted_or_the_card
 
 
 @pytest.mark.parametrize("node", [node for node in NODES.values() if "nvml" in node.reading], ids=str)
+def test_whichever_variable_is_changed_cuda_shows_no_other_gpu_and_the_card_says_what_is_missing(node: Node) -> None:
+    """By a line of the site, or left over from another step: emptied, of another form, of other GPUs."""
+    mine, variables = {gpu.uuid for gpu in node.mine}, node.slurms_variables()
+    for name, value in variables.items():
+        for written in ("", " ", "garbage", "-1", "99", "3", "0-7", ",".join(reversed(value.split(",")))):
+            for answered in (True, False):
+                environ, card = node.launch({**variables, name: written}, answered=answered)
+                shown = set(cuda_shows(environ, node.openable))
+                case = f"{name}={written!r}, slurmctld {'answers' if answered else 'is silent'}"
+                assert shown <= mine, case
+                assert shown == mine or card.problems, case
+                on_card = {gpu.uuid for gpu in card.gpus if gpu.pci}
+                assert on_card == shown or (card.problems and not on_card), case
+
+
+@pytest.mark.parametrize("node", [node for node in NODES.values() if "nvml" in node.reading], ids=str)
 def test_where_nvml_was_asked_any_trace_of_the_grant_is_enough(node: Node) -> None:
     """Slurm's indices in a variable, or slurmctld's answer: then the card has no problem to tell."""
     for kept in subsets(node.slurms_variables()):
