@@ -218,7 +218,9 @@ class SlurmClient:
 
         It costs slurmctld more than a snapshot, so it is meant for an admin's page, not for polling.
         """
-        answer = await self._slurm.run("scontrol", "--local", "show", "job", "-a", "-d", "-o", limit=OUTPUT_LIMIT)
+        # it has a kilobyte and more of each job, pending ones included, and shows no part of them
+        command = ("scontrol", "--local", "show", "job", "-a", "-d", "-o")
+        answer = await self._slurm.run(*command, limit=4 * OUTPUT_LIMIT)
         return await asyncio.to_thread(parse_allocations, answer.output())
 
     async def address(self, node: str) -> str:

@@ -247,6 +247,17 @@ async def test_job_in_full(slurm: StandIns, version: str) -> None:
     )
 
 
+async def test_what_sixty_thousand_jobs_hold_is_read(slurm: StandIns) -> None:
+    """Slurm shows each, also a pending one, with about 1,150 bytes: more than 64 MiB of all."""
+    fields = recorded("24.11", "scontrol", "job_run_gpu2").stdout.split()[1:]
+    (slurm.folder / "fields").write_text(f" {' '.join(fields)}")
+    slurm.add("scontrol", f"""awk '{{ for (n = 1; n <= 60000; n++) print "JobId=" n $0 }}' {slurm.folder}/fields""")
+    allocations = await slurm.client().allocations()
+
+    assert len(allocations) == 60_000
+    assert set(allocations.values()) == {allocations["1"]}
+
+
 async def test_failure_with_unknown_words_is_no_answer_and_quotes_them(slurm: StandIns) -> None:
     """An unknown exit code does not mean that the job is gone."""
     slurm.add("squeue", "echo 'squeue: error: sunspots' >&2; exit 9")
