@@ -25,11 +25,12 @@ from jupyterhub_gpuspawner.slurm.text import (
     parameters,
     parse_records,
     read,
+    time_limit,
     value_or_empty,
     values,
     words,
 )
-from jupyterhub_gpuspawner.units import NodeAllocation, parse_cpulist, parse_walltime
+from jupyterhub_gpuspawner.units import NodeAllocation, parse_cpulist
 
 # ``scontrol show node -d -o``, ``show partition -o`` and ``show reservation -o``: the cluster.
 
@@ -371,8 +372,8 @@ def _detail(record: str, job_id: str) -> Job:
     user, _, number = value("UserId").partition("(")
     state = value("JobState")
     phase = phase_of(state)
-    time_limit = read(_time_limit, "TimeLimit", value("TimeLimit"))
-    deadline, shortest = epoch(value("Deadline"), "Deadline"), read(_time_limit, "TimeMin", value("TimeMin"))
+    limit = time_limit(value("TimeLimit"))
+    deadline, shortest = epoch(value("Deadline"), "Deadline"), time_limit(value("TimeMin"), "TimeMin")
     return Job(
         job_id=job_id,
         phase=phase,
@@ -389,16 +390,12 @@ def _detail(record: str, job_id: str) -> Job:
         tag=value("Comment"),
         name=_SLUID.sub("", name).strip(),
         uid=int(number[:-1]) if number[:-1].isdecimal() and number[:-1].isascii() else None,
-        time_limit=time_limit,
-        latest_start=None if deadline is None else deadline - (shortest or time_limit or 0),
+        time_limit=limit,
+        latest_start=None if deadline is None else deadline - (shortest or limit or 0),
         memory_mib=memory("MinMemoryNode", value("MinMemoryNode")),
         stdout_path=value("StdOut"),
         allocations=_allocations(record[starts["CoreSpec"] : starts["MinCPUsNode"]]),
     )
-
-
-def _time_limit(text: str) -> int | None:
-    return parse_walltime(text) if text and text != "Partition_Limit" else None
 
 
 def _allocations(text: str) -> tuple[NodeAllocation, ...]:

@@ -24,10 +24,11 @@ from jupyterhub_gpuspawner.slurm.text import (
     nodes,
     parse_records,
     read,
+    time_limit,
     value_or_empty,
     words,
 )
-from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_memory, parse_walltime
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_memory
 
 T = TypeVar("T")
 
@@ -171,7 +172,7 @@ def cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
     job_id, array, state, reason, user, partitions, priority, *slurms = texts
     node_list, node_count, cpus, tasks, allocated, *more = slurms
     submit, start, end, limit, per_job, per_node, per_socket, per_task, reservation, account, name, comment = more
-    phase, time_limit = phase_of(state), _time_limit(limit)
+    phase, seconds = phase_of(state), time_limit(limit)
     count = _count("NumNodes", node_count) or 1
     requests = (allocated, per_node, per_job, per_socket, per_task)
     gpus, unknown_gres = _gpus(requests, count, _count("NumTasks", tasks) or 1)
@@ -194,8 +195,8 @@ def cluster_job(texts: list[str]) -> tuple[ClusterJob, str]:
         submitted_at=epoch(submit, "SubmitTime"),
         starts_at=epoch(start, "StartTime"),
         # what Slurm prints for a job without an end is not read
-        ends_at=epoch(end, "EndTime") if phase is not Phase.QUEUED and time_limit is not None else None,
-        time_limit=time_limit,
+        ends_at=epoch(end, "EndTime") if phase is not Phase.QUEUED and seconds is not None else None,
+        time_limit=seconds,
         reservation=value_or_empty(reservation),
         name=_shared(name),
         tag=_comment(comment),
@@ -238,13 +239,6 @@ def _array_tasks(text: str) -> int:
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
 _INDEXES = re.compile(r"(?P<first>\d{1,10})(-(?P<last>\d{1,10})(:(?P<step>[1-9]\d{0,9}))?)?", re.ASCII)
 _COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMGTP]?)(?:-\S*)?", re.ASCII)
-_NO_LIMIT = ("", "NOT_SET", "INVALID", "Partition_Limit")
-
-
-@lru_cache(maxsize=8192)
-def _time_limit(text: str) -> int | None:
-    value = value_or_empty(text)
-    return None if value in _NO_LIMIT else read(parse_walltime, "TimeLimit", value)
 
 
 @lru_cache(maxsize=8192)

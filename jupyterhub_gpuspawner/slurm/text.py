@@ -232,6 +232,12 @@ def walltime(key: str, text: str) -> int | None:
     return read(parse_walltime, key, value) if value else None
 
 
+@lru_cache(maxsize=8192)
+def time_limit(text: str, key: str = "TimeLimit") -> int | None:
+    """Seconds of a job's limit; None for none, and for what is printed where Slurm does not know it yet."""
+    return None if text in ("NOT_SET", "INVALID", "Partition_Limit") else walltime(key, text)
+
+
 def moment(key: str, text: str) -> float | None:
     """Seconds since the epoch; see :func:`epoch`."""
     return epoch(text, key)

@@ -395,6 +395,58 @@ def test_a_reason_ends_at_its_signature_or_at_what_slurm_prints_behind_it(printe
     assert node_reason(node.reason) == reason
 
 
+ODD_NODES: dict[str, tuple[str, dict[str, object]]] = {
+    "an address of IPv6": ("NodeAddr=fd00::1 NodeHostName=h", {"address": "fd00::1"}),
+    "an address that is another name": ("NodeAddr=g1-ib.cluster", {"address": "g1-ib.cluster"}),
+    "numbers that are not known": ("FreeMem=N/A AllocMem=N/A MemSpecLimit=N/A", {}),
+    "sockets in a list": ("Gres=gpu:a100:2(S:0,1)", {"gres": (Gres("gpu", "a100", 2, sockets=(0, 1)),)}),
+    "a resource that is no device": (
+        "Gres=bandwidth:lustre:no_consume:4G",
+        {"gres": (Gres("bandwidth", "lustre", 4 << 30),)},
+    ),
+    "features with signs": ("ActiveFeatures=a&b,c|d AvailableFeatures=a&b", {"features": ("a&b", "c|d")}),
+    "partitions of a later version": ("Partitions=gpu New=x", {"partitions": ("gpu",)}),
+}
+
+
+@pytest.mark.parametrize(("printed", "expected"), ODD_NODES.values(), ids=ODD_NODES.keys())
+def test_what_is_odd_in_a_node_changes_nothing_else_of_it(printed: str, expected: dict[str, object]) -> None:
+    """Whatever Slurm prints for one of its parameters, the node is read, and the others as before."""
+    record = "NodeName=n1 State=IDLE CPUTot=4 CPUEfctv=4 {} RealMemory=100\n"
+    (odd,), (plain,) = parse_nodes(record.format(printed)), parse_nodes(record.format(""))
+
+    assert odd == plain._replace(**expected)  # type: ignore[arg-type]
+
+
+ODD_STATES: dict[str, tuple[set[str], bool]] = {
+    "IDLE*~": ({"IDLE", "NOT_RESPONDING", "POWERED_DOWN"}, False),
+    "IDLE~": ({"IDLE", "POWERED_DOWN"}, True),
+    "IDLE#": ({"IDLE", "POWERING_UP"}, True),
+    "IDLE%": ({"IDLE", "POWERING_DOWN"}, False),
+    "IDLE!": ({"IDLE", "POWER_DOWN"}, False),
+    "MIXED-": ({"MIXED", "PLANNED"}, True),
+    "ALLOCATED+": ({"ALLOCATED"}, True),
+    "ALLOCATED@": ({"ALLOCATED", "REBOOT_REQUESTED"}, True),
+    "IDLE^": ({"IDLE", "REBOOT_ISSUED"}, False),
+    "DOWN$": ({"DOWN", "MAINTENANCE"}, False),
+    "idle+cloud+powered_down": ({"IDLE", "CLOUD", "POWERED_DOWN"}, True),
+    "IDLE+CLOUD+POWERING_UP+NOT_RESPONDING": ({"IDLE", "CLOUD", "POWERING_UP", "NOT_RESPONDING"}, True),
+    "IDLE+DYNAMIC_NORM": ({"IDLE", "DYNAMIC_NORM"}, True),
+    "IDLE+BLOCKED": ({"IDLE", "BLOCKED"}, False),
+    "FUTURE": ({"FUTURE"}, False),
+    "UNKNOWN": ({"UNKNOWN"}, False),
+    "A_NEW_STATE": ({"A_NEW_STATE"}, False),
+}
+
+
+@pytest.mark.parametrize(("printed", "states", "usable"), [(key, *value) for key, value in ODD_STATES.items()])
+def test_states_and_whether_jobs_may_start(printed: str, states: set[str], usable: bool) -> None:
+    """With the suffixes of older versions, and the words of newer ones."""
+    (node,) = parse_nodes(f"NodeName=n1 State={printed} CPUTot=4\n")
+
+    assert (set(node.states), node.usable) == (states, usable)
+
+
 def test_a_parameter_of_a_later_version_changes_no_other() -> None:
     """Wherever it stands but in a text without a signature."""
     plain = NODE.format("n1", "off [root@1795905516]")
@@ -731,6 +783,51 @@ def test_the_path_of_a_log_is_read_whole(path: str, name: str, behind: str) -> N
     assert job is not None
     assert plain is not None
     assert job == replace(plain, stdout_path=path)
+
+
+ODD_JOBS: dict[str, tuple[dict[str, str], dict[str, object]]] = {
+    "a limit that is not set": ({"TimeLimit": "NOT_SET"}, {"time_limit": None}),
+    "a limit that is not known": ({"TimeLimit": "INVALID"}, {"time_limit": None}),
+    "the limit of its partition": ({"TimeLimit": "Partition_Limit"}, {"time_limit": None}),
+    "a year": ({"TimeLimit": "365-00:00:00"}, {"time_limit": 365 * 86400}),
+    "no end": ({"EndTime": "Unknown", "TimeMin": "N/A", "Deadline": "Unknown"}, {"ends_at": None}),
+    "a user of a domain": ({"UserId": "DOM\\john doe(1000)"}, {"user": "DOM\\john doe", "uid": 1000}),
+    "a user with the name of a domain": ({"UserId": "al@dom.org(7)"}, {"user": "al@dom.org", "uid": 7}),
+    "a user without a uid": ({"UserId": "nobody"}, {"user": "nobody", "uid": None}),
+    "a node list": ({"NodeList": "g[1-2],h1"}, {"nodes": "g[1-2],h1"}),
+    "no batch host": ({"BatchHost": "(null)"}, {"batch_host": ""}),
+    "an account with blanks": ({"Account": "a@b c"}, {}),
+    "tasks of an array": ({"JobId": "9 ArrayJobId=9 ArrayTaskId=1-5%2"}, {"job_id": "9"}),
+    "a part of a heterogeneous job": (
+        {"JobId": "9 HetJobId=9 HetJobOffset=0 HetJobIdSet=9-10"},
+        {"job_id": "9"},
+    ),
+    "all memory of a large node": ({"MinMemoryNode": "1.5P"}, {"memory_mib": 3 << 29}),
+    "a later version's parameters": ({"Partition": "gpu New=1 Newer:x/y=a b"}, {"partition": "gpu"}),
+    "a reason with a name": (
+        {"Reason": "Job's_account_not_permitted_(x_allows_a=b)"},
+        {"reason": "Job's account not permitted (x allows a=b)"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("printed", "expected"), ODD_JOBS.values(), ids=ODD_JOBS.keys())
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_odd_in_a_job_changes_nothing_else_of_it(
+    version: str, printed: dict[str, str], expected: dict[str, object]
+) -> None:
+    """Whatever Slurm prints for one of its parameters, the others are read as before."""
+    text = recorded(version, "hub", "job_running").stdout
+    plain = parse_job(text, "1")
+    for key, value in printed.items():
+        found = re.search(rf"(?:^|\s){key}=(\S+)", text)
+        assert found is not None
+        text = f"{text[: found.start(1)]}{value}{text[found.end(1) :]}"
+    job_id = re.match(r"JobId=(\d+)", text)
+
+    assert plain is not None
+    assert job_id is not None
+    assert parse_job(text, job_id[1]) == replace(plain, **expected)  # type: ignore[arg-type]
 
 
 def test_a_deadline_says_when_the_job_must_have_started() -> None:
