@@ -198,7 +198,10 @@ async def what_runs(
     before, left_out = await asyncio.to_thread(waiting_before, site, requests, at)
     everybody, limited = [*before, *requests], Limited(site, at, without)
     verdict = await asyncio.to_thread(limited.refused, everybody)
-    not_started = {place: Answer(everybody[place].name, refusal=word) for place, word in verdict.refused.items()}
+    not_started = {
+        place: Answer(everybody[place].name, refusal=f"the limit {word} is reached")
+        for place, word in verdict.refused.items()
+    }
     for number in range(ROUNDS):
         places = [place for place in range(len(everybody)) if place not in not_started]
         asked = [everybody[place] for place in places]

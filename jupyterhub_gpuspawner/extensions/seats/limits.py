@@ -41,6 +41,14 @@ class Usage:
     """Its time limit; None without one."""
     nodes: frozenset[str] = frozenset()
     """Empty where they are not known."""
+    not_requested: frozenset[str] = frozenset()
+    """TRES that it has and did not request, such as a type of GPU: they count as used, and limits of them do not hold
+    it back."""
+
+    @property
+    def requested(self) -> Mapping[str, float]:
+        """What limits are compared with."""
+        return {name: amount for name, amount in self.tres.items() if amount and name not in self.not_requested}
 
     @property
     def length(self) -> float:
@@ -104,10 +112,10 @@ class _Held(NamedTuple):
 
     @property
     def requested(self) -> Mapping[str, float]:
-        return self.usage.tres
+        return self.usage.requested
 
     def minutes(self, tres: str) -> float:
-        return self.usage.tres.get(tres, 0.0) * self.usage.length
+        return self.requested.get(tres, 0.0) * self.usage.length
 
     def in_use(self, tres: str) -> float:
         """What it uses with the job; a node that it has already is not counted twice."""
@@ -129,6 +137,8 @@ class _Limit(NamedTuple):
 
 
 def _group_minutes(held: _Held, tres: str) -> bool:
+    if tres not in held.requested:
+        return False
     used, running = held.account.minutes.get(tres, 0.0), held.account.run_minutes.get(tres, 0.0)
     return int(used) >= held.limit or (held.safe and held.minutes(tres) + running > held.limit - used)
 
@@ -138,7 +148,7 @@ def _group_wall(held: _Held, _tres: str) -> bool:
 
 
 def _run_minutes(held: _Held, tres: str) -> bool:
-    return held.account.run_minutes.get(tres, 0.0) + held.minutes(tres) > held.limit
+    return tres in held.requested and held.account.run_minutes.get(tres, 0.0) + held.minutes(tres) > held.limit
 
 
 def _per_node(held: _Held, tres: str) -> bool:
@@ -150,7 +160,7 @@ def _jobs(held: _Held, _tres: str) -> bool:
 
 
 def _used(held: _Held, tres: str) -> bool:
-    return held.in_use(tres) > held.limit
+    return tres in held.requested and held.in_use(tres) > held.limit
 
 
 def _wall(held: _Held, _tres: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -158,7 +159,7 @@ class Limited:
             got: Started | None = alike.get(request.options) if waits else started[place]
             if not request.user or got is None:
                 continue
-            charged, usage = charged_of(self.site, request, got.partition), self._usage(got)
+            charged, usage = charged_of(self.site, request, got.partition), self._usage(request, got)
             try:
                 if reason := ledger.held_back(charged, usage):
                     held[place] = reason
@@ -198,18 +199,26 @@ class Limited:
             ledger.on_nodes(charged, held.job.nodes)
             ledger.pass_time(charged, usage, max(0.0, self.at - moment) / 60)
 
-    def _usage(self, started: Started) -> Usage:
+    def _usage(self, request: Request, started: Started) -> Usage:
         parts, config = started.allocations, self.site.config.parameters
+        named = {word for option in _DEVICES for word in re.split("[:,/=]", request.option(option))}
+        untyped = set[str]()
         tres = {name: amount for name, amount in started.tres.items() if "/" not in name}
         for gres in (gres for part in parts for gres in part.gres):
             for name in (f"gres/{gres.name}", *([f"gres/{gres.name}:{gres.type}"] if gres.type else [])):
                 tres[name] = tres.get(name, 0.0) + gres.count
+            if gres.type and gres.type not in named:
+                untyped.add(f"gres/{gres.name}:{gres.type}")
         partition = next((part for part in self.site.partitions if part.name == started.partition), None)
         weights = value_or_empty(partition.parameters.get("TRESBillingWeights")) if partition is not None else ""
         flags = config.get("PriorityFlags", "").split(",")
         tres["billing"] = billing(tres, weights, most_of_a_node="MAX_TRES" in flags)
         minutes = started.minutes
-        return Usage(tres, minutes, frozenset(part.node for part in parts))
+        return Usage(tres, minutes, frozenset(part.node for part in parts), frozenset(untyped))
+
+
+_DEVICES = ("gres", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "tres-per-task")
+"""Options that may name a type."""
 
 
 def _qos(partition: Partition) -> str:

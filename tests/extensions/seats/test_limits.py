@@ -174,6 +174,17 @@ def test_each_limit_is_that_of_slurm(limits: dict[str, Any], reasons: list[str])
     assert starts(site(**limits), *BOTH_THEN_NONE) == reasons
 
 
+def test_a_limit_of_what_a_job_does_not_request_does_not_hold_it_back() -> None:
+    """Others have used it up; a type of GPU that nobody named is used all the same."""
+    limits = {"account": "GrpTRES=gres/gpu:k80=1(0) GrpTRESMins=license/a=9(9)", "per": "||||gres/shard=0|"}
+    typed = {**ONE.tres, "gres/gpu:k80": 1.0}
+    untyped = Usage(typed, 60, ONE.nodes, frozenset({"gres/gpu:k80"}))
+    ledger = site(account=limits["account"], per=limits["per"])
+
+    assert starts(ledger, "ada", "bob", usage=untyped) == ["", ""]
+    assert starts(ledger, "ada", usage=Usage(typed, 60)) == ["AssocGrpGRES"]
+
+
 def test_safe_limits_keep_the_minutes_of_a_whole_job() -> None:
     """AccountingStorageEnforce=safe: 240 of 250 minutes are in use by two jobs."""
     assert starts(site(account="GrpTRESMins=cpu=250(0)", safe=True), *BOTH_THEN_NONE) == [

@@ -210,6 +210,21 @@ def test_what_jobs_have_that_run_then_counts() -> None:
     assert held_back(state, *[ADA] * 4, without=("9",)) == ["", "", "", "AssocGrpGRES"]
 
 
+@pytest.mark.parametrize(
+    ("option", "reasons"), [("--gres=gpu:1", ["", ""]), ("--gres=gpu:k80:1", ["", "AssocGrpGRES"])]
+)
+def test_a_limit_of_a_type_counts_for_jobs_that_name_it(option: str, reasons: list[str]) -> None:
+    """As in Slurm, which knows the type of another job only once it has its GPU."""
+    typed = replace(GETS, allocations=(NodeAllocation("g1", (0,), 100, parse_gres("gpu:k80:1")),))
+    known = accounting(9)
+    low = Limits({("GrpTRES", "gres/gpu:k80"): 1.0})
+    known = replace(known, associations={**known.associations, Association("low"): low})
+    requests = [replace(ADA, options=(option,))] * 2
+    verdict = Limited(of(accounting=known), NOW).held_back(requests, {0: typed, 1: typed})
+
+    assert [verdict.held_back.get(place, "") for place in (0, 1)] == reasons
+
+
 def test_whoever_gets_nothing_is_judged_by_what_others_get_who_request_the_same() -> None:
     """After all who get something."""
     verdict = Limited(of(accounting=accounting(1)), NOW).held_back([ADA, ADA], {1: GETS})
