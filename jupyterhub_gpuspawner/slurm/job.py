@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from jupyterhub_gpuspawner.slurm.reason import Words, meaning, table
+from jupyterhub_gpuspawner.slurm.reason import IN_SERVICE, OutOfService, Words, meaning, table
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.words import duration, memory
 
@@ -318,11 +318,13 @@ def _words() -> _JobWords:
     return _JobWords(contents["states"], contents["phases"], ends, exits)
 
 
-def job_words(job: Job, *, matching: str = "resources", contact: str = "your administrator", out: str = "") -> Words:
+def job_words(
+    job: Job, *, matching: str = "resources", contact: str = "your administrator", out: OutOfService = IN_SERVICE
+) -> Words:
     """What is said of a job, in plain words where they suffice; there is always a sentence.
 
     ``matching`` is what it asks for, such as ``GPUs``, where that is known; ``contact`` is whom a participant may ask.
-    ``out`` says which nodes are out of service, see :func:`~.reason.out_of_service`.
+    ``out`` says which nodes are out of service, if a pending job waits for them.
     """
     if job.phase is Phase.QUEUED:
         words = _queued(job, matching, out)
@@ -341,10 +343,10 @@ def job_words(job: Job, *, matching: str = "resources", contact: str = "your adm
     return Words(_words().states.get(job.state, words.sentence), words.advice.replace("{contact}", contact), words.hint)
 
 
-def _queued(job: Job, matching: str, out: str) -> Words:
+def _queued(job: Job, matching: str, out: OutOfService) -> Words:
     words = meaning(job.reason)
-    if out and words.of_nodes:
-        return replace(words, sentence=f"Waiting: {out}.")
+    if out.clause:
+        return replace(words, sentence=f"{'Waiting:' if out.all else words.sentence} {out.clause}.")
     return replace(words, sentence=f"All matching {matching} are in use.") if job.reason == "Resources" else words
 
 

@@ -46,7 +46,7 @@ class Meaning(Words):
     clears: bool = True
     """False: waiting alone never lets the job start."""
     of_nodes: bool = False
-    """Nodes that could run it are out of service, or may be: which, and why, is told in its place where it is known."""
+    """Nodes that could run it may be out of service: which are, and why, is told with it."""
     for_resources: bool = False
     """The job starts as soon as its resources are free."""
 
@@ -166,6 +166,16 @@ def node_reason(text: str) -> NodeReason:
     return NodeReason(" ".join([signed[1], *(signed[4] or "").split()]), signed[2], epoch(signed[3]))
 
 
+class OutOfService(NamedTuple):
+    """Nodes that are out of service, for a job that waits for them."""
+
+    clause: str = ""
+    """See :func:`out_of_service`."""
+    all: bool = False
+    """They are all that its partitions have, so that it waits for nothing else."""
+
+
+IN_SERVICE = OutOfService()
 _LISTED = 4
 """Kinds of reasons that are told at most."""
 

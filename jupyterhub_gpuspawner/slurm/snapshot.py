@@ -16,8 +16,8 @@ from operator import eq
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 from jupyterhub_gpuspawner.slurm import text
-from jupyterhub_gpuspawner.slurm.job import Phase
-from jupyterhub_gpuspawner.slurm.reason import meaning, out_of_service
+from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import IN_SERVICE, OutOfService, meaning, out_of_service
 from jupyterhub_gpuspawner.slurm.text import UnparsedField, parameter
 from jupyterhub_gpuspawner.units import Gres
 
@@ -529,10 +529,16 @@ class ClusterSnapshot:
         """The nodes of a partition in Slurm's order; empty for an unknown partition."""
         return self.nodes_by_partition.get(partition, ())
 
-    def out_of_service(self, partitions: Iterable[str]) -> str:
-        """Which nodes of these partitions take no jobs, and why, as a clause; see :func:`~.reason.out_of_service`."""
+    def out_of_service(self, job: Job) -> OutOfService:
+        """Which nodes of its partitions take no jobs, where that may be what a pending job waits for."""
+        reason, partitions = meaning(job.reason), job.partition.split(",")
         nodes = {node.name: node for partition in partitions for node in self.nodes_of(partition)}
-        return out_of_service((node.name, node.reason) for node in nodes.values() if not node.usable)
+        out = [(node.name, node.reason) for node in nodes.values() if not node.usable]
+        hidden = any(name in partitions and self.hides_nodes_of(of) for name, of in self.partition_by_name.items())
+        is_all = reason.for_resources and not hidden and 0 < len(out) == len(nodes)
+        if job.phase is not Phase.QUEUED or not (reason.of_nodes or is_all):
+            return IN_SERVICE
+        return OutOfService(out_of_service(out), is_all)
 
     @cached_property
     def jobs_by_node(self) -> Index[tuple[int, ...], tuple[ClusterJob, ...]]:

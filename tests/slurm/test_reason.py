@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
-from jupyterhub_gpuspawner.slurm.reason import out_of_service
+from jupyterhub_gpuspawner.slurm.reason import OutOfService, out_of_service
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.units import expand_nodelist, fold_nodelist
 
@@ -48,43 +48,60 @@ def test_a_folded_host_list_names_the_same_nodes(names: list[str]) -> None:
     assert sorted(expand_nodelist(",".join(fold_nodelist(names)))) == sorted(names)
 
 
+OUT = f"g1 (maint, ecc.errors=3, {SINCE}, by root) and g3 are out of service"
+DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+
+
+def node(name: str, *states: str, reason: str = "") -> NodeState:
+    """A node in these states."""
+    return NodeState(name, states=frozenset(states), cpus=4, reason=reason)
+
+
+SNAPSHOT = ClusterSnapshot(
+    nodes=(
+        node("g1", "IDLE", "DRAIN", reason=MAINTAINED),
+        node("g2", "MIXED"),
+        node("g3", "DOWN", "NOT_RESPONDING"),
+    ),
+    partitions=(
+        Partition("out", nodes=("g1", "g3")),
+        Partition("some", nodes=("g1", "g2", "g3")),
+        Partition("well", nodes=("g2",)),
+        Partition("cloud", nodes=("g1", "g3", "c1")),  # Slurm does not show c1
+    ),
+)
+
+
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "partition", "out"),
     [
-        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", True),
-        ("ReqNodeNotAvail, UnavailableNodes:g[1-2]", True),
-        ("ReqNodeNotAvail", True),
-        ("ReqNodeNotAvail, Reserved for maintenance", False),
-        ("Resources", False),
-        ("Priority", False),
+        (DRAINED, "out", OutOfService(OUT, all=True)),
+        (DRAINED, "some", OutOfService(OUT)),
+        (DRAINED, "out,some", OutOfService(OUT)),
+        (DRAINED, "cloud", OutOfService(OUT)),
+        (DRAINED, "well", OutOfService()),
+        (DRAINED, "none", OutOfService()),
+        ("ReqNodeNotAvail, UnavailableNodes:g[1-2]", "some", OutOfService(OUT)),
+        ("ReqNodeNotAvail, May be reserved for other job", "out", OutOfService(OUT, all=True)),
+        ("Priority", "out", OutOfService(OUT, all=True)),
+        ("Resources", "out", OutOfService(OUT, all=True)),
+        ("Priority", "some", OutOfService()),
+        ("JobHeldUser", "out", OutOfService()),
+        ("Dependency", "out", OutOfService()),
     ],
 )
-def test_a_job_that_waits_for_nodes_says_which(reason: str, told: bool) -> None:
-    """In the place of what Slurm says of nodes that it does not name, or without why."""
-    job = Job("7", Phase.QUEUED, "PENDING", reason)
-    words = job_words(job, out="g1 (maint) is out of service")
-
-    assert (words.sentence == "Waiting: g1 (maint) is out of service.") is told
-    assert words.advice == job_words(job).advice
-
-
 @pytest.mark.usefixtures("utc")
-def test_a_partition_says_which_of_its_nodes_take_no_jobs() -> None:
-    """Once each, of all partitions that a job may run in."""
+def test_a_job_waits_for_nodes_where_all_are_out_of_service_or_slurm_says_so(
+    reason: str, partition: str, out: OutOfService
+) -> None:
+    """Also one behind others in the line; not one that waits for something else."""
+    job = Job("7", Phase.QUEUED, "PENDING", reason, partition=partition)
+    found = SNAPSHOT.out_of_service(job)
+    plain, words = job_words(job), job_words(job, out=found)
 
-    def node(name: str, *states: str, reason: str = "") -> NodeState:
-        return NodeState(name, states=frozenset(states), cpus=4, reason=reason)
-
-    snapshot = ClusterSnapshot(
-        nodes=(
-            node("g1", "IDLE", "DRAIN", reason=MAINTAINED),
-            node("g2", "MIXED"),
-            node("g3", "DOWN", "NOT_RESPONDING"),
-        ),
-        partitions=(Partition("gpu", nodes=("g1", "g2")), Partition("all", nodes=("g1", "g2", "g3"))),
+    assert found == out
+    assert words.advice == plain.advice
+    assert words.sentence == (
+        f"Waiting: {OUT}." if out.all else f"{plain.sentence} {OUT}." if out.clause else plain.sentence
     )
-
-    assert snapshot.out_of_service(["gpu", "all", "none"]) == (
-        f"g1 (maint, ecc.errors=3, {SINCE}, by root) and g3 are out of service"
-    )
-    assert snapshot.out_of_service([]) == ""
+    assert SNAPSHOT.out_of_service(Job("7", Phase.RUNNING, "RUNNING", partition=partition)) == OutOfService()

@@ -38,8 +38,6 @@ from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.estimate import utc
 from jupyterhub_gpuspawner.slurm.gpu_model import device_model
 from jupyterhub_gpuspawner.slurm.job import Phase, job_words
-from jupyterhub_gpuspawner.slurm.reason import meaning
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.words import counted, duration, people, some
 
 
@@ -86,8 +84,7 @@ async def _waits(client: SlurmClient, job_id: str) -> str:
     job = await client.job(job_id)
     if job is None or job.phase is not Phase.QUEUED:
         return ""
-    snapshot = await client.snapshot() if meaning(job.reason).of_nodes else ClusterSnapshot()
-    return job_words(job, out=snapshot.out_of_service(job.partition.split(","))).sentence
+    return job_words(job, out=(await client.snapshot()).out_of_service(job)).sentence
 
 
 def _commands(config: Path) -> Mapping[str, str]:

@@ -61,7 +61,7 @@ def words_of(ending: Ending, *, title: str = "", contact: str = words.CONTACT, t
 
 def _of_facts(ending: Ending, contact: str, whose: Mapping[str, str]) -> Words:
     job = ending.job or Job(ending.job_id, Phase.ENDED)
-    of_job = job_words(job, contact=contact, out=ending.subject)
+    of_job = job_words(job, contact=contact)
     if ending.failed:
         return _of_start(ending, of_job, whose)
     if job.phase is not Phase.ENDED:

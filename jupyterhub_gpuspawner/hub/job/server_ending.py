@@ -138,7 +138,7 @@ class ServerEnding:
         ``consecutive_failure_limit``.
         """
         fault, status_code = ("queue_timeout", 409) if stage is Stage.QUEUED else ("timeout", 503)
-        facts = {"stage": stage, "seconds": seconds, "subject": self._watch.out_of_service()}
+        facts = {"stage": stage, "seconds": seconds, "subject": self._watch.out_of_service().clause}
         ending = self._ending(start_failed(fault), self._watch.status, **facts)
         if stage is Stage.ALLOCATED:
             ending = await self._explained(ending)

@@ -15,7 +15,7 @@ from typing import Any
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, identity_from_json
-from jupyterhub_gpuspawner.slurm.reason import meaning, never_clears
+from jupyterhub_gpuspawner.slurm.reason import IN_SERVICE, OutOfService, never_clears
 from jupyterhub_gpuspawner.slurm.watcher import Watch
 from jupyterhub_gpuspawner.tasks import first_of, timeout
 
@@ -193,12 +193,10 @@ class JobWatch:
         boots = node is not None and not node.states.isdisjoint(("POWERED_DOWN", "POWERING_UP"))
         return snapshot.config.resume_timeout if boots else None
 
-    def out_of_service(self) -> str:
-        """Which nodes are out of service, where its job waits for them, as a clause; empty where none is known."""
+    def out_of_service(self) -> OutOfService:
+        """Which nodes are out of service, where its job waits for them, as is known."""
         snapshot, status = self.spawner.connection().view.latest, self.status
-        if snapshot is None or status is None or not meaning(status.reason).of_nodes:
-            return ""
-        return snapshot.out_of_service(status.partition.split(","))
+        return IN_SERVICE if snapshot is None or status is None else snapshot.out_of_service(status)
 
     def to_state(self) -> dict[str, Any]:
         """The job's part of the spawner's state: its id and its identity."""

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.hub.words import of_its_user, words_for
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Estimate, QueuePosition, Waits, as_planned, utc
 from jupyterhub_gpuspawner.slurm.job import Job, Phase, job_words
-from jupyterhub_gpuspawner.slurm.reason import NO_WORDS, never_clears, reason_name
+from jupyterhub_gpuspawner.slurm.reason import IN_SERVICE, NO_WORDS, OutOfService, never_clears, reason_name
 from jupyterhub_gpuspawner.tasks import timeout
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from jupyterhub_gpuspawner.words import counted, duration
@@ -51,8 +51,8 @@ class StartFacts:
     """What the job waits for: ``GPUs`` or ``CPUs``."""
     queue_position: QueuePosition | None = None
     """Its position in its partition's queue, while it is pending."""
-    out: str = ""
-    """Which nodes are out of service, where it waits for them, as a clause."""
+    out: OutOfService = IN_SERVICE
+    """Which nodes are out of service, where it waits for them."""
     silent: bool = False
     """Slurm does not answer now."""
     contact: str = words.CONTACT
@@ -265,7 +265,7 @@ def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, An
     partition = job.partition if job is not None else ""
     text = _percent_and_sentence(replace(facts, silent=False), say)[1]
     place = say.people_ahead(position.people, position.position) if position is not None else ""
-    is_usual = bool(place) and job is not None and reason_name(job.reason) in _USUAL
+    is_usual = bool(place) and job is not None and reason_name(job.reason) in _USUAL and not facts.out.clause
     about_job = NO_WORDS
     if job is not None and not facts.settling:
         about_job = job_words(job, matching=facts.matching, contact=facts.contact, out=facts.out)

@@ -29,6 +29,7 @@ from jupyterhub_gpuspawner.hub.job.cause import JOB_KILLED, JOB_SILENT, Cause, K
 from jupyterhub_gpuspawner.hub.job.ending import Ending, ending_state
 from jupyterhub_gpuspawner.hub.job.session import Ended
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.wire.bounds import FAULTS
 from tests.cli.runner import cli_runner
 from tests.extensions.records.events import LIFE, PLACED
@@ -160,7 +161,7 @@ def test_why_is_a_document_too(config: Path, user: str, state: str, job_id: str,
             "2026, 22:38 UTC, by root) and g2 (line one line two ecc.errors=12 State=bad, since 28 Nov 2026, 22:38 "
             "UTC, by root) are out of service.",
         ),
-        ("Priority", "Jobs with a higher priority start first."),
+        ("JobHeldUser", meaning("JobHeldUser").sentence),
     ],
 )
 def test_why_a_server_does_not_start_yet_is_what_slurm_says_now(config: Path, reason: str, waits: str) -> None:

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import Attempt
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, events, stages, start_facts
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, QueuePosition, as_planned, expected
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import OutOfService
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
 NOON = 1_800_000_000.0
@@ -298,13 +299,15 @@ def test_a_change_of_the_expected_start_is_explained() -> None:
 
 def test_nodes_that_a_job_waits_for_are_named() -> None:
     """With why they are out of service; what the job waits for otherwise is told as before."""
-    out = "g[1-2] (maint, since 28 Nov 2026, 22:38 UTC, by root) are out of service"
-    page = waiting(
-        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", out=out
-    )
+    clause = "g[1-2] (maint, since 28 Nov 2026, 22:38 UTC, by root) are out of service"
+    some, every = OutOfService(clause), OutOfService(clause, all=True)
+    reason = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+    second = QueuePosition(2, 3, "gpu", 1)
+    behind = document(StartFacts("7", REACHED, QUEUED, queue_position=second, out=every), now=NOON)
 
-    assert page["reason"] == f"Waiting: {out}."
-    assert waiting("Dependency", out=out)["reason"] == waiting("Dependency")["reason"]
+    assert waiting(reason, out=every)["reason"] == f"Waiting: {clause}."
+    assert waiting(reason, out=some)["reason"] == f"{waiting(reason)['reason']} {clause}."
+    assert (behind["sentence"], behind["why"]) == (f"Waiting: {clause}.", "")
 
 
 def test_time_and_cause_of_a_change_are_told_together() -> None:
@@ -319,7 +322,7 @@ def test_time_and_cause_of_a_change_are_told_together() -> None:
         job_id="7",
         silent=False,
         boot_seconds=lambda: None,
-        out_of_service=lambda: "",
+        out_of_service=OutOfService,
         spawner=SimpleNamespace(
             cluster="", contact="", connection=lambda: SimpleNamespace(watcher=SimpleNamespace(last_answer=None))
         ),

@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.hub.start import readiness
 from jupyterhub_gpuspawner.hub.start.attempt import Attempt, Moment, new_attempt
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
 from jupyterhub_gpuspawner.slurm.job import End, Job, JobIdentity, Phase
+from jupyterhub_gpuspawner.slurm.reason import OutOfService
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
 from jupyterhub_gpuspawner.units import NodeAllocation
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
@@ -47,8 +48,8 @@ class JobStandIn:
 
     def queue_position(self) -> None: ...
 
-    def out_of_service(self) -> str:
-        return ""
+    def out_of_service(self) -> OutOfService:
+        return OutOfService()
 
     def watch(self) -> Any:
         return SimpleNamespace(status=self.status, answers=1, hurry=lambda _: None, changed=asyncio.Event().wait)
