@@ -140,8 +140,8 @@ def parse_accounting(assoc_mgr: str, qos: str, associations: str, *, safe: bool 
                 parents[head["account"]] = above[1]
         else:
             by_qos[head["qos"]] = body
-    if assoc_mgr.strip() and not known:
-        raise SlurmOutputError("scontrol show assoc_mgr listed no association.", raw=assoc_mgr[:2000])
+    if not known and _HEADING not in assoc_mgr:  # PrivateData may hide all of them below it
+        raise SlurmOutputError("scontrol show assoc_mgr listed no associations.", raw=assoc_mgr[:2000])
     rows = {row[0]: row for row in _rows(qos, len(_QOS_COLUMNS))}
     return Accounting(
         associations=known,
@@ -164,6 +164,7 @@ _HEADS = {
     ),
     "qos": re.compile(r"QOS=(?P<qos>.*?)(?:\(\d+\))?"),
 }
+_HEADING = "Association Records"
 _PARENT = re.compile(r"\bParentAccount=(.+?)\(\d+\) ")
 _SHARE = re.compile(r"\bSharesRaw/Norm/Level/Factor=\S*/([\d.]+)\s")
 _PAIR = re.compile(r"(\w+)=(\S*)")

@@ -225,8 +225,9 @@ def _site(rng: random.Random, number: int, *, accounted: bool) -> Site:
     charged = f"--account={account}{'b' if other == PEOPLE[0] else 'c'} " if accounted else ""
     for _ in range(rng.choice((0, 0, 1, 2, 4))):
         more = rng.choice((f"--gres=gpu:{rng.randint(1, 2)}", ""))
-        before.append((other, f"{charged}--cpus-per-task={rng.randint(1, 4)} --mem=1000 {more} --time=600"))
-    if rng.random() < 0.3:
+        length = rng.choice((20, 600))
+        before.append((other, f"{charged}--cpus-per-task={rng.randint(1, 4)} --mem=1000 {more} --time={length}"))
+    if rng.random() < (0.3 if accounted else 0.7):
         more = rng.choice(("--exclusive", "--gres=gpu:4", f"--cpus-per-task={sockets * cores}", "--mem=63000"))
         spread = f"--nodes={rng.randint(1, max(1, nodes - accounted))}"
         length = rng.choice((30, 600))

@@ -63,10 +63,14 @@ def test_limits_and_what_is_used_are_read_of_each_version(version: str) -> None:
     assert read.association("nobody", "", "gpu") is None
 
 
-def test_an_answer_without_an_association_is_none() -> None:
-    """Slurm prints a heading in any case."""
+def test_associations_that_slurm_hides_are_not_known() -> None:
+    """With PrivateData an account sees its own alone, without the account's, or none; another answer is a fault."""
+    own = "ClusterName=c Account=low UserName=ada(1) Partition= Priority=0 ID=1\n    ParentAccount= Lft=3\n"
+    for text in (f"Association Records\n\n{own}", "Association Records\n\n"):
+        with pytest.raises(UnknownCharge):
+            Ledger(parse_accounting(text, "", ""), {}).held_back(Charged("ada", "low"), ONE)
     with pytest.raises(SlurmOutputError):
-        parse_accounting("Current Association Manager state\n", "", "")
+        parse_accounting("slurm_load_assoc_mgr_info error\n", "", "")
 
 
 AMOUNTS = {
