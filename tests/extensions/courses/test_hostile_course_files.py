@@ -54,7 +54,7 @@ HOSTILE: dict[str, tuple[dict[str, str], str]] = {
     ),
     "a roster that is no text": ({"roster": "{file: binary.csv}"}, "bad.yaml:4: roster.file: the file is not UTF-8"),
     "a list for a name": ({"name": "[[[[]]]]"}, "bad.yaml:2: name: must be text: put it in quotes"),
-    "a table for a course": ({"sessions": "{a: {b: {c: d}}}"}, "bad.yaml:6: sessions: must be a valid tuple"),
+    "a table for a course": ({"sessions": "{a: {b: {c: d}}}"}, "bad.yaml:6: sessions: must be a list"),
     "a number of hundreds of digits": ({"start_ahead": "9" * 400}, "bad.yaml:7: a number is too large"),
     "odd characters": (
         {"name": '"\\0\\ud800"'},
