@@ -1,6 +1,6 @@
 """Small clusters at random, with jobs that run, and a request: the same for the form and for Slurm's scheduler.
 
-Each is a partition with nodes of its own, so that many of them are one site and are asked about at once.
+Each has nodes of its own, in up to three partitions, so that many of them are one site and are asked about at once.
 """
 
 from __future__ import annotations
@@ -16,11 +16,19 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
 from jupyterhub_gpuspawner.units import NodeAllocation, format_cpulist, parse_gres
-from tests.extensions.seats.site_answers import NOW, config, job, node, partition, reservation, site
+from tests.extensions.seats.site_answers import NOW, VERSION, config, job, node, partition, reservation, site
 from tests.standins.resources import resolved
 
-PARAMETERS = ("CR_CORE_MEMORY", "CR_CPU_MEMORY", "CR_SOCKET_MEMORY", "CR_CORE")
-LIMITS = (
+SITES: dict[str, dict[str, str]] = {
+    "cores and memory": {"SelectTypeParameters": "CR_CORE_MEMORY"},
+    "CPUs and memory": {"SelectTypeParameters": "CR_CPU_MEMORY"},
+    "sockets": {"SelectTypeParameters": "CR_SOCKET_MEMORY"},
+    "cores": {"SelectTypeParameters": "CR_CORE"},
+    "memory for each CPU": {"SelectTypeParameters": "CR_CORE_MEMORY", "MaxMemPerCPU": "3000"},
+    "memory of a node": {"SelectTypeParameters": "CR_CORE_MEMORY", "MaxMemPerNode": "9000"},
+}
+"""What slurm.conf says of all partitions of a site."""
+LIMITS: tuple[str, ...] = (
     "MaxCPUsPerNode=6",
     "MaxMemPerCPU=2000",
     "MaxNodes=1",
@@ -32,7 +40,17 @@ LIMITS = (
     "ExclusiveUser=YES",
 )
 """What may be special about a partition."""
-WHOLE_NODES = ("OverSubscribe=EXCLUSIVE", "ExclusiveUser=YES")
+if not VERSION.startswith("22."):
+    LIMITS += ("MaxCPUsPerSocket=2",)
+if VERSION.startswith("26."):
+    LIMITS += ("Exclusive=NODE", "Exclusive=USER")
+WHOLE_NODES = ("OverSubscribe=EXCLUSIVE", "ExclusiveUser=YES", "Exclusive=NODE", "Exclusive=USER")
+OF_OTHERS = ("", "", "", "", "MaxMemPerCPU=2000", "DefMemPerCPU=1500", "MaxNodes=1", "OverSubscribe=EXCLUSIVE")
+"""The same of a partition that has some of the nodes as well."""
+POLICIES = ("none", "best-effort", "best-effort", "restricted")
+REPEATED = ("HOURLY", "DAILY", "WEEKLY", "WEEKDAY", "WEEKEND")
+NOT_YET = ("Dependency", "BeginTime", "QOSMaxJobsPerUserLimit", "JobHeldUser")
+"""Why a job is pending that could not start if its nodes were free."""
 
 
 @dataclass
@@ -52,6 +70,10 @@ class Machine:
     """CPUs that a job gets together."""
     out: bool
     features: str
+    bound: bool = False
+    """gres.conf says which cores are beside each GPU."""
+    planned: bool = False
+    """Slurm keeps it for a job."""
     gres: str = ""
     cpus: list[int] = field(default_factory=list)
     """Free ones."""
@@ -75,9 +97,19 @@ class Machine:
             cores=self.cores,
             threads=self.threads,
             memory=self.memory,
-            state="IDLE+DRAIN" if self.out else "MIXED" if self.used["cpus"] else "IDLE",
+            state=("IDLE+DRAIN" if self.out else "MIXED" if self.used["cpus"] else "IDLE")
+            + ("+PLANNED" if self.planned else ""),
             features=self.features,
             used=(self.used["cpus"], self.used["memory"], ",".join(used)),
+        )
+
+    def gres_conf(self) -> str:
+        """Its lines in gres.conf, where that names cores: an even share for each GPU."""
+        share = self.sockets * self.cores // max(1, len(self.gpus))
+        return "".join(
+            f"NodeName={self.name} Name=gpu Type={kind} File=/dev/nvidia{at} Cores={first}-{first + share - 1}\n"
+            for at, kind in (self.gpus.items() if self.bound else ())
+            for first in (share * at,)
         )
 
     def __post_init__(self) -> None:
@@ -86,6 +118,16 @@ class Machine:
         if self.shards:
             self.gres += f",shard:{self.kinds[0]}:{self.shards * len(self.kinds)}"
         self.cpus = [*range(self.sockets * self.cores * self.threads)]
+
+
+@dataclass(frozen=True)
+class Other:
+    """A further partition of a case."""
+
+    name: str
+    nodes: tuple[str, ...]
+    tier: int
+    limit: str
 
 
 @dataclass(frozen=True)
@@ -105,12 +147,28 @@ class Case:
     resources: Resources
     request: dict[str, Any]
     before: Sequence[dict[str, Any]] = ()
-    """What jobs ask for that were submitted before."""
+    """What jobs ask for that were submitted before, each with its ``partition``."""
+    others: tuple[Other, ...] = ()
+    tier: int = 1
+    """PriorityTier."""
+    policy: str = "best-effort"
+    not_yet: tuple[ClusterJob, ...] = ()
+    """Pending jobs that could not start."""
 
     @property
     def queue(self) -> tuple[Resources, ...]:
         """The resources of the jobs that were submitted before."""
-        return tuple(resolved(self.name, **request) for request in self.before)
+        return tuple(resolved(**request) for request in self.before)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether Slurm keeps a node."""
+        return any(machine.planned for machine in self.machines)
+
+    @property
+    def is_unknown_by_design(self) -> bool:
+        """Whether the form cannot judge the request, and says so."""
+        return self.policy == "restricted" or self.limit.startswith("MaxCPUsPerSocket")
 
     @property
     def waits_for_reservation(self) -> bool:
@@ -118,16 +176,10 @@ class Case:
         return "reservation" in self.request and f"StartTime={NOW - 60:.0f}" not in self.reservation
 
     @property
-    def is_behind_other_devices(self) -> bool:
-        """Whether jobs of the queue want other devices."""
-        own, *others = ((r.gpu_type if r.gpus else "", bool(r.shards)) for r in (self.resources, *self.queue))
-        return any(device != own for device in others)
-
-    @property
     def has_impossible_shards(self) -> bool:
         """Whether the request is for shards of several GPUs, or for shards and whole nodes."""
         most = max(machine.shards for machine in self.machines)
-        whole = self.resources.exclusive or self.limit == "OverSubscribe=EXCLUSIVE"
+        whole = self.resources.exclusive or self.limit in ("OverSubscribe=EXCLUSIVE", "Exclusive=NODE")
         return (self.resources.shards or 0) > most or (bool(self.resources.shards) and whole)
 
     @property
@@ -141,12 +193,15 @@ class Case:
             f"gpus {m.allocated} shards {m.shared}"
             for m in self.machines
         )
-        return f"{self.name} [{self.limit}] {self.request} on {nodes} {self.reservation} behind {self.before}"
+        return (
+            f"{self.name} [{self.limit} tier {self.tier}] {self.policy} {self.request} on {nodes} {self.reservation} "
+            f"behind {self.before} beside {self.others}"
+        )
 
 
-def cases(seed: int, count: int, parameters: str) -> tuple[Case, ...]:
-    """So many clusters with these SelectTypeParameters; the same for the same seed."""
-    return tuple(_case(random.Random(f"{seed} {number} {parameters}"), number, parameters) for number in range(count))
+def cases(seed: int, count: int, of_site: str) -> tuple[Case, ...]:
+    """So many clusters of one of the :data:`SITES`; the same for the same seed."""
+    return tuple(_case(random.Random(f"{seed} {number} {of_site}"), number, SITES[of_site]) for number in range(count))
 
 
 def start(case: Case, resources: Resources, allocations: Sequence[NodeAllocation]) -> ClusterJob:
@@ -166,7 +221,7 @@ def start(case: Case, resources: Resources, allocations: Sequence[NodeAllocation
         Phase.RUNNING,
         "RUNNING",
         user="bob",
-        partitions=(case.name,),
+        partitions=(resources.partition or case.name,),
         nodes=tuple(part.node for part in allocations),
         node_count=len(allocations),
         cpus=sum(len(part.cpu_ids) for part in allocations),
@@ -176,16 +231,17 @@ def start(case: Case, resources: Resources, allocations: Sequence[NodeAllocation
     )
 
 
-def _case(chance: random.Random, number: int, parameters: str) -> Case:
-    name = f"p{number}"
+def _case(chance: random.Random, number: int, config: dict[str, str]) -> Case:
+    name, parameters = f"p{number}", config["SelectTypeParameters"]
     kinds: tuple[str, ...] = chance.choice((("t4",), ("t4",), ("a100", "v100"), ()))
     sockets, cores, threads = chance.choice((1, 2)), chance.choice((4, 6, 8)), chance.choice((1, 1, 2))
     unit = cores * threads if parameters == "CR_SOCKET_MEMORY" else threads  # no core is given to two jobs
     shards = chance.choice((0, 0, 4)) if kinds == ("t4",) else 0
     limit = chance.choice((*[""] * 6, *LIMITS))
-    if limit == "ExclusiveUser=YES":  # a twin gives whole nodes there, and so no shards
+    if limit in ("ExclusiveUser=YES", "Exclusive=USER"):  # a twin gives whole nodes there, and so no shards
         shards = 0
     machines = []
+    bound = not shards and chance.random() < 0.4
     for at in range(chance.choice((1, 2, 2, 3))):
         gpus = dict(enumerate(sorted(chance.choice(kinds) for _ in range(chance.choice((2, 4)))))) if kinds else {}
         machines.append(
@@ -200,8 +256,22 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
                 unit,
                 chance.random() < 0.08,
                 chance.choice(("old", "new,fast")),
+                bound,
+                chance.random() < 0.06,
             )
         )
+    # jobs of others in whole nodes, or that share CPUs, leave the twin no room to place what runs
+    beside = 0 if limit in WHOLE_NODES or "FORCE" in limit else chance.choice((0, 0, 1, 2))
+    names = [machine.name for machine in machines]
+    others = tuple(
+        Other(
+            f"{name}{'bc'[at]}",
+            tuple(sorted(chance.sample(names, chance.randint(1, len(names))))),
+            chance.choice((1, 1, 1, 5)),
+            chance.choice(OF_OTHERS),
+        )
+        for at in range(beside)
+    )
     jobs: list[HeldJob] = []
     running = []
     size = chance.choice((1, 2, 3)) if shards else 0
@@ -209,20 +279,22 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
     for of_case, shares in enumerate(sorted(chance.random() < 0.6 for _ in range(chance.randrange(7)))):
         machine = chance.choice(machines)
         shards = size if shares and limit not in WHOLE_NODES else 0
-        held = _hold(chance, machine, parameters, limit, shards)
+        held = _hold(chance, machine, config, limit, shards)
         if held is None or machine.out:
             continue
         cpus, memory, gres = held
         ends_in = chance.choice((1800, 7200, 86000))
         job_id = 1000 * (number + 1) + of_case
-        jobs += job(job_id, machine.name, cpus, gres, memory=memory, partition=name, ends_in=ends_in)
+        of = [other.name for other in others if not other.limit and machine.name in other.nodes]
+        partition = chance.choice((name, *of)) if not limit else name
+        jobs += job(job_id, machine.name, cpus, gres, memory=memory, partition=partition, ends_in=ends_in)
         running.append(
             ClusterJob(
                 str(job_id),
                 Phase.RUNNING,
                 "RUNNING",
                 user="ada",
-                partitions=(name,),
+                partitions=(partition,),
                 nodes=(machine.name,),
                 cpus=len(cpus.split(",")),
                 memory_mib=memory,
@@ -231,13 +303,25 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
             )
         )
     request, reserved = _request(chance, kinds, machines[0]), ""
-    before = [_request(chance, kinds, machines[0]) for _ in range(chance.choice((0, 0, 0, 1, 2, 3)))]
+    before = [
+        {"partition": chance.choice((name, *(other.name for other in others))), **_request(chance, kinds, machines[0])}
+        for _ in range(chance.choice((0, 0, 0, 1, 2, 3)))
+    ]
     if chance.random() < 0.2:
         begins_in = chance.choice((-60, 1800, 3600, 7200))
         flags = chance.choice(("SPEC_NODES", "SPEC_NODES", "MAINT,SPEC_NODES", "FLEX,SPEC_NODES"))
-        reserved = reservation(f"r{name}", machines[0].name, begins_in=begins_in, ends_in=10800, flags=flags)
-        if chance.random() < 0.5:
-            request["reservation"] = f"r{name}"
+        flags += chance.choice(("", "", *(f",{period}" for period in REPEATED)))
+        own = chance.random() < 0.5
+        called = f"r{name}" if own else chance.choice((f"r{name}", f"maintenance of {name} 2023-10-14"))
+        reserved = reservation(
+            called,
+            machines[0].name,
+            begins_in=begins_in,
+            ends_in=begins_in + 3000 if "HOURLY" in flags else 10800,
+            flags=flags,
+        )
+        if own:
+            request["reservation"] = called
     return Case(
         name,
         tuple(machines),
@@ -248,18 +332,38 @@ def _case(chance: random.Random, number: int, parameters: str) -> Case:
         resolved(name, **request),
         request,
         before,
+        others,
+        chance.choice((1, 1, 1, 5)) if others else 1,
+        chance.choice(POLICIES),
+        tuple(_not_yet(chance, number, at, (name, *(other.name for other in others))) for at in range(beside)),
+    )
+
+
+def _not_yet(chance: random.Random, number: int, at: int, partitions: tuple[str, ...]) -> ClusterJob:
+    """A pending job that could not start if all were free."""
+    reason = chance.choice(NOT_YET)
+    return ClusterJob(
+        str(1000 * (number + 1) + 900 + at),
+        Phase.QUEUED,
+        "PENDING",
+        reason=reason,
+        user="eve",
+        partitions=(chance.choice(partitions),),
+        priority=0 if reason == "JobHeldUser" else 200,
+        gpus=parse_gres("gpu:1"),
     )
 
 
 def _hold(
-    chance: random.Random, machine: Machine, parameters: str, limit: str, shards: int
+    chance: random.Random, machine: Machine, config: dict[str, str], limit: str, shards: int
 ) -> tuple[str, int, str] | None:
     """What a job holds on a machine: CPUs, memory in MiB, gres; None where nothing is left."""
     count = chance.choice((1, 2, 3, 4)) * machine.unit
     if limit in WHOLE_NODES:
         count = machine.sockets * machine.cores * machine.threads
     memory = chance.choice((500, 2000, 6000))
-    if limit == "MaxMemPerCPU=2000" and memory > 2000 * count:
+    most = 2000 if limit == "MaxMemPerCPU=2000" else int(config.get("MaxMemPerCPU", "1000000"))
+    if memory > most * count:
         return None
     if limit == "MaxCPUsPerNode=6" and machine.used["cpus"] + count > 6:
         return None
@@ -267,9 +371,10 @@ def _hold(
         return None
     cpus, machine.cpus = machine.cpus[:count], machine.cpus[count:]
     machine.used["cpus"] += count
-    machine.used["memory"] += 0 if parameters == "CR_CORE" else memory
+    memory = 0 if config["SelectTypeParameters"] == "CR_CORE" else memory
+    machine.used["memory"] += memory
     gres = _share(machine, shards) if shards else _take(chance, machine)
-    return ",".join(map(str, cpus)), 0 if parameters == "CR_CORE" else memory, gres
+    return ",".join(map(str, cpus)), memory, gres
 
 
 def _share(machine: Machine, shards: int) -> str:
@@ -313,14 +418,15 @@ def _request(chance: random.Random, kinds: tuple[str, ...], machine: Machine) ->
     return request
 
 
-def site_of(of: Sequence[Case], parameters: str) -> Site:
+def site_of(of: Sequence[Case], of_site: str) -> Site:
     """One site with all of them."""
     return site(
         (machine.line() for case in of for machine in case.machines),
         _partitions(of),
-        config=_config(parameters),
+        config=config(**SITES[of_site], DefMemPerCPU="500", GresTypes="gpu,shard"),
         reservations="".join(case.reservation for case in of),
         jobs=tuple(held for case in of for held in case.jobs),
+        gres_conf="".join(machine.gres_conf() for case in of for machine in case.machines),
     )
 
 
@@ -332,7 +438,7 @@ def wait(case: Case, at: int, resources: Resources, reason: str) -> ClusterJob:
         "PENDING",
         reason=reason,
         user="bob",
-        partitions=(case.name,),
+        partitions=(resources.partition or case.name,),
         priority=100 - at,
         node_count=resources.node_count,
         cpus=(resources.cpus or 1) * resources.node_count,
@@ -342,24 +448,23 @@ def wait(case: Case, at: int, resources: Resources, reason: str) -> ClusterJob:
     )
 
 
-def snapshot_of(of: Sequence[Case], parameters: str, of_queues: Sequence[ClusterJob] = ()) -> ClusterSnapshot:
+def snapshot_of(of: Sequence[Case], of_site: str, of_queues: Sequence[ClusterJob] = ()) -> ClusterSnapshot:
     """The same as the form sees it, with these jobs of the queues."""
-    of_all = site_of(of, parameters)
+    of_all = site_of(of, of_site)
     return ClusterSnapshot(
         nodes=of_all.nodes,
         partitions=tuple(of_all.partitions),
         reservations=tuple(of_all.reservations),
-        jobs=(*(job for case in of for job in case.running), *of_queues),
+        jobs=(*(job for case in of for job in (*case.running, *case.not_yet)), *of_queues),
         config=of_all.config,
         taken_at=NOW,
     )
 
 
-def _config(parameters: str) -> str:
-    return config(SelectTypeParameters=parameters, DefMemPerCPU="500", GresTypes="gpu,shard")
-
-
 def _partitions(of: Sequence[Case]) -> Iterator[str]:
     for case in of:
         names = ",".join(machine.name for machine in case.machines)
-        yield partition(case.name, names, case.limit, default=False)
+        yield partition(case.name, names, f"{case.limit} PriorityTier={case.tier}", default=False)
+        for other in case.others:
+            more = f"{other.limit} PriorityTier={other.tier}"
+            yield partition(other.name, ",".join(other.nodes), more, default=False)
