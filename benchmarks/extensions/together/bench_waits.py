@@ -1,4 +1,4 @@
-"""How well expected starts are kept: a real Slurm, four patterns of use, and what the hub would say of each start.
+"""How well expected starts are kept: a real Slurm, five patterns of use, and what the hub would say of each start.
 
     python -m benchmarks.extensions.together.bench_waits [--starts 200] [--write] [--record FILE]
     python -m benchmarks.extensions.together.bench_waits --replay FILE ...
@@ -40,6 +40,8 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.extensions.availability.api import in_the_forms_words, of_start, others_wait
+from jupyterhub_gpuspawner.extensions.availability.dry_run import will_run
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import queue_position
 from jupyterhub_gpuspawner.extensions.records import keeper
@@ -59,7 +61,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import expected_start, planned_star
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Kind, Waits, expected, starts_now
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Kind, Waits, expected, starts_now
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Table, free_gpus_of, gpus_of
 
@@ -125,11 +127,21 @@ def backfill(starts: int, dice: random.Random) -> Iterator[Wish]:
         yield Wish(at, dice.uniform(20, 100) if large else dice.uniform(8, 55), 2 if large else 1, 6 if large else 1)
 
 
+def rush(starts: int, dice: random.Random) -> Iterator[Wish]:
+    """Twenty-five people within the age of one snapshot, each with a changed choice, of which Slurm is asked."""
+    for number in range(starts):
+        begin = number // 25 * 150.0
+        yield Wish(begin + dice.uniform(0, FRESH_SECONDS), dice.uniform(15, 110), 2)
+
+
+TRIED = "rush"
+"""The pattern in which the trial of the choice is said."""
 PATTERNS = {
     "class": ("a class at nine", class_at_nine),
     "steady": ("a steady queue", steady_queue),
     "long": ("one long job that ends early", long_job),
     "backfill": ("short jobs and backfill", backfill),
+    TRIED: ("a class that clicks within 15 s", rush),
 }
 
 
@@ -323,15 +335,6 @@ class Bench:
     async def click(self, pattern: str, number: int, wish: Wish) -> None:
         """Somebody asks for a server: what the form says is noted, and the job is submitted."""
         person, estimate, now = f"person{number}", UNKNOWN, self.clock.now()
-        if wish.person:
-            snapshot = await self.snapshot(FRESH_SECONDS)
-            # the same fields that the hub's requests have
-            request = Resources.model_construct(
-                nodes=1, exclusive=False, partition=pattern, gpus=wish.gpus, cpus=1, memory=10,
-                time=round(wish.limit * 60 * FASTER),
-            )  # fmt: skip
-            now = self.clock.now()
-            estimate = availability(request, snapshot, now=now, person=person).estimate
         script = "\n".join(
             [
                 "#!/bin/sh",
@@ -341,10 +344,31 @@ class Bench:
                 "",
             ]
         )
+        if wish.person:
+            snapshot = await self.snapshot(FRESH_SECONDS)
+            # the same fields that the hub's requests have
+            request = Resources.model_construct(
+                nodes=1, exclusive=False, partition=pattern, gpus=wish.gpus, cpus=1, memory=10,
+                time=round(wish.limit * 60 * FASTER),
+            )  # fmt: skip
+            now = self.clock.now()
+            said = replace(availability(request, snapshot, now=now, person=person), partition=pattern)
+            if pattern == TRIED:
+                trial = await self._trial(script, pattern)
+                said = in_the_forms_words(trial, said, others_wait=others_wait(said, snapshot))
+                now = self.clock.now()
+            estimate = said.estimate
         job_id = await self.client.submit(script)
         if wish.person:
             self.gpus[job_id], self.submitted_at[job_id] = wish.gpus, self.clock.now()
             self.see(Observation(Event.CLICK, pattern, job_id, now, kind=estimate.kind, planned=estimate.planned))
+
+    async def _trial(self, script: str, pattern: str) -> Availability:
+        """What Slurm says of a job before it is submitted."""
+        asked_at = self.clock.now()
+        answer = await will_run(self.client, script)
+        answer = replace(answer, starts_at=self.clock.of(answer.starts_at), partition=pattern)
+        return replace(of_start(answer, now=self.clock.now()), taken_at=asked_at)
 
     async def follow(self) -> None:
         """Look at the cluster as the hub does while somebody waits."""

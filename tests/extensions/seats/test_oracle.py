@@ -82,16 +82,22 @@ def agree(form: Chance, slurm: Chance, case: Case) -> bool:
 
 
 def documented_differences(case: Case) -> Iterator[tuple[Chance, Chance]]:
-    """What the form may say, and what Slurm then does: the table of docs/explanation/seats.md."""
+    """What the form may say, and what Slurm then does: the table of docs/explanation/seats.md.
+
+    Nothing is said to start now that Slurm does not start.
+    """
     now, later, never = Chance.NOW, Chance.LATER, Chance.NEVER
     if case.queue or case.is_planned:
         yield later, now
     if case.is_unknown_by_design:
         yield from ((Chance.UNKNOWN, chance) for chance in (now, later, never))
+        yield later, never
+    if any(machine.out for machine in case.machines):
+        yield later, never
     if case.has_impossible_shards or case.waits_for_reservation:
         yield never, later
     if case.has_flexible_reservation:
-        yield from ((later, now), (never, now), (now, later), (never, later))
+        yield from ((later, now), (never, now), (never, later))
     if case.limit.startswith("OverSubscribe=FORCE") and case.resources.exclusive:
         yield later, now
 

@@ -389,7 +389,7 @@ def _of_nodes(
             yield Fault("cpus", f"by default {requested} given with the GPUs, more than the limit of {most}")
         # --mem=0 is compared with the limits even where no memory is allocated; a default of all memory need not be
         whole = replace(need, all_memory=resources.memory == 0)
-        yield from _of_whole_nodes(whole, nodes, partition, snapshot.config)
+        yield from _of_whole_nodes(whole, nodes, partition, snapshot.config, resources.node_count)
     able = nodes.count_capable(need)
     if able < resources.node_count:
         yield Fault(
@@ -397,11 +397,17 @@ def _of_nodes(
         )
 
 
-def _of_whole_nodes(need: Need, nodes: NodeSet, partition: Partition, config: SlurmConfig) -> Iterator[Fault]:
+def _of_whole_nodes(
+    need: Need, nodes: NodeSet, partition: Partition, config: SlurmConfig, node_count: int
+) -> Iterator[Fault]:
     """Limits that no node is within of which a job gets all memory, or all CPUs."""
     per_node, per_cpu = (limit or inf for limit in _most_memory(partition, config))
-    if need.all_memory and all(kind.memory > min(per_node, per_cpu * kind.cpus) for kind in nodes.kinds):
+    within = sum(count for kind, count in nodes.kinds.items() if kind.memory <= min(per_node, per_cpu * kind.cpus))
+    if need.all_memory and within < node_count:
         yield Fault("memory", f"all the memory of a node is more than partition {partition.name} allows")
+    elif need.exclusive and need.memory_per_cpu and all(kind.used_by(need)[1] > per_node for kind in nodes.kinds):
+        default = f"the default of {need.memory_per_cpu} MiB for each CPU of a whole node"
+        yield Fault("memory", f"{default} is more than partition {partition.name} allows: name an amount")
     most = partition.max_cpus_per_node
     if need.exclusive and most is not None and all(kind.cpus > most for kind in nodes.kinds):
         yield Fault("exclusive", f"a whole node has more than the {most} CPUs that partition {partition.name} allows")
