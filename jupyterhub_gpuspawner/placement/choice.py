@@ -395,7 +395,7 @@ def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) ->
         return True
     beside: set[int | None] = {topology.gpus[gpu].numa_node for gpu in gpus}
     under = {topology.numa_node_of_cpu(cpu) for cpu in bound}
-    if None not in beside and None not in under:
+    if beside <= {node.id for node in topology.numa_nodes} and None not in under:
         near = {node: _nodes_near(topology, node) for node in beside}
         all_near = frozenset().union(*near.values())
         if not under <= all_near:

@@ -180,6 +180,9 @@ def test_memory_nodes(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], n
         (ONE_SIDED, "0-3,5-7", (0,), False),
         (ONE_SIDED, "4-5", (0,), True),
         (K80, "0-23", (0,), False),
+        # a node that the kernel does not list
+        (replace(ONE_SIDED, gpus=(Gpu(0, numa_node=7),)), "0-3", (0,), None),
+        (replace(ONE_SIDED, gpus=(Gpu(0, numa_node=7, cpus=(4, 5)),)), "0-3", (0,), False),
         (UNKNOWN, "4-5", (0,), None),
         (UNKNOWN, "0-1", (0,), False),
         (UNKNOWN, "0-1", (1,), None),
