@@ -86,8 +86,10 @@ def write_tunnel(login: LoginNode) -> None:
 
 
 @contextmanager
-def far_hub(machines: LoginNode, folder: Path, command: str, *, far: bool = True) -> Iterator[HubProcess]:
-    """A hub there with the configuration of docker/hub; servers are this command, in YAML."""
+def far_hub(
+    machines: LoginNode, folder: Path, command: str, *, far: bool = True, more: str = ""
+) -> Iterator[HubProcess]:
+    """A hub there with the configuration of docker/hub, and ``more`` lines; servers are this command, in YAML."""
     hub_ip = "127.0.0.1" if far else machines.hub_address
     tunnel = f"""
 c.GPUSlurmSpawner.tunnel = "ssh -F {machines.ssh_config.parent}/tunnel_ssh_config tunnel"
@@ -102,6 +104,7 @@ c.JupyterHub.hub_ip = {hub_ip!r}
 for role in c.JupyterHub.load_roles: role["scopes"].append("proxy")
 c.Spawner.http_timeout = 15
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 60}}
+{more}
 """
     try:
         with hub_elsewhere(machines, folder, command, lines, hub_ip=hub_ip) as hub:
