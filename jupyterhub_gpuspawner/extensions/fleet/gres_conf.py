@@ -105,14 +105,14 @@ def gres_conf(
     if unnumbered:
         notes.append(
             "The numbers of the device files are not known; they are assumed to be in the order of PCI bus ids. "
-            "nvidia-smi -q prints them as Minor Number."
+            + _minors(topology.gpus[unnumbered[0]])
         )
     lines = []
     for number, position in enumerate(whole):
         gpu = topology.gpus[position]
         lines.append(
             GresLine(
-                file=f"/dev/nvidia{number if gpu.minor is None else gpu.minor}",
+                file=_device_file(gpu, number),
                 type=slurm_type(gpu.name),
                 cores=cores.get(position, ""),
                 links=links.get(position, ()),
@@ -122,6 +122,17 @@ def gres_conf(
         [topology.gpus[position] for position in sliced], [cores.get(position, "") for position in sliced]
     )
     return GresConf(tuple(lines), tuple(notes))
+
+
+def _minors(gpu: Gpu) -> str:
+    return "ls -l /dev/dri/by-path prints them." if gpu.vendor else "nvidia-smi -q prints them as Minor Number."
+
+
+def _device_file(gpu: Gpu, number: int) -> str:
+    """The file of a GPU, the ``number``th of the node, where the driver does not say which it is."""
+    if gpu.vendor:
+        return f"/dev/dri/renderD{128 + number if gpu.minor is None else gpu.minor}"
+    return f"/dev/nvidia{number if gpu.minor is None else gpu.minor}"
 
 
 def in_pci_order(topology: NodeTopology) -> list[int]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.extensions.amd.carried import CARRIED
-from jupyterhub_gpuspawner.extensions.claims.carried import CARRIED as CLAIMS
 from jupyterhub_gpuspawner.node import placing
 from jupyterhub_gpuspawner.node.grant import ControllerAnswers
 from jupyterhub_gpuspawner.node.hardware import observe
@@ -199,29 +198,6 @@ def test_a_server_without_gpus_sees_none(
 
     assert environ[ROCR] == ""
     assert opened(environ, [pci for pci, _ in MACHINES["Frontier"].gpus]) == []
-
-
-def test_a_server_claims_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two servers of a node whose GPUs Slurm does not manage get different ones."""
-    from jupyterhub_gpuspawner.extensions.claims.node.claim import Claimant
-    from jupyterhub_gpuspawner.wire.documents import Step
-
-    write_machine(tmp_path / "node", MACHINES["Frontier"])
-    claims = tmp_path / "claims"
-    claims.mkdir()
-    plan = LaunchPlan(
-        gpus=2, readers=PLAN.readers, deadline=30, choose=Step(f"{CLAIMS.modules[0]}:Claimant", {"folder": str(claims)})
-    )
-    slurm = ControllerAnswers({}, job="JobId=7\n", node="NodeName=g1\n   Gres=(null)\n")
-    gpus = [pci for pci, _ in MACHINES["Frontier"].gpus]
-    found = []
-    for _ in range(2):
-        environ = {"SLURM_JOB_ID": "7"}
-        launched(tmp_path / "node", environ, monkeypatch, plan, Claimant, slurm)
-        found.append(opened(environ, gpus))
-
-    assert [len(one) for one in found] == [2, 2]
-    assert not set(found[0]) & set(found[1])
 
 
 def write_nvidia(root: Path) -> None:

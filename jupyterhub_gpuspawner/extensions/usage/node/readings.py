@@ -1,6 +1,6 @@
-"""Read the use of GPUs from the NVIDIA driver, without a process.
+"""Read the use of GPUs from the NVIDIA driver, or of AMD's from the kernel's files, without a process.
 
-Any call may fail; what it would have told is then unknown. Source: NVML API reference, nvml.h of
+Any call may fail; what it would have told is then unknown. Source of the former: NVML API reference, nvml.h of
 CUDA 13.2.
 """
 
@@ -198,6 +198,35 @@ def _is_own(pid: int) -> bool:
         return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except OSError:
         return False
+
+
+_AMD = "0x1002"
+_DEVICES = "sys/bus/pci/devices"
+
+
+def is_amd(gpu: PlacedGpu, root: str = "/") -> bool:
+    """Whether it is AMD's: then the kernel's files tell its use, and NVML does not know it."""
+    return bool(gpu.pci) and text_of(root, _DEVICES, f"{gpu.pci[:-1]}0", "vendor") == _AMD
+
+
+def read_amd(gpu: PlacedGpu, *, shared: bool, root: str = "/") -> GpuReading:
+    """A reading of one of AMD's GPUs; unknown for a partition, since the files count the whole GPU.
+
+    Source: the kernel's documentation of amdgpu, "GPU sysfs Power/Thermal Controls and Monitoring" and "Memory usage".
+    """
+    path = os.path.join(root, _DEVICES, gpu.pci)
+    if text_of(path, "current_compute_partition") not in ("", "SPX"):
+        return UNKNOWN
+    total, used = (_mib(text_of(path, f"mem_info_vram_{what}")) for what in ("total", "used"))
+    busy = text_of(path, "gpu_busy_percent")
+    if shared:  # the rest is that of all who use it
+        return GpuReading(memory_mib=total)
+    percent = float(busy) if busy.isdigit() and int(busy) <= 100 else None
+    return GpuReading(percent, total, used if total and used is not None and used <= total else None)
+
+
+def _mib(text: str) -> int | None:
+    return int(text) >> 20 if text.isdigit() else None
 
 
 def is_shared(environ: Iterable[str]) -> bool:

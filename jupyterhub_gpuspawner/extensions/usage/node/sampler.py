@@ -207,8 +207,11 @@ class JobSampler:
                 )
                 for gpu in self._gpus
             ), ()
+        shared = readings.is_shared(self._environ)
+        if all(map(readings.is_amd, self._gpus)):
+            return tuple(readings.read_amd(gpu, shared=shared) for gpu in self._gpus), ()
         if self._driver is None:
-            self._driver = readings.Gpus(self._gpus, shared=readings.is_shared(self._environ))
+            self._driver = readings.Gpus(self._gpus, shared=shared)
         return self._driver.read()
 
 
