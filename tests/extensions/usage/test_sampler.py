@@ -341,7 +341,7 @@ def test_a_driver_that_hangs_keeps_no_process_after_the_server(
     with ReportHub() as hub:
         server = launched({**hub.environ, **driver}, beside=(EACH_SECOND,))
         wait_until(
-            lambda: any(b'"port": ' in request.body and b'"port": null' not in request.body for request in hub.requests)
+            lambda: any(b'"port":' in request.body and b'"port":null' not in request.body for request in hub.requests)
         )
         server.process.kill()
 
