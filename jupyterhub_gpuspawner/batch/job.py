@@ -162,16 +162,17 @@ def with_options(settings: JobSettings, options: Mapping[str, Any]) -> JobSettin
     """
     if refused := sorted(_NOT_OF_A_FORM.intersection(options)):
         raise RequestError(f"{refused[0]!r} is not an option here.", field=refused[0])
-    requests = {f"req_{name}": _as_text(value) for name, value in options.items() if f"req_{name}" in settings.requests}
-    try:
-        site_profile(replace(settings, requests=requests, locations={name: name[4:] for name in requests}))
-    except ConfigError as error:
-        raise RequestError(f"{error}", field=error.where) from error
     try:
         names = template.names_in(settings.batch_script)
     except (TemplateError, ValueError):  # no job can be made of it, whose error says so
         names = frozenset()
     named = names.intersection(options)
+    read = {f"req_{name}": _as_text(options[name]) for name in (named if settings.batch_script else options)}
+    requests = {name: value for name, value in read.items() if name in settings.requests}
+    try:
+        site_profile(replace(settings, requests=requests, locations={name: name[4:] for name in requests}))
+    except ConfigError as error:
+        raise RequestError(f"{error}", field=error.where) from error
     for name in sorted(named):
         if not template.is_safe(options[name]):
             raise RequestError(

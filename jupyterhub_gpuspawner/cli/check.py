@@ -142,7 +142,8 @@ def migrate(*, config: Path, only: str | None, as_json: bool, user: str) -> None
     """Convert FILE, a jupyterhub_config.py for batchspawner, wrapspawner, moss or SlurmFormSpawner.
 
     FILE is executed, as the hub does, and not changed. Printed are the settings to write in place of the older ones,
-    the profiles as YAML, and a list of all differences: those that you have to decide about come first.
+    the profiles as YAML, and a list of all differences: those that you have to decide about come first. A hub of
+    batchspawner's with a form of its own keeps that and gets no profiles; this part is empty then.
 
     With --compare nothing is submitted. A line begins with ! where the two scripts of a profile differ, and with ~
     where every job of this package does. Exit code 0: the jobs are the same; 1: one of them differs, or there is no
@@ -167,4 +168,5 @@ def migrate(*, config: Path, only: str | None, as_json: bool, user: str) -> None
         click.echo(parts[only].strip("\n"))
     else:
         headings = {"settings": "jupyterhub_config.py", "profiles": "profiles.yaml", "differences": "Differences"}
-        click.echo("\n\n".join(f"# {heading}\n\n{parts[name].strip()}" for name, heading in headings.items()))
+        said = (f"# {heading}\n\n{parts[name].strip()}" for name, heading in headings.items() if parts[name])
+        click.echo("\n\n".join(said))

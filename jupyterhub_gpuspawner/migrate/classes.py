@@ -18,7 +18,8 @@ from jupyterhub_gpuspawner.hub.spawners.classes import (
     submits_to_slurm,
     values_beside,
 )
-from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser, Site
 
 _USERS = ("somebody", "anybody")
 """Two, since a value that is not the same for both cannot be written down."""
@@ -50,6 +51,25 @@ def values_of(cls: type, config: Config) -> ClassValues:
     traits = cls.class_trait_names()  # type: ignore[attr-defined]
     plain = frozenset(name for name in same if name.startswith("req_") and name not in traits)
     return ClassValues(same, tuple(sorted({*first, *second} - same.keys())), plain)
+
+
+def new_name(cls: type) -> str:
+    """The name of a class that is derived from one of the site's own, and from this package's."""
+    return f"New{cls.__name__}"
+
+
+def new_class(cls: type) -> type[GPUSlurmSpawner]:
+    """The site's own class with this package's in the place of batchspawner's."""
+    return type(new_name(cls), (cls, GPUSlurmSpawner), {})
+
+
+def is_derivable(cls: type) -> bool:
+    """Whether there can be such a class, and an object of it; a site's class may do anything when it is made."""
+    try:
+        Site(Config(), new_class(cls)).spawner(_USERS[0])
+    except Exception:  # noqa: BLE001 - see above
+        return False
+    return True
 
 
 def setting_of(cls: type, name: str, config: Config) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.migrate.migration import site_of_result
+from jupyterhub_gpuspawner.migrate.migration import new_spawner, site_of_result
 from jupyterhub_gpuspawner.migrate.old_hub import System
 from jupyterhub_gpuspawner.migrate.old_script import OldScript, old_script
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration
@@ -58,19 +58,23 @@ class Comparison:
         return "\n".join([f"# profile {self.profile}", *lines, *([self.fault] if self.fault else [])])
 
 
+_NOTHING_CHOSEN = "default, with nothing chosen in the form, and without hooks"
+
+
 def comparisons(migration: Migration, account: Account) -> Iterator[Comparison]:
     """Compare the job of each Slurm profile, for its default choice; one that is left out has no new script.
 
-    Raises ConfigError for a hub whose form made the job.
+    Of a hub with a form of its own it is the job for which nobody chose anything, and no hook is run. Raises
+    ConfigError for a hub of another package, whose form made the job.
     """
     if migration.old.system not in (System.BATCHSPAWNER, System.WRAPSPAWNER):
         raise ConfigError("only the scripts of batchspawner's and wrapspawner's hubs can be compared.")
     for row in migration.differences:
-        if row.code in ("class_not_found", "no_profiles", "profile_refused"):
+        if row.code in ("class_not_found", "job_refused", "no_profiles", "profile_refused"):
             yield Comparison(row.was, fault=f"there is no new script: {row.why}")
-    for profile in migration.profiles:
-        if profile.document.get("kind", "slurm") == "slurm":
-            yield _comparison(migration, profile, account)
+    for profile in migration.jobs:
+        compared = _comparison(migration, profile, account)
+        yield replace(compared, profile=_NOTHING_CHOSEN) if profile is migration.plain else compared
 
 
 def _comparison(migration: Migration, profile: ConvertedProfile, account: Account) -> Comparison:
@@ -88,17 +92,16 @@ def _comparison(migration: Migration, profile: ConvertedProfile, account: Accoun
 
 def _new_job(migration: Migration, profile: ConvertedProfile, account: Account) -> tuple[dict[str, str], list[str]]:
     """Options and the site's lines of the new script, with the server's command alone; raises GPUSpawnerError."""
-    spawner = site_of_result(migration).spawner(account.name)
-    spawner.prepare(spawner.resolve({"profile": profile.slug}))
+    spawner = new_spawner(site_of_result(migration), profile.slug, account.name)
+    setup = spawner.request.environment.setup if spawner.request is not None else ()
     script = str(spawner.batch_job(account).script)
     if spawner.batch_script:
         body = script.rpartition("\ngpuspawner_fault=script\n")[2]
-        lines = [*spawner.request.environment.setup, *body.splitlines()]
+        lines = [*setup, *body.splitlines()]
     else:
         server = next(line for line in script.splitlines() if _CALL.search(line))
         words = _CALL.split(server)[-1].partition(" <")[0].partition(" &")[0]
-        setup, before = spawner.request.environment.setup, spawner.req_prologue.splitlines()
-        lines = [*setup, *before, words, *spawner.req_epilogue.splitlines()]
+        lines = [*setup, *spawner.req_prologue.splitlines(), words, *spawner.req_epilogue.splitlines()]
     cluster = {"clusters": spawner.req_cluster} if spawner.req_cluster else {}
     return {**sbatch_options(script), **cluster}, _commands(_CALL.sub("", line) for line in lines)
 

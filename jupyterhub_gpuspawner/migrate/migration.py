@@ -25,16 +25,22 @@ from jupyterhub_gpuspawner.hub.spawners.classes import (
 )
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.migrate.classes import ClassValues, setting_of
+from jupyterhub_gpuspawner.migrate.classes import ClassValues, new_class, new_name, setting_of
 from jupyterhub_gpuspawner.migrate.forms import KNOWN
 from jupyterhub_gpuspawner.migrate.moss import convert_moss
-from jupyterhub_gpuspawner.migrate.old_hub import OF_ALL_SERVERS, PACKAGES, OldHub, System, read_old_hub
-from jupyterhub_gpuspawner.migrate.old_script import OldProfile, OldScript, somebodys_script
-from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
-from jupyterhub_gpuspawner.migrate.settings import (
+from jupyterhub_gpuspawner.migrate.old_hub import (
     CODE,
     FORMS,
     HOOKS,
+    OF_ALL_SERVERS,
+    PACKAGES,
+    OldHub,
+    System,
+    read_old_hub,
+)
+from jupyterhub_gpuspawner.migrate.old_script import OldProfile, OldScript, somebodys_script
+from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
+from jupyterhub_gpuspawner.migrate.settings import (
     INHERITED,
     add_ineffective,
     between,
@@ -90,9 +96,10 @@ def migrate(path: Path) -> Migration:
     take_submit_command(migration)
     if old.system is System.BATCHSPAWNER:
         convert_settings(migration)
-        migration.requests = with_units(migration.requests, migration.settings.get("batch_script", ""))
+        if not old.own_form:
+            migration.requests = with_units(migration.requests, migration.settings.get("batch_script", ""))
         of_hub = migration.requests.pop("req_cluster", "")
-        _convert_one(migration)
+        (_convert_own_form if old.own_form else _convert_one)(migration)
     else:
         converters = {System.MOSS: convert_moss, System.SLURMFORMSPAWNER: convert_form}
         converter = converters.get(old.system)
@@ -114,7 +121,7 @@ def migrate(path: Path) -> Migration:
     _compare_options(migration)
     _tidy(migration.profiles)
     _write_profiles(migration)
-    if not migration.profiles:
+    if not migration.profiles and not old.own_form:
         migration.add("no_profiles", "c.GPUProfilesSpawner.profiles")
     return migration
 
@@ -125,6 +132,8 @@ def _template(old: OldHub, text: str) -> BatchTemplate:
     template = read_template(text, old.declared() | ({"output"} if old.system is System.MOSS else set()))
     if template.typed and own & names_in(text):
         template.reasons.append("it uses variables of the site's own spawner class")
+    if template.own and old.own_form:
+        template.reasons.append("the site's own form gives its variables other values")
     return template
 
 
@@ -148,6 +157,13 @@ def _convert_one(migration: Migration) -> None:
     for name, value in sorted(migration.requests.items()):
         now = f"profile server: {', '.join(f'slurm.{field}' for field in typed_fields({name: value}))}"
         migration.moved(source_of(migration, name), value, now)
+
+
+def _convert_own_form(migration: Migration) -> None:
+    """A hub with a form of its own has no profiles: what it requested stays where form and hooks replace it."""
+    was = somebodys_script(migration.old, None, migration.command)
+    migration.plain = ConvertedProfile({"slug": "default"}, was.options if was else None)
+    requests_as_defaults(migration)
 
 
 def _settings_of(item: Any) -> Mapping[str, Any]:
@@ -481,8 +497,7 @@ def _convert_clusters(migration: Migration, of_hub: str) -> None:
     settings = migration.old.settings()
     where = str(settings.get("req_cluster", "req_cluster"))
     by_command = any("{cluster}" in str(settings[name].value) for name in _COMMANDS if name in settings)
-    jobs = [profile for profile in migration.profiles if profile.document.get("kind", "slurm") == "slurm"]
-    names = []
+    jobs, names = migration.jobs, []
     for profile in jobs:
         name = _own_cluster(profile, of_hub)
         if name and by_command and profile.old_options is not None:
@@ -532,26 +547,37 @@ def _tidy(profiles: Sequence[ConvertedProfile]) -> None:
 
 def _note_code(migration: Migration) -> None:
     """Forms and hooks of the site's own, wherever they are set: in a section, or by a class itself."""
+    read = {"Spawner"}
+    if migration.old.own_form:
+        read = {base.__name__ for base in (*GPUSlurmSpawner.__mro__, *getattr(migration.site_class, "__mro__", ()))}
     for section in ("Spawner", *sorted(migration.old.old_sections)):
-        new = "" if section == "Spawner" else "c.GPUSlurmSpawner"
+        new = "" if section in read else "c.GPUSlurmSpawner"
         for name, value in migration.old.section(section).items():
             _note_code_of(migration, f"c.{section}.{name}", value, new)
-            if name == "group_overrides" and not new:
+            if migration.old.own_form and not new and name in (*FORMS, *HOOKS):
+                migration.stays.append(f"c.{section}.{name}")
+            if name == "group_overrides" and section == "Spawner":
                 migration.add("hook_as_it_is", f"c.{section}.{name}", value, "as it is")
     for cls in migration.old.own_classes:
         for name in sorted(CODE & set_by(cls)):
-            _note_code_of(migration, f"{cls.__name__}.{name}", vars(cls).get(name), "c.GPUSlurmSpawner")
+            new = "" if migration.site_class is not None else "c.GPUSlurmSpawner"
+            _note_code_of(migration, f"{cls.__name__}.{name}", vars(cls).get(name), new)
 
 
 def _note_code_of(migration: Migration, where: str, value: object, new: str) -> None:
     """The row of a form or hook; ``new`` is where it belongs, empty if it may stay."""
-    name = where.rpartition(".")[2].removeprefix("run_")
-    if name in (*FORMS, "get_options_form"):
-        code = "own_form" if where.startswith("c.") else "form_of_class"
+    name, old = where.rpartition(".")[2].removeprefix("run_"), migration.old
+    configured = where.startswith("c.")
+    if old.own_form and name in (*FORMS, "get_options_form") and (configured or not new):
+        of_new = f"c.GPUSlurmSpawner.{name}"
+        migration.add("form_moved" if new else "form_stays", where, value, of_new if new else "as it is", new=of_new)
+    elif name in (*FORMS, "get_options_form"):
+        unseen = old.system is System.BATCHSPAWNER and configured
+        code = "form_unseen" if unseen else "own_form" if configured else "form_of_class"
         migration.add(code, where, value, "left out" if new else "as it is")
     elif name in HOOKS:
         new = new and f"{new}.{name}"
-        code = "hook_before" if name in _BEFORE else "hook_moved" if new else "hook_as_it_is"
+        code = "hook_before" if name in _BEFORE and not old.own_form else "hook_moved" if new else "hook_as_it_is"
         migration.add(code, where, value, new or "as it is", move=f"Write it as {new}. " if new else "", new=new)
 
 
@@ -585,6 +611,8 @@ def _convert_commands(migration: Migration) -> None:
 
 def _note_gpus(migration: Migration) -> None:
     """A hub whose jobs never asked for a GPU."""
+    if migration.old.own_form:  # or a hook, may ask for them
+        return
     text = repr([profile.document for profile in migration.profiles]) + repr(migration.settings)
     if not any(word in text for word in ("gpus", "gres", "gpu_type", "shards")):
         migration.add("no_gpus", "slurm.gpus")
@@ -592,8 +620,14 @@ def _note_gpus(migration: Migration) -> None:
 
 def _note_class(migration: Migration) -> None:
     """The spawner itself, which may be a class of the site's own."""
-    spawner = migration.old.spawner
-    migration.add("spawner_class", "c.JupyterHub.spawner_class", spawner)
+    spawner, kept = migration.old.spawner, migration.site_class
+    if kept is not None:
+        migration.add("class_derived", "c.JupyterHub.spawner_class", spawner, new_name(kept), site=kept.__name__)
+        for method in unused_methods(kept, GPUSlurmSpawner):
+            migration.add("own_method", method)
+        return
+    code = "spawner_class_of_form" if migration.old.own_form else "spawner_class"
+    migration.add(code, "c.JupyterHub.spawner_class", spawner)
     cls = migration.old.spawner_class
     if cls is not None:
         note_class(migration, cls, migration.old.own)
@@ -624,9 +658,9 @@ def _compare_options(migration: Migration) -> None:
     """
     site = site_of_result(migration)
     jobs = []
-    for profile in tuple(migration.profiles):
-        if profile.document.get("kind", "slurm") != "slurm":
-            continue
+    for profile in migration.jobs:
+        if profile is migration.plain and profile.old_options is None:
+            continue  # its template needs a choice
         try:
             now = _options(site, profile.slug)
         except GPUSpawnerError as error:
@@ -637,7 +671,11 @@ def _compare_options(migration: Migration) -> None:
                 migration.differences[:] = [row for row in migration.differences if (row.code, row.where) != kept]
                 migration.add("template_refused", setting, migration.settings.pop("batch_script"), fault=fault)
                 return _compare_options(migration)
-            leave_out(migration, profile, error)
+            if profile is migration.plain:
+                migration.plain = None
+                migration.add("job_refused", "c.GPUSlurmSpawner", fault=" ".join(str(error).split()).rstrip("."))
+            else:
+                leave_out(migration, profile, error)
         else:
             if profile.old_options is not None:
                 jobs.append((profile.slug, profile.old_options, now))
@@ -654,14 +692,21 @@ def _compare_options(migration: Migration) -> None:
 
 
 def site_of_result(migration: Migration) -> Site:
-    """The hub that the result makes, with what stays in the file for the command of all servers."""
-    stays = migration.old.section("Spawner")
-    sections = {
-        "Spawner": {name: stays[name] for name in ("args", "cmd") if name in stays},
+    """The hub that the result makes, with what stays in the file: the command of all servers, forms and hooks."""
+    old = migration.old
+    of_all = old.section("Spawner")
+    sections: dict[str, dict[str, Any]] = {
+        "Spawner": {name: of_all[name] for name in ("args", "cmd") if name in of_all},
         "GPUSlurmSpawner": {"hub_name": "hub", **migration.settings},
         "GPUProfilesSpawner": {"profiles": [profile.document for profile in migration.profiles]},
     }
-    return Site(Config(sections), GPUProfilesSpawner)
+    if not old.own_form:
+        return Site(Config(sections), GPUProfilesSpawner)
+    for where in migration.stays:
+        _, section, name = where.split(".", 2)
+        sections.setdefault(section, {})[name] = old.section(section)[name]
+    site_class = new_class(migration.site_class) if migration.site_class is not None else GPUSlurmSpawner
+    return Site(Config(sections), site_class)
 
 
 def _code_of_option(name: str, was: Mapping[str, str]) -> str:
@@ -675,12 +720,19 @@ def _code_of_option(name: str, was: Mapping[str, str]) -> str:
     return f"--{name}" if f"--{name}" in rows() else "option_of_profile"
 
 
+def new_spawner(site: Site, slug: str, user: str) -> Any:
+    """A spawner of the new hub, for the default choice of a profile, or the only job; raises GPUSpawnerError."""
+    spawner = site.spawner(user)
+    if issubclass(site.spawner_class, GPUProfilesSpawner):
+        spawner.prepare(spawner.resolve({"profile": slug}))
+    return spawner
+
+
 def _options(site: Site, slug: str) -> dict[str, str]:
     """sbatch's options for the default choice of a profile: in its script, and of the command itself.
 
     Raises GPUSpawnerError where there is no script.
     """
-    spawner = site.spawner(SOMEBODY.name)
-    spawner.prepare(spawner.resolve({"profile": slug}))
+    spawner = new_spawner(site, slug, SOMEBODY.name)
     options = sbatch_options(str(spawner.batch_job(SOMEBODY).script))
     return {**options, "clusters": spawner.req_cluster} if spawner.req_cluster else options

@@ -12,15 +12,17 @@ from typing import Any
 
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.check.inherited_settings import unused_methods
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner, Spawner
-from jupyterhub_gpuspawner.hub.spawners.classes import class_named, classes_beside, is_own, submits_to_slurm
+from jupyterhub_gpuspawner.hub.spawners.classes import class_named, classes_beside, is_own, set_by, submits_to_slurm
 from jupyterhub_gpuspawner.migrate.classes import (
     ClassValues,
     WrapperProfiles,
     definer,
+    is_derivable,
     profile_classes,
     values_of,
     wrapper_profiles,
@@ -35,6 +37,11 @@ FORM_SECTIONS = ("SbatchForm", "SlurmAPI")
 OURS = ("GPUSlurmSpawner", "GPUProfilesSpawner")
 OF_ALL_SERVERS = ("batch_submit_cmd", "exec_prefix")
 """How commands are run, which no profile has of its own."""
+FORMS = ("options_form", "options_from_form")
+HOOKS = ("apply_user_options", "auth_state_hook", "post_stop_hook", "pre_spawn_hook")
+"""JupyterHub's settings with code of the site's that acts on a start, which have rows of their own."""
+CODE = frozenset([*FORMS, *HOOKS, "get_options_form", *(f"run_{name}" for name in HOOKS)])
+"""These, and the methods by which a class has them."""
 _ALL = "Spawner"
 """The section of all spawners; batchspawner's classes read their own settings there, too."""
 _OF_JOBS = SlurmSpawner.class_traits(config=True).keys() - Spawner.class_traits().keys()
@@ -85,6 +92,34 @@ class OldHub:
         """The site's own among the classes of the hub's spawners, the most specific first."""
         every = self.hub_class.__mro__ if self.hub_class is not None else ()
         return tuple(cls for cls in every if cls.__module__.partition(".")[0] not in PACKAGES)
+
+    @cached_property
+    def own_form(self) -> bool:
+        """Whether a hub of batchspawner's alone has a form of the site's own, in its configuration or by its class."""
+        if self.system is not System.BATCHSPAWNER:
+            return False
+        if self.is_set_by_class("get_options_form"):
+            return True
+        values = (self.section(name) for name in (*self.sections, _ALL))
+        configured = next((values["options_form"] for values in values if "options_form" in values), None)
+        return bool(configured) if configured is not None else self.is_set_by_class("options_form")
+
+    def is_set_by_class(self, *names: str) -> bool:
+        """Whether a class of the site's own sets one of these, as a value or a method."""
+        return any(not set_by(cls).isdisjoint(names) for cls in self.own_classes)
+
+    @cached_property
+    def kept_class(self) -> type | None:
+        """The site's own class from which that of a new hub with a form is derived, since it has more than values.
+
+        None where its values say all, or where nothing can be derived from it.
+        """
+        cls = self.spawner_class
+        if cls is None or not self.own_form:
+            return None
+        has_code = any(not CODE.isdisjoint((*set_by(own), *self.section(own.__name__))) for own in self.own_classes)
+        has_more = has_code or any(unused_methods(cls)) or self.variables() or self.own.of_each_user
+        return cls if has_more and is_derivable(cls) else None
 
     @property
     def wrapper_sections(self) -> tuple[str, ...]:

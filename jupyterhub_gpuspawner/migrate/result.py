@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from jupyterhub_gpuspawner.migrate.classes import new_name
 from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
 from jupyterhub_gpuspawner.migrate.old_script import OldProfile
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate
@@ -135,11 +136,26 @@ class Migration:
     in_options: set[str] = field(default_factory=set)
     """Those of them that the hub's ``req_options`` said."""
     profiles: list[ConvertedProfile] = field(default_factory=list)
+    plain: ConvertedProfile | None = None
+    """The job of a hub with a form of its own, which has no profiles, where nobody has chosen anything."""
+    stays: list[str] = field(default_factory=list)
+    """Settings of older sections that stay in the file, such as ``c.SlurmSpawner.options_form``."""
     differences: list[Difference] = field(default_factory=list)
     allows: tuple[str, ...] = ()
     """``profiles_dir_allows``."""
     classes: tuple[str, ...] = ()
     """``profiles_dir_classes``."""
+
+    @property
+    def site_class(self) -> type | None:
+        """The site's own class from which that of the new hub is derived; None: the new hub's is this package's."""
+        return self.old.kept_class
+
+    @property
+    def jobs(self) -> list[ConvertedProfile]:
+        """All that is a Slurm job: the one without a profile, or those of the profiles."""
+        jobs = [profile for profile in self.profiles if profile.document.get("kind", "slurm") == "slurm"]
+        return [self.plain, *jobs] if self.plain is not None else jobs
 
     @property
     def in_files(self) -> list[dict[str, Any]]:
@@ -175,6 +191,15 @@ class Migration:
         """Add the difference of a setting that has another name now."""
         self.add("moved", where, was, now)
 
+    def of_kept_class(self, setting: OldSetting) -> bool:
+        """Whether the class of the new hub sets it, since it is derived from the one that did."""
+        return self.site_class is not None and setting.of_class
+
+    def stay(self, code: str, where: str, was: object) -> None:
+        """Add the difference of a statement of an older section that stays as it is."""
+        self.stays.append(where)
+        self.add(code, where, was)
+
     def keep(self, setting: OldSetting, code: str = "moved") -> None:
         """Keep the value of a setting, which may be one that cannot be written down, such as a function.
 
@@ -205,10 +230,23 @@ def _is_literal(value: object) -> bool:
 def settings_text(migration: Migration) -> str:
     """The statements for jupyterhub_config.py."""
     lines = ["import os", ""] if migration.in_files else []
+    cls = migration.site_class
+    if cls is not None and cls.__module__ != "builtins":  # that of a class that the file itself defines
+        lines.append(f"from {cls.__module__} import {cls.__name__}")
+    if cls is not None:
+        lines += ["from jupyterhub_gpuspawner import GPUSlurmSpawner", ""]
     sections = sorted(migration.old.old_sections & set(migration.old.config))
     if named := ", ".join([*(f"c.{name}" for name in sections), *migration.old.of_all_spawners()]):
-        lines.append(f"# In place of all statements that set {named},\n# and of c.JupyterHub.spawner_class:")
-    lines.append('c.JupyterHub.spawner_class = "gpu-profiles"')
+        end = ", but for these, which stay as they are:" if migration.stays else ":"
+        lines.append(f"# In place of all statements that set {named},\n# and of c.JupyterHub.spawner_class{end}")
+    elif migration.stays:
+        lines.append("# In place of c.JupyterHub.spawner_class; these stay as they are:")
+    lines += [f"# - {name}" for name in migration.stays]
+    if cls is not None:
+        lines += [f"class {new_name(cls)}({cls.__name__}, GPUSlurmSpawner):"]
+        lines += ['    """It starts its servers as this package does."""', "", ""]
+    spawner = new_name(cls) if cls is not None else _literal("gpu-slurm" if migration.old.own_form else "gpu-profiles")
+    lines.append(f"c.JupyterHub.spawner_class = {spawner}")
     if migration.in_files:
         lines += [
             "# The folder of profiles.yaml, beside this file. It is read again when it changes.",
@@ -251,7 +289,9 @@ _Dumper.add_representer(Written, yaml.SafeDumper.represent_int)
 
 
 def profiles_yaml(documents: Sequence[Mapping[str, Any]]) -> str:
-    """The profiles as one file."""
+    """The profiles as one file; empty if there is none."""
+    if not documents:
+        return ""
     style: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100, "default_flow_style": False}
     text = [yaml.dump([dict(document)], Dumper=_Dumper, **style) for document in documents]
     return '# Written by gpuspawner migrate. The reference "Profile fields" lists all.\n\n' + "\n".join(text)

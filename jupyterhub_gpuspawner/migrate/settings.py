@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, Effect,
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.classes import is_own
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.migrate.old_hub import OldSetting, System
+from jupyterhub_gpuspawner.migrate.old_hub import FORMS, HOOKS, OldSetting, System
 from jupyterhub_gpuspawner.migrate.result import Migration
 from jupyterhub_gpuspawner.migrate.template import BatchTemplate, sbatch_options, swallows_the_script, written
 from jupyterhub_gpuspawner.migrate.values import REQUESTS, valid_requests
@@ -31,11 +31,6 @@ from jupyterhub_gpuspawner.slurm.run_as import needs_shell, runs_as
 from jupyterhub_gpuspawner.slurm.sbatch_options import option_lines, options_of
 from jupyterhub_gpuspawner.slurm.submit_command import SUBMIT, SubmitCommand, submit_command
 
-FORMS = ("options_form", "options_from_form")
-HOOKS = ("apply_user_options", "auth_state_hook", "post_stop_hook", "pre_spawn_hook")
-"""JupyterHub's settings with code of the site's that acts on a start, which have rows of their own."""
-CODE = frozenset([*FORMS, *HOOKS, "get_options_form", *(f"run_{name}" for name in HOOKS)])
-"""These, and the methods by which a class has them."""
 INHERITED = {setting.name: setting for setting in BATCHSPAWNER}
 _SHELL = ("req_prologue", "req_epilogue")
 _ONE_NODE = re.compile(r"(?<!\S)(--nodes=1|-N ?1|--ntasks=1|-n ?1)(?!\S)")
@@ -76,7 +71,10 @@ def convert_settings(migration: Migration, converted: Collection[str] = ()) -> N
     settings = migration.old.settings()
     for name, setting in sorted(settings.items()):
         if name not in (*converted, *_SHELL, *FORMS, *HOOKS, "batch_script", "exec_prefix"):
-            _convert(migration, name, setting)
+            if not migration.of_kept_class(setting):
+                _convert(migration, name, setting)
+            elif name == "start_timeout":
+                migration.add("start_timeout", setting, setting.value)
     for setting in migration.old.all_settings():
         winner = settings.get(setting.name) if setting.name not in (*FORMS, *HOOKS) else None
         if setting.section in migration.old.sections and winner is not None and winner.section != setting.section:
@@ -94,9 +92,11 @@ def convert_settings(migration: Migration, converted: Collection[str] = ()) -> N
 
 
 def _convert(migration: Migration, name: str, setting: OldSetting) -> None:
-    row = INHERITED.get(name)
-    if name in REQUESTS:
-        _convert_request(migration, name, setting)
+    row, site_class = INHERITED.get(name), migration.site_class
+    if site_class is not None and name not in GPUSlurmSpawner.class_traits() and hasattr(site_class, name):
+        migration.stay("setting_stays", str(setting), setting.value)
+    elif name in REQUESTS:
+        (_keep_request if migration.old.own_form else _convert_request)(migration, name, setting)
     elif name == "batch_submit_cmd":
         _convert_submit_command(migration, setting)
     elif row is not None and row.effect is not Effect.KEPT:
@@ -119,6 +119,15 @@ def variables_in(template: BatchTemplate) -> frozenset[str]:
         return names_in(template.text) if not template.typed else frozenset()
     except (ValueError, TemplateError):
         return frozenset()
+
+
+def _keep_request(migration: Migration, name: str, setting: OldSetting) -> None:
+    """A request as it is written, in whose place a form of the site's own or a hook may have another one."""
+    value = valid_requests(migration, {name: setting.value}, str(setting).removesuffix(name)).get(name, "")
+    if name == "req_options" and value == "\n".join(option_lines(str(setting.value))):
+        value = setting.value
+    if value not in ("", None):
+        migration.requests[name] = value
 
 
 def _convert_request(migration: Migration, name: str, setting: OldSetting) -> None:
@@ -190,7 +199,14 @@ def _convert_template(migration: Migration) -> None:
     template = migration.template
     where = migration.old.settings().get("batch_script", "batch_script")
     if template.unknown:
-        migration.add("unknown_variables", where, ", ".join(f"{{{name}}}" for name in template.unknown))
+        code = "form_variables" if migration.old.own_form else "unknown_variables"
+        migration.add(code, where, ", ".join(f"{{{name}}}" for name in template.unknown))
+    if not template.typed and migration.old.own_form:
+        setting = migration.old.settings().get("batch_script")
+        if setting is not None and not migration.of_kept_class(setting):
+            migration.settings["batch_script"] = template.text
+            migration.moved(where, template.text, "c.GPUSlurmSpawner.batch_script")
+        return
     if not template.typed:
         migration.settings["batch_script"] = with_lines(
             _with_variables(template, migration.old.variables()), migration.command.options
@@ -277,7 +293,7 @@ def _convert_shell_lines(migration: Migration) -> None:
             migration.moved(source, f"{len(lines)} shell lines {where} the server", now)
             if own:
                 migration.moved(own_setting, own, now)
-        elif own_setting is not None and own.strip():
+        elif own_setting is not None and own.strip() and not migration.of_kept_class(own_setting):
             migration.keep(own_setting)
 
 
@@ -328,6 +344,9 @@ def take_submit_command(migration: Migration) -> None:
     except ConfigError as error:
         migration.add("submit_command", where, command, fault=error.fault.rpartition(": ")[2].rstrip("."))
         return
+    template.commanded = sbatch_options("\n".join(f"#SBATCH {option}" for option in migration.command.options))
+    if migration.old.own_form:  # whose form could choose other values than fields with these
+        return
     requests = {name.removeprefix("req_"): value for name, value in as_requests(migration.command.options).items()}
     lines = requests.pop("options", "").splitlines()
     if "gres" in requests:
@@ -335,11 +354,13 @@ def take_submit_command(migration: Migration) -> None:
     template.constants |= requests
     template.extra += lines
     template.of_command = frozenset(requests)
-    template.commanded = sbatch_options("\n".join(f"#SBATCH {option}" for option in migration.command.options))
 
 
 def _convert_submit_command(migration: Migration, setting: OldSetting) -> None:
     command = migration.command
+    if migration.old.own_form and command != SubmitCommand():
+        migration.keep(setting)
+        return
     if command.bin_dir and "slurm_bin_dir" not in migration.settings:
         migration.settings["slurm_bin_dir"] = command.bin_dir
     parts = [f"exec_prefix = {command.prefix}"] if command.prefix else []
@@ -367,6 +388,10 @@ def _convert_exec_prefix(migration: Migration) -> None:
     if needs_shell(text):  # the row of batch_submit_cmd says it
         return
     migration.settings["exec_prefix"] = text
+    if migration.of_kept_class(setting) or (migration.old.own_form and setting.name == "batch_submit_cmd"):
+        del migration.settings["exec_prefix"]
+    elif "batch_submit_cmd" in migration.settings:
+        migration.settings["exec_prefix"] = setting.value
     try:
         words = shlex.split(text)
     except ValueError:  # the new hub says so when it starts, as the old one did at each start of a server
@@ -379,8 +404,9 @@ def _convert_exec_prefix(migration: Migration) -> None:
         migration.add("prefix_with_shell", setting, setting.value, text)
         return
     if not words or (not by_ssh and _keeps_environment(words)):
-        if setting.name == "exec_prefix":  # otherwise the row of batch_submit_cmd says it
-            also = "" if text == setting.value else ", with the words of batch_submit_cmd"
+        # else the row of batch_submit_cmd says it
+        if setting.name == "exec_prefix" and not migration.of_kept_class(setting):
+            also = "" if migration.settings["exec_prefix"] == setting.value else ", with the words of batch_submit_cmd"
             migration.moved(setting, setting.value, f"c.GPUSlurmSpawner.exec_prefix{also}")
         return
     migration.settings["wrapper_dir"] = _WRAPPERS

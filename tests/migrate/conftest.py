@@ -37,7 +37,8 @@ def write_result(migration: Migration, folder: Path) -> None:
     """Write what the command prints as an admin would."""
     (folder / "jupyterhub_config.py").write_text(OF_THE_HUB + settings_text(migration))
     (folder / "profiles").mkdir()
-    (folder / "profiles" / "profiles.yaml").write_text(profiles_yaml(migration.in_files))
+    if text := profiles_yaml(migration.in_files):
+        (folder / "profiles" / "profiles.yaml").write_text(text)
 
 
 def put_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,9 +55,11 @@ def written_in_place(migration: Migration, old: Path, folder: Path) -> Path:
     replaced = sorted(migration.old.old_sections)
     of_all = [name.rpartition(".")[2] for name in migration.old.of_all_spawners()]
     config = folder / "jupyterhub_config.py"
-    config.write_text(f"""load_subconfig({str(old)!r})
+    config.write_text(f"""{old.read_text("utf-8")}
 for section in {replaced!r}:
-    c.pop(section, None)
+    for name in [*c.get(section, ())]:
+        if f"c.{{section}}.{{name}}" not in {migration.stays!r}:
+            del c[section][name]
 for name in {of_all!r}:
     c.Spawner.pop(name, None)
 {settings_text(migration)}""")
@@ -81,5 +84,8 @@ def migrated(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "siteidentity", identity)
     old = SITES / request.param / "jupyterhub_config.py"
     migration = migrate(old)
-    write_result(migration, tmp_path)
+    if migration.old.own_form:
+        written_in_place(migration, old, tmp_path)
+    else:
+        write_result(migration, tmp_path)
     return Migrated(old, tmp_path, migration)

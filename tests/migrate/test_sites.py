@@ -490,8 +490,8 @@ c.SlurmSpawner.progress_ready_hook = ready
 
 
 CODE = {
-    "options_form": ("own_form", "own_form"),
-    "options_from_form": ("own_form", "own_form"),
+    "options_form": ("form_stays", "form_stays"),
+    "options_from_form": ("form_unseen", "form_unseen"),
     "pre_spawn_hook": ("hook_before", "hook_before"),
     "auth_state_hook": ("hook_before", "hook_before"),
     "apply_user_options": ("hook_before", "hook_before"),
