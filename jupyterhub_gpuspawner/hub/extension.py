@@ -92,6 +92,8 @@ class Hardware:
     """For each type of GPU of the cluster, those that some node has beside it."""
     cpus_per_core: int = 0
     """How many of the CPUs that it requests a core has; 0 where that is not known or not the same."""
+    allocated: Mapping[str, int] = field(default_factory=dict)
+    """What Slurm gives a job on each node where that is more than it requests, by the field of its resources."""
     risk: str = ""
     """What may happen to the job there, as a clause; empty where nothing is known to."""
 

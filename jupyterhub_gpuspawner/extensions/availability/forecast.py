@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.extensions.availability import words
 from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability, no_longer_now, within
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
-from jupyterhub_gpuspawner.extensions.availability.model.limits import cpus_per_core_of, preempted
+from jupyterhub_gpuspawner.extensions.availability.model.limits import allocated, cpus_per_core_of, preempted
 from jupyterhub_gpuspawner.hub.extension import Forecast, Hardware
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
@@ -195,6 +195,7 @@ def hardware_of(resources: Resources, snapshot: ClusterSnapshot) -> Hardware:
         gpu_type=types.pop() if len(types) == 1 else "",
         types_beside=capacity.types_beside,
         cpus_per_core=cpus_per_core_of(resources, snapshot),
+        allocated=allocated(resources, snapshot),
         risk=words.PREEMPTED[interrupted] if interrupted is not None else "",
     )
 

@@ -421,7 +421,8 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 
 def what_a_job_gets(resources: Resources, hardware: Hardware) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 GiB memory", "1 h")`` for a job with these resources."""
-    values = {name: [value] if (value := getattr(resources, name)) is not None else [] for name in COUNTED}
+    requested = {name: getattr(resources, name) for name in COUNTED} | dict(hardware.allocated)
+    values = {name: [] if value is None else [value] for name, value in requested.items()}
     return _gets(values, hardware, time_unit=resources.time_unit)
 
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyterhub_gpuspawner.extensions.availability.forecast import hardware_of
 from jupyterhub_gpuspawner.extensions.availability.model.availability import STALE, availability, within
+from jupyterhub_gpuspawner.hub.choose.offer import what_a_job_gets
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, Resources
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Kind, Span, expected, not_before
 from jupyterhub_gpuspawner.slurm.job import Phase
@@ -1358,3 +1360,27 @@ def test_a_field_that_nobody_considers_is_as_its_option(monkeypatch: pytest.Monk
     assert card(cluster(K80), gpus=1, nice=1)[0] == "now"
     monkeypatch.setitem(SBATCH_OPTIONS, "switches", "nice")
     assert card(cluster(K80), gpus=1, nice=1)[0] == "unknown"
+
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+GIVEN: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
+    "what it requests": (
+        {},
+        {"cpus": 3, "memory": 21000},
+        (f"1 {TIMES} K80, 12 GB", "3 cores", "20.5 GiB memory"),
+    ),
+    "CPUs for its memory": (
+        {"max_memory_per_cpu_mib": 3500},
+        {"cpus": 3, "memory": 21000},
+        (f"1 {TIMES} K80, 12 GB", "6 cores", "20.5 GiB memory"),
+    ),
+    "a whole node": ({}, {"cpus": 3, "exclusive": True}, (f"4 {TIMES} K80, 12 GB", "16 cores")),
+    "by its partition": ({"exclusive": True}, {"cpus": 3}, (f"4 {TIMES} K80, 12 GB", "16 cores")),
+}
+
+
+@pytest.mark.parametrize(("partition", "resources", "gets"), GIVEN.values(), ids=GIVEN)
+def test_what_slurm_gives_is_said(partition: dict[str, Any], resources: dict[str, Any], gets: tuple[str, ...]) -> None:
+    """On the form, in the trial and over REST."""
+    job = resolved(gpus=1, gpu_type="k80", **resources)
+    assert what_a_job_gets(job, hardware_of(job, cluster(K80, **partition))) == gets

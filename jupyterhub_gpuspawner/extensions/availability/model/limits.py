@@ -162,6 +162,27 @@ def cpus_per_core_of(resources: Resources | None, snapshot: ClusterSnapshot | No
     return numbers.pop() if len(numbers) == 1 else 0
 
 
+def allocated(resources: Resources, snapshot: ClusterSnapshot) -> Mapping[str, int]:
+    """What Slurm gives the job on each node where that is more than it requests: ``cpus`` and ``gpus``.
+
+    Those of a whole node, and CPUs for memory (MaxMemPerCPU); empty where it is not the same on all nodes that may run
+    it, or the job requests no CPUs.
+    """
+    amounts = set()
+    for name in snapshot.partitions_of(resources.partition):
+        partition = snapshot.partition_by_name.get(name)
+        need = need_of(resources, partition, snapshot) if partition is not None else None
+        for node in capacity_of(snapshot).nodes(name).kinds if need is not None else ():
+            if need is not None and node.offers(need):
+                whole = node.cpus // (node.cpus_per_core if need.whole_cores else 1), node.gpus.get(need.gpu_type, 0)
+                amounts.add(whole if need.exclusive else (need.cpus, need.gpus))
+    if len(amounts) != 1:
+        return {}
+    cpus, gpus = amounts.pop()
+    more = {"cpus": cpus if resources.cpus else 0, "gpus": gpus if resources.gpus else 0}
+    return {name: amount for name, amount in more.items() if amount > (getattr(resources, name) or 0)}
+
+
 def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool | None:
     """Whether AllowGroups admits the user; None where that is not known.
 
