@@ -21,7 +21,7 @@ KNOWN = {
     "4 MI300A": ("AMD Instinct MI300A", 131072, (0, 1, 2, 3), 64),
     "2 MI100 with a bridge": ("AMD Instinct MI100", 32768, (0, 0), 50),
     "4 GPUs of PCIe": ("AMD Instinct MI210", 65536, (0, 0, 1, 1), 50),
-    "a Vega in a desktop": ("AMD GPU gfx900", 8192, (0,), None),
+    "a Vega in a desktop": ("AMD gfx900", 8192, (0,), None),
 }
 """Name, MiB, NUMA nodes, and the rate of one XGMI link."""
 

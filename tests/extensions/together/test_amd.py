@@ -11,6 +11,7 @@ from jupyterhub_gpuspawner.extensions.claims.node.claim import Claimant
 from jupyterhub_gpuspawner.extensions.fleet.gres_conf import gres_conf
 from jupyterhub_gpuspawner.extensions.usage.node.readings import GpuReading, is_amd, read_amd
 from jupyterhub_gpuspawner.node.grant import ControllerAnswers
+from jupyterhub_gpuspawner.slurm.gpu_model import device_model
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, Step
 from tests.extensions.amd.machines import MACHINES, built, write, write_machine
 from tests.extensions.amd.test_launch import PLAN, launched, opened
@@ -61,3 +62,12 @@ def test_the_use_of_a_gpu(tmp_path: Path) -> None:
     assert is_amd(part, root)
     assert {read_amd(one, shared=False, root=root) for one in (gpu, part)} == {GpuReading()}
     assert not is_amd(PlacedGpu(0, pci="0000:21:00.0"), root)
+
+
+@pytest.mark.parametrize(
+    ("machine", "shown"),
+    [("8 MI325X", "MI325X"), ("Frontier", "MI250X"), ("4 MI300A", "MI300A"), ("a Vega in a desktop", "GFX900")],
+)
+def test_the_name_on_pages_is_the_product_s(machine: str, shown: str, tmp_path: Path) -> None:
+    """Without its maker, and never a PCI id."""
+    assert str(device_model(built(tmp_path, machine).gpus[0].name)).partition(",")[0] == shown

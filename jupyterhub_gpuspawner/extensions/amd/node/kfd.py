@@ -174,7 +174,7 @@ def _name(gpu: KfdGpu, path: str) -> str:
     name = NAMES.get(gpu.facts.get("device_id", 0)) or text_of(path, "product_name")
     if not name:
         version = gpu.facts.get("gfx_target_version", 0)
-        name = f"GPU gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else "GPU"
+        name = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else "GPU"
     mode = text_of(path, "current_compute_partition")
     name = name if name.upper().startswith("AMD") else f"AMD {name}"
     return f"{name} ({mode})" if mode not in ("", "SPX") else name
