@@ -230,9 +230,20 @@ def ways(folder: Path) -> dict[str, Way]:
     replaced = f"for section in {sorted(migration.old.old_sections)!r}: c.pop(section, None)"
     ((theirs, ours),) = IMPORTS.items()
     of_a_class = OF_A_CLASS.replace("COMMAND", str(command))
+    (folder / "of_a_class.py").write_text(of_a_class)
+    with_form = migrate(folder / "of_a_class.py")
+    pops = f"""
+for section in {sorted(with_form.old.old_sections)!r}:
+    for name in [*c.get(section, ())]:
+        if f"c.{{section}}.{{name}}" not in {with_form.stays!r}:
+            del c[section][name]
+for name in {[name.rpartition(".")[2] for name in with_form.old.of_all_spawners()]!r}:
+    c.Spawner.pop(name, None)
+"""
     return {
         "batchspawner, a class": Way(of_a_class + WITH_BATCHSPAWNER, choices=OF_THE_CLASS),
         "one line, a class": Way(of_a_class.replace(theirs, ours), choices=OF_THE_CLASS),
+        "migrated, a class": Way(f"{of_a_class}{pops}{settings_text(with_form)}", choices=OF_THE_CLASS),
         "batchspawner": Way(text + WITH_BATCHSPAWNER + WRAPPED),
         "one line": Way(text + ONE_LINE),
         "migrated": Way(f"{text}\n{replaced}\n{settings_text(migration)}", profiles_yaml(migration.in_files)),
@@ -320,14 +331,15 @@ def test_the_server_is_batchspawners(starts: dict[str, dict[str, Started]], kind
     assert starts[way][kind] == replace(was, found={**of_all, **was.found})
 
 
+@pytest.mark.parametrize("way", ["one line", "migrated"])
 @pytest.mark.parametrize("person", OF_THE_CLASS)
 def test_the_server_of_a_class_of_the_sites_own_is_batchspawners(
-    starts: dict[str, dict[str, Started]], person: str
+    starts: dict[str, dict[str, Started]], person: str, way: str
 ) -> None:
     """With its template and variables, requests of all spawners, settings of a group, a form's values and a hook."""
     was = starts["batchspawner, a class"][person]
 
-    assert starts["one line, a class"][person] == was
+    assert starts[f"{way}, a class"][person] == was
     assert (was.found["PROJECT"], was.found["SIZE"]) == (
         "theirs" if person == "member" else "maths",
         "large" if person == "large" else "small",
