@@ -433,8 +433,8 @@ def in_print(value: Any) -> Any:
 def to_document(topology: NodeTopology) -> dict[str, Any]:
     """Convert a topology to a JSON document; lists of CPUs are texts such as ``0-3,8`` (the kernel's cpulist).
 
-    A GPU's CPUs are left out if they are those of its NUMA node: firmware may number the CPUs of two sockets by turns,
-    and a node may have 56 slices.
+    What is not known of a GPU is left out, and its CPUs if they are those of its NUMA node: there may be 64 GPUs, and
+    firmware may number the CPUs of two sockets by turns.
 
     Texts are :func:`as_line`, since a problem may quote anything.
     """
@@ -443,8 +443,10 @@ def to_document(topology: NodeTopology) -> dict[str, Any]:
         part["cpus"] = format_cpulist(part["cpus"])
     near = {node["id"]: node["cpus"] for node in document["numa_nodes"]}
     for gpu in document["gpus"]:
-        if near.get(gpu["numa_node"]) == gpu["cpus"]:
-            del gpu["cpus"]
+        beside = near.get(gpu["numa_node"])
+        for name, value in list(gpu.items()):
+            if value == beside if name == "cpus" else value in (None, "", ()):
+                del gpu[name]
     cpus = {name: tuple(map(format_cpulist, document[name])) for name in ("siblings", "packages")}
     return {**document, **cpus}
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.node.report import fit
 from jupyterhub_gpuspawner.placement.choice import choose, choose_cpus, link_gbps
-from jupyterhub_gpuspawner.placement.topology import from_document, to_document
+from jupyterhub_gpuspawner.placement.topology import NumaNode, from_document, to_document
 from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacedGpu, PlacementDocument
 from tests.extensions.amd.machines import MACHINES, MI250X_LINKS, built, read, recorded, write
 
 KNOWN = {
@@ -191,3 +194,20 @@ def test_a_node_without_these_gpus(tmp_path: Path) -> None:
     topology = read(tmp_path)
 
     assert (topology.gpus, topology.devices) == ((), ())
+
+
+def test_a_whole_node_in_partitions_is_reported_with_its_topology(tmp_path: Path) -> None:
+    """Each partition is a GPU of the node, and here one of the server's as well."""
+    topology = recorded(tmp_path, "mi300x-cpx")
+    turns = tuple(tuple(range(n, 384, 2)) for n in (0, 1))
+    gpus = tuple(replace(gpu, numa_node=n // 32, cpus=turns[n // 32]) for n, gpu in enumerate(topology.gpus))
+    nodes = tuple(NumaNode(n, cpus, 1_000_000, (10, 32)) for n, cpus in enumerate(turns))
+    siblings = tuple((core, core + 192) for core in range(192))
+    node = replace(topology, gpus=gpus, numa_nodes=nodes, siblings=siblings, packages=turns)
+    placed = tuple(PlacedGpu(gpu.index, "", gpu.pci, gpu.name, 24576, gpu.numa_node) for gpu in gpus)
+
+    report = fit(NodeReport(0, PlacementDocument(job_id="7", node="g1", gpus=placed), to_document(node)))
+
+    assert report.placement.problems == ()
+    assert report.topology is not None
+    assert from_document(report.topology) == node
