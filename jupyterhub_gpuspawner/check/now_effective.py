@@ -92,7 +92,9 @@ def _of_class(spawner: GPUSlurmSpawner) -> Iterator[tuple[str, set[str]]]:
 
 
 def _of_hooks(config: Config) -> Iterator[tuple[str, set[str]]]:
-    """What a function in the configuration sets of a spawner."""
+    """What a function in the configuration sets of a spawner, unless the hub has profiles of this package's."""
+    if not {"profiles", "profiles_dir"}.isdisjoint(config.get("GPUProfilesSpawner", {})):
+        return
     for section in ("Spawner", *_SECTIONS, *_WRAPPERS):
         for setting, value in sorted(config.get(section, {}).items()):
             if inspect.isfunction(value):

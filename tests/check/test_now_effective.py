@@ -88,6 +88,10 @@ CODE: dict[str, tuple[str, list[str]]] = {
     "of a class with a script": (OURS + "c.GPUSlurmSpawner.batch_script = '#SBATCH -A {account}\\n{cmd}'\n", []),
     "of a profile's class": (OF_PROFILE, [f"profile a: req_{name}" for name in ("account", "ngpus", "qos")]),
     "of a hook": (f"{HOOK}c.Spawner.auth_state_hook = hook\n", ["c.Spawner.auth_state_hook: req_account"]),
+    "of a hook beside profiles of this package's": (
+        f"{HOOK}c.Spawner.auth_state_hook = hook\nc.GPUProfilesSpawner.profiles = [{{'display_name': 'A'}}]\n",
+        [],
+    ),
     "of a hook that is meant so": (f"{HOOK}c.GPUSlurmSpawner.auth_state_hook = hook\n", []),
 }
 
