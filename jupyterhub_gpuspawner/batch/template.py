@@ -12,7 +12,7 @@ from string import Formatter
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, meta
+from jinja2 import TemplateError, meta
 from jinja2.sandbox import SandboxedEnvironment
 
 from jupyterhub_gpuspawner.batch.script import PLAIN, option
@@ -52,9 +52,14 @@ NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _SAFE = re.compile(r"[\w.:/,+=@%-]*")
 
 
+def is_for_jinja(template: str) -> bool:
+    """Whether batchspawner fills in the template by jinja2, and not by ``str.format``."""
+    return "{{" in template or "{%" in template
+
+
 def names_in(template: str) -> frozenset[str]:
     """The variables that a template names; raises ValueError or TemplateError if it is not valid."""
-    if "{{" in template or "{%" in template:
+    if is_for_jinja(template):
         return frozenset(meta.find_undeclared_variables(SandboxedEnvironment().parse(template)))
     fields = [(name, form) for _, name, form, _ in Formatter().parse(template) if name is not None]
     return frozenset(re.split(r"[.[]", name)[0] for name, _ in fields).union(
@@ -96,11 +101,12 @@ def render_template(
 ) -> Rendered:
     """Fill in an admin's own template; raises ConfigError if it is not valid.
 
-    If ``{{`` or ``{%`` occurs, the template is rendered by jinja2 (sandboxed; undefined names are errors), otherwise by
-    ``str.format``, as in batchspawner. ``{cmd}`` calls the launcher; the lines that unpack it, set up the profile's
-    ``environment``, and the lines ``before_server``, are inserted before the first command. The tag is always added;
-    ``--job-name``, ``--nodes=1``, ``--chdir`` (the user's home) and ``--export=ALL`` are added unless the template has
-    such options. ``options`` are a user's own, in place of the variables of their names: only those that are safe.
+    If ``{{`` or ``{%`` occurs, the template is rendered by jinja2 (sandboxed), in which a name without a value is
+    empty, otherwise by ``str.format``, as in batchspawner. ``{cmd}`` calls the launcher; the lines that unpack it, set
+    up the profile's ``environment``, and the lines ``before_server``, are inserted before the first command. The tag is
+    always added; ``--job-name``, ``--nodes=1``, ``--chdir`` (the user's home) and ``--export=ALL`` are added unless the
+    template has such options. ``options`` are a user's own, in place of the variables of their names: only those that
+    are safe.
     """
     if environment is not None:
         command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.choose))
@@ -112,12 +118,15 @@ def render_template(
     text = _filled(template, {**variables, **options, "tag": tag, "cmd": words})
     lines = text.split("\n")
     if not any(words in line for line in lines if not line.lstrip().startswith("#")):
+        if "{cmd}" in text:
+            raise ConfigError("for jinja2, which {{ or {% asks for, {cmd} is no variable.", where=WHERE, hint=_BRACES)
         raise ConfigError(
             "the template has no {cmd} outside of its comments.",
             where=WHERE,
             hint="Put {cmd} on the line where jupyterhub-singleuser is to start.",
         )
-    notes: list[str] = []
+    unknown = sorted(names_in(template) - {*variables, *options, "tag", "cmd"})
+    notes = [f"{name} has no value, and is empty wherever the template names it." for name in unknown]
     if re.search(rf"^([^'\"\n]*([;&|({{]|\b(then|do|else)\b))?\s*exec\b.*{re.escape(words)}", text, re.MULTILINE):
         notes.append("exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.")
     in_bash = "bash" in lines[0] or not lines[0].startswith("#!")
@@ -176,8 +185,8 @@ def runtime_variable(template: str, seconds: int | str) -> str:
 def _filled(template: str, variables: Mapping[str, Any]) -> str:
     names = ", ".join(sorted(variables))
     try:
-        if "{{" in template or "{%" in template:
-            return SandboxedEnvironment(undefined=StrictUndefined).from_string(template).render(variables)
+        if is_for_jinja(template):
+            return SandboxedEnvironment().from_string(template).render(variables)
         return template.format_map(variables)
     except KeyError as error:
         raise ConfigError(
@@ -186,10 +195,7 @@ def _filled(template: str, variables: Mapping[str, Any]) -> str:
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         where = f"{WHERE}, line {line}" if line else WHERE
-        braces = f"{_BRACES} " if "${{" in template else ""
-        raise ConfigError(
-            f"{str(error.message).rstrip('.')}.", where=where, hint=f"{braces}Names are {names}."
-        ) from None
+        raise ConfigError(f"{str(error.message).rstrip('.')}.", where=where, hint=f"Names are {names}.") from None
     except (ValueError, IndexError, AttributeError) as error:
         raise ConfigError(f"the template cannot be filled in: {error}.", where=WHERE, hint=_BRACES) from None
 

@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 from jupyterhub.spawner import Spawner
 
 from jupyterhub_gpuspawner.batch.job import with_lines
-from jupyterhub_gpuspawner.batch.template import names_in
+from jupyterhub_gpuspawner.batch.template import is_for_jinja, names_in
 from jupyterhub_gpuspawner.check.inherited_settings import BATCHSPAWNER, Effect, InheritedSetting
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.classes import is_own
@@ -232,9 +232,12 @@ def _convert_template(migration: Migration) -> None:
 
 
 def _with_variables(template: BatchTemplate, own: frozenset[str]) -> str:
-    """The template, with a value for those variables that this package and the site's ``own`` classes do not have."""
+    """The template, with a value for those variables that this package and the site's ``own`` classes do not have.
+
+    For jinja2 those that nobody has are empty by themselves.
+    """
     text = template.text
-    values = [(name, '""') for name in template.unknown]
+    values = [(name, '""') for name in template.unknown if not is_for_jinja(text)]
     further = (("gpus", "gres"), ("modules", "[]"), ("oversubscribe", "false"))
     known = own.union(template.unknown)
     values += [(name, value) for name, value in further if name not in known and re.search(rf"\b{name}\b", text)]
@@ -243,7 +246,7 @@ def _with_variables(template: BatchTemplate, own: frozenset[str]) -> str:
 
 def with_values(text: str, values: Iterable[tuple[str, str]]) -> str:
     """A template in which variables have these values, as jinja2 writes them; in ``str.format`` they are empty."""
-    if "{{" not in text and "{%" not in text:
+    if not is_for_jinja(text):
         for name, _ in values:
             text = text.replace(f"{{{name}}}", "")
         return text

@@ -17,7 +17,7 @@ from batchspawner import SlurmSpawner
 from batchspawner.batchspawner import format_template
 from jinja2 import Environment, nodes
 
-from jupyterhub_gpuspawner.batch.template import names_in, option_word
+from jupyterhub_gpuspawner.batch.template import is_for_jinja, names_in, option_word
 from jupyterhub_gpuspawner.profiles.tuples import OPTIONS, as_variable
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY
 from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS, Option, options_in, options_of
@@ -180,7 +180,7 @@ def read_template(text: str, variables: frozenset[str] = frozenset()) -> BatchTe
 
 def _of_values(text: str) -> list[str]:
     """Why marks in place of its variables do not show what a template makes of them."""
-    if "{{" in text or "{%" in text:
+    if is_for_jinja(text):
         computes = _computes(Environment(autoescape=True).parse(text), names_in(text) - FORM_VARIABLES)
     else:
         fields = string.Formatter().parse(text)

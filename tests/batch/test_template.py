@@ -203,6 +203,20 @@ def test_exec_is_told_to_leave_a_folder_behind() -> None:
     assert _render("#!/bin/bash\napptainer exec --nv /images/a.sif {cmd}\n").notes == ()
 
 
+def test_a_name_without_a_value_is_empty_in_jinja_and_said() -> None:
+    """As batchspawner leaves it empty, which a template with a condition for it relies on."""
+    rendered = _render(
+        "#!/bin/bash\n{% if gpu_wanted %}#SBATCH --gpus=1\n{% endif %}module load a{{ version }}\n{{ cmd }}\n"
+    )
+
+    assert rendered.notes == (
+        "gpu_wanted has no value, and is empty wherever the template names it.",
+        "version has no value, and is empty wherever the template names it.",
+    )
+    assert "--gpus" not in rendered.script
+    assert "\nmodule load a\n" in rendered.script
+
+
 @pytest.mark.parametrize(
     ("line", "noted"),
     [
@@ -234,9 +248,10 @@ def test_a_trap_of_the_sites_own_is_told_to_call_ours(line: str, noted: bool) ->
             "{cmd} {queu}",
             "batch_script: there is no value called 'queu'. Write $HOME without braces, or the template",
         ),
-        ("{{ cmd }} {{ queu }}", "batch_script: 'queu' is undefined. Names are account, cmd, epilogue,"),
+        ("{{ cmd }} {{ queu.name }}", "batch_script: 'queu' is undefined. Names are account, cmd, epilogue,"),
+        ("{cmd} ${{HOME}}", "batch_script: for jinja2, which {{ or {% asks for, {cmd} is no variable. Write $HOME"),
         ("{{ cmd }}\n{% if %}", "batch_script, line 2: Expected an expression, got 'end of statement block'."),
-        ("{{ cmd }} {{ ''.__class__ }}", "batch_script: access to attribute '__class__' of 'str' object is unsafe."),
+        ("{{ cmd }} {{ ''.__class__.x }}", "batch_script: access to attribute '__class__' of 'str' object is unsafe."),
         ("{cmd} ${HOME:-x}", "batch_script: there is no value called 'HOME'."),
         ("{cmd} }", "batch_script: the template cannot be filled in: Single '}' encountered in format string."),
         ("{cmd} {}", "batch_script: the template cannot be filled in: "),

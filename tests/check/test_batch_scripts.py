@@ -16,7 +16,7 @@ from tests.check.sites import HEAD, of_configuration
 FAULTS = {
     "no cmd": ("srun jupyterhub-singleuser", "the template has no {cmd} outside of its comments."),
     "an unknown variable": ("echo {queu}\n{cmd}", "there is no value called 'queu'."),
-    "an unknown variable, jinja": ("echo {{queu}}\n{{cmd}}", "'queu' is undefined."),
+    "an unknown variable's part, jinja": ("echo {{queu.name}}\n{{cmd}}", "'queu' is undefined."),
     "braces of the shell": ("echo ${HOME}\n{cmd}", "there is no value called 'HOME'."),
     "memory": ("#SBATCH --mem={memory}per\n{cmd}", "sbatch does not take --mem=4Gper: "),
     "memory of a CPU": ("#SBATCH --mem-per-cpu=lots\n{cmd}", "sbatch does not take --mem-per-cpu=lots: "),

@@ -100,7 +100,7 @@ def keys(*profiles: str) -> dict[str, Choice]:
 COMMANDS = ("warning c.SlurmSpawner.batch_cancel_cmd", "warning c.SlurmSpawner.batch_query_cmd")
 CASES: dict[str, Case] = {
     "braces_of_the_shell": Case(
-        "'HOME' is undefined. Write $HOME without braces",
+        "{cmd} is no variable. Write $HOME without braces",
         PREFIX
         | APART
         | STARTS

@@ -60,6 +60,9 @@ VARIANTS: dict[str, Variant] = {
     "template: kilobytes": Variant(template("#SBATCH --mem={memory}K\n{cmd}", 'c.SlurmSpawner.req_memory = "4194304"')),
     "template: variables in shell lines": Variant(template("#SBATCH -c {nprocs}\nexport OMP_NUM_THREADS={nprocs} WHO={username}\n{cmd}", 'c.SlurmSpawner.req_nprocs = "4"')),
     "template: homedir in the log": Variant(template("#SBATCH -o {homedir}/logs/%j.out -e {homedir}/logs/%j.err\n{cmd}"), but=(NONE, {'--output: ~/logs/%j.out -> ~/logs/jupyterhub-%j.log', '--error: ~/logs/%j.err -> (none)'})),
+    "template: an option that nobody sets": Variant(template("{% if gpus_wanted %}#SBATCH --gres=gpu:{{gpus_wanted}}\n{% endif %}#SBATCH -p a\n{{cmd}}")),
+    "template: a name without a value": Variant(template("#SBATCH -p a\nmodule load jupyter{{version}} {{ python|default('3.11') }}\n{{cmd}}")),
+    "template: a loop over nothing": Variant(template("{% for m in more_modules %}module load {{m}}\n{% endfor %}#SBATCH -p a\n{{cmd}}")),
     # times
     "time: days and hours": Variant(template("#SBATCH -t {runtime}\n{cmd}", 'c.SlurmSpawner.req_runtime = "2-12"')),
     "time: seconds": Variant(template("#SBATCH -t 00:{runtime}:30\n{cmd}", 'c.SlurmSpawner.req_runtime = "45"')),
