@@ -193,6 +193,7 @@ def test_what_an_extension_says_of_itself_loads_nothing_else() -> None:
 
 
 ORDINARY = {
+    "amd",
     "availability",
     "bandwidth",
     "idle",
