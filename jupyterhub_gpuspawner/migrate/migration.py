@@ -151,6 +151,9 @@ def _convert_one(migration: Migration) -> None:
     was = somebodys_script(migration.old, None, migration.command)
     unset = _unset_gpus(template, was)
     migration.profiles.append(ConvertedProfile(document, was.options if was else None, unset=unset))
+    of_all, own = migration.old.section("Spawner").get("environment"), migration.old.settings().get("environment")
+    if of_all and own is not None and (added := set(of_all) - set(own.value)):
+        migration.add("environment_of_all", "c.Spawner.environment", ", ".join(sorted(added)), winner=own)
     if of_hub:
         requests_as_defaults(migration)
         return

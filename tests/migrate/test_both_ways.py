@@ -401,3 +401,20 @@ def test_variables_that_are_added_have_a_row() -> None:
     rows_of_variables = [(row.where, row.was) for row in listed if row.code == "environment_added"]
 
     assert rows_of_variables == [("c.ProfilesSpawner.profiles[2]: environment", "OWN")]
+
+
+def test_variables_of_all_spawners_that_are_added_have_a_row(tmp_path: Path) -> None:
+    """The Slurm spawner's were in their place, and stay so of the same names."""
+    (tmp_path / "c.py").write_text(
+        'c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"\n'
+        'c.Spawner.environment = {"A": "1", "B": "2"}\nc.BatchSpawnerBase.environment = {"B": "3"}\n'
+    )
+    listed = migrate(tmp_path / "c.py").differences
+
+    assert [(row.where, row.was, row.why) for row in listed if row.code == "environment_of_all"] == [
+        (
+            "c.Spawner.environment",
+            "A",
+            "c.BatchSpawnerBase.environment had its variables in place of those of all spawners",
+        )
+    ]

@@ -63,6 +63,7 @@ VARIANTS: dict[str, Variant] = {
     "template: an option that nobody sets": Variant(template("{% if gpus_wanted %}#SBATCH --gres=gpu:{{gpus_wanted}}\n{% endif %}#SBATCH -p a\n{{cmd}}")),
     "template: a name without a value": Variant(template("#SBATCH -p a\nmodule load jupyter{{version}} {{ python|default('3.11') }}\n{{cmd}}")),
     "template: a loop over nothing": Variant(template("{% for m in more_modules %}module load {{m}}\n{% endfor %}#SBATCH -p a\n{{cmd}}")),
+    "names: of two environments": Variant(HUB + 'c.SlurmSpawner.environment = {"A": "1", "B": "2"}\nc.Spawner.environment = {"B": "3", "C": "4"}\n', but=(NONE, {"did +   C=4"})),
     # times
     "time: days and hours": Variant(template("#SBATCH -t {runtime}\n{cmd}", 'c.SlurmSpawner.req_runtime = "2-12"')),
     "time: seconds": Variant(template("#SBATCH -t 00:{runtime}:30\n{cmd}", 'c.SlurmSpawner.req_runtime = "45"')),
