@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import cache
+from inspect import isfunction
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -214,8 +215,8 @@ class Migration:
 
 
 def _shown(value: object) -> str:
-    """A value on one line, shortened."""
-    text = value if isinstance(value, str) else repr(value)
+    """A value on one line, shortened; code by its name."""
+    text = f"{value.__qualname__}()" if isfunction(value) else value if isinstance(value, str) else repr(value)
     text = "\\n".join(text.strip("\n").split("\n"))
     return text if len(text) <= SHOWN_AT_MOST else f"{text[: SHOWN_AT_MOST - 3]}..."
 

@@ -403,6 +403,17 @@ def test_variables_that_are_added_have_a_row() -> None:
     assert rows_of_variables == [("c.ProfilesSpawner.profiles[2]: environment", "OWN")]
 
 
+def test_code_is_named_in_its_row() -> None:
+    """And not by its address, which is another one each time."""
+    listed = migrate(configuration("datacenter")).differences
+
+    assert {row.was for row in listed if row.code.startswith(("form_stays", "hook_"))} == {
+        "before_spawn()",
+        "options_form()",
+        "options_from_form()",
+    }
+
+
 def test_variables_of_all_spawners_that_are_added_have_a_row(tmp_path: Path) -> None:
     """The Slurm spawner's were in their place, and stay so of the same names."""
     (tmp_path / "c.py").write_text(
