@@ -275,7 +275,7 @@ PROFILES: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 @pytest.mark.usefixtures("needs_slurm")
 def test_profiles_fit_each_kind_of_cluster(tmp_path: Path, site_folder: Path, shape: Shape) -> None:
-    """The whole requests; ``check`` then asks the same Slurm, and has nothing to say but that all is well."""
+    """The whole requests; ``check`` then asks the same Slurm, and has nothing to say but that no node has a slurmd."""
     hub = tmp_path / "hub"
     with ControllerAlone(shape, site_folder / "slurm") as slurm:
         done = cli_runner().invoke(main, ["init", str(hub)], env=slurm.environment)
@@ -293,7 +293,7 @@ def test_profiles_fit_each_kind_of_cluster(tmp_path: Path, site_folder: Path, sh
     kept_apart = "Jobs can use only the GPUs that Slurm gives them (ConstrainDevices=yes)." in done.stdout
     assert kept_apart == shape.constrains_devices
     findings = json.loads(checked.stdout)["findings"]
-    assert [finding for finding in findings if finding["severity"] != "ok"] == []
+    assert {finding["code"] for finding in findings if finding["severity"] != "ok"} <= {"nodes-out"}
     assert checked.exit_code == 0
 
 
