@@ -151,8 +151,8 @@ class NodeReason(NamedTuple):
     """When, in seconds since the epoch; None where Slurm does not report it."""
 
     @property
-    def told(self) -> str:
-        """What is told of it, such as ``maintenance, since 1 Jul 2026, 11:38 CEST, by root``."""
+    def clause(self) -> str:
+        """Why, since when and by whom, such as ``maintenance, since 1 Jul 2026, 11:38 CEST, by root``."""
         since = moment(datetime.fromtimestamp(self.at).astimezone()) if self.at is not None else ""
         parts = (_NODES_REASONS.get(self.text, self.text), since and f"since {since}", self.by and f"by {self.by}")
         return ", ".join(filter(None, parts))
@@ -187,7 +187,7 @@ def out_of_service(nodes: Iterable[tuple[str, str]]) -> str:
     """
     alike: dict[str, list[str]] = {}
     for name, reason in nodes:
-        alike.setdefault(node_reason(reason).told, []).append(name)
+        alike.setdefault(node_reason(reason).clause, []).append(name)
     told = [", ".join(fold_nodelist(names)) + (f" ({why})" if why else "") for why, names in alike.items()]
     number = sum(map(len, alike.values()))
     if len(told) > _LISTED:

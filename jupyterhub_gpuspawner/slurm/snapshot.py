@@ -132,6 +132,14 @@ _OUT = frozenset(
     }
 )
 
+_WHY_OUT = {
+    "NOT_RESPONDING": "it does not respond",
+    "MAINTENANCE": "in maintenance",
+    "REBOOT_ISSUED": "rebooting",
+    "POWERING_DOWN": "powering down",
+    "POWER_DOWN": "powering down",
+}
+
 
 class NodeState(NamedTuple):
     """One node as slurmctld reports it."""
@@ -175,6 +183,11 @@ class NodeState(NamedTuple):
         """
         out = _OUT - {"NOT_RESPONDING"} if "POWERING_UP" in self.states else _OUT
         return bool(self.states & _UP) and not self.states & out
+
+    @property
+    def why_out(self) -> str:
+        """Why no job starts on a node that is not usable: the admin's reason, else its state; empty if neither says."""
+        return self.reason or next((words for state, words in _WHY_OUT.items() if state in self.states), "")
 
     @property
     def cpus_free(self) -> int:
@@ -533,7 +546,7 @@ class ClusterSnapshot:
         """Which nodes of its partitions take no jobs, where that may be what a pending job waits for."""
         reason, partitions = meaning(job.reason), job.partition.split(",")
         nodes = {node.name: node for partition in partitions for node in self.nodes_of(partition)}
-        out = [(node.name, node.reason) for node in nodes.values() if not node.usable]
+        out = [(node.name, node.why_out) for node in nodes.values() if not node.usable]
         hidden = any(name in partitions and self.hides_nodes_of(of) for name, of in self.partition_by_name.items())
         is_all = reason.for_resources and not hidden and 0 < len(out) == len(nodes)
         if job.phase is not Phase.QUEUED or not (reason.of_nodes or is_all):

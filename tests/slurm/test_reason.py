@@ -48,13 +48,33 @@ def test_a_folded_host_list_names_the_same_nodes(names: list[str]) -> None:
     assert sorted(expand_nodelist(",".join(fold_nodelist(names)))) == sorted(names)
 
 
-OUT = f"g1 (maint, ecc.errors=3, {SINCE}, by root) and g3 are out of service"
+OUT = f"g1 (maint, ecc.errors=3, {SINCE}, by root) and g3 (it does not respond) are out of service"
 DRAINED = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 
 
 def node(name: str, *states: str, reason: str = "") -> NodeState:
     """A node in these states."""
     return NodeState(name, states=frozenset(states), cpus=4, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        (node("g1", "IDLE", "DRAIN", reason="maint"), "maint"),
+        (node("g1", "IDLE", "NOT_RESPONDING"), "it does not respond"),
+        (node("c1", "IDLE", "CLOUD", "POWERING_DOWN"), "powering down"),
+        (node("c1", "IDLE", "CLOUD", "POWER_DOWN", "POWERED_DOWN"), "powering down"),
+        (node("g1", "DOWN", "REBOOT_ISSUED", "NOT_RESPONDING", reason="Kernel"), "Kernel"),
+        (node("g1", "IDLE", "MAINTENANCE", "RESERVED"), "in maintenance"),
+        (node("g1", "IDLE", "REBOOT_ISSUED"), "rebooting"),
+        (node("g1", "DOWN"), ""),
+        (node("f1", "FUTURE"), ""),
+    ],
+)
+def test_a_node_without_a_reason_is_out_of_service_for_its_state(out: NodeState, why: str) -> None:
+    """Cloud nodes are powered down by Slurm itself, which gives no reason for it."""
+    assert not out.usable
+    assert out.why_out == why
 
 
 SNAPSHOT = ClusterSnapshot(

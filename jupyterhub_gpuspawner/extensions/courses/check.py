@@ -539,7 +539,7 @@ def _unavailable(plan: SessionPlan, resources: Resources, snapshot: ClusterSnaps
         for node in nodes.all:
             other = next((period for period in node.reserved if period.start < until and plan.at < period.end), None)
             if not node.usable:
-                yield node.name, f"out of service now{f': {node_reason(node.reason).told}' if node.reason else ''}"
+                yield node.name, f"out of service now{f': {node_reason(node.reason).clause}' if node.reason else ''}"
             elif other is not None:
                 begins = f" from {_clock(other.start, plan.session)}" if other.start > plan.at else ""
                 maintenance = f"in maintenance{begins}, reservation {other.name}"

@@ -345,7 +345,6 @@ def _totals(nodes: Iterable[NodeFit]) -> dict[str, tuple[int, int]]:
 ANY = ""
 """GPUs of any type; also the type of GPUs for which gres.conf names none."""
 _POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP"})
-_POWERING_DOWN = frozenset({"POWERING_DOWN", "POWER_DOWN"})
 
 
 @dataclass(frozen=True)
@@ -418,7 +417,7 @@ class NodeFit:
         """
         self.complete = complete
         self.name = node.name
-        self.reason = node.reason or ("powering down" if node.states & _POWERING_DOWN else "")
+        self.reason = node.why_out
         self.usable = node.usable
         self.powered_down = bool(node.states & _POWERED_DOWN)
         self.planned = "PLANNED" in node.states
