@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,24 +44,32 @@ class WithPlugin(PrivateSlurm):
         (self.conf.parent / "job_submit.lua").write_text(PLUGIN)
 
 
-@pytest.fixture(scope="module")
-def client(needs_slurm: None, public_folder: Path) -> Iterator[SlurmClient]:
-    """A client of this Slurm."""
+@contextmanager
+def client_with_plugin(folder: Path) -> Iterator[SlurmClient]:
+    """A client of such a Slurm, which is in this folder."""
     if not list(Path("/usr").glob("lib*/**/job_submit_lua.so")):
         pytest.skip("this Slurm has no job_submit/lua")
-    with WithPlugin(CLUSTER, public_folder / "plugin") as slurm:
+    with WithPlugin(CLUSTER, folder) as slurm:
         yield SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "Connection refused by the licence server",
-        "The project database is temporarily unavailable: try again at noon",
-        "Unable to contact slurm controller (connect failure)",
-        "Invalid account: ask your PI",
-    ],
+WORDS = (
+    "Connection refused by the licence server",
+    "The project database is temporarily unavailable: try again at noon",
+    "Unable to contact slurm controller (connect failure)",
+    "Invalid account: ask your PI",
 )
+"""What a site's plugin may say, in part as Slurm does of an outage."""
+
+
+@pytest.fixture(scope="module")
+def client(needs_slurm: None, public_folder: Path) -> Iterator[SlurmClient]:
+    """A client of this Slurm."""
+    with client_with_plugin(public_folder / "plugin") as client:
+        yield client
+
+
+@pytest.mark.parametrize("words", WORDS)
 async def test_a_plugins_sentence_is_told_and_is_no_outage(client: SlurmClient, words: str) -> None:
     """The plugin's message is reported; a job that it does not refuse is accepted."""
     script = f'#!/bin/sh\n#SBATCH --comment="{words}"\n#SBATCH --output=/dev/null\ntrue\n'

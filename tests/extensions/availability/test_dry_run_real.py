@@ -20,7 +20,7 @@ from tests.fixtures.login_node import write_wrappers
 from tests.fixtures.slurm import next_number
 from tests.slurm.test_another_cluster_real import client_of
 from tests.slurm.test_client_real import Jobs
-from tests.slurm.test_site_words_real import CLUSTER, WithPlugin
+from tests.slurm.test_site_words_real import WORDS, client_with_plugin
 
 pytestmark = pytest.mark.slurm
 
@@ -107,21 +107,11 @@ async def test_a_cluster_that_was_shut_down_is_silent(clusters: tuple[PrivateSlu
 @pytest.fixture(scope="module")
 def with_plugin(needs_slurm: None, public_folder: Path) -> Iterator[SlurmClient]:
     """A client of a Slurm whose plugin refuses a job with its comment."""
-    if not list(Path("/usr").glob("lib*/**/job_submit_lua.so")):
-        pytest.skip("this Slurm has no job_submit/lua")
-    with WithPlugin(CLUSTER, public_folder / "plugin-trial") as slurm:
-        yield SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
+    with client_with_plugin(public_folder / "plugin-trial") as client:
+        yield client
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "Connection refused by the licence server",
-        "The project database is temporarily unavailable: try again at noon",
-        "Unable to contact slurm controller (connect failure)",
-        "Invalid account: ask your PI",
-    ],
-)
+@pytest.mark.parametrize("words", WORDS)
 async def test_a_plugins_sentence_is_told_and_is_no_outage(with_plugin: SlurmClient, words: str) -> None:
     """Also where it is one of Slurm's own about an outage."""
     script = f'#!/bin/sh\n#SBATCH --comment="{words}"\n#SBATCH --output=/dev/null\ntrue\n'
