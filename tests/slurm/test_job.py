@@ -319,7 +319,7 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
         ),
         (
             "ReqNodeNotAvail, UnavailableNodes:g1",
-            "It starts automatically once they are free. Another choice may start sooner.",
+            "It starts automatically once a suitable node is available. Another choice may start sooner.",
         ),
         ("PartitionDown", "Choose something else, or wait until your administrator opens the partition."),
         ("PartitionTimeLimit", "Choose a shorter time."),
