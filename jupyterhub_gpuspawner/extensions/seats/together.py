@@ -222,7 +222,8 @@ _DEVICES = ("gres", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task",
 
 
 def _qos(partition: Partition) -> str:
-    return value_or_empty(partition.parameters.get("QoS"))
+    """A partition's QOS, as slurmdbd writes names; slurm.conf may have them in other letters."""
+    return value_or_empty(partition.parameters.get("QoS")).lower()
 
 
 # --- what is not counted --------------------------------------------------------------------------------------------

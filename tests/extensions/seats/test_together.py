@@ -210,6 +210,13 @@ def test_what_jobs_have_that_run_then_counts() -> None:
     assert held_back(state, *[ADA] * 4, without=("9",)) == ["", "", "", "AssocGrpGRES"]
 
 
+def test_the_qos_of_a_partition_counts_in_whichever_letters_slurm_conf_has_it() -> None:
+    """slurmdbd writes names small."""
+    state = of(accounting=accounting(9, qos={"part": QOS(own=Limits({("GrpTRES", "gres/gpu"): 1.0}))}))
+    gpu = replace(state.partitions[0], parameters={**state.partitions[0].parameters, "QoS": "Part"})
+    assert held_back(replace(state, partitions=(gpu, *state.partitions[1:])), ADA, ADA) == ["", "QOSGrpGRES"]
+
+
 @pytest.mark.parametrize(
     ("option", "reasons"), [("--gres=gpu:1", ["", ""]), ("--gres=gpu:k80:1", ["", "AssocGrpGRES"])]
 )
