@@ -46,6 +46,11 @@ class Association(NamedTuple):
     limits: Limits = NO_LIMITS
     """Of one job; those of the account where the user has none of their own."""
 
+    @property
+    def usual_qos(self) -> str:
+        """That of a job which names none: the default, or the only one; empty where Slurm's own applies."""
+        return self.default_qos or (self.qos[0] if len(self.qos) == 1 else "")
+
 
 class Qos(NamedTuple):
     """A QOS, as far as it decides what a job may be."""

@@ -141,7 +141,7 @@ class Rules:
         row = self.person.association(account, partition.name) if account else None
         if not self.accounting.limits_jobs or row is None:
             return
-        qos = job.qos or row.default_qos or (NORMAL if is_listed(row.qos, NORMAL) else "")
+        qos = job.qos or row.usual_qos or (NORMAL if is_listed(row.qos, NORMAL) else "")
         names = [name for name in (partition.parameters.get("QoS", ""), qos) if name.lower() in self.accounting.qos]
         if self.accounting.qos.get(qos.lower(), NO_QOS).over_partition:
             names.reverse()
@@ -167,7 +167,7 @@ class Rules:
         if row is not None and job.qos and not is_listed(row.qos, job.qos):
             at = f" in {where}" if row.partition else ""
             yield f"{self.naming.of('account', account)} does not have {self.naming.of('qos', job.qos)}{at}"
-        if qos := job.qos or (row.default_qos if row is not None else ""):
+        if qos := job.qos or (row.usual_qos if row is not None else ""):
             yield from self._of_qos_in(qos, partition)
 
     def _of_groups(self, partition: Partition) -> Iterator[str]:

@@ -172,6 +172,11 @@ OTHERS: dict[str, tuple[Rules, dict[str, str], str]] = {
         {"partition": "others"},
         "",
     ),
+    "AllowQos and the only QOS of an account": (
+        replace(RULES, person=Person("ada", (Association("b", "", ("single",)),), "b")),
+        {"partition": "quick"},
+        "partition quick is not open to QOS single",
+    ),
     "a cluster that has not answered": (replace(RULES, snapshot=ClusterSnapshot()), {"partition": "gpu"}, ""),
 }
 
@@ -184,10 +189,18 @@ def test_other_clusters_and_people(rules: Rules, job: dict[str, str], expected: 
 
 LONG, SMALL = Limits(86400), Limits(None, (("gres/gpu", 1), ("cpu", 8), ("mem", 4096)))
 LIMITED = Rules(
-    Person("ada", (Association("a", "", ("normal", "long", "over"), "normal", Limits(7200, SMALL.tres)),), "a"),
+    Person(
+        "ada",
+        (
+            Association("a", "", ("normal", "long", "over"), "normal", Limits(7200, SMALL.tres)),
+            Association("b", "", ("single",)),
+        ),
+        "a",
+    ),
     Accounting(
         qos={
             "normal": Qos(),
+            "single": Qos(limits=Limits(None, (("cpu", 2),))),
             "long": Qos(limits=LONG),
             "over": Qos(over_partition=True, limits=Limits(None, (("gres/gpu", 4),))),
             "of-part": Qos(limits=Limits(3600, (("gres/gpu", 2), ("gres/gpu:a100", 1)))),
@@ -225,6 +238,7 @@ BEYOND: dict[str, tuple[Asked, dict[str, str], str]] = {
         "partition gpu allows at most 1 h",
     ),
     "one of two partitions": (Asked(3601), {"partition": "gpu,batch"}, ""),
+    "the only QOS of an account": (Asked(60, {"cpu": 3}), {"account": "b"}, "QOS single allows at most 2 CPUs"),
 }
 
 
