@@ -66,7 +66,7 @@ async def _shut_out(profile: Profile, context: Context) -> AsyncIterator[Finding
 
 
 OUT = Code("nodes-out", "No node on which a profile's servers could run is in service.")
-_BACK = "`scontrol update NodeName=NODE State=RESUME` puts a node in order, whose slurmd runs, back into service."
+_BACK = "`scontrol update NodeName=NODE State=RESUME` puts a drained node whose slurmd runs back into service."
 
 
 async def check_nodes(context: Context) -> AsyncIterator[Finding]:

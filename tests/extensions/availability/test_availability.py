@@ -1059,6 +1059,24 @@ def test_nodes_out_of_service_are_named_with_their_reason(reason: str, words: st
     )
 
 
+@pytest.mark.parametrize(
+    ("states", "clause"),
+    [
+        ({"IDLE", "CLOUD", "POWERING_DOWN"}, ""),
+        ({"IDLE", "REBOOT_ISSUED"}, ""),
+        ({"IDLE", "DRAIN", "POWERING_DOWN"}, "g1 (powering down) is out of service"),
+        ({"IDLE", "NOT_RESPONDING"}, "g1 (it does not respond) is out of service"),
+    ],
+)
+def test_nodes_that_come_back_by_themselves_are_not_out_of_service_for_an_admin(states: set[str], clause: str) -> None:
+    """The form names them all the same."""
+    out = cluster(node("g1", G4, states=frozenset(states)))
+    found = availability(resolved(gpus=1), out, now=NOW)
+
+    assert found.out_of_service == clause
+    assert found.sentence.startswith("not available now: g1 (")
+
+
 def test_feature_that_a_reboot_would_bring_counts() -> None:
     """Plugins change a node's features at the start of a job."""
     assert card(cluster(node("g1", G4, other_features=("mig",))), gpus=1, constraint="mig")[0] == "now"

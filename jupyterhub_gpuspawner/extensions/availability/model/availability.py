@@ -378,9 +378,10 @@ class _Fit:
         if self.competition is None and self.snapshot.hides_nodes_of(self.partition):
             return _unknown(HIDDEN)  # Slurm may power one on
         if self.nodes.count_capable(self.need, usable=True) < self.count:
-            nodes = (node for node in self.nodes.all if node.offers(self.need) and not node.usable)
+            nodes = [node for node in self.nodes.all if node.offers(self.need) and not node.usable]
             out = out_of_service((node.name, node.reason) for node in nodes)
-            return Availability(Chance.LATER, f"not available now: {out}", out_of_service=out)
+            for_long = not all(node.comes_back for node in nodes)
+            return Availability(Chance.LATER, f"not available now: {out}", out_of_service=out if for_long else "")
         now, competition = self.asker.now, self.competition
         if competition is not None:
             return self._later(f"full, {self._ahead(competition)}", self._behind(competition))

@@ -344,6 +344,8 @@ def _totals(nodes: Iterable[NodeFit]) -> dict[str, tuple[int, int]]:
 
 ANY = ""
 """GPUs of any type; also the type of GPUs for which gres.conf names none."""
+_COME_BACK = frozenset({"POWERING_DOWN", "POWER_DOWN", "REBOOT_ISSUED"})
+_STAY_OUT = frozenset({"DOWN", "DRAIN", "FAIL"})
 _POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP"})
 
 
@@ -420,6 +422,8 @@ class NodeFit:
         self.reason = node.why_out
         self.usable = node.usable
         self.powered_down = bool(node.states & _POWERED_DOWN)
+        self.comes_back = bool(node.states & _COME_BACK) and not node.states & _STAY_OUT
+        """It is being powered down or rebooted, and comes back by itself."""
         self.planned = "PLANNED" in node.states
         """Slurm keeps it for a pending job."""
         self.features = _features(node.features, node.other_features)
