@@ -7,7 +7,7 @@ limit applies to.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -188,9 +188,13 @@ def out_of_service(nodes: Iterable[tuple[str, str]]) -> str:
     alike: dict[str, list[str]] = {}
     for name, reason in nodes:
         alike.setdefault(node_reason(reason).clause, []).append(name)
-    told = [", ".join(fold_nodelist(names)) + (f" ({why})" if why else "") for why, names in alike.items()]
+    told = [_listed(fold_nodelist(names)) + (f" ({why})" if why else "") for why, names in alike.items()]
     number = sum(map(len, alike.values()))
     if len(told) > _LISTED:
         told[_LISTED - 1 :] = [f"{sum(map(len, list(alike.values())[_LISTED - 1 :]))} more"]
-    listed = " and ".join(filter(None, (", ".join(told[:-1]), *told[-1:])))
-    return f"{listed} {'is' if number == 1 else 'are'} out of service" if told else ""
+    return f"{_listed(told)} {'is' if number == 1 else 'are'} out of service" if told else ""
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))

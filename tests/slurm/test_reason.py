@@ -21,6 +21,7 @@ SINCE = "since 28 Nov 2026, 22:38 UTC"
         ([], ""),
         ([("g1", "")], "g1 is out of service"),
         ([("g1", "hardware: PSU")], "g1 (hardware: PSU) is out of service"),
+        ([("g1", "old"), ("d1", "old"), ("g2", "old")], "g[1-2] and d1 (old) are out of service"),
         ([("g1", MAINTAINED)], f"g1 (maint, ecc.errors=3, {SINCE}, by root) is out of service"),
         (
             [("g1", MAINTAINED), ("d1", "Not responding [slurm@1795905516]"), ("g2", MAINTAINED), ("u1", "")],

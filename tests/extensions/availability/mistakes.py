@@ -38,7 +38,7 @@ DRAINED = replace(
     ),
 )
 """The recorded cluster with all nodes of a partition drained."""
-MAINTAINED = "d1, g[1-2], m1, s1, u1 (maint, xid=79, since 28 Nov 2026, 22:38 UTC, by root) are out of service"
+MAINTAINED = "d1, g[1-2], m1, s1 and u1 (maint, xid=79, since 28 Nov 2026, 22:38 UTC, by root) are out of service"
 BACK = "`scontrol update NodeName=NODE State=RESUME` puts a drained node whose slurmd runs back into service."
 HOUR = 3600
 SIZES = (
