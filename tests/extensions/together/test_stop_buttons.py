@@ -51,6 +51,7 @@ make_home = c.Spawner.pre_spawn_hook
 async def hook(spawner):
     make_home(spawner)
     if spawner.user_options["profile"] == "course-hooked" or spawner.user.name.startswith("fifty"):
+        spawner.log.info("In the hook of %s.", spawner.user.name)
         try:
             await asyncio.sleep(600)
         finally:  # a hook that tidies up before it lets go
@@ -115,6 +116,11 @@ class Stage:
     """What the card may say in the end."""
 
 
+def in_its_hook(site: Site, user: Visitor) -> bool:
+    """Whether the site's hook is under way, by the hub's log."""
+    return f"In the hook of {user.name}." in site.hub.log.read_text()
+
+
 def submits(site: Site, user: Visitor) -> bool:
     """Whether sbatch has been called for this user."""
     return site.submitting.exists() and user.name in site.submitting.read_text().split()
@@ -162,7 +168,7 @@ def end_job(site: Site, user: Visitor) -> None:
 
 NOTED = 'echo "$USER" >> "$(dirname "$0")/submitting"\n'
 STAGES = {
-    "before sbatch, in a hook of the site": Stage(lambda site, user: pending(site, user) == "spawn", course="hooked"),
+    "before sbatch, in a hook of the site": Stage(in_its_hook, course="hooked"),
     "sbatch gets no answer": Stage(submits, changed={"sbatch": f"{NOTED}sleep 20"}),
     "sbatch answers late": Stage(submits, changed={"sbatch": f"{NOTED}{slow(0.0, 4.0)}"}),
     "kept for later": Stage(lambda _, user: word(user) == "waiting for Slurm", changed=SILENT),
