@@ -24,8 +24,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from jupyterhub_gpuspawner.extensions.seats import controller
-from jupyterhub_gpuspawner.extensions.seats.ask import what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site, question_of
+from jupyterhub_gpuspawner.extensions.seats.twin import what_runs
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from tests.extensions.courses.course_hub import configuration
 from tests.extensions.seats.site_answers import NOW, job, node, partition, site

@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jupyterhub_gpuspawner.batch.script import options
-from jupyterhub_gpuspawner.extensions.seats.ask import Answer, site_from, what_runs
 from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf
 from jupyterhub_gpuspawner.extensions.seats.site import Request
+from jupyterhub_gpuspawner.extensions.seats.twin import Answer, site_from, what_runs
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.units import NodeAllocation

@@ -29,10 +29,10 @@ from jupyterhub_gpuspawner.extensions.courses.check import (
 )
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
-from jupyterhub_gpuspawner.extensions.seats.ask import Answers, read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.count import PARTS, SeatCount, Smaller, smaller_values, tries, with_value
 from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
+from jupyterhub_gpuspawner.extensions.seats.twin import Answers, read_site, what_runs
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.job import Account, job_owner

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.extensions.records.record import SessionRecord
-from jupyterhub_gpuspawner.extensions.seats.ask import read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.outcome import near_cpus, outcome
 from jupyterhub_gpuspawner.extensions.seats.site import Request
+from jupyterhub_gpuspawner.extensions.seats.twin import read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.what_if import with_gres_conf, with_nodes
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.commands import Installation

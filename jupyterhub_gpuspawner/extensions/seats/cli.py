@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 
 from jupyterhub_gpuspawner.cli.options import CLUSTER, CONFIG, JSON, OPTION, choice_of, table
-from jupyterhub_gpuspawner.extensions.seats.ask import read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, SiteOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.extensions.seats.site import PLACEMENT_OPTIONS, Request
 from jupyterhub_gpuspawner.extensions.seats.site import Site as SlurmSite
+from jupyterhub_gpuspawner.extensions.seats.twin import read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.what_if import WhatIfDocument, with_gres_conf, with_nodes, with_parameter
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site, load_site

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jupyterhub_gpuspawner.extensions.seats.ask import Answer, Answers
 from jupyterhub_gpuspawner.extensions.seats.devices import numbers_of
 from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus
+from jupyterhub_gpuspawner.extensions.seats.twin import Answer, Answers
 from jupyterhub_gpuspawner.slurm.messages import rejection
 from jupyterhub_gpuspawner.slurm.reason import reason_name
 from jupyterhub_gpuspawner.units import GPU_GRES

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
 from jupyterhub_gpuspawner.extensions.seats.held import WaitingJob
-from jupyterhub_gpuspawner.extensions.seats.limits import Charged
+from jupyterhub_gpuspawner.extensions.seats.ledger import Charged
 from jupyterhub_gpuspawner.extensions.seats.site import Site
 
 _PRINTED = 0.005

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob, WaitingJob
-from jupyterhub_gpuspawner.extensions.seats.limits import Charged, Ledger, UnknownCharge, Usage, billing
+from jupyterhub_gpuspawner.extensions.seats.ledger import Charged, Ledger, UnknownCharge, Usage, billing
 from jupyterhub_gpuspawner.extensions.seats.priority import comes_before, least_priority
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, Partition, rank, waits_for_resources

@@ -14,7 +14,7 @@ from sys import intern
 from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.extensions.slurm_choices.limits import NO_LIMITS, Limits, parse_limits
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import NO_LIMITS, Limits, parse_limits
 from jupyterhub_gpuspawner.slurm.accounts import asking_account, has_all_rights
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT

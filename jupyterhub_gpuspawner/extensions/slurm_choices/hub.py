@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.slurm_choices import words
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, read_accounting
 from jupyterhub_gpuspawner.extensions.slurm_choices.fields import sources_of
-from jupyterhub_gpuspawner.extensions.slurm_choices.limits import asked_of
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import asked_of
 from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
     OLDEST,
     Known,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.extensions.availability.model.limits import in_allowed_group, is_listed, is_over
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import NO_QOS, Accounting, Association
-from jupyterhub_gpuspawner.extensions.slurm_choices.limits import NOTHING_KNOWN, Asked, Limits, exceeded
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import NOTHING_KNOWN, Asked, Limits, exceeded
 from jupyterhub_gpuspawner.extensions.slurm_choices.words import NO_ACCOUNT, Naming
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
 

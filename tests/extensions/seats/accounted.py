@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import free_ports
-from jupyterhub_gpuspawner.extensions.seats.ask import read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request
+from jupyterhub_gpuspawner.extensions.seats.twin import read_site, what_runs
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from tests.fixtures.accounting import Accounting
 

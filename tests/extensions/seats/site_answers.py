@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import SlurmFailed, slurm_version
-from jupyterhub_gpuspawner.extensions.seats.ask import site_from
 from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf
 from jupyterhub_gpuspawner.extensions.seats.held import HeldJob
 from jupyterhub_gpuspawner.extensions.seats.site import Site
+from jupyterhub_gpuspawner.extensions.seats.twin import site_from
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_cpulist, parse_gres

@@ -14,9 +14,9 @@ import pytest
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.seats import ask
 from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
-from jupyterhub_gpuspawner.extensions.seats.ask import read_site
 from jupyterhub_gpuspawner.extensions.seats.held import WaitingJob
 from jupyterhub_gpuspawner.extensions.seats.site import Request, question_of
+from jupyterhub_gpuspawner.extensions.seats.twin import read_site
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.process import Answer
 from tests.extensions.seats.site_answers import NOW, config, job, node, partition, site

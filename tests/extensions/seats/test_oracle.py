@@ -13,8 +13,8 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
-from jupyterhub_gpuspawner.extensions.seats.ask import Answer, what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request
+from jupyterhub_gpuspawner.extensions.seats.twin import Answer, what_runs
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot

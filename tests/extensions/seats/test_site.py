@@ -11,7 +11,6 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.seats import controller
-from jupyterhub_gpuspawner.extensions.seats.ask import site_from
 from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf
 from jupyterhub_gpuspawner.extensions.seats.site import (
     PLACEMENT_OPTIONS,
@@ -19,6 +18,7 @@ from jupyterhub_gpuspawner.extensions.seats.site import (
     question_of,
     reservation_at,
 )
+from jupyterhub_gpuspawner.extensions.seats.twin import site_from
 from jupyterhub_gpuspawner.extensions.seats.what_if import with_gres_conf
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
 from jupyterhub_gpuspawner.slurm.scontrol import PARTITION_PARAMETERS

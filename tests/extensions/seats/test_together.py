@@ -9,7 +9,6 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.seats.accounting import QOS, Accounting, Association, Limits, UsersQOS
-from jupyterhub_gpuspawner.extensions.seats.ask import what_runs
 from jupyterhub_gpuspawner.extensions.seats.held import WaitingJob
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
 from jupyterhub_gpuspawner.extensions.seats.together import (
@@ -21,6 +20,7 @@ from jupyterhub_gpuspawner.extensions.seats.together import (
     not_counted,
     waiting_before,
 )
+from jupyterhub_gpuspawner.extensions.seats.twin import what_runs
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob

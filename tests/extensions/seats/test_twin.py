@@ -23,8 +23,8 @@ import psutil
 import pytest
 
 from jupyterhub_gpuspawner.extensions.seats import controller
-from jupyterhub_gpuspawner.extensions.seats.ask import Answer, Answers, TwinFailed, TwinMissing, what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site, question_of
+from jupyterhub_gpuspawner.extensions.seats.twin import Answer, Answers, TwinFailed, TwinMissing, what_runs
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.scontrol import parse_config
 from tests.extensions.seats.site_answers import NOW, VERSION, config, job, node, partition, reservation, site

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.extensions.seats.ask import Answer, Answers
 from jupyterhub_gpuspawner.extensions.seats.outcome import JobOutcome, Share, SiteOutcome, near_cpus, outcome
 from jupyterhub_gpuspawner.extensions.seats.site import Site, question_of
+from jupyterhub_gpuspawner.extensions.seats.twin import Answer, Answers
 from jupyterhub_gpuspawner.extensions.seats.what_if import with_gres_conf, with_nodes, with_parameter
 from jupyterhub_gpuspawner.units import NodeAllocation, expand_nodelist, parse_cpulist, parse_gres
 from tests.extensions.seats.site_answers import NOW, config, node, partition, site

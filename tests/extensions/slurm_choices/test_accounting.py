@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import (
     parse_qos,
     read_accounting,
 )
-from jupyterhub_gpuspawner.extensions.slurm_choices.limits import Limits
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import Limits
 from tests.slurm.recorded import FOLDER, VERSIONS
 from tests.slurm.test_client import StandIns
 

@@ -11,7 +11,7 @@ import pytest
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.slurm_choices import words
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association, Qos
-from jupyterhub_gpuspawner.extensions.slurm_choices.limits import Asked, Limits, asked_of
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import Asked, Limits, asked_of
 from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
     TRIED_AT_MOST,
     Known,

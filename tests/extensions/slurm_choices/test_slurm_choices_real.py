@@ -23,7 +23,7 @@ from playwright.sync_api import expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import read_accounting
-from jupyterhub_gpuspawner.extensions.slurm_choices.limits import asked_of
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import asked_of
 from jupyterhub_gpuspawner.extensions.slurm_choices.rules import Combination, Person, Rules
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient

@@ -10,8 +10,8 @@ from functools import partial
 from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
-from jupyterhub_gpuspawner.extensions.seats.ask import read_site, what_runs
 from jupyterhub_gpuspawner.extensions.seats.site import Request
+from jupyterhub_gpuspawner.extensions.seats.twin import read_site, what_runs
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation

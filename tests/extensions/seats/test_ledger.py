@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.extensions.seats.accounting import (
     parse_accounting,
     tres_of,
 )
-from jupyterhub_gpuspawner.extensions.seats.limits import Charged, Ledger, UnknownCharge, Usage, billing
+from jupyterhub_gpuspawner.extensions.seats.ledger import Charged, Ledger, UnknownCharge, Usage, billing
 
 RECORDED = Path(__file__).parents[2] / "data" / "assoc_mgr"
 VERSIONS = ("22.05", "24.11", "26.05")
