@@ -9,16 +9,17 @@ from datetime import date, datetime, time, timedelta
 from math import inf
 
 from jupyterhub_gpuspawner.check.finding import Case, Code, Context, Finding, names_no_cluster
-from jupyterhub_gpuspawner.check.questions import QosLimits, accounting_names, licenses
+from jupyterhub_gpuspawner.check.questions import accounting_names, licenses
 from jupyterhub_gpuspawner.check.requests import dated_reservation, is_over
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.profiles.profile import Profile, slurm_values
 from jupyterhub_gpuspawner.profiles.resolve import moment_of, permitted
 from jupyterhub_gpuspawner.profiles.resources import SBATCH_OPTIONS, ReservationRule, Resources, options_in_line
 from jupyterhub_gpuspawner.site.people import has_account, is_unix_group
+from jupyterhub_gpuspawner.slurm.accounting import TRES_OF_A_JOB, WALL, Limits, exceeded
 from jupyterhub_gpuspawner.slurm.gpu_model import is_mig
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.words import counted, day, duration, some
+from jupyterhub_gpuspawner.words import counted, day, duration, memory, some
 
 NO_ACCOUNT = Code("account-missing", "A profile charges an account that the cluster does not have.")
 NO_QOS = Code("qos-missing", "A profile requests a QOS that the cluster does not have.")
@@ -55,7 +56,7 @@ async def check_accounts(context: Context) -> AsyncIterator[Finding]:
         yield finding
 
 
-def _beyond_qos(context: Context, snapshot: ClusterSnapshot, qos: Mapping[str, QosLimits]) -> Iterator[Finding]:
+def _beyond_qos(context: Context, snapshot: ClusterSnapshot, qos: Mapping[str, Limits]) -> Iterator[Finding]:
     """Requests that exceed what the QOS that they name allows one job."""
     reported = set[Finding]()
     for case, resources in context.requests:
@@ -65,16 +66,16 @@ def _beyond_qos(context: Context, snapshot: ClusterSnapshot, qos: Mapping[str, Q
         nodes, lengths = resources.node_count, lengths_of(resources, snapshot)
         defaults = [snapshot.partition_by_name[name].default_time for name in lengths]
         open_ended = resources.time is None and all(default is None for default in defaults)
-        requested: dict[str, tuple[float, int | None]] = {
+        requested = {
             # a job without a time limit gets that of its QOS (MaxWall), so it is within it
-            "time": (min(lengths.values(), default=0.0), None if open_ended else limits.seconds),
-            "cpus": ((resources.cpus or 1) * nodes, limits.cpus),
-            "gpus": ((resources.gpus or 0) * nodes, limits.gpus),
-            "nodes": (nodes, limits.nodes),
+            WALL: 0.0 if open_ended else min(lengths.values(), default=0.0) / 60,
+            (TRES_OF_A_JOB, "cpu"): (resources.cpus or 1) * nodes,
+            (TRES_OF_A_JOB, "mem"): (resources.memory or 0) * nodes,
+            (TRES_OF_A_JOB, "gres/gpu"): (resources.gpus or 0) * nodes,
+            (TRES_OF_A_JOB, "node"): nodes,
         }
-        for field, (number, most) in requested.items():
-            if most is None or number <= most:
-                continue
+        for key, _, most in exceeded(requested, [("", limits)]):
+            field, number = _FIELDS[key], requested[key]
             finding = BEYOND_QOS.error(
                 context.location_of(case, field),
                 f"QOS {resources.qos} allows a job {_amount(field, most)}, not {_amount(field, number)}, so it never "
@@ -86,12 +87,21 @@ def _beyond_qos(context: Context, snapshot: ClusterSnapshot, qos: Mapping[str, Q
                 yield finding
 
 
+_FIELDS = {
+    WALL: "time",
+    (TRES_OF_A_JOB, "cpu"): "cpus",
+    (TRES_OF_A_JOB, "mem"): "memory",
+    (TRES_OF_A_JOB, "gres/gpu"): "gpus",
+    (TRES_OF_A_JOB, "node"): "nodes",
+}
 _UNITS = {"cpus": "CPU", "gpus": "GPU", "nodes": "node"}
 
 
 def _amount(field: str, number: float) -> str:
     if field == "time":
-        return "no limit" if number == inf else duration(number)
+        return "no limit" if number == inf else duration(number * 60)
+    if field == "memory":
+        return memory(round(number))
     return counted(round(number), _UNITS[field])
 
 

@@ -455,6 +455,11 @@ class SlurmConfig:
     """All as Slurm prints them, by its names."""
 
     @property
+    def enforces_limits(self) -> bool:
+        """Jobs wait, or are refused, beyond the limits of accounts and QOS; ``safe`` implies ``limits``."""
+        return not self.accounting_enforced.isdisjoint(("limits", "safe"))
+
+    @property
     def hides_jobs(self) -> bool:
         """Whether users cannot see the jobs of others."""
         return "jobs" in self.private_data

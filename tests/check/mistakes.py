@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Options
-from jupyterhub_gpuspawner.check.questions import AccountingNames, QosLimits
+from jupyterhub_gpuspawner.check.questions import AccountingNames
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from tests.snapshots import recorded_snapshot
 
@@ -49,7 +49,7 @@ def one(slurm: str, more: str = "") -> str:
     return f'{{"display_name": "G", "slurm": {{{slurm}}}, {more}}}'
 
 
-ACCOUNTING = AccountingNames(frozenset({"training"}), {"normal": QosLimits()})
+ACCOUNTING = AccountingNames(frozenset({"training"}), {"normal": {}})
 TEMPLATE = (
     "c.SlurmSpawner.batch_script = '#!/bin/bash\\n#SBATCH --partition={partition}\\n#SBATCH --uid={username}\\n{cmd}'"
 )

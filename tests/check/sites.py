@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check import machine, run_as, settings, submit
 from jupyterhub_gpuspawner.check.finding import DEFAULTS, Context, Options
-from jupyterhub_gpuspawner.check.questions import AccountingNames, QosLimits
+from jupyterhub_gpuspawner.check.questions import AccountingNames
 from jupyterhub_gpuspawner.check.run import checks_of, context_of, findings
 from jupyterhub_gpuspawner.site.configuration import load_site
+from jupyterhub_gpuspawner.slurm.accounting import WALL, Limits
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
@@ -75,10 +76,9 @@ class RecordedSlurm(Installation):
         return await super().run(command, *arguments, **how)
 
 
-def _qos_row(name: str, limits: QosLimits) -> str:
-    counts = {"cpu": limits.cpus, "gres/gpu": limits.gpus, "node": limits.nodes}
-    tres = ",".join(f"{key}={count}" for key, count in counts.items() if count is not None)
-    return f"{name}|{tres}|{format_walltime(limits.seconds) if limits.seconds is not None else ''}"
+def _qos_row(name: str, limits: Limits) -> str:
+    tres = ",".join(f"{tres}={amount:g}" for (_, tres), amount in limits.items() if tres)
+    return f"{name}|{tres}|{format_walltime(int(limits[WALL] * 60)) if WALL in limits else ''}"
 
 
 class RecordedClient:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.check import profiles
-from jupyterhub_gpuspawner.check.questions import AccountingNames, QosLimits
+from jupyterhub_gpuspawner.check.questions import AccountingNames
 from jupyterhub_gpuspawner.check.run import findings, line
+from jupyterhub_gpuspawner.slurm.accounting import limits_of
 from tests.check.sites import RecordedClient, context
 
-SLURM = AccountingNames(frozenset({"lab"}), {"short": QosLimits(3600, cpus=8, gpus=1, nodes=1), "free": QosLimits()})
+SHORT = limits_of({"maxwall": "1:00:00", "maxtres": "cpu=8,gres/gpu=1,mem=32G,node=1"})
+SLURM = AccountingNames(frozenset({"lab"}), {"short": SHORT, "free": {}})
 REMEDY = "Ask for less, name another QOS, or raise MaxTRES or MaxWall of the QOS (sacctmgr). [qos-limit]"
 
 
@@ -23,6 +25,11 @@ REMEDY = "Ask for less, name another QOS, or raise MaxTRES or MaxWall of the QOS
         ('"qos": "free", "time": "8:00:00", "gpus": 4', "", []),
         ('"time": "8:00:00", "gpus": 4', "", []),
         ('"qos": "short"', "", []),
+        (
+            '"qos": "short", "time": "1:00:00", "memory": "33G"',
+            "",
+            ["slurm.memory: QOS short allows a job 32 GiB, not 33 GiB"],
+        ),
         ('"qos": "Short", "time": "2:00:00"', "", ["slurm.time: QOS Short allows a job 1 h, not 2 h"]),
         (
             '"qos": "short", "time": "1:00:00", "nodes": 2, "cpus": 5',

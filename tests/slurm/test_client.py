@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.check.questions import QosLimits, accounting_names
+from jupyterhub_gpuspawner.check.questions import accounting_names
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     SlurmOutputError,
@@ -585,8 +585,8 @@ def accounting_of(slurm: StandIns, version: str, *, private: str = "none", stora
     slurm.add(
         "sacctmgr",
         f"""case "$*" in
-        "-n -P show assoc where cluster=rec user= format=Account") cat {folder}/accounts.out;;
-        "-n -P show qos format=Name,MaxTRES,MaxWall") cut -d '|' -f 1,7,8 {folder}/qos.out;;
+        "-n -P show assoc where cluster=rec user= format=account") cut -d '|' -f 1 {folder}/accounts.out;;
+        "-n -P show qos format=name,maxtres,maxwall") cut -d '|' -f 1,7,8 {folder}/qos.out;;
         *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",
     )
 
@@ -601,8 +601,8 @@ async def test_the_accounts_and_qos_of_the_cluster(slurm: StandIns, version: str
     assert names.accounts >= {"root", "dept", "training"}
     assert names.qos is not None
     assert {name: names.qos[name] for name in ("normal", "lesson")} == {
-        "normal": QosLimits(),
-        "lesson": QosLimits(seconds=7200, cpus=8),
+        "normal": {},
+        "lesson": {("MaxWallPJ", ""): 120, ("MaxTRESPJ", "cpu"): 8},
     }
 
 

@@ -222,7 +222,7 @@ async def rehearsal_with(
 
     async def cluster_of(name: str) -> RehearsalCluster:
         client, site = clients[name], await _site_or_fault(clients[name])
-        limited = "limits" in (await client.config()).accounting_enforced
+        limited = (await client.config()).enforces_limits
         return RehearsalCluster(client, snapshots[name], site, limited, prefixes[name])
 
     clusters = await together(cluster_of(name) for name in snapshots)

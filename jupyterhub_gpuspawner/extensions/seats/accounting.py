@@ -11,25 +11,20 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmOutputError
+from jupyterhub_gpuspawner.slurm.accounting import Limits, limits_of, qos_of_job, rows, sacctmgr_show
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
-from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
-
-Amounts: TypeAlias = Mapping[tuple[str, str], float]
-"""By Slurm's name of the limit, such as ``GrpTRES``, and the TRES, such as ``gres/gpu``; empty for jobs and minutes.
-
-Memory is in MiB, time in minutes."""
 
 
-class Limits(NamedTuple):
+class Budget(NamedTuple):
     """What an association, a QOS, or a user or an account in a QOS may use, and does use now."""
 
-    limits: Amounts = {}  # noqa: RUF012
-    used: Amounts = {}  # noqa: RUF012
+    limits: Limits = {}  # noqa: RUF012
+    used: Limits = {}  # noqa: RUF012
 
 
 class Association(NamedTuple):
@@ -46,33 +41,27 @@ class Association(NamedTuple):
 class QOS:
     """A quality of service."""
 
-    own: Limits = field(default_factory=Limits)
+    own: Budget = field(default_factory=Budget)
     """Of all its jobs, and of each (``MaxTRESPJ``)."""
-    users: Mapping[str, Limits] = field(default_factory=dict)
+    users: Mapping[str, Budget] = field(default_factory=dict)
     """What is used of it by each user."""
-    accounts: Mapping[str, Limits] = field(default_factory=dict)
+    accounts: Mapping[str, Budget] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
     priority: float = 0.0
 
 
-@dataclass(frozen=True)
-class UsersQOS:
+class UsersQOS(NamedTuple):
     """The QOS of an association."""
 
     allowed: tuple[str, ...] = ()
     default: str = ""
-
-    @property
-    def name(self) -> str:
-        """That of a job which names none."""
-        return self.default or (self.allowed[0] if len(self.allowed) == 1 else "normal")
 
 
 @dataclass(frozen=True)
 class Accounting:
     """What a site's accounting limits."""
 
-    associations: Mapping[Association, Limits] = field(default_factory=dict)
+    associations: Mapping[Association, Budget] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
     """The account above each account; none for root."""
     qos: Mapping[str, QOS] = field(default_factory=dict)
@@ -90,6 +79,11 @@ class Accounting:
         both = (Association(named, user, partition), Association(named, user))
         return next((one for one in both if one in self.associations), None)
 
+    def qos_name(self, named: str, association: Association) -> str:
+        """The QOS of a job of an association that names this one, or none."""
+        own, of_root = (self.qos_of.get(one, UsersQOS()) for one in (association, Association("root")))
+        return named.lower() or qos_of_job(own.default, own.allowed, of_root.default)
+
     def chain(self, association: Association) -> Iterator[Association]:
         """The association, that of its account, and those above."""
         yield association
@@ -102,25 +96,24 @@ class Accounting:
 
 async def read_accounting(slurm: Installation, config: SlurmConfig) -> Accounting | GPUSpawnerError | None:
     """What is limited: three commands; None where nothing is, and why it is not known."""
-    if "limits" not in config.accounting_enforced and "safe" not in config.accounting_enforced:
+    if not config.enforces_limits:
         return None
-    sacctmgr = ("sacctmgr", "-n", "-P", "show")
-    commands = (
-        ("scontrol", "--local", "show", "assoc_mgr", "flags=assoc,qos,users"),
-        (*sacctmgr, "qos", f"format={','.join(name for name, _ in _QOS_COLUMNS)}"),
-        (*sacctmgr, "assoc", "where", f"cluster={config.cluster_name}", f"format={','.join(_ASSOC_COLUMNS)}"),
-    )
+    cluster = ("where", f"cluster={config.cluster_name}")
     try:
-        answers = await asyncio.gather(*(slurm.run(*command, limit=OUTPUT_LIMIT) for command in commands))
-        texts = [answer.output() for answer in answers]
-        return await asyncio.to_thread(parse_accounting, *texts, safe="safe" in config.accounting_enforced)
+        answer, qos, associations = await asyncio.gather(
+            slurm.run("scontrol", "--local", "show", "assoc_mgr", "flags=assoc,qos,users", limit=OUTPUT_LIMIT),
+            sacctmgr_show(slurm, "qos", _QOS_COLUMNS),
+            sacctmgr_show(slurm, "assoc", _ASSOC_COLUMNS, *cluster),
+        )
+        safe = "safe" in config.accounting_enforced
+        return await asyncio.to_thread(parse_accounting, answer.output(), qos, associations, safe=safe)
     except GPUSpawnerError as error:
         return error
 
 
 def parse_accounting(assoc_mgr: str, qos: str, associations: str, *, safe: bool = False) -> Accounting:
     """The answers of ``scontrol show assoc_mgr`` and of sacctmgr to its two questions; raises SlurmOutputError."""
-    known: dict[Association, Limits] = {}
+    known: dict[Association, Budget] = {}
     parents: dict[str, str] = {}
     shares: dict[Association, float] = {}
     names: dict[str, str] = {}
@@ -132,7 +125,7 @@ def parse_accounting(assoc_mgr: str, qos: str, associations: str, *, safe: bool 
             defaults[head["user"]] = "" if head["account"] == "(null)" else head["account"]
         elif kind == "association":
             association = Association(head["account"], head["user"] or "", head["partition"])
-            known[association] = _limits(body)
+            known[association] = _budget(body)
             if (share := _SHARE.search(body)) is not None:
                 shares[association] = float(share[1])
             above = _PARENT.search(body)
@@ -142,11 +135,11 @@ def parse_accounting(assoc_mgr: str, qos: str, associations: str, *, safe: bool 
             by_qos[head["qos"]] = body
     if not known and _HEADING not in assoc_mgr:  # PrivateData may hide all of them below it
         raise SlurmOutputError("scontrol show assoc_mgr listed no associations.", raw=assoc_mgr[:2000])
-    rows = {row[0]: row for row in _rows(qos, len(_QOS_COLUMNS))}
+    of_sacctmgr = {row["name"]: row for row in rows(qos, _QOS_COLUMNS)}
     return Accounting(
         associations=known,
         parents=parents,
-        qos={name: _qos(body, rows.get(name, ()), names) for name, body in by_qos.items()},
+        qos={name: _qos(body, of_sacctmgr.get(name, {}), names) for name, body in by_qos.items()},
         default_accounts=defaults,
         qos_of=dict(_qos_of(associations)),
         shares=shares,
@@ -188,7 +181,7 @@ def _records(text: str) -> Iterator[tuple[str, Mapping[str, str], str]]:
         yield kind, head, "\n".join(body)
 
 
-def _limits(text: str) -> Limits:
+def _budget(text: str) -> Budget:
     """The limits of a record and what is used, of ``GrpTRES=cpu=8(4),gres/gpu=N(2)``; N is none."""
     limits, used = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
     for key, value in _PAIR.findall(text):
@@ -198,14 +191,14 @@ def _limits(text: str) -> Limits:
                     limits[key, match["tres"] or ""] = float(match["limit"])
                 if match["used"] is not None:
                     used[key, match["tres"] or ""] = float(match["used"])
-    return Limits(limits, used)
+    return Budget(limits, used)
 
 
 _PRIORITY = re.compile(r"^Priority=(\d+)", re.MULTILINE)
 _UID = re.compile(r"(?:.*\()?(\d+)\)?")
 
 
-def _qos(body: str, row: tuple[str, ...], users: Mapping[str, str]) -> QOS:
+def _qos(body: str, row: Mapping[str, str], users: Mapping[str, str]) -> QOS:
     """A QOS of its record, and of sacctmgr's row; ``users``: their names by their numbers.
 
     What each account and each user has used of it stands below the line ``Account Limits`` and ``User Limits``.
@@ -220,71 +213,24 @@ def _qos(body: str, row: tuple[str, ...], users: Mapping[str, str]) -> QOS:
             name = line if uid is None else users.get(uid[1], line)
         else:
             texts[section, name] = f"{texts.get((section, name), '')}{line}\n"
-    own, of_all = texts.pop(("", ""), ""), {key: _limits(text) for key, text in texts.items()}
-    priority, limits = _PRIORITY.search(own), _limits(own)
+    own, of_all = texts.pop(("", ""), ""), {key: _budget(text) for key, text in texts.items()}
+    priority, limits = _PRIORITY.search(own), _budget(own)
     return QOS(
-        Limits({**limits.limits, **dict(_limits_of_row(row))}, limits.used),
+        Budget({**limits.limits, **limits_of(row)}, limits.used),
         {name: limits for (section, name), limits in of_all.items() if section == "User"},
         {name: limits for (section, name), limits in of_all.items() if section == "Account"},
-        frozenset(row[1].split(",")) if row else frozenset(),
+        frozenset(filter(None, row.get("flags", "").split(","))),
         float(priority[1]) if priority is not None else 0.0,
     )
 
 
 # --- sacctmgr -------------------------------------------------------------------------------------------------------
 
-_QOS_COLUMNS = (
-    ("name", ""),
-    ("flags", ""),
-    ("maxjobspu", "MaxJobsPU"),
-    ("maxjobspa", "MaxJobsPA"),
-    ("maxsubmitpu", "MaxSubmitJobsPU"),
-    ("maxsubmitpa", "MaxSubmitJobsPA"),
-    ("maxtrespu", "MaxTRESPU"),
-    ("maxtrespa", "MaxTRESPA"),
-)
-"""Columns of ``sacctmgr show qos``, and the names that scontrol has for them."""
+_QOS_COLUMNS = ("name", "flags", "maxjobspu", "maxjobspa", "maxsubmitpu", "maxsubmitpa", "maxtrespu", "maxtrespa")
 _ASSOC_COLUMNS = ("account", "user", "partition", "qos", "defaultqos")
 
 
-def _rows(text: str, columns: int) -> Iterator[tuple[str, ...]]:
-    for line in text.splitlines():
-        row = tuple(line.split("|"))
-        if len(row) != columns:
-            raise SlurmOutputError(f"sacctmgr printed {len(row)} fields in the place of {columns}.", raw=line)
-        yield row
-
-
-def _limits_of_row(row: tuple[str, ...]) -> Iterator[tuple[tuple[str, str], float]]:
-    for (_, key), value in zip(_QOS_COLUMNS, row, strict=False):
-        for name, amount in tres_of(value).items() if key and "=" in value else ():
-            yield (key, name), amount
-        if key and value.isdecimal():
-            yield (key, ""), float(value)
-
-
 def _qos_of(text: str) -> Iterator[tuple[Association, UsersQOS]]:
-    for account, user, partition, qos, default in _rows(text, len(_ASSOC_COLUMNS)):
-        yield Association(account, user, partition), UsersQOS(tuple(filter(None, qos.split(","))), default)
-
-
-def tres_of(text: str) -> dict[str, float]:
-    """``cpu=2,mem=1000M,gres/gpu=1``: memory in MiB; what is no number is left out."""
-    amounts = dict[str, float]()
-    for name, equals, value in (item.rpartition("=") for item in text.split(",")):
-        if not equals:
-            continue
-        try:
-            amounts[name] = float(parse_memory(value)) if name == "mem" else float(value)
-        except ValueError:
-            continue
-    return amounts
-
-
-def minutes_of(text: str) -> float | None:
-    """Of a time as Slurm prints it, such as ``1-00:00:00``; None for none."""
-    try:
-        seconds = parse_walltime(text)
-    except ValueError:
-        return None
-    return None if seconds is None else seconds / 60
+    for row in rows(text, _ASSOC_COLUMNS):
+        allowed = tuple(filter(None, row["qos"].split(",")))
+        yield Association(row["account"], row["user"], row["partition"]), UsersQOS(allowed, row["defaultqos"])

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.extensions.seats.accounting import tres_of
+from jupyterhub_gpuspawner.slurm.accounting import parse_tres
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
@@ -46,7 +46,7 @@ class HeldJob:
     """What it has on each of its nodes; empty where that is not known."""
     qos: str = ""
     tres: Mapping[str, float] = field(default_factory=dict)
-    """What it has in all, by Slurm's names of TRES; see :func:`.accounting.tres_of`."""
+    """What it has in all, by Slurm's names of TRES; see :func:`.accounting.parse_tres`."""
 
     @property
     def suspended(self) -> bool:
@@ -109,12 +109,12 @@ def read_jobs(queue: str, mark: str, question: Question = JOBS) -> tuple[tuple[H
             per = dict(zip(_REQUESTED, own[trusted:], strict=False))
             more = {"constraint": features, "nodelist": requested_nodes, "licenses": license_names}
             tasks = int(own[_TASKS]) if own[_TASKS].isdecimal() else 1
-            options = _options(job, tasks, tres_of(own[_TRES]), per, more, exclusive=exclusive)
-            return WaitingJob(job, tuple(options), qos, tres_of(own[_TRES]))
+            options = _options(job, tasks, parse_tres(own[_TRES]), per, more, exclusive=exclusive)
+            return WaitingJob(job, tuple(options), qos, parse_tres(own[_TRES]))
         licenses: tuple[Gres, ...] = ()
         with suppress(SlurmOutputError):
             licenses = gres("Licenses", re.sub("[@/]", "_", value_or_empty(license_names)))
-        return HeldJob(job, exclusive, licenses, qos=qos, tres=tres_of(own[_TRES]))
+        return HeldJob(job, exclusive, licenses, qos=qos, tres=parse_tres(own[_TRES]))
 
     jobs = [*question.jobs(queue, mark, read_job, no_report)]
     held = (job for job in jobs if isinstance(job, HeldJob) and job.job.state in _HOLDING and job.job.nodes)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting, Amounts, Association, Limits
+from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting, Association, Budget
+from jupyterhub_gpuspawner.slurm.accounting import Limits, in_order
 
 NODE = "node"
 _MEMORY, _ENDLESS = "mem", float(2**32 - 1)
@@ -73,11 +74,11 @@ class _Account:
     nodes: set[str] = field(default_factory=set)
 
 
-def _of(used: Amounts, *kinds: str) -> dict[str, float]:
+def _of(used: Limits, *kinds: str) -> dict[str, float]:
     return {tres: amount for (kind, tres), amount in used.items() if kind in kinds}
 
 
-def _account(used: Amounts) -> _Account:
+def _account(used: Limits) -> _Account:
     return _Account(
         jobs=sum(_of(used, "GrpJobs", "MaxJobsPU", "MaxJobsPA").values()),
         submitted=sum(_of(used, "GrpSubmitJobs", "MaxSubmitJobsPU", "MaxSubmitJobsPA").values()),
@@ -93,7 +94,7 @@ class _Holder(NamedTuple):
 
     scope: str
     """How Slurm's reasons begin: ``QOS``, ``Assoc``, or not at all, of an account's share of a QOS."""
-    limits: Amounts
+    limits: Limits
     account: _Account
     kinds: Mapping[str, _Limit]
     """Which of the limits count for it."""
@@ -297,13 +298,11 @@ class Ledger:
                 set_by_qos |= {key for key in holder.limits if key[0] in holder.kinds}
         return ""
 
-    def _qos(self, charged: Charged, association: Association) -> list[str]:
+    def _qos(self, charged: Charged, association: Association) -> tuple[str, ...]:
         """The job's QOS and the partition's, the one first whose limits come before the other's."""
-        of_user = self._accounting.qos_of.get(association)
-        own = charged.qos.lower() or (of_user.name if of_user is not None else "normal")
-        names = [name for name in dict.fromkeys((self._partition_qos.get(charged.partition, ""), own)) if name]
+        own = self._accounting.qos_name(charged.qos, association)
         qos = self._accounting.qos.get(own)
-        return names[::-1] if qos is not None and "OverPartQOS" in qos.flags else names
+        return in_order(self._partition_qos.get(charged.partition, ""), own, qos.flags if qos is not None else ())
 
     def _association(self, charged: Charged) -> Association:
         found = self._accounting.association(charged.user, charged.account.lower(), charged.partition)
@@ -329,7 +328,7 @@ class Ledger:
                 yield _Holder("QOS", qos.own.limits, self._of_qos_user(name, charged), of_user)
                 yield _Holder("", qos.own.limits, self._of_qos_account(name, association.account), of_account)
         for number, one in enumerate(self._accounting.chain(association)):
-            limits = self._accounting.associations.get(one, Limits())
+            limits = self._accounting.associations.get(one, Budget())
             kinds = group if number else {**group, **own}
             yield _Holder("Assoc", limits.limits, self._of_association(one, charged.other if not number else 0), kinds)
 
@@ -348,13 +347,13 @@ class Ledger:
         chain = enumerate(self._accounting.chain(association))
         return [*accounts, *(self._of_association(one, charged.other if not at else 0) for at, one in chain)]
 
-    def _kept(self, key: tuple[str, ...], used: Amounts) -> _Account:
+    def _kept(self, key: tuple[str, ...], used: Limits) -> _Account:
         if key not in self._accounts:
             self._accounts[key] = _account(used)
         return self._accounts[key]
 
     def _of_association(self, one: Association, other: int) -> _Account:
-        used = self._accounting.associations.get(one, Limits()).used if not other else {}
+        used = self._accounting.associations.get(one, Budget()).used if not other else {}
         return self._kept(("association", *one, str(other)), used)
 
     def _of_qos(self, name: str) -> _Account:
@@ -363,12 +362,12 @@ class Ledger:
 
     def _of_qos_user(self, name: str, charged: Charged) -> _Account:
         qos = self._accounting.qos.get(name)
-        used = qos.users.get(charged.user, Limits()).used if qos is not None and not charged.other else {}
+        used = qos.users.get(charged.user, Budget()).used if qos is not None and not charged.other else {}
         return self._kept(("qos user", name, charged.user, str(charged.other)), used)
 
     def _of_qos_account(self, name: str, account: str) -> _Account:
         qos = self._accounting.qos.get(name)
-        return self._kept(("qos account", name, account), qos.accounts.get(account, Limits()).used if qos else {})
+        return self._kept(("qos account", name, account), qos.accounts.get(account, Budget()).used if qos else {})
 
 
 # --- billing --------------------------------------------------------------------------------------------------------

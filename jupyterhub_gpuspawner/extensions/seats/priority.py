@@ -42,8 +42,7 @@ def least_priority(site: Site, charged: Charged) -> float | None:
     if association is None or "NO_NORMAL" in site.config.parameters.get("PriorityFlags", ""):
         return None
     share = known.shares.get(association, 0.0)
-    of_user = known.qos_of.get(association)
-    qos = known.qos.get(charged.qos.lower() or (of_user.name if of_user is not None else "normal"))
+    qos = known.qos.get(known.qos_name(charged.qos, association))
     most = max((one.priority for one in known.qos.values()), default=0.0)
     factors = {part.name: _number(part.parameters.get("PriorityJobFactor", "")) for part in site.partitions}
     largest = max(factors.values(), default=0.0)

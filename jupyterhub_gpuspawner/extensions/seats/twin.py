@@ -15,11 +15,12 @@ from typing import Any
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.seats import controller
-from jupyterhub_gpuspawner.extensions.seats.accounting import minutes_of, read_accounting, tres_of
+from jupyterhub_gpuspawner.extensions.seats.accounting import read_accounting
 from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf
 from jupyterhub_gpuspawner.extensions.seats.held import JOBS, JOBS_EXCLUSIVE, read_jobs, with_details
 from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, question_of
 from jupyterhub_gpuspawner.extensions.seats.together import Limited, Started, not_counted, waiting_before
+from jupyterhub_gpuspawner.slurm.accounting import parse_minutes, parse_tres
 from jupyterhub_gpuspawner.slurm.accounts import has_all_rights
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.login_node import command_line
@@ -57,7 +58,7 @@ class Answer:
     partition: str = ""
     """Where it runs."""
     tres: Mapping[str, float] = field(default_factory=dict)
-    """What it gets in all, see :func:`.accounting.tres_of`; without generic resources."""
+    """What it gets in all, see :func:`.accounting.parse_tres`; without generic resources."""
     minutes: float | None = None
     """Its time limit; None without one."""
 
@@ -314,8 +315,8 @@ def _answer(name: str, record: str) -> Answer:
             name,
             allocations,
             partition=partition[1] if (partition := _PARTITION.search(record)) is not None else "",
-            tres=tres_of(tres[1]) if tres is not None else {},
-            minutes=minutes_of(time_limit[1]) if time_limit is not None else None,
+            tres=parse_tres(tres[1]) if tres is not None else {},
+            minutes=parse_minutes(time_limit[1]) if time_limit is not None else None,
         )
     return Answer(name, reason=state[2] if state is not None else "None")
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import NO_LIMITS, Limits, parse_limits
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.accounting import Limits, limits_of, rows, sacctmgr_show
 from jupyterhub_gpuspawner.slurm.accounts import asking_account, has_all_rights
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
+from jupyterhub_gpuspawner.slurm.snapshot import SlurmConfig
 
 ASSOCIATIONS = ("account", "user", "partition", "qos", "defaultqos", "maxwall", "maxtres")
 USERS = ("user", "defaultaccount")
@@ -43,23 +43,16 @@ class Association(NamedTuple):
     """Those of the account where the user has none of their own."""
     default_qos: str = ""
     """Empty where Slurm's own applies."""
-    limits: Limits = NO_LIMITS
+    limits: Limits = {}  # noqa: RUF012
     """Of one job; those of the account where the user has none of their own."""
-
-    @property
-    def usual_qos(self) -> str:
-        """That of a job which names none: the default, or the only one; empty where Slurm's own applies."""
-        return self.default_qos or (self.qos[0] if len(self.qos) == 1 else "")
 
 
 class Qos(NamedTuple):
     """A QOS, as far as it decides what a job may be."""
 
-    needs_reservation: bool = False
-    """The flag RequiresReservation."""
-    over_partition: bool = False
-    """Its limits count before those of a partition's QOS (the flag OverPartQOS)."""
-    limits: Limits = NO_LIMITS
+    flags: frozenset[str] = frozenset()
+    """In lower case, such as ``requiresreservation``."""
+    limits: Limits = {}  # noqa: RUF012
     """Of one job."""
 
 
@@ -76,8 +69,9 @@ class Accounting:
     """By user."""
     qos: Mapping[str, Qos] = field(default_factory=dict)
     """By name in lower case."""
-    enforced: frozenset[str] = frozenset()
-    """AccountingStorageEnforce."""
+    root_qos: str = ""
+    """The default QOS of root's account; empty where it has none, or it is not known."""
+    config: SlurmConfig = field(default_factory=SlurmConfig)
     exists: bool = True
     """False for a cluster without slurmdbd."""
     hidden: bool = False
@@ -92,17 +86,12 @@ class Accounting:
     @property
     def names_accounts(self) -> bool:
         """Slurm refuses a job in an account that its user does not have."""
-        return bool(self.enforced)  # limits, qos, safe and wckeys imply associations
-
-    @property
-    def limits_jobs(self) -> bool:
-        """Slurm does not start a job beyond the limits of its account and QOS."""
-        return "limits" in self.enforced  # Slurm names it where safe implies it
+        return bool(self.config.accounting_enforced)  # limits, qos, safe and wckeys imply associations
 
     @property
     def names_qos(self) -> bool:
         """Slurm refuses a job in a QOS that its user does not have."""
-        return "qos" in self.enforced
+        return "qos" in self.config.accounting_enforced
 
 
 def parse_associations(
@@ -114,9 +103,9 @@ def parse_associations(
     requested is left out. Raises SlurmOutputError for a row with another number of fields.
     """
     by_user: dict[str, list[Association]] = {}
-    shared: dict[Association, Association] = {}
+    shared: dict[tuple[str, ...], Association] = {}
     left_out = 0
-    for row in _rows(text, columns):
+    for row in rows(text, columns):
         user, account, partition = row["user"], row["account"], row.get("partition", "")
         if not user:
             continue
@@ -127,37 +116,30 @@ def parse_associations(
         qos = tuple(intern(name) for name in named if is_name(name))
         left_out += len(qos) != len(named)
         default = row.get("defaultqos", "")
-        limits = parse_limits(row.get("maxwall", ""), row.get("maxtres", ""))
-        association = Association(intern(account), intern(partition), qos, default if is_name(default) else "", limits)
-        by_user.setdefault(user, []).append(shared.setdefault(association, association))
+        key = (account, partition, *qos, default, row.get("maxwall", ""), row.get("maxtres", ""))
+        if key not in shared:
+            default = default if is_name(default) else ""
+            shared[key] = Association(intern(account), intern(partition), qos, default, limits_of(row))
+        by_user.setdefault(user, []).append(shared[key])
     return {user: tuple(rows) for user, rows in by_user.items()}, left_out
 
 
 def parse_default_accounts(text: str) -> dict[str, str]:
     """The default account of each user in ``sacctmgr -n -P show user format=user,defaultaccount``."""
-    return {row["user"]: intern(row["defaultaccount"]) for row in _rows(text, USERS) if is_name(row["defaultaccount"])}
+    return {row["user"]: intern(row["defaultaccount"]) for row in rows(text, USERS) if is_name(row["defaultaccount"])}
 
 
 def parse_qos(text: str) -> dict[str, Qos]:
     """The QOS in ``sacctmgr -n -P show qos format=name,flags,maxwall,maxtres``, by name in lower case."""
-    by_name = {}
-    for row in _rows(text, QOS):
-        flags = row["flags"].lower().split(",")
-        limits = parse_limits(row["maxwall"], row["maxtres"])
-        by_name[row["name"].lower()] = Qos("requiresreservation" in flags, "overpartqos" in flags, limits)
-    return by_name
+    return {
+        row["name"].lower(): Qos(frozenset(filter(None, row["flags"].lower().split(","))), limits_of(row))
+        for row in rows(text, QOS)
+    }
 
 
-def _rows(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
-    rows = []
-    for line in text.splitlines():
-        values = line.split("|")
-        if len(values) != len(columns):
-            raise SlurmOutputError(
-                f"sacctmgr printed {len(values)} fields for {', '.join(columns)}.", raw=line, field=columns[0]
-            )
-        rows.append(dict(zip(columns, map(str.strip, values), strict=True)))
-    return rows
+def _root_qos(text: str) -> str:
+    of_root = (row for row in rows(text, ASSOCIATIONS) if row["account"] == "root" and not row["user"])
+    return next((row["defaultqos"] for row in of_root), "")
 
 
 async def read_accounting(client: SlurmClient) -> Accounting:
@@ -168,12 +150,9 @@ async def read_accounting(client: SlurmClient) -> Accounting:
     if not config.accounting:
         return Accounting(exists=False, hides=hides, taken_at=now)
 
-    async def show(what: str, columns: Sequence[str], *where: str) -> str:
-        command = ("sacctmgr", "-n", "-P", "show", what, *where, f"format={','.join(columns)}")
-        return (await client.installation.run(*command, limit=OUTPUT_LIMIT)).output()
-
-    associations = await show("assoc", ASSOCIATIONS, "where", f"cluster={config.cluster_name}")
-    users, qos = await show("user", USERS), await show("qos", QOS)
+    slurm = client.installation
+    associations = await sacctmgr_show(slurm, "assoc", ASSOCIATIONS, "where", f"cluster={config.cluster_name}")
+    users, qos = await sacctmgr_show(slurm, "user", USERS), await sacctmgr_show(slurm, "qos", QOS)
 
     def parse() -> Accounting:
         by_user, left_out = parse_associations(associations)
@@ -181,7 +160,8 @@ async def read_accounting(client: SlurmClient) -> Accounting:
             by_user,
             parse_default_accounts(users),
             parse_qos(qos),
-            config.accounting_enforced,
+            _root_qos(associations),
+            config,
             hides=hides,
             left_out=left_out,
             taken_at=now,

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.slurm_choices import words
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, read_accounting
 from jupyterhub_gpuspawner.extensions.slurm_choices.fields import sources_of
-from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import asked_of
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import requested_by
 from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
     OLDEST,
     Known,
@@ -206,7 +206,7 @@ def refused(spawner: Any, request: JobRequest) -> dict[str, dict[str, str]]:
         choices.rules_for(owner, time.time()),
         naming=naming_of(profile),
         contact=spawner.contact,
-        asked=asked_of(request.resources),
+        requested=requested_by(request.resources),
     )
     values = {
         key: str(value)

@@ -6,13 +6,10 @@ Slurm takes a job beyond them, which then waits for ever, or refuses it (DenyOnL
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from functools import lru_cache
 from math import inf
-from typing import NamedTuple
 
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
+from jupyterhub_gpuspawner.slurm.accounting import TRES_OF_A_JOB, WALL, Limits, exceeded
 from jupyterhub_gpuspawner.words import counted, duration, memory
 
 GPU = "gres/gpu"
@@ -23,46 +20,11 @@ _WORDS: Mapping[str, Callable[[int], str]] = {
 }
 
 
-class Limits(NamedTuple):
-    """Those of an association or a QOS, as far as a profile can exceed them."""
+def requested_by(resources: Resources) -> Limits:
+    """What a job with these resources requests, at least: Slurm may count more CPUs and memory, but not fewer.
 
-    wall: int | None = None
-    """Seconds; None: no limit."""
-    tres: tuple[tuple[str, int], ...] = ()
-    """By the names of TRES; memory in MiB."""
-
-
-NO_LIMITS = Limits()
-
-
-class Asked(NamedTuple):
-    """What a job requests; what is missing is not known, and exceeds nothing."""
-
-    wall: float | None = None
-    """Seconds; ``inf``: UNLIMITED."""
-    tres: Mapping[str, int] = {}
-    """As in :class:`Limits`."""
-
-
-NOTHING_KNOWN = Asked()
-
-
-@lru_cache(maxsize=4096)
-def parse_limits(wall: str, tres: str) -> Limits:
-    """The columns MaxWall and MaxTRES of ``sacctmgr -P``; what is not understood limits nothing."""
-    amounts = []
-    for item in filter(None, tres.split(",")):
-        name, _, value = item.partition("=")
-        with suppress(ValueError):
-            amounts.append((name, parse_memory(value) if name == "mem" else int(value)))
-    seconds = None
-    with suppress(ValueError):
-        seconds = parse_walltime(wall) if wall else None
-    return Limits(seconds, tuple(amounts))
-
-
-def asked_of(resources: Resources) -> Asked:
-    """What a job with these resources requests, at least: Slurm may count more CPUs and memory, but not fewer."""
+    By the limits that it counts for. What is missing is not known, and exceeds nothing; UNLIMITED is ``inf``.
+    """
     nodes = resources.nodes or 1
     tres = {"node": nodes}
     for name, amount in (("cpu", resources.cpus), ("mem", resources.memory), (GPU, resources.gpus)):
@@ -71,25 +33,14 @@ def asked_of(resources: Resources) -> Asked:
     if resources.gpus and resources.gpu_type:
         tres[f"{GPU}:{resources.gpu_type}"] = resources.gpus * nodes
     wall = resources.time
-    return Asked(inf if isinstance(wall, str) else wall, tres)
+    minutes = {} if wall is None else {WALL: inf if isinstance(wall, str) else wall / 60}
+    return minutes | {(TRES_OF_A_JOB, name): float(amount) for name, amount in tres.items()}
 
 
-def exceeded(asked: Asked, limits: Iterable[tuple[str, Limits]]) -> str:
-    """Which limit a job exceeds, as a clause; empty where none.
-
-    ``limits`` are those of QOS and association with their names, the one first that counts: Slurm looks at the others
-    for what it does not limit.
-    """
-    limits = list(limits)
-    for who, of in limits:
-        if of.wall is not None:
-            if asked.wall is not None and asked.wall > of.wall:
-                return f"{who} allows at most {duration(of.wall)}"
-            break
-    for name, amount in asked.tres.items():
-        who, limit = next(((who, dict(of.tres)[name]) for who, of in limits if name in dict(of.tres)), ("", inf))
-        if amount > limit:
-            return f"{who} allows at most {_amount(name, int(limit))}"
+def beyond(requested: Limits, limits: Iterable[tuple[str, Limits]]) -> str:
+    """Which limit a job exceeds, as a clause; empty where none. See :func:`.accounting.exceeded`."""
+    for (name, tres), who, most in exceeded(requested, limits):
+        return f"{who} allows at most {duration(most * 60) if (name, tres) == WALL else _amount(tres, int(most))}"
     return ""
 
 

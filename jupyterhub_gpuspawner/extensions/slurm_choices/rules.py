@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from jupyterhub_gpuspawner.extensions.availability.model.limits import in_allowed_group, is_listed, is_over
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import NO_QOS, Accounting, Association
-from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import NOTHING_KNOWN, Asked, Limits, exceeded
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import beyond
 from jupyterhub_gpuspawner.extensions.slurm_choices.words import NO_ACCOUNT, Naming
+from jupyterhub_gpuspawner.slurm.accounting import Limits, in_order, qos_of_job
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation
+from jupyterhub_gpuspawner.slurm.text import value_or_empty
 
 _CLOSED = ("INACTIVE", "DRAIN")
 """States in which a partition refuses jobs; one that is DOWN accepts them, and they wait."""
-NORMAL = "normal"
-"""The QOS of a job where nothing names another one, if its account has it (sacctmgr(1))."""
 _TREE_SINCE = (24, 11)
 """From here on an account is admitted by AllowAccounts if one above it is listed, which the hub does not know."""
 
@@ -80,8 +80,8 @@ class Rules:
     """Seconds since the epoch."""
     naming: Naming = field(default_factory=Naming)
     contact: str = "your administrator"
-    asked: Asked = NOTHING_KNOWN
-    """What the job requests beside what it names."""
+    requested: Limits = field(default_factory=dict)
+    """What the job requests beside what it names, as far as it is known; see :func:`.job_size.requested_by`."""
 
     def refusal(self, job: Combination) -> str:
         """Why Slurm would refuse a job that names these, as a clause; empty where it is not known to."""
@@ -132,22 +132,26 @@ class Rules:
             yield f"{where} accepts no jobs at the moment"
         if partition.needs_reservation and not job.reservation:
             yield f"{where} needs a reservation"
-        if beyond := exceeded(self.asked, self._limits(job, partition)):
-            yield beyond
+        if clause := beyond(self.requested, self._limits(job, partition)):
+            yield clause
+
+    def _qos(self, job: Combination, row: Association) -> str:
+        """The QOS of a job; empty where that is none of theirs, which Slurm refuses, or where it is not known."""
+        qos = job.qos or qos_of_job(row.default_qos, row.qos, self.accounting.root_qos)
+        return qos if job.qos or row.default_qos or is_listed(row.qos, qos) else ""
 
     def _limits(self, job: Combination, partition: Partition) -> Iterator[tuple[str, Limits]]:
         """Those of a job, with their names, in the order in which Slurm looks at them."""
         account = self.account_of(job)
         row = self.person.association(account, partition.name) if account else None
-        if not self.accounting.limits_jobs or row is None:
+        if not self.accounting.config.enforces_limits or row is None:
             return
-        qos = job.qos or row.usual_qos or (NORMAL if is_listed(row.qos, NORMAL) else "")
-        names = [name for name in (partition.parameters.get("QoS", ""), qos) if name.lower() in self.accounting.qos]
-        if self.accounting.qos.get(qos.lower(), NO_QOS).over_partition:
-            names.reverse()
-        for name in names:
-            who = self.naming.of("qos", name) if name == qos else self.naming.of("partition", partition.name)
-            yield who, self.accounting.qos[name.lower()].limits
+        qos, known = self._qos(job, row), self.accounting.qos
+        flags = known.get(qos.lower(), NO_QOS).flags
+        for name in in_order(value_or_empty(partition.parameters.get("QoS")), qos, flags):
+            is_own = name == qos.lower()
+            who = self.naming.of("qos", qos) if is_own else self.naming.of("partition", partition.name)
+            yield who, known.get(name, NO_QOS).limits
         yield self.naming.of("account", account), row.limits
 
     def _of_access(self, job: Combination, partition: Partition) -> Iterator[str]:
@@ -167,7 +171,7 @@ class Rules:
         if row is not None and job.qos and not is_listed(row.qos, job.qos):
             at = f" in {where}" if row.partition else ""
             yield f"{self.naming.of('account', account)} does not have {self.naming.of('qos', job.qos)}{at}"
-        if qos := job.qos or (row.usual_qos if row is not None else ""):
+        if qos := self._qos(job, row) if row is not None else job.qos:
             yield from self._of_qos_in(qos, partition)
 
     def _of_groups(self, partition: Partition) -> Iterator[str]:
@@ -199,8 +203,9 @@ class Rules:
         return version is None or (int(version[1]), int(version[2])) >= _TREE_SINCE
 
     def _with_qos(self, job: Combination) -> Iterator[str]:
-        if job.qos and not job.reservation and self.accounting.qos.get(job.qos.lower(), NO_QOS).needs_reservation:
-            yield f"{self.naming.of('qos', job.qos)} needs a reservation"
+        qos = self.accounting.qos.get((job.qos or "").lower(), NO_QOS)
+        if "requiresreservation" in qos.flags and not job.reservation:
+            yield f"{self.naming.of('qos', job.qos or '')} needs a reservation"
 
     def _in_reservation(self, job: Combination, partitions: Collection[str]) -> Iterator[str]:
         name = job.reservation or ""

@@ -29,7 +29,7 @@ from jupyterhub_gpuspawner.extensions.courses.rehearsal import (
     count_seats,
 )
 from jupyterhub_gpuspawner.extensions.courses.report import check_document
-from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting, Association, Limits
+from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting, Association, Budget
 from jupyterhub_gpuspawner.extensions.seats.count import SeatCount, Smaller
 from jupyterhub_gpuspawner.extensions.seats.site import Site, gpu_cpus
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
@@ -295,8 +295,8 @@ def limited(shared: float, **people: float) -> Accounting:
     names = [f"t{number}" for number in range(6)]
     return Accounting(
         {
-            Association("course"): Limits({("GrpTRES", "gres/gpu"): shared}),
-            **{Association("course", name): Limits(own.get(name, {})) for name in names},
+            Association("course"): Budget({("GrpTRES", "gres/gpu"): shared}),
+            **{Association("course", name): Budget(own.get(name, {})) for name in names},
         },
         default_accounts=dict.fromkeys(names, "course"),
     )
@@ -332,7 +332,7 @@ async def test_limits_of_accounting_hold_people_back(accounting: Accounting, exp
     [
         (SlurmUnavailable("slurmdbd is down."), "Limits of Slurm's accounting are not counted: slurmdbd is down."),
         (
-            Accounting({Association("course"): Limits()}),
+            Accounting({Association("course"): Budget()}),
             "Limits of Slurm's accounting are not counted for t0, t1: Slurm shows no association of theirs.",
         ),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.extensions.seats.accounting import (
     Accounting,
     Association,
-    Limits,
-    minutes_of,
+    Budget,
     parse_accounting,
-    tres_of,
 )
 from jupyterhub_gpuspawner.extensions.seats.ledger import Charged, Ledger, UnknownCharge, Usage, billing
 
@@ -59,7 +56,7 @@ def test_limits_and_what_is_used_are_read_of_each_version(version: str) -> None:
     assert deny.flags == {"DenyOnLimit", "NoReserve"}
     assert read.association("daemon", "", "gpu") == Association("sub", "daemon", "gpu")
     assert read.association("daemon", "sub", "long") == Association("sub", "daemon")
-    assert read.qos_of[Association("sub", "daemon", "gpu")].name == "deny"
+    assert read.qos_name("", Association("sub", "daemon", "gpu")) == "deny"
     assert read.association("nobody", "", "gpu") is None
 
 
@@ -71,25 +68,6 @@ def test_associations_that_slurm_hides_are_not_known() -> None:
             Ledger(parse_accounting(text, "", ""), {}).held_back(Charged("ada", "low"), ONE)
     with pytest.raises(SlurmOutputError):
         parse_accounting("slurm_load_assoc_mgr_info error\n", "", "")
-
-
-AMOUNTS = {
-    "cpu=2,mem=1000M,gres/gpu:k80=1": {"cpu": 2, "mem": 1000, "gres/gpu:k80": 1},
-    "mem=1.5G": {"mem": 1536},
-    "(null)": {},
-    "cpu=x,node=1": {"node": 1},
-}
-
-
-@pytest.mark.parametrize(("text", "amounts"), AMOUNTS.items())
-def test_tres_are_numbers_by_name(text: str, amounts: Mapping[str, float]) -> None:
-    """Memory in MiB; what is no number is left out."""
-    assert tres_of(text) == amounts
-
-
-def test_a_time_is_in_minutes() -> None:
-    """And that of a job without one is None."""
-    assert [minutes_of(text) for text in ("1-00:30:00", "UNLIMITED", "Partition_Limit")] == [1470, None, None]
 
 
 # --- small sites ----------------------------------------------------------------------------------------------------
@@ -107,6 +85,8 @@ def site(
     per: str = "",
     flags: str = "",
     safe: bool = False,
+    allowed: str = "normal",
+    of_root: str = "",
 ) -> Ledger:
     """Ada and Bob in an account, with limits as ``scontrol show assoc_mgr`` prints them; ``per`` as sacctmgr does."""
     head = "ClusterName=c Account={} UserName={} Partition= Priority=0 ID=1\n    ParentAccount={} Lft=1\n    {}\n"
@@ -125,7 +105,8 @@ def site(
         ]
     )
     rows = f"normal|{flags}|{per or '|||||'}\npart|||||||\n"
-    return Ledger(parse_accounting(text, rows, "low|ada||normal|\n", safe=safe), {"special": "part"})
+    associations = f"root|||normal,part|{of_root}\nlow|ada||{allowed}|\n"
+    return Ledger(parse_accounting(text, rows, associations, safe=safe), {"special": "part"})
 
 
 def starts(ledger: Ledger, *people: str, usage: Usage = ONE, partition: str = "gpu") -> list[str]:
@@ -160,6 +141,10 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "each user of a QOS": ({"per": "1|||||"}, ["", "", "QOSMaxJobsPerUserLimit"]),
     "what each user of a QOS has": ({"per": "||||gres/gpu=1|"}, ["", "", "QOSMaxGRESPerUser"]),
     "what each account of a QOS has": ({"per": "|||||cpu=4"}, ["", "", "MaxCpuPerAccount"]),
+    "root's default QOS, for whoever has several": (
+        {"qos": "GrpJobs=0(0)", "allowed": "normal,part", "of_root": "part"},
+        ["", "", ""],
+    ),
     "a QOS is in the place of the account": ({"qos": "GrpJobs=9(0)", "account": "GrpJobs=1(0)"}, ["", "", ""]),
     "of another TRES it is not": (
         {"qos": "GrpTRES=cpu=99(0)", "account": "GrpTRES=gres/gpu=1(0)"},
@@ -217,7 +202,7 @@ def test_a_user_whose_association_slurm_does_not_show_is_told_apart() -> None:
     """PrivateData hides it, or there is none."""
     with pytest.raises(UnknownCharge, match="eve"):
         site().held_back(Charged("eve"), ONE)
-    without_account = Accounting({Association("low", "ada"): Limits()}, default_accounts={"ada": "low"})
+    without_account = Accounting({Association("low", "ada"): Budget()}, default_accounts={"ada": "low"})
     with pytest.raises(UnknownCharge, match="ada"):
         Ledger(without_account, {}).held_back(Charged("ada"), ONE)
 

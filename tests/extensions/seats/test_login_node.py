@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.extensions.seats import ask
+from jupyterhub_gpuspawner.extensions.seats import twin
 from jupyterhub_gpuspawner.extensions.seats.accounting import Accounting
 from jupyterhub_gpuspawner.extensions.seats.held import WaitingJob
 from jupyterhub_gpuspawner.extensions.seats.site import Request, question_of
@@ -71,9 +71,9 @@ async def test_of_very_many_jobs_only_those_on_several_nodes_are_asked_for_in_de
 
     one, several = job(7, "g1", "0"), job(8, "g1", "1")
     several = (replace(several[0], job=several[0].job._replace(nodes=("g1", "g2"))),)
-    monkeypatch.setattr(ask, "DETAILED_AT_MOST", most)
+    monkeypatch.setattr(twin, "DETAILED_AT_MOST", most)
     of = replace(site([node("g1")], [partition("gpu", "g1")]), jobs=one + several, waiting=(WaitingJob(one[0].job),))
-    await ask._details(Silent(), of)
+    await twin._details(Silent(), of)
 
     assert [next(word for word in words if word in ("-a", "8")) for words in questions] == asked
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.extensions.seats.accounting import QOS, Accounting, Association, Limits, UsersQOS
+from jupyterhub_gpuspawner.extensions.seats.accounting import QOS, Accounting, Association, Budget, UsersQOS
 from jupyterhub_gpuspawner.extensions.seats.held import WaitingJob
 from jupyterhub_gpuspawner.extensions.seats.site import Request, Site
 from jupyterhub_gpuspawner.extensions.seats.together import (
@@ -118,7 +118,7 @@ def test_a_job_that_a_limit_holds_back_is_tried_where_limits_are_known() -> None
 def ranked(*, at: float = NOW, qos: str = "first", weights: str = "1000", kind: str = "multifactor") -> list[str]:
     """Who comes before Ada, whose QOS gives 500 and whose fair share 250 of 1,000: jobs of these priorities."""
     known = Accounting(
-        {Association("low", "ada"): Limits()},
+        {Association("low", "ada"): Budget()},
         qos={"first": QOS(priority=5), "most": QOS(priority=10), "humble": QOS(flags=frozenset({"NoReserve"}))},
         shares={Association("low", "ada"): 0.25},
     )
@@ -178,9 +178,9 @@ def accounting(gpus: float, used: float = 0.0, **more: Any) -> Accounting:
     usage = {("GrpTRES", "gres/gpu"): used, ("GrpJobs", ""): used, ("GrpSubmitJobs", ""): used}
     return Accounting(
         {
-            Association("low"): Limits({("GrpTRES", "gres/gpu"): gpus}, usage),
-            Association("low", "ada"): Limits(),
-            Association("low", "eve"): Limits({}, usage),
+            Association("low"): Budget({("GrpTRES", "gres/gpu"): gpus}, usage),
+            Association("low", "ada"): Budget(),
+            Association("low", "eve"): Budget({}, usage),
         },
         default_accounts={"ada": "low", "eve": "low"},
         qos_of={Association("low", "ada"): UsersQOS(("normal",))},
@@ -212,7 +212,7 @@ def test_what_jobs_have_that_run_then_counts() -> None:
 
 def test_the_qos_of_a_partition_counts_in_whichever_letters_slurm_conf_has_it() -> None:
     """slurmdbd writes names small."""
-    state = of(accounting=accounting(9, qos={"part": QOS(own=Limits({("GrpTRES", "gres/gpu"): 1.0}))}))
+    state = of(accounting=accounting(9, qos={"part": QOS(own=Budget({("GrpTRES", "gres/gpu"): 1.0}))}))
     gpu = replace(state.partitions[0], parameters={**state.partitions[0].parameters, "QoS": "Part"})
     assert held_back(replace(state, partitions=(gpu, *state.partitions[1:])), ADA, ADA) == ["", "QOSGrpGRES"]
 
@@ -224,7 +224,7 @@ def test_a_limit_of_a_type_counts_for_jobs_that_name_it(option: str, reasons: li
     """As in Slurm, which knows the type of another job only once it has its GPU."""
     typed = replace(GETS, allocations=(NodeAllocation("g1", (0,), 100, parse_gres("gpu:k80:1")),))
     known = accounting(9)
-    low = Limits({("GrpTRES", "gres/gpu:k80"): 1.0})
+    low = Budget({("GrpTRES", "gres/gpu:k80"): 1.0})
     known = replace(known, associations={**known.associations, Association("low"): low})
     requests = [replace(ADA, options=(option,))] * 2
     verdict = Limited(of(accounting=known), NOW).held_back(requests, {0: typed, 1: typed})
@@ -240,7 +240,7 @@ def test_whoever_gets_nothing_is_judged_by_what_others_get_who_request_the_same(
 
 def test_sbatch_refuses_more_jobs_than_may_be_submitted() -> None:
     """Jobs of the site are submitted already."""
-    limits, low = accounting(9, used=1), Limits({("GrpSubmitJobs", ""): 2.0}, {("GrpSubmitJobs", ""): 1.0})
+    limits, low = accounting(9, used=1), Budget({("GrpSubmitJobs", ""): 2.0}, {("GrpSubmitJobs", ""): 1.0})
     limits = replace(limits, associations={**limits.associations, Association("low"): low})
     theirs = Request("job 1", OPTIONS, "eve", of_site=True)
     assert Limited(of(accounting=limits), NOW).refused([theirs, ADA, ADA]).refused == {2: "AssocGrpSubmitJobsLimit"}

@@ -17,7 +17,6 @@ from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import (
     parse_qos,
     read_accounting,
 )
-from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import Limits
 from tests.slurm.recorded import FOLDER, VERSIONS
 from tests.slurm.test_client import StandIns
 
@@ -55,19 +54,24 @@ def test_the_questions_of_a_hub_are_answered_by_newer_versions_of_slurm(version:
     folder = FOLDER / version / "accounting"
     associations, left_out = parse_associations((folder / "choices_assoc.out").read_text())
     qos = parse_qos((folder / "choices_qos.out").read_text())
-    limits = Limits(7200, (("cpu", 4), ("gres/gpu", 1), ("mem", 8192)))
+    limits = {
+        ("MaxWallPJ", ""): 120,
+        ("MaxTRESPJ", "cpu"): 4,
+        ("MaxTRESPJ", "gres/gpu"): 1,
+        ("MaxTRESPJ", "mem"): 8192,
+    }
 
     assert left_out == 0
-    assert {row.account: row.limits for row in associations["alice"] if row.limits != Limits()} == {"lim5": limits}
+    assert {row.account: row.limits for row in associations["alice"] if row.limits} == {"lim5": limits}
     assert associations["bob"] == (Association("proj", qos=("normal",)),)
     assert parse_default_accounts((folder / "choices_user.out").read_text()) == {
         "alice": "proj",
         "bob": "proj",
         "root": "root",
     }
-    assert {name: of.limits for name, of in qos.items() if of != Qos()} == {
-        "short": Limits(300),
-        "deny": Limits(None, (("cpu", 2),)),
+    assert {name: of.limits for name, of in qos.items() if of.limits} == {
+        "short": {("MaxWallPJ", ""): 5},
+        "deny": {("MaxTRESPJ", "cpu"): 2},
     }
 
 
@@ -91,10 +95,14 @@ ROWS: dict[str, tuple[str, tuple[dict[str, tuple[Association, ...]], int]]] = {
                 "ada": (
                     Association(
                         "a",
-                        limits=Limits(
-                            36 * 3600,
-                            (("cpu", 8), ("gres/gpu", 2), ("gres/gpu:a100", 1), ("mem", 65536), ("billing", 1000)),
-                        ),
+                        limits={
+                            ("MaxWallPJ", ""): 36 * 60,
+                            ("MaxTRESPJ", "cpu"): 8,
+                            ("MaxTRESPJ", "gres/gpu"): 2,
+                            ("MaxTRESPJ", "gres/gpu:a100"): 1,
+                            ("MaxTRESPJ", "mem"): 65536,
+                            ("MaxTRESPJ", "billing"): 1000,
+                        },
                     ),
                 )
             },
@@ -128,8 +136,10 @@ def test_default_accounts_and_qos() -> None:
     assert parse_default_accounts("ada|a\nbob|\n") == {"ada": "a"}
     assert parse_qos("normal|||\nLesson|DenyOnLimit,RequiresReservation|2:00:00|cpu=4\nhigh|OverPartQOS||\n") == {
         "normal": Qos(),
-        "lesson": Qos(needs_reservation=True, limits=Limits(7200, (("cpu", 4),))),
-        "high": Qos(over_partition=True),
+        "lesson": Qos(
+            frozenset({"denyonlimit", "requiresreservation"}), {("MaxWallPJ", ""): 120, ("MaxTRESPJ", "cpu"): 4}
+        ),
+        "high": Qos(frozenset({"overpartqos"})),
     }
 
 
@@ -146,7 +156,7 @@ def site_of(slurm: StandIns, *, private: str = "none", storage: str = "slurmdbd"
         answer
         or """case "$*" in
         "-n -P show assoc where cluster=rec format=account,user,partition,qos,defaultqos,maxwall,maxtres")
-            printf 'a||||||\\na|ada||normal|||\\nb|bob|gpu|normal|normal||\\n';;
+            printf 'root||||normal||\\na|ada||normal|||\\nb|bob|gpu|normal|normal||\\n';;
         "-n -P show user format=user,defaultaccount") printf 'ada|a\\nbob|b\\n';;
         "-n -P show qos format=name,flags,maxwall,maxtres") printf 'normal|||\\nlesson|RequiresReservation||\\n';;
         "-n -P show user where name="*) echo None;;
@@ -157,20 +167,22 @@ def site_of(slurm: StandIns, *, private: str = "none", storage: str = "slurmdbd"
 OF_ALL = Accounting(
     {"ada": (Association("a", qos=("normal",)),), "bob": (Association("b", "gpu", ("normal",), "normal"),)},
     {"ada": "a", "bob": "b"},
-    {"normal": Qos(), "lesson": Qos(needs_reservation=True)},
-    frozenset({"associations", "limits", "qos"}),
+    {"normal": Qos(), "lesson": Qos(frozenset({"requiresreservation"}))},
+    "normal",
 )
 
 
 def content(accounting: Accounting) -> dict[str, Any]:
-    """All but the time."""
-    return {name: value for name, value in vars(accounting).items() if name != "taken_at"}
+    """All but the time, and slurm.conf's."""
+    return {name: value for name, value in vars(accounting).items() if name not in ("taken_at", "config")}
 
 
 async def test_all_users_in_three_questions(slurm: StandIns) -> None:
     """None of them names a user."""
     site_of(slurm)
-    assert content(await read_accounting(slurm.client())) == content(OF_ALL)
+    accounting = await read_accounting(slurm.client())
+    assert content(accounting) == content(OF_ALL)
+    assert (accounting.names_accounts, accounting.names_qos, accounting.config.enforces_limits) == (True, True, True)
 
 
 async def test_without_slurmdbd_nothing_is_asked(slurm: StandIns) -> None:

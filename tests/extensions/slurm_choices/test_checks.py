@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.check.finding import Context, Finding
-from jupyterhub_gpuspawner.check.questions import AccountingNames, QosLimits
+from jupyterhub_gpuspawner.check.questions import AccountingNames
 from jupyterhub_gpuspawner.extensions.slurm_choices import checks
 from tests.check.sites import RecordedClient, context
 
-NAMES = AccountingNames(frozenset({"climate", "physics"}), {"normal": QosLimits()})
+NAMES = AccountingNames(frozenset({"climate", "physics"}), {"normal": {}})
 FINDINGS: dict[str, tuple[dict[str, Any], AccountingNames | None, list[tuple[str, str, str]]]] = {
     "all accounts": ({"slurm": "accounts"}, NAMES, [("ok", "choices", "it lists the accounts climate, physics")]),
     "some accounts": (

@@ -11,7 +11,7 @@ import pytest
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.slurm_choices import words
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import Accounting, Association, Qos
-from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import Asked, Limits, asked_of
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import requested_by
 from jupyterhub_gpuspawner.extensions.slurm_choices.personal import (
     TRIED_AT_MOST,
     Known,
@@ -23,10 +23,11 @@ from jupyterhub_gpuspawner.extensions.slurm_choices.rules import Combination, Pe
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.accounting import TRES_OF_A_JOB, WALL, Limits
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation, SlurmConfig
 from tests.snapshots import NOW
 
-ENFORCED = frozenset({"associations", "limits", "qos"})
+ENFORCED = SlurmConfig(accounting_enforced=frozenset({"associations", "limits", "qos"}))
 ADA = Person(
     "ada",
     (
@@ -72,7 +73,7 @@ CLUSTER = ClusterSnapshot(
     ),
     config=SlurmConfig(version="22.05.8"),
 )
-ACCOUNTING = Accounting(enforced=ENFORCED, qos={"fast": Qos(needs_reservation=True)})
+ACCOUNTING = Accounting(config=ENFORCED, qos={"fast": Qos(frozenset({"requiresreservation"}))})
 RULES = Rules(ADA, ACCOUNTING, CLUSTER, NOW)
 
 REFUSALS: dict[str, tuple[dict[str, str], str]] = {
@@ -148,7 +149,7 @@ NOT_ENFORCED = replace(RULES, accounting=Accounting(exists=False))
 OTHERS: dict[str, tuple[Rules, dict[str, str], str]] = {
     "accounts that are not enforced": (NOT_ENFORCED, {"account": "secret", "partition": "others"}, ""),
     "QOS that are not enforced": (
-        replace(RULES, accounting=Accounting(enforced=frozenset({"associations"}))),
+        replace(RULES, accounting=Accounting(config=SlurmConfig(accounting_enforced=frozenset({"associations"})))),
         {"qos": "fast"},
         "",
     ),
@@ -187,87 +188,102 @@ def test_other_clusters_and_people(rules: Rules, job: dict[str, str], expected: 
     assert rules.refusal(Combination(**job)) == expected
 
 
-LONG, SMALL = Limits(86400), Limits(None, (("gres/gpu", 1), ("cpu", 8), ("mem", 4096)))
+def limits(minutes: float | None = None, **tres: float) -> Limits:
+    """Of one job; ``gpu`` and ``a100`` are GPUs."""
+    names = {"gpu": "gres/gpu", "a100": "gres/gpu:a100"}
+    amounts = {(TRES_OF_A_JOB, names.get(name, name)): amount for name, amount in tres.items()}
+    return {**({} if minutes is None else {WALL: minutes}), **amounts}
+
+
 LIMITED = Rules(
     Person(
         "ada",
         (
-            Association("a", "", ("normal", "long", "over"), "normal", Limits(7200, SMALL.tres)),
+            Association("a", "", ("normal", "long", "over"), "normal", limits(120, gpu=1, cpu=8, mem=4096)),
             Association("b", "", ("single",)),
+            Association("c", "", ("normal", "tiny")),
         ),
         "a",
     ),
     Accounting(
         qos={
             "normal": Qos(),
-            "single": Qos(limits=Limits(None, (("cpu", 2),))),
-            "long": Qos(limits=LONG),
-            "over": Qos(over_partition=True, limits=Limits(None, (("gres/gpu", 4),))),
-            "of-part": Qos(limits=Limits(3600, (("gres/gpu", 2), ("gres/gpu:a100", 1)))),
+            "tiny": Qos(limits=limits(cpu=1)),
+            "single": Qos(limits=limits(cpu=2)),
+            "long": Qos(limits=limits(1440)),
+            "over": Qos(frozenset({"overpartqos"}), limits(gpu=4)),
+            "of-part": Qos(limits=limits(60, gpu=2, a100=1)),
         },
-        enforced=ENFORCED,
+        root_qos="tiny",
+        config=ENFORCED,
     ),
     ClusterSnapshot(partitions=(BATCH, Partition("gpu", parameters={"QoS": "of-part"}))),
     NOW,
 )
-BEYOND: dict[str, tuple[Asked, dict[str, str], str]] = {
-    "within all": (Asked(7200, {"cpu": 8, "gres/gpu": 1, "mem": 4096, "node": 1}), {}, ""),
-    "longer than the account's": (Asked(7201), {}, "account a allows at most 2 h"),
-    "UNLIMITED": (Asked(inf), {}, "account a allows at most 2 h"),
-    "a time that is not known": (Asked(None), {}, ""),
-    "a QOS that allows more": (Asked(7201), {"qos": "long"}, ""),
-    "longer than that QOS": (Asked(90000), {"qos": "long"}, "QOS long allows at most 24 h"),
-    "GPUs": (Asked(60, {"gres/gpu": 2}), {"qos": "long"}, "account a allows at most 1 GPU"),
-    "CPUs": (Asked(60, {"cpu": 9}), {}, "account a allows at most 8 CPUs"),
-    "memory": (Asked(60, {"mem": 4097}), {}, "account a allows at most 4 GiB"),
+BEYOND: dict[str, tuple[Limits, dict[str, str], str]] = {
+    "within all": (limits(120, cpu=8, gpu=1, mem=4096, node=1), {}, ""),
+    "longer than the account's": (limits(121), {}, "account a allows at most 2 h"),
+    "UNLIMITED": (limits(inf), {}, "account a allows at most 2 h"),
+    "a time that is not known": (limits(), {}, ""),
+    "a QOS that allows more": (limits(121), {"qos": "long"}, ""),
+    "longer than that QOS": (limits(1500), {"qos": "long"}, "QOS long allows at most 24 h"),
+    "GPUs": (limits(1, gpu=2), {"qos": "long"}, "account a allows at most 1 GPU"),
+    "CPUs": (limits(1, cpu=9), {}, "account a allows at most 8 CPUs"),
+    "memory": (limits(1, mem=4097), {}, "account a allows at most 4 GiB"),
     "a partition's QOS first": (
-        Asked(3601),
+        limits(61),
         {"partition": "gpu", "qos": "long"},
         "partition gpu allows at most 1 h",
     ),
-    "a partition's QOS, GPUs": (Asked(60, {"gres/gpu": 2}), {"partition": "gpu"}, ""),
+    "a partition's QOS, GPUs": (limits(1, gpu=2), {"partition": "gpu"}, ""),
     "a partition's QOS, GPUs of a type": (
-        Asked(60, {"gres/gpu": 2, "gres/gpu:a100": 2}),
+        limits(1, gpu=2, a100=2),
         {"partition": "gpu"},
         "partition gpu allows at most 1 a100 GPU",
     ),
-    "OverPartQOS": (Asked(60, {"gres/gpu": 4}), {"partition": "gpu", "qos": "over"}, ""),
+    "OverPartQOS": (limits(1, gpu=4), {"partition": "gpu", "qos": "over"}, ""),
     "OverPartQOS leaves what it does not limit": (
-        Asked(3601),
+        limits(61),
         {"partition": "gpu", "qos": "over"},
         "partition gpu allows at most 1 h",
     ),
-    "one of two partitions": (Asked(3601), {"partition": "gpu,batch"}, ""),
-    "the only QOS of an account": (Asked(60, {"cpu": 3}), {"account": "b"}, "QOS single allows at most 2 CPUs"),
+    "one of two partitions": (limits(61), {"partition": "gpu,batch"}, ""),
+    "root's default QOS, of those that the account has": (
+        limits(cpu=2),
+        {"account": "c"},
+        "QOS tiny allows at most 1 CPU",
+    ),
+    "the only QOS of an account": (limits(1, cpu=3), {"account": "b"}, "QOS single allows at most 2 CPUs"),
 }
 
 
-@pytest.mark.parametrize(("asked", "job", "expected"), BEYOND.values(), ids=BEYOND.keys())
+@pytest.mark.parametrize(("requested", "job", "expected"), BEYOND.values(), ids=BEYOND.keys())
 def test_a_job_beyond_the_limits_of_its_account_and_qos_is_refused(
-    asked: Asked, job: dict[str, str], expected: str
+    requested: Limits, job: dict[str, str], expected: str
 ) -> None:
     """Slurm would take it, and never start it; the first of partition's QOS, QOS and association that limits counts."""
     combination = Combination(**{"partition": "batch", **job})
-    assert replace(LIMITED, asked=asked).refusal(combination) == expected
-    not_enforced = replace(LIMITED.accounting, enforced=frozenset({"associations", "qos"}))
-    assert replace(LIMITED, asked=asked, accounting=not_enforced).refusal(combination) == ""
+    assert replace(LIMITED, requested=requested).refusal(combination) == expected
+    associations = SlurmConfig(accounting_enforced=frozenset({"associations", "qos"}))
+    not_enforced = replace(LIMITED.accounting, config=associations)
+    assert replace(LIMITED, requested=requested, accounting=not_enforced).refusal(combination) == ""
 
 
-REQUESTS: dict[str, tuple[dict[str, Any], Asked]] = {
-    "nothing": ({}, Asked(None, {"node": 1})),
+REQUESTS: dict[str, tuple[dict[str, Any], Limits]] = {
+    "nothing": ({}, limits(node=1)),
     "two nodes": (
         {"nodes": 2, "gpus": 2, "gpu_type": "a100", "cpus": 8, "memory": "4G", "time": "1:00:00"},
-        Asked(3600, {"node": 2, "cpu": 16, "mem": 8192, "gres/gpu": 4, "gres/gpu:a100": 4}),
+        limits(60, node=2, cpu=16, mem=8192, gpu=4, a100=4),
     ),
-    "no limit of time": ({"time": "UNLIMITED", "shards": 2}, Asked(inf, {"node": 1})),
-    "all memory of a node": ({"memory": 0}, Asked(None, {"node": 1})),
+    "no limit of time": ({"time": "UNLIMITED", "shards": 2}, limits(inf, node=1)),
+    "all memory of a node": ({"memory": 0}, limits(node=1)),
 }
 
 
-@pytest.mark.parametrize(("slurm", "asked"), REQUESTS.values(), ids=REQUESTS.keys())
-def test_what_a_job_requests(slurm: dict[str, Any], asked: Asked) -> None:
+@pytest.mark.parametrize(("slurm", "requested"), REQUESTS.values(), ids=REQUESTS.keys())
+def test_what_a_job_requests(slurm: dict[str, Any], requested: Limits) -> None:
     """On all of its nodes together, as limits count it."""
-    assert asked_of(Resources.model_validate(slurm)) == asked
+    assert requested_by(Resources.model_validate(slurm)) == requested
 
 
 # The options of a profile.

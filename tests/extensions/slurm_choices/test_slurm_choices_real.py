@@ -23,7 +23,7 @@ from playwright.sync_api import expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.extensions.slurm_choices.accounting import read_accounting
-from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import asked_of
+from jupyterhub_gpuspawner.extensions.slurm_choices.job_size import requested_by
 from jupyterhub_gpuspawner.extensions.slurm_choices.rules import Combination, Person, Rules
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -246,10 +246,10 @@ def test_the_rules_refuse_a_job_beyond_a_limit_that_slurm_never_starts(site: Sit
             timeout=60,
         )
         job_number = done.stdout.strip()
-        asked = asked_of(Resources(cpus=cpus, memory=10, time=f"{hours}:00:00"))
+        requested = requested_by(Resources(cpus=cpus, memory=10, time=f"{hours}:00:00"))
         said = wait_until(partial(state_of_job, site, job_number), "the job runs, or has a reason")
         site.slurm.run("scancel", job_number)
-        ours = replace(rules, asked=asked).refusal(job)
+        ours = replace(rules, requested=requested).refusal(job)
         judged[bool(ours)] += 1
         if bool(ours) != (said in BEYOND_A_LIMIT):
             differences.append((job, hours, cpus, ours, said))
