@@ -282,6 +282,7 @@ linters() {
     check "mypy: types" mypy
     check "mypy: scripts for sudo" mypy --scripts-are-modules config/wrappers/*
     check "import-linter: directions" lint-imports
+    check "biome: pages' scripts and styles" node_modules/.bin/biome check --error-on-warnings
     if have shellcheck; then
         # shellcheck disable=SC2046 # a list
         check "shellcheck: scripts" shellcheck --external-sources scripts/lib.sh $(grep -lE '^#!.*\b(ba)?sh$' scripts/* .ci/run)
@@ -381,6 +382,14 @@ proxy() {
             "configurable-http-proxy@$PROXY_VERSION") || fail "npm could not install configurable-http-proxy"
     fi
     ln -sfn "$root/$program/bin/configurable-http-proxy" .venv/bin/configurable-http-proxy
+}
+
+# web_linters: install the packages of package.json in node_modules: the linters of pages' scripts and styles.
+web_linters() {
+    ! cmp -s package-lock.json node_modules/.installed || return 0
+    say "Installing the linters of pages' scripts and styles"
+    quietly npm ci --no-audit --no-fund --ignore-scripts --loglevel=error || fail "npm could not install these linters"
+    cp package-lock.json node_modules/.installed
 }
 
 # --- all of it -----------------------------------------------------------------------------------
