@@ -316,26 +316,27 @@ REAL='slurm or hub or browser or users or gpu or vm'
 marked() { grep -rlE --include='test_*.py' --exclude-dir=nightly "mark\.(${1// or /|})\b" tests; }
 
 # run_tests FOLDER CHOICE [PYTEST OPTION...]: run the tests whose markers match the expression CHOICE, with the output of
-# each part in FOLDER. Those that start nothing come first, one process for each core. The others wait more than they
-# compute: for each core two processes for those with a real Slurm or hub, one for those in a browser, and one for those in
-# a virtual machine, which is booted once for them; and beside them, in the time that they leave, the command `beside`.
+# each part in FOLDER. Those with a real Slurm or hub wait more than they compute: for each core three processes, beside
+# them one for those in a browser, and one for those in a virtual machine, which is booted once for them. Those that start
+# nothing, a process for each core, and after them the command `beside`, have the time that these leave.
 run_tests() {
     local folder=$1 choice=$2 status=0 part
     shift 2
     local pytest=("$(readlink -f .venv)/bin/python" -m pytest -q --tb=short "$@") # a path that other users can follow
-    say "Tests of single parts ($cores at a time)"
-    "${pytest[@]}" -n "$cores" -m "($choice) and not ($REAL)" | tee "$folder/parts" || status=1
-    { nice "${beside[@]:-true}" >"$folder/.beside" 2>&1 || : >"$folder/.beside-failed"; } &
+    {
+        nice "${pytest[@]}" -n "$cores" -m "($choice) and not ($REAL)" >"$folder/single" 2>&1 || : >"$folder/.single-failed"
+        nice "${beside[@]:-true}" >"$folder/.beside" 2>&1 || : >"$folder/.beside-failed"
+    } &
     for part in browser vm; do
         # shellcheck disable=SC2046 # a list
         { "${pytest[@]}" -m "($choice) and $part" $(marked "$part") >"$folder/$part" 2>&1 || [ $? = 5 ] || : >"$folder/.$part-failed"; } & # 5: there are none
     done
-    say "Tests with a real Slurm and hub ($((2 * cores)) at a time), and beside them those in a browser"
+    say "Tests with a real Slurm and hub ($((3 * cores)) at a time); beside them those in a browser, and those of single parts"
     # shellcheck disable=SC2046 # a list
-    "${pytest[@]}" -n $((2 * cores)) --dist worksteal --durations=25 -m "($choice) and ($REAL) and not (browser or vm)" $(marked "$REAL") |
+    "${pytest[@]}" -n $((3 * cores)) --dist worksteal --durations=25 -m "($choice) and ($REAL) and not (browser or vm)" $(marked "$REAL") |
         tee "$folder/real" || status=1
     wait
-    for part in browser vm; do
+    for part in browser vm single; do
         say "Tests of the part: $part"
         cat "$folder/$part"
         [ ! -e "$folder/.$part-failed" ] || status=1
