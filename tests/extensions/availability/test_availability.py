@@ -793,6 +793,12 @@ def allocated(**limits: int) -> SlurmConfig:
         (allocated(max_memory_per_node_mib=4096), {}, {"memory": 5000}, "4.8 GiB of memory is more than the limit"),
         (allocated(max_memory_per_node_mib=4096), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now"),
         (
+            allocated(max_memory_per_node_mib=4096, default_memory_per_cpu_mib=1024),
+            {},
+            {"cpus": 5},
+            "5 GiB of memory by default is more than the limit of 4 GiB",
+        ),
+        (
             allocated(default_memory_per_node_mib=99999),
             {},
             {},
@@ -1297,6 +1303,14 @@ requests = st.builds(
 )
 
 
+@pytest.mark.parametrize(("first", "second", "chance"), [(65536, 16000, "never"), (16000, 65536, "now")])
+def test_for_all_memory_slurm_compares_the_first_node_of_the_partition(first: int, second: int, chance: str) -> None:
+    """It refuses ``--mem=0`` with MaxMemPerCPU=1000 where the first one has 16 CPUs, and more than 16,000 MiB."""
+    nodes = node("g1", memory_mib=first), node("g2", memory_mib=second)
+    snapshot = cluster(*nodes, max_memory_per_cpu_mib=1000)
+    assert availability(resolved(memory=0), snapshot, now=NOW).chance.value == chance
+
+
 @settings(deadline=None, max_examples=300)
 @given(requests, snapshots, st.floats(NOW - 10**6, NOW + 10**6))
 def test_any_job_on_any_cluster_gets_a_sentence(resources: Resources, snapshot: ClusterSnapshot, now: float) -> None:
@@ -1320,6 +1334,7 @@ OF_ALL_CORES = Reservation("r", None, None, ("g1",), partial=True, core_count=16
 BOUND: dict[str, tuple[NodeState, bool, dict[str, Any], str]] = {
     "an empty node, and a GPU's share of its cores": (K80, True, {"gpus": 1, "cpus": 4}, "now"),
     "more cores than those beside it may be": (K80, True, {"gpus": 1, "cpus": 5}, BESIDE),
+    "a whole node, and more cores": (K80, True, {"gpus": 1, "cpus": 5, "exclusive": True}, BESIDE),
     "cores are in use": (USED, True, {"gpus": 1}, BESIDE),
     "by an option of its own": (USED, False, {"gpus": 1, "extra": ("--gres-flags=enforce-binding",)}, BESIDE),
     "any cores will do": (USED, False, {"gpus": 1, "extra": ("--gres-flags=disable-binding",)}, "now"),

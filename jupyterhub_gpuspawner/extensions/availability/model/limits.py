@@ -365,15 +365,20 @@ def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partit
         requested = _cpus_text(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name).cpus_per_core)
         yield Fault("cpus", f"{requested} more than the limit of {partition.max_cpus_per_node}")
     most_memory, _ = _most_memory(partition, snapshot.config)
-    if most_memory and (resources.memory or 0) > most_memory:
-        requested, limit = distinct(resources.memory or 0, most_memory, memory, _mib)
-        yield Fault("memory", f"{requested} of memory is more than the limit of {limit}")
+    requested_memory = need_of(resources, partition, snapshot).memory
+    if most_memory and requested_memory > most_memory:
+        requested, limit = distinct(requested_memory, most_memory, memory, _mib)
+        by_default = " by default" if resources.memory is None else ""
+        yield Fault("memory", f"{requested} of memory{by_default} is more than the limit of {limit}")
 
 
 def _of_reserved_time(
     resources: Resources, partition: Partition, own: Reservation | None, now: float
 ) -> Iterator[Fault]:
-    """Slurm starts no job that would run past the end of its reservation, unless the reservation is FLEX."""
+    """Slurm starts a job that would run past the end of its reservation, and ends it with that: which nobody wants.
+
+    Unless the reservation is FLEX.
+    """
     if own is None or own.end is None or own.is_repeated or "FLEX" in own.flags:
         return
     left = own.end - max(now, own.start or now)
@@ -410,7 +415,7 @@ def _of_nodes(
             yield Fault("cpus", f"by default {requested} given with the GPUs, more than the limit of {most}")
         # --mem=0 is compared with the limits even where no memory is allocated; a default of all memory need not be
         whole = replace(need, all_memory=resources.memory == 0)
-        yield from _of_whole_nodes(whole, nodes, partition, snapshot.config, resources.node_count)
+        yield from _of_whole_nodes(whole, nodes, partition, snapshot.config, capacity.nodes(partition.name).all[0])
     able = nodes.count_capable(need)
     if able < resources.node_count:
         yield Fault(
@@ -419,12 +424,14 @@ def _of_nodes(
 
 
 def _of_whole_nodes(
-    need: Need, nodes: NodeSet, partition: Partition, config: SlurmConfig, node_count: int
+    need: Need, nodes: NodeSet, partition: Partition, config: SlurmConfig, first: NodeFit
 ) -> Iterator[Fault]:
-    """Limits that no node is within of which a job gets all memory, or all CPUs."""
+    """Limits that no node is within of which a job gets all memory, or all CPUs.
+
+    For all memory Slurm compares the ``first`` node of the partition alone, whichever the job may use.
+    """
     per_node, per_cpu = (limit or inf for limit in _most_memory(partition, config))
-    within = sum(count for kind, count in nodes.kinds.items() if kind.memory <= min(per_node, per_cpu * kind.cpus))
-    if need.all_memory and within < node_count:
+    if need.all_memory and first.memory > min(per_node, per_cpu * first.cpus):
         yield Fault("memory", f"all the memory of a node is more than partition {partition.name} allows")
     elif need.exclusive and need.memory_per_cpu and all(kind.used_by(need)[1] > per_node for kind in nodes.kinds):
         default = f"the default of {need.memory_per_cpu} MiB for each CPU of a whole node"
