@@ -278,7 +278,8 @@ class _Fit:
             return True
         cpus, _ = node.used_by(self.need)
         share = node.cpus * max(1, self.need.gpus) // max(1, node.gpus.get(ANY, 0))
-        return node.idle and (self.need.exclusive or cpus <= share)
+        whole = self.need.exclusive and not self.partition.shares_cpus
+        return node.idle and (self.requested_cpus if whole else cpus) <= share
 
     def _unclaimed(self) -> Iterator[NodeFit]:
         """Nodes on which Slurm starts it now: it has planned no other job there, and may start none there first."""
