@@ -47,7 +47,7 @@ if VERSION.startswith("26."):
 WHOLE_NODES = ("OverSubscribe=EXCLUSIVE", "ExclusiveUser=YES", "Exclusive=NODE", "Exclusive=USER")
 OF_OTHERS = ("", "", "", "", "MaxMemPerCPU=2000", "DefMemPerCPU=1500", "MaxNodes=1", "OverSubscribe=EXCLUSIVE")
 """The same of a partition that has some of the nodes as well."""
-POLICIES = ("none", "best-effort", "best-effort", "restricted")
+POLICIES = ("none", "best-effort", "restricted")
 REPEATED = ("HOURLY", "DAILY", "WEEKLY", "WEEKDAY", "WEEKEND")
 NOT_YET = ("Dependency", "BeginTime", "QOSMaxJobsPerUserLimit", "JobHeldUser")
 """Why a job is pending that could not start if its nodes were free."""
@@ -148,6 +148,8 @@ class Case:
     request: dict[str, Any]
     before: Sequence[dict[str, Any]] = ()
     """What jobs ask for that were submitted before, each with its ``partition``."""
+    unseen: bool = False
+    """The form sees nothing of the first of these while it waits, but that its nodes are kept for a job (PLANNED)."""
     others: tuple[Other, ...] = ()
     tier: int = 1
     """PriorityTier."""
@@ -161,11 +163,6 @@ class Case:
         return tuple(resolved(**request) for request in self.before)
 
     @property
-    def is_planned(self) -> bool:
-        """Whether Slurm keeps a node."""
-        return any(machine.planned for machine in self.machines)
-
-    @property
     def is_unknown_by_design(self) -> bool:
         """Whether the form cannot judge the request, and says so."""
         return self.policy == "restricted" or self.limit.startswith("MaxCPUsPerSocket")
@@ -174,6 +171,11 @@ class Case:
     def waits_for_reservation(self) -> bool:
         """Whether the request names a reservation that has not begun."""
         return "reservation" in self.request and f"StartTime={NOW - 60:.0f}" not in self.reservation
+
+    @property
+    def ends_with_reservation(self) -> bool:
+        """Whether the request names a reservation that ends before its time limit."""
+        return "reservation" in self.request and self.request["time"] > 3000
 
     @property
     def has_impossible_shards(self) -> bool:
@@ -231,17 +233,26 @@ def start(case: Case, resources: Resources, allocations: Sequence[NodeAllocation
     )
 
 
+def keep_nodes(case: Case, resources: Resources) -> None:
+    """Have Slurm keep nodes for a job that waits for these."""
+    kept = str(dict(resources.extra_options)["nodelist"]).split(",")
+    for machine in case.machines:
+        machine.planned = machine.name in kept and bool(machine.cpus)
+
+
 def _case(chance: random.Random, number: int, config: dict[str, str]) -> Case:
     name, parameters = f"p{number}", config["SelectTypeParameters"]
     kinds: tuple[str, ...] = chance.choice((("t4",), ("t4",), ("a100", "v100"), ()))
     sockets, cores, threads = chance.choice((1, 2)), chance.choice((4, 6, 8)), chance.choice((1, 1, 2))
     unit = cores * threads if parameters == "CR_SOCKET_MEMORY" else threads  # no core is given to two jobs
     shards = chance.choice((0, 0, 4)) if kinds == ("t4",) else 0
-    limit = chance.choice((*[""] * 6, *LIMITS))
+    is_contended = chance.random() < 0.2  # a job of another partition waits for all nodes
+    limit = "" if is_contended else chance.choice((*[""] * 6, *LIMITS))
     if limit in ("ExclusiveUser=YES", "Exclusive=USER"):  # a twin gives whole nodes there, and so no shards
         shards = 0
     machines = []
-    bound = not shards and chance.random() < 0.4
+    policy = chance.choice(POLICIES)
+    bound = not shards and chance.random() < (0.8 if policy == "restricted" else 0.3)
     for at in range(chance.choice((1, 2, 2, 3))):
         gpus = dict(enumerate(sorted(chance.choice(kinds) for _ in range(chance.choice((2, 4)))))) if kinds else {}
         machines.append(
@@ -257,18 +268,19 @@ def _case(chance: random.Random, number: int, config: dict[str, str]) -> Case:
                 chance.random() < 0.08,
                 chance.choice(("old", "new,fast")),
                 bound,
-                chance.random() < 0.06,
             )
         )
-    # jobs of others in whole nodes, or that share CPUs, leave the twin no room to place what runs
-    beside = 0 if limit in WHOLE_NODES or "FORCE" in limit else chance.choice((0, 0, 1, 2))
     names = [machine.name for machine in machines]
+    beside = 1 if is_contended else chance.choice((0, 0, 1, 2))
+    # jobs of others in whole nodes, or that share CPUs, leave the twin no room to place what runs
+    number_held = 0 if beside and (limit in WHOLE_NODES or "FORCE" in limit) else chance.randint(0, 6)
+    number_held = max(number_held, len(names)) if is_contended else number_held
     others = tuple(
         Other(
             f"{name}{'bc'[at]}",
-            tuple(sorted(chance.sample(names, chance.randint(1, len(names))))),
-            chance.choice((1, 1, 1, 5)),
-            chance.choice(OF_OTHERS),
+            tuple(sorted(chance.sample(names, chance.randint(len(names) if is_contended else 1, len(names))))),
+            chance.choice((1, 5) if is_contended else (1, 1, 1, 5)),
+            "" if is_contended else chance.choice(OF_OTHERS),
         )
         for at in range(beside)
     )
@@ -276,8 +288,8 @@ def _case(chance: random.Random, number: int, config: dict[str, str]) -> Case:
     running = []
     size = chance.choice((1, 2, 3)) if shards else 0
     # whole GPUs first, and then shards, as many for each job: so Slurm chooses the same GPUs in any order of jobs
-    for of_case, shares in enumerate(sorted(chance.random() < 0.6 for _ in range(chance.randrange(7)))):
-        machine = chance.choice(machines)
+    for of_case, shares in enumerate(sorted(chance.random() < 0.6 for _ in range(number_held))):
+        machine = machines[of_case % len(machines)] if is_contended else chance.choice(machines)
         shards = size if shares and limit not in WHOLE_NODES else 0
         held = _hold(chance, machine, config, limit, shards)
         if held is None or machine.out:
@@ -304,9 +316,21 @@ def _case(chance: random.Random, number: int, config: dict[str, str]) -> Case:
         )
     request, reserved = _request(chance, kinds, machines[0]), ""
     before = [
-        {"partition": chance.choice((name, *(other.name for other in others))), **_request(chance, kinds, machines[0])}
-        for _ in range(chance.choice((0, 0, 0, 1, 2, 3)))
+        {
+            "partition": chance.choice((name, *(other.name for other in others))),
+            **_request(chance, kinds, machines[0]),
+            **chance.choice(({}, {}, {"exclusive": True, "nodes": chance.randint(1, len(machines))})),
+        }
+        for _ in range(chance.choice((0, 1, 2, 3) if others else (0, 0, 0, 1, 2, 3)))
     ]
+    if is_contended:  # the request, too, would run when that could start
+        before = [{"partition": others[0].name, "exclusive": True, "nodes": len(machines), "time": 3600, "memory": 500}]
+        request = {"time": 80000, "cpus": 1, "memory": 500, **({"gpus": 1} if kinds and chance.random() < 0.5 else {})}
+    unseen = not is_contended and limit not in WHOLE_NODES and "FORCE" not in limit and chance.random() < 0.2
+    if unseen:
+        kept = chance.sample(names, min(2, len(names)))
+        whole = {"exclusive": True, "nodes": len(kept), "extra": (f"--nodelist={','.join(kept)}",)}
+        before.insert(0, {"partition": name, "time": 3600, "memory": 500, **whole})
     if chance.random() < 0.2:
         begins_in = chance.choice((-60, 1800, 3600, 7200))
         flags = chance.choice(("SPEC_NODES", "SPEC_NODES", "MAINT,SPEC_NODES", "FLEX,SPEC_NODES"))
@@ -332,9 +356,10 @@ def _case(chance: random.Random, number: int, config: dict[str, str]) -> Case:
         resolved(name, **request),
         request,
         before,
+        unseen,
         others,
         chance.choice((1, 1, 1, 5)) if others else 1,
-        chance.choice(POLICIES),
+        policy,
         tuple(_not_yet(chance, number, at, (name, *(other.name for other in others))) for at in range(beside)),
     )
 
@@ -359,7 +384,9 @@ def _hold(
 ) -> tuple[str, int, str] | None:
     """What a job holds on a machine: CPUs, memory in MiB, gres; None where nothing is left."""
     count = chance.choice((1, 2, 3, 4)) * machine.unit
-    if limit in WHOLE_NODES:
+    if limit in WHOLE_NODES and machine.used["cpus"]:
+        return None  # in a twin each job has its nodes for itself
+    if limit in WHOLE_NODES and "USER" not in limit.upper():
         count = machine.sockets * machine.cores * machine.threads
     memory = chance.choice((500, 2000, 6000))
     most = 2000 if limit == "MaxMemPerCPU=2000" else int(config.get("MaxMemPerCPU", "1000000"))
@@ -396,7 +423,8 @@ def _take(chance: random.Random, machine: Machine) -> str:
 
 
 def _request(chance: random.Random, kinds: tuple[str, ...], machine: Machine) -> dict[str, Any]:
-    request: dict[str, Any] = {"time": chance.choice((*[600, 3600] * 6, 2 * 86400))}
+    a_socket = machine.cores * machine.threads
+    request: dict[str, Any] = {"time": chance.choice((*[600, 3600, 80000, 80000] * 4, 2 * 86400))}
     if machine.shards and chance.random() < 0.6:
         request["shards"] = chance.choice((*[1, 2, 3, 4] * 3, 5, 20))
     elif kinds and chance.random() < 0.8:
@@ -404,7 +432,7 @@ def _request(chance: random.Random, kinds: tuple[str, ...], machine: Machine) ->
         if chance.random() < 0.5:
             request["gpu_type"] = chance.choice((*kinds * 5, "h100"))
     if chance.random() < 0.8:
-        request["cpus"] = chance.choice((1, 2, 3, 4, 6, machine.sockets * machine.cores * machine.threads))
+        request["cpus"] = chance.choice((*[1, 2, 3, 4, 6] * 2, a_socket + 1, machine.sockets * a_socket))
     if chance.random() < 0.7:
         request["memory"] = chance.choice((*[500, 2000] * 3, 8000, 20000, 0))
     if chance.random() < 0.1:

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.extensions.seats.twin import Answer, what_runs
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, ClusterSnapshot
-from tests.extensions.seats.random_clusters import SITES, Case, cases, site_of, snapshot_of, start, wait
+from tests.extensions.seats.random_clusters import SITES, Case, cases, keep_nodes, site_of, snapshot_of, start, wait
 from tests.extensions.seats.site_answers import NOW
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
 COUNT = int(os.environ.get("GPUSPAWNER_CASES", "52"))
 CLUSTERS_PER_TWIN = 50
 """Clusters of one twin."""
+FOR_NODES = ("Resources", "Priority")
+"""Reasons of jobs for which Slurm keeps nodes."""
 SEED = int(os.environ.get("GPUSPAWNER_SEED", "1"))
 
 
@@ -72,6 +74,8 @@ def queue_of(case: Case, answers: Sequence[Answer]) -> Iterator[ClusterJob]:
     for at, (resources, answer) in enumerate(zip(case.queue, answers, strict=True)):
         if answer.runs:
             yield start(case, resources, answer.allocations)
+        elif case.unseen and at == 0 and answer.reason in FOR_NODES:
+            keep_nodes(case, resources)
         elif not answer.refusal:
             yield wait(case, at, resources, answer.reason)
 
@@ -87,7 +91,7 @@ def documented_differences(case: Case) -> Iterator[tuple[Chance, Chance]]:
     Nothing is said to start now that Slurm does not start.
     """
     now, later, never = Chance.NOW, Chance.LATER, Chance.NEVER
-    if case.queue or case.is_planned:
+    if case.queue:
         yield later, now
     if case.is_unknown_by_design:
         yield from ((Chance.UNKNOWN, chance) for chance in (now, later, never))
@@ -96,6 +100,8 @@ def documented_differences(case: Case) -> Iterator[tuple[Chance, Chance]]:
         yield later, never
     if case.has_impossible_shards or case.waits_for_reservation:
         yield never, later
+    if case.ends_with_reservation:
+        yield from ((never, now), (never, later))
     if case.has_flexible_reservation:
         yield from ((later, now), (never, now), (never, later))
     if case.limit.startswith("OverSubscribe=FORCE") and case.resources.exclusive:
