@@ -58,6 +58,8 @@ Names = tuple[VisibleName, ...]
 SlurmIndices = tuple[SlurmIndex, ...]
 
 
+LISTS = {"amd": "ROCR_VISIBLE_DEVICES", "intel": "ZE_AFFINITY_MASK"}
+"""The variables that list GPUs, by their makers other than NVIDIA."""
 _OLD_MIG_NAME = "MIG-GPU-"
 """Begins the name that Slurm gives a MIG device for drivers before 470: the GPU's UUID, ``/``, instances of it."""
 UNMANAGED = "Slurm does not allocate this node's GPUs, so other jobs may use them too."
@@ -223,13 +225,11 @@ def _visible(names: Names | None, topology: NodeTopology) -> GpuGrant:
     shown = len(topology.gpus)
     if not (_shows_what_cuda_counts(topology) or topology.simulated or len(numbers) == shown):
         unknown = "Slurm does not say which of the node's GPUs these are"
-        return GpuGrant(names, None, (), (f"CUDA_VISIBLE_DEVICES is {','.join(names)}; {unknown}.",))
+        return GpuGrant(names, None, (), (f"{_listed(names, topology)}; {unknown}.",))
     valid = next((n for n, number in enumerate(numbers) if number >= shown), len(numbers))
     if valid == len(numbers):
         return _kept(names, tuple(numbers), (), topology)
-    problem = (
-        f"CUDA_VISIBLE_DEVICES is {','.join(names)}, but this job may open {shown} GPU{'s' if shown != 1 else ''}."
-    )
+    problem = f"{_listed(names, topology)}, but this job may open {shown} GPU{'s' if shown != 1 else ''}."
     if not valid:
         return GpuGrant(names, None, (), (problem,))
     return _kept(names[:valid], tuple(numbers[:valid]), (), topology, problem)
@@ -255,7 +255,7 @@ def _by_uuid(names: Names, indices: SlurmIndices, topology: NodeTopology) -> Gpu
     if len(names) > len(indices) and index_at:
         both = [n for n, position in enumerate(positions) if position in index_at]
         kept = tuple(index_at[positions[n]] for n in both)
-        problem = _in_both(names, indices)
+        problem = _in_both(names, indices, topology)
         return GpuGrant(tuple(names[n] for n in both), tuple(positions[n] for n in both), kept, (problem,))
     if all(position in index_at for position in positions):
         return GpuGrant(names, tuple(positions), tuple(index_at[position] for position in positions))
@@ -270,7 +270,7 @@ def _by_index(names: Names | None, indices: SlurmIndices, topology: NodeTopology
             return GpuGrant((), None, indices, (_missing(indices, topology),))
         return _named(tuple(position_of[index] for index in indices), indices, topology)
     pairs = _paired(names, indices, position_of, topology)
-    problems = (_in_both(names, indices),) if len(pairs) < max(len(names), len(indices)) else ()
+    problems = (_in_both(names, indices, topology),) if len(pairs) < max(len(names), len(indices)) else ()
     kept, mine = tuple(name for name, _ in pairs), tuple(index for _, index in pairs)
     if position_of is None:
         return GpuGrant(kept, None, mine, (*problems, _missing(indices, topology)))
@@ -339,7 +339,7 @@ def _named(positions: Numbers, indices: SlurmIndices, topology: NodeTopology) ->
     if len(known) == len(names):
         return GpuGrant(known, positions, indices)
     which = _granted_words(indices) if indices else "All GPUs of this node were granted"
-    problem = f"{which}, but what CUDA calls them is not known; all GPUs that this job may open are left visible."
+    problem = f"{which}, but what programs call them is not known; all GPUs that this job may open are left visible."
     return GpuGrant(None, positions, indices, (problem,))
 
 
@@ -380,9 +380,15 @@ def _granted_words(indices: SlurmIndices) -> str:
     return f"Slurm granted GPU {format_cpulist(indices)}"
 
 
-def _in_both(names: Names, indices: SlurmIndices) -> str:
-    listed = f"CUDA_VISIBLE_DEVICES is {','.join(names)}, but {_granted_words(indices)}"
-    return f"{listed}; only GPUs in both are used."
+def _listed(names: Names, topology: NodeTopology) -> str:
+    """What the job's environment lists; readers of other makers' GPUs have put their lists in CUDA's place."""
+    makers = {gpu.vendor for gpu in topology.gpus}
+    variable = next((LISTS[maker] for maker in makers if maker in LISTS), "CUDA_VISIBLE_DEVICES")
+    return f"{variable} is {','.join(names)}"
+
+
+def _in_both(names: Names, indices: SlurmIndices, topology: NodeTopology) -> str:
+    return f"{_listed(names, topology)}, but {_granted_words(indices)}; only GPUs in both are used."
 
 
 def _missing(indices: SlurmIndices, topology: NodeTopology) -> str:

@@ -57,6 +57,10 @@ class Reader:
         """Before GPUs are chosen: name in ``CUDA_VISIBLE_DEVICES`` what a variable of another maker's GPUs names."""
         return topology
 
+    def in_use(self, topology: NodeTopology, root: str) -> Iterable[tuple[str, int, int, int]] | None:  # noqa: ARG002
+        """For each GPU its UUID or PCI bus id, how many processes use it, MiB in use, MiB of all; None: NVML knows."""
+        return None
+
     def leave(self) -> None:
         """At the end, whatever has failed: name in these variables what ``CUDA_VISIBLE_DEVICES`` then names."""
 
@@ -114,9 +118,19 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, rea
             return in_report(from_file(topology_file, node))
         except (OSError, ValueError) as error:
             problems.append(f"The topology file {topology_file} cannot be used; the hardware was read instead: {error}")
+
+    def with_readers(topology: NodeTopology) -> NodeTopology:
+        for reader in readers:
+            say(doing=reader.doing)
+            topology = reader.read(topology, root)
+        in_report(topology)
+        return topology
+
     say(doing="reading sysfs")
     topology = read(root)
     in_report(topology)
+    if any(gpu.vendor for gpu in with_readers(topology).gpus):
+        return None  # of which NVML knows nothing
     say(doing="asking NVML")
     from jupyterhub_gpuspawner.node import nvml
 
@@ -128,10 +142,7 @@ def _read_sources(say: Say, node: str, topology_file: str | None, root: str, rea
             problems.append(f"{NO_NVML}: {error}")
             topology = _without_driver(topology, f"{NO_NVML}: {error}")
             in_report(topology)
-    for reader in readers:
-        say(doing=reader.doing)
-        topology = reader.read(topology, root)
-        in_report(topology)
+    with_readers(topology)
     return None
 
 
@@ -230,7 +241,7 @@ def read(root: str = "/") -> NodeTopology:
 def text_of(*parts: str) -> str:
     """A small file's text, stripped; empty if it cannot be read."""
     try:
-        with open(os.path.join(*parts), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(*parts), encoding="ascii", errors="replace") as file:
             return file.read().strip()
     except OSError:
         return ""
@@ -257,7 +268,7 @@ def numbers_in(folder: str, prefix: str) -> list[int]:
     except OSError:
         return []
     tails = (entry[len(prefix) :] for entry in entries if entry.startswith(prefix))
-    return sorted(int(tail) for tail in tails if tail.isdigit())
+    return sorted(int(tail) for tail in tails if tail.isdecimal())
 
 
 def _numa_nodes(root: str) -> tuple[tuple[NumaNode, ...], tuple[str, ...]]:

@@ -436,9 +436,11 @@ def to_document(topology: NodeTopology) -> dict[str, Any]:
     What is not known of a GPU is left out, and its CPUs if they are those of its NUMA node: there may be 64 GPUs, and
     firmware may number the CPUs of two sockets by turns.
 
-    Texts are :func:`as_line`, since a problem may quote anything.
+    Texts are :func:`as_line`, since a problem may quote anything; what is beyond a document's limits is not known.
     """
-    document = {"version": VERSION, **asdict(in_print(topology))}
+    topology = in_print(topology)
+    gpus, nodes = (tuple(map(_within_limits, records)) for records in (topology.gpus, topology.numa_nodes))
+    document = {"version": VERSION, **asdict(replace(topology, gpus=gpus, numa_nodes=nodes))}
     for part in (*document["gpus"], *document["numa_nodes"]):
         part["cpus"] = format_cpulist(part["cpus"])
     near = {node["id"]: node["cpus"] for node in document["numa_nodes"]}
@@ -468,6 +470,17 @@ def from_document(document: Mapping[str, Any]) -> NodeTopology:
         for gpu, text in zip(topology.gpus, document.get("gpus", ()))
     )
     return replace(topology, gpus=tuple(gpus))
+
+
+def _within_limits(record: Any) -> Any:
+    """A GPU or a NUMA node without what no document may have of it, such as a number in a broken file."""
+    unknown = {}
+    for name, described in record.__dataclass_fields__.items():
+        try:
+            described.metadata["read"](name, getattr(record, name))
+        except ValueError:
+            unknown[name] = described.default
+    return replace(record, **unknown)
 
 
 def load(path: str) -> NodeTopology:

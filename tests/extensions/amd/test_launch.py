@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.extensions.amd.carried import CARRIED
-from jupyterhub_gpuspawner.node import placing
+from jupyterhub_gpuspawner.extensions.amd.node.launch import OtherGpus
+from jupyterhub_gpuspawner.node import nvml, placing
 from jupyterhub_gpuspawner.node.grant import ControllerAnswers
 from jupyterhub_gpuspawner.node.hardware import observe
 from jupyterhub_gpuspawner.node.placing import Launch, NoGpus
+from jupyterhub_gpuspawner.placement.topology import NodeTopology
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
-from tests.extensions.amd.machines import MACHINES, write, write_machine
+from tests.extensions.amd.machines import MACHINES, read, write, write_machine
 
 CUDA, ROCR, HIP, OPENCL = "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"
 PLAN = LaunchPlan(readers=(CARRIED.reader,), deadline=30)
@@ -208,7 +211,12 @@ def write_nvidia(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variables", "gpus"),
-    [({CUDA: "0"}, ["0000:21:00.0"]), ({ROCR: "1"}, ["0000:83:00.0"]), ({ROCR: "0", CUDA: "0"}, ["0000:21:00.0"])],
+    [
+        ({CUDA: "0"}, ["0000:21:00.0"]),
+        ({ROCR: "1"}, ["0000:83:00.0"]),
+        ({ROCR: "1", CUDA: "NoDevFiles"}, ["0000:83:00.0"]),
+        ({ROCR: "0", CUDA: "0"}, ["0000:21:00.0"]),
+    ],
 )
 def test_a_node_with_gpus_of_two_makers(
     variables: dict[str, str], gpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -222,6 +230,61 @@ def test_a_node_with_gpus_of_two_makers(
 
     assert [gpu.pci for gpu in placement.gpus] == gpus
     assert environ.get(ROCR) == variables.get(ROCR)
+
+
+def test_gpus_of_two_makers_that_slurm_counts_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Number 1 of both lists is none of NVIDIA's one GPU, and which of AMD's it is only gres.conf knows."""
+    write_machine(tmp_path, MACHINES["2 MI100 with a bridge"])
+    write_nvidia(tmp_path)
+    environ = job("1", **dict.fromkeys(NO_FLAGS, "1"))
+
+    placement = launched(tmp_path, environ, monkeypatch)
+
+    assert placement.problems[0] == (
+        "Slurm counts this node's GPUs of NVIDIA (1) and AMD (2) together; nothing is chosen among them."
+    )
+    assert {name: environ[name] for name in NO_FLAGS} == dict.fromkeys(NO_FLAGS, "1")
+
+
+def test_nvml_that_hangs_costs_nothing_on_a_node_of_amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image of a site may have its library; on a node without NVIDIA's GPUs it is not asked."""
+    write_machine(tmp_path, MACHINES["Frontier"])
+    monkeypatch.setattr(nvml, "read", lambda *_: time.sleep(60))
+    environ = job("4,5", **{ROCR: "4,5"})
+
+    placement = launched(tmp_path, environ, monkeypatch)
+
+    assert ([gpu.pci[5:7] for gpu in placement.gpus], placement.problems) == (["d1", "d6"], ())
+
+
+def test_a_list_that_does_not_fit_has_rocm_s_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said of the job's GPUs names the variable that its reader knows."""
+    write_machine(tmp_path, MACHINES["2 MI100 with a bridge"])
+    environ = {"SLURM_JOB_ID": "7", ROCR: "1,2"}
+
+    placement = launched(tmp_path, environ, monkeypatch)
+
+    assert placement.problems == ("ROCR_VISIBLE_DEVICES is 1,2, but this job may open 2 GPUs.",)
+
+
+def test_what_uses_each_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the kernel's list of all users' processes, as far as they hold memory of it, and by the memory in use."""
+    write_machine(tmp_path, MACHINES["Frontier"])
+    for pid, gpu, held in ((100, 0, 4096), (101, 0, 1), (102, 1, 0), (103, 7, 1 << 30)):
+        write(tmp_path, f"sys/class/kfd/kfd/proc/{pid}/vram_{10000 + gpu}", held)
+    for n in range(8):
+        write(tmp_path, f"sys/class/kfd/kfd/topology/nodes/{4 + n}/gpu_id", 10000 + n)
+    write(tmp_path, "sys/bus/pci/devices/0000:d9:00.0/mem_info_vram_used", 40 << 30)
+
+    known = {pci[5:7]: numbers for pci, *numbers in OtherGpus({}).in_use(read(tmp_path), str(tmp_path)) or ()}
+
+    idle = [0, 283, 65536]
+    assert known == dict.fromkeys(("c6", "c9", "ce", "d1", "d6"), idle) | {
+        "c1": [2, 283, 65536],
+        "d9": [0, 40960, 65536],
+        "de": [1, 283, 65536],
+    }
+    assert OtherGpus({}).in_use(NodeTopology(), str(tmp_path)) is None
 
 
 def test_intel_s_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from jupyterhub_gpuspawner.extensions.claims.carried import MODULE
 from jupyterhub_gpuspawner.extensions.claims.node import claim
 from jupyterhub_gpuspawner.extensions.claims.node.claim import Claimant, name_of
 from jupyterhub_gpuspawner.node.grant import UNMANAGED, ControllerAnswers
+from jupyterhub_gpuspawner.node.hardware import Reader
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument, Step
 from tests.standins.nvml import describe
@@ -129,7 +130,7 @@ def test_gpus_in_use_are_left_out(
     problems: tuple[str, ...],
 ) -> None:
     """A process without a claim may use a GPU too; if that cannot be found out, only claims count."""
-    monkeypatch.setattr(claim, "in_use", lambda _: (used, failed))
+    monkeypatch.setattr(claim, "in_use", lambda *_: (used, failed))
     real = NodeTopology(gpus=K80.gpus, links=K80.links)
     server = Server(folder, real, 1)
     assert gpus_and_problems(server) == (visible, problems)
@@ -148,12 +149,27 @@ def test_a_driver_that_hangs_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, work: Callable[[Say], object], answer: object
 ) -> None:
     """The driver is asked in a child process with a deadline."""
-    monkeypatch.setattr(claim, "ask_driver", work)
-    assert claim.in_use(0.3) == answer
+    monkeypatch.setattr(claim, "ask_drivers", lambda say, *_: work(say))
+    assert claim.in_use(0.3, NodeTopology()) == answer
+
+
+class OfAnotherMaker(Reader):
+    """Knows what uses three GPUs that NVML does not know."""
+
+    def in_use(self, topology: NodeTopology, root: str) -> list[tuple[str, int, int, int]]:  # noqa: ARG002
+        return [("0000:c1:00.0", 2, 283, 65536), ("0000:c6:00.0", 0, 283, 65536), ("0000:c9:00.0", 0, 9000, 65536)]
+
+
+def test_a_reader_of_another_maker_s_gpus_is_asked_in_nvml_s_place() -> None:
+    """Processes count, and memory beyond what an idle GPU has."""
+    used = {"0000:c1:00.0": "2 processes", "0000:c9:00.0": "9000 MiB of memory"}
+    assert claim.in_use(20, NodeTopology(), [Reader({}), OfAnotherMaker({})]) == (used, "")
 
 
 _ASK = (
-    "import json; from jupyterhub_gpuspawner.extensions.claims.node import claim; print(json.dumps(claim.in_use(50)))"
+    "import json; from jupyterhub_gpuspawner.extensions.claims.node import claim; "
+    "from jupyterhub_gpuspawner.placement.topology import NodeTopology; "
+    "print(json.dumps(claim.in_use(50, NodeTopology())))"
 )
 
 

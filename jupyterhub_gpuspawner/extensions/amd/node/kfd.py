@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
+PROCESSES = "sys/class/kfd/kfd/proc"
 DEVICES = "sys/bus/pci/devices"
 AMD = "0x1002"
 CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
@@ -66,6 +67,8 @@ class KfdGpu:
     links: Mapping[int, KfdLink]
     """By the other node."""
     memory_mib: int | None
+    gpu_id: int | None = None
+    """The kernel's name of it in the files of processes."""
 
     @property
     def device(self) -> str:
@@ -87,6 +90,8 @@ def read_gpus(root: str, kernel: NodeTopology) -> NodeTopology:
     ``kernel``: its NUMA nodes and CPUs.
     """
     found = list(_gpus(os.path.join(root, NODES)))
+    if not found:
+        return replace(kernel, gpus=(), links=(), devices=())
     listed = set(_display_devices(root)) | {gpu.pci for gpu in found if gpu.pci}
     gpus = tuple(_gpu(index, gpu, found, kernel, root) for index, gpu in enumerate(found))
     known = replace(
@@ -98,6 +103,21 @@ def read_gpus(root: str, kernel: NodeTopology) -> NodeTopology:
         driver=text_of(root, "sys/module/amdgpu/version"),
     )
     return replace(known, links=_links(found, known.gpus, root))
+
+
+def in_use(root: str) -> Iterator[tuple[str, int, int, int]]:
+    """For each GPU its bus id, how many processes have memory of it, MiB in use, and MiB of all.
+
+    The kernel lists processes of all users. Partitions of one package share what is in use of its memory: 0.
+    """
+    found = list(_gpus(os.path.join(root, NODES)))
+    processes = [os.path.join(root, PROCESSES, str(number)) for number in numbers_in(os.path.join(root, PROCESSES), "")]
+    for gpu in found:
+        path = _path(gpu, root)
+        whole = [other.device for other in found].count(gpu.device) == 1
+        used, total = (number_in(path, f"mem_info_vram_{name}") or 0 for name in ("used", "total"))
+        holders = sum(bool(number_in(process, f"vram_{gpu.gpu_id}")) for process in processes)
+        yield gpu.pci, holders, used >> 20 if whole else 0, total >> 20
 
 
 def _gpus(folder: str) -> Iterator[KfdGpu]:
@@ -119,7 +139,7 @@ def _gpus(folder: str) -> Iterator[KfdGpu]:
                     )
         banks = os.path.join(path, "mem_banks")
         sizes = [_properties(os.path.join(banks, str(n))).get("size_in_bytes", 0) for n in numbers_in(banks, "")]
-        yield KfdGpu(node, facts, links, sum(sizes) >> 20 or None)
+        yield KfdGpu(node, facts, links, sum(sizes) >> 20 or None, number_in(path, "gpu_id"))
 
 
 def _properties(*path: str) -> dict[str, int]:

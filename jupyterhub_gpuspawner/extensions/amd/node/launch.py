@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.node import grant
 from jupyterhub_gpuspawner.node.hardware import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Iterable, MutableMapping
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
@@ -68,11 +68,18 @@ class OtherGpus(Reader):
 
     def read(self, topology: NodeTopology, root: str) -> NodeTopology:
         """The node with AMD's GPUs, or Intel's, if it has no others, or the job has AMD's."""
-        of_amd = kfd.read_gpus(root, topology)
-        if of_amd.gpus:
-            is_ours = entries(self.environ.get(ROCR)) and not entries(self.environ.get(CUDA))
-            return of_amd if is_ours or not topology.gpus else topology
-        return topology if topology.gpus else intel.read_gpus(root, topology)
+        of_amd, nvidias = kfd.read_gpus(root, topology), len(topology.gpus)
+        if not of_amd.gpus:
+            return topology if nvidias else intel.read_gpus(root, topology)
+        rocm, cuda = entries(self.environ.get(ROCR)), entries(self.environ.get(CUDA))
+        if not nvidias or (rocm and not cuda):
+            return of_amd
+        if rocm and rocm == cuda and any(name.isdecimal() and int(name) >= nvidias for name in cuda):
+            return replace(topology, gpus=(), links=(), nic_links=()).with_problem(
+                f"Slurm counts this node's GPUs of NVIDIA ({nvidias}) and AMD ({len(of_amd.gpus)}) together; nothing "
+                "is chosen among them."
+            )
+        return topology
 
     def enter(self, topology: NodeTopology) -> NodeTopology:
         """The variables in CUDA's words, if these are GPUs of another maker."""
@@ -90,6 +97,10 @@ class OtherGpus(Reader):
                 "ids; nothing is chosen among them."
             )
         return topology
+
+    def in_use(self, topology: NodeTopology, root: str) -> Iterable[tuple[str, int, int, int]] | None:
+        """Of AMD's, by bus id."""
+        return kfd.in_use(root) if topology.gpus and topology.gpus[0].vendor == "amd" else None
 
     def _is_clear(self, topology: NodeTopology) -> bool:
         """Whether it is clear what Slurm's numbers mean: all GPUs, or ROCm counts by bus ids, as AutoDetect does."""

@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.units import format_cpulist
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from jupyterhub_gpuspawner.node.hardware import Reader
     from jupyterhub_gpuspawner.node.nvml import GpuReader
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
@@ -318,14 +319,21 @@ class Claimant(Launch):
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         # the machine's own name: a server outside of Slurm has no other
         node = self.node if topology.simulated else os.uname().nodename
-        return claimed(super()._grant(topology, cpus), topology, self.plan, node=node, cpus=cpus)
+        granted = super()._grant(topology, cpus)
+        return claimed(granted, topology, self.plan, node=node, cpus=cpus, readers=self.readers)
 
     def _no_gpus(self, topology: NodeTopology, granted: GpuGrant) -> GpuGrant:  # noqa: ARG002 - the same in every case
         return self.without_choice
 
 
 def claimed(
-    granted: GpuGrant, topology: NodeTopology, plan: LaunchPlan, *, node: str, cpus: Iterable[int] = ()
+    granted: GpuGrant,
+    topology: NodeTopology,
+    plan: LaunchPlan,
+    *,
+    node: str,
+    cpus: Iterable[int] = (),
+    readers: Sequence[Reader] = (),
 ) -> GpuGrant:
     """Claim as many of the granted GPUs as the plan promises (or all, if it promises none); returns the claimed part.
 
@@ -335,12 +343,13 @@ def claimed(
         return granted
     problems = [problem for problem in granted.problems if problem != UNMANAGED]
     if granted.positions is None or granted.names is None:
-        problems.append("No GPU was claimed: it is not known which GPUs this node has, or what CUDA calls them.")
+        problems.append("No GPU was claimed: it is not known which GPUs this node has, or what programs call them.")
         return GpuGrant(problems=tuple(problems))
-    used, why_unknown = ({}, "") if topology.simulated else in_use(plan.deadline)
+    used, why_unknown = ({}, "") if topology.simulated else in_use(plan.deadline, topology, readers)
     if why_unknown:
         problems.append(f"GPUs in use were recognised only by their claims: {why_unknown}")
-    busy = {gpu: used[topology.gpus[gpu].uuid] for gpu in granted.positions if topology.gpus[gpu].uuid in used}
+    names_of = ((gpu, topology.gpus[gpu]) for gpu in granted.positions)
+    busy = {gpu: used[name] for gpu, it in names_of if (name := it.uuid if it.uuid in used else it.pci) in used}
     problems += [f"GPU {topology.gpus[gpu].index} is skipped: it is in use by {by}." for gpu, by in busy.items()]
     names = {gpu: name_of(topology, gpu, node) for gpu in granted.positions if gpu not in busy}
     wanted = plan.gpus or len(granted.positions)
@@ -371,10 +380,10 @@ def name_of(topology: NodeTopology, gpu: int, node: str) -> str:
     return name if device.mig is None else f"{name}+{device.uuid or gpu}"
 
 
-def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
-    """What uses each busy GPU or MIG device, by UUID; and the reason, if that cannot be found out."""
+def in_use(seconds: float, topology: NodeTopology, readers: Sequence[Reader] = ()) -> tuple[Mapping[str, str], str]:
+    """What uses each busy GPU or MIG device, by UUID or bus id; and the reason, if that cannot be found out."""
     try:
-        documents, finished = child.ask_documents(ask_driver, seconds)
+        documents, finished = child.ask_documents(lambda say: ask_drivers(say, topology, readers), seconds)
     except OSError as error:
         return {}, f"no process could be started to ask the driver: {error.strerror}."
     for document in documents:
@@ -382,28 +391,38 @@ def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
     return {}, "the driver did not respond in time." if not finished else "asking the driver failed."
 
 
-def ask_driver(say: child.Say) -> None:
+def ask_drivers(say: child.Say, topology: NodeTopology, readers: Sequence[Reader], root: str = "/") -> None:
     """The child's part of :func:`in_use`."""
+    for reader in readers:
+        if (known := reader.in_use(topology, root)) is not None:
+            return say(used=_busy(known), failed="")
     from jupyterhub_gpuspawner.node import nvml
 
     try:
-        say(used=dict(_used(nvml.GpuReader(nvml.Nvml()))), failed="")
+        return say(used=_busy(_used(nvml.GpuReader(nvml.Nvml()))), failed="")
     except (OSError, nvml.NvmlError) as error:
-        say(used={}, failed=f"NVML is not available: {error}.")
+        return say(used={}, failed=f"NVML is not available: {error}.")
 
 
 IDLE_MIB = 1024
 """An idle GPU uses less memory than this, or less than a fiftieth of its memory if that is more."""
 
 
-def _used(driver: GpuReader) -> Iterator[tuple[str, str]]:
-    """The busy devices by UUID, with the processes, which NVML lists for all users, or else memory that is in use."""
+def _busy(devices: Iterable[tuple[str, int, int, int]]) -> dict[str, str]:
+    """The busy devices with the processes, which drivers list for all users, or else memory that is in use."""
+    busy = {}
+    for name, processes, used, total in devices:
+        if processes:
+            busy[name] = f"{processes} process{'es' if processes > 1 else ''}"
+        elif used > max(IDLE_MIB, total // 50):
+            busy[name] = f"{used} MiB of memory"
+    return busy
+
+
+def _used(driver: GpuReader) -> Iterator[tuple[str, int, int, int]]:
+    """NVML's answers, as :meth:`.Reader.in_use` has others'."""
     for index, whole in driver.handles().items():
         for device in () if whole is None else driver.mig_handles(index, whole) or [whole]:
             processes, memory = len(driver.nvml.processes(device) or ()), driver.nvml.memory(device)
             used, total = (0, 0) if memory is None else (memory.used >> 20, memory.total >> 20)
-            uuid = driver.nvml.ask("nvmlDeviceGetUUID", device) or ""
-            if processes:
-                yield uuid, f"{processes} process{'es' if processes > 1 else ''}"
-            elif used > max(IDLE_MIB, total // 50):
-                yield uuid, f"{used} MiB of memory"
+            yield driver.nvml.ask("nvmlDeviceGetUUID", device) or "", processes, used, total
