@@ -22,7 +22,7 @@ html_theme = "furo"
 html_title = f"jupyterhub-gpuspawner {release}"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
-exclude_patterns = ["_build", "reference_pages"]
+exclude_patterns = ["_build", "components", "reference_pages"]
 myst_heading_anchors = 4
 nitpicky = True
 

@@ -279,9 +279,9 @@ linters() {
     local status=0
     check "ruff: style" ruff check --quiet
     check "ruff: format" ruff format --check --quiet
-    check "mypy: types" mypy
+    linters_of_all
     check "mypy: scripts for sudo" mypy --scripts-are-modules config/wrappers/*
-    check "import-linter: directions" lint-imports
+    check "biome: pages' scripts and styles" node_modules/.bin/biome check --error-on-warnings
     if have shellcheck; then
         # shellcheck disable=SC2046 # a list
         check "shellcheck: scripts" shellcheck --external-sources scripts/lib.sh $(grep -lE '^#!.*\b(ba)?sh$' scripts/* .ci/run)
@@ -296,6 +296,12 @@ linters() {
     fi
     [ "$status" = 0 ] && say "All is well"
     return "$status"
+}
+
+# linters_of_all: those whose answer about a file depends on the others; a failure becomes the caller's status.
+linters_of_all() {
+    check "mypy: types" mypy
+    check "import-linter: directions" lint-imports
 }
 
 # check WHAT COMMAND...: run it; a failure becomes the caller's status.
@@ -315,26 +321,27 @@ REAL='slurm or hub or browser or users or gpu or vm'
 marked() { grep -rlE --include='test_*.py' --exclude-dir=nightly "mark\.(${1// or /|})\b" tests; }
 
 # run_tests FOLDER CHOICE [PYTEST OPTION...]: run the tests whose markers match the expression CHOICE, with the output of
-# each part in FOLDER. Those that start nothing come first, one process for each core. The others wait more than they
-# compute: for each core two processes for those with a real Slurm or hub, one for those in a browser, and one for those in
-# a virtual machine, which is booted once for them; and beside them, in the time that they leave, the command `beside`.
+# each part in FOLDER. Those with a real Slurm or hub wait more than they compute: for two cores five processes, beside
+# them one for those in a browser, and one for those in a virtual machine, which is booted once for them. Those that start
+# nothing, a process for each core, and after them the command `beside`, have the time that these leave.
 run_tests() {
-    local folder=$1 choice=$2 status=0 part
+    local folder=$1 choice=$2 status=0 part real=$(((5 * cores + 1) / 2))
     shift 2
     local pytest=("$(readlink -f .venv)/bin/python" -m pytest -q --tb=short "$@") # a path that other users can follow
-    say "Tests of single parts ($cores at a time)"
-    "${pytest[@]}" -n "$cores" -m "($choice) and not ($REAL)" | tee "$folder/parts" || status=1
-    { nice "${beside[@]:-true}" >"$folder/.beside" 2>&1 || : >"$folder/.beside-failed"; } &
+    {
+        nice "${pytest[@]}" -n "$cores" -m "($choice) and not ($REAL)" >"$folder/single" 2>&1 || : >"$folder/.single-failed"
+        nice "${beside[@]:-true}" >"$folder/.beside" 2>&1 || : >"$folder/.beside-failed"
+    } &
     for part in browser vm; do
         # shellcheck disable=SC2046 # a list
         { "${pytest[@]}" -m "($choice) and $part" $(marked "$part") >"$folder/$part" 2>&1 || [ $? = 5 ] || : >"$folder/.$part-failed"; } & # 5: there are none
     done
-    say "Tests with a real Slurm and hub ($((2 * cores)) at a time), and beside them those in a browser"
+    say "Tests with a real Slurm and hub ($real at a time); beside them those in a browser, and those of single parts"
     # shellcheck disable=SC2046 # a list
-    "${pytest[@]}" -n $((2 * cores)) --dist worksteal --durations=25 -m "($choice) and ($REAL) and not (browser or vm)" $(marked "$REAL") |
+    "${pytest[@]}" -n "$real" --dist worksteal --durations=25 -m "($choice) and ($REAL) and not (browser or vm)" $(marked "$REAL") |
         tee "$folder/real" || status=1
     wait
-    for part in browser vm; do
+    for part in browser vm single; do
         say "Tests of the part: $part"
         cat "$folder/$part"
         [ ! -e "$folder/.$part-failed" ] || status=1
@@ -381,6 +388,14 @@ proxy() {
             "configurable-http-proxy@$PROXY_VERSION") || fail "npm could not install configurable-http-proxy"
     fi
     ln -sfn "$root/$program/bin/configurable-http-proxy" .venv/bin/configurable-http-proxy
+}
+
+# web_linters: install the packages of package.json in node_modules: the linters of pages' scripts and styles.
+web_linters() {
+    ! cmp -s package-lock.json node_modules/.installed || return 0
+    say "Installing the linters of pages' scripts and styles"
+    quietly npm ci --no-audit --no-fund --ignore-scripts --loglevel=error || fail "npm could not install these linters"
+    cp package-lock.json node_modules/.installed
 }
 
 # --- all of it -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from . import (
     batchspawner,
     commands,
+    components,
     documents,
     errors,
     extensions,
@@ -32,6 +33,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings.page,
     "profile.md": profile.page,
     "commands.md": commands.page,
+    "components.md": components.page,
     "documents.md": documents.page,
     "extensions.md": extensions.page,
     "findings.md": findings.page,

@@ -76,7 +76,7 @@ class HubProcess:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._choose_ports()
+        self._choose_ports(())
         self.proxy_pid_file = self.folder / "proxy.pid"
         self.log = self.folder / "hub.log"
 
@@ -85,8 +85,8 @@ class HubProcess:
         """An address that signs in once."""
         return f"{self.url}/hub{LINK_PATH}#{self.link_key}"
 
-    def _choose_ports(self) -> None:
-        free = free_ports(3)
+    def _choose_ports(self, but: Sequence[int]) -> None:
+        free = [port for port in free_ports(3 + len(but)) if port not in but]
         self.ports = (self.port or free[0], free[1], free[2])
         self.url = f"http://127.0.0.1:{self.ports[0]}"
 
@@ -98,13 +98,13 @@ class HubProcess:
         """
         first = self.process is None and self._proxy() is None
         if first and self._used_ports():
-            self._choose_ports()
+            self._choose_ports(self.ports)
         try:
             self._start(timeout)
         except HubFailed as error:
             if not first or not (isinstance(error, HubUnreachable) or self._used_ports()):
                 raise
-            self._choose_ports()
+            self._choose_ports(self.ports)
             self._start(timeout)
 
     def _start(self, timeout: float) -> None:

@@ -150,5 +150,5 @@ class PageTools:
 
 @lru_cache
 def _version(folders: tuple[Path, ...]) -> str:
-    files = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()) if path.is_file()]
+    files = [path for folder in folders if folder.is_dir() for path in sorted(folder.rglob("*")) if path.is_file()]
     return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]

@@ -6,9 +6,7 @@
  * This is a module federation container, written by hand: it is loaded as it is, without a build. Its data come from
  * this server's own extension (gpuspawner_companion.py). Everything from there is shown as text.
  */
-(function () {
-  "use strict";
-
+(() => {
   const NAME = "gpuspawner-companion";
   const POLL = 60000; // milliseconds between two questions to the hub
   const POLL_USE = 20000; // milliseconds between two readings of the last sample, which this server has
@@ -31,7 +29,8 @@
   /** The version of a shared module that the application itself uses. */
   function versionOf(name) {
     const versions = Object.entries(shared[name] || {});
-    const own = versions.find(([, entry]) => entry.loaded) || versions.find(([, entry]) => /application-top/.test(entry.from));
+    const own =
+      versions.find(([, entry]) => entry.loaded) || versions.find(([, entry]) => /application-top/.test(entry.from));
     return own || versions[versions.length - 1];
   }
 
@@ -56,9 +55,18 @@
     const [minutes, hours] = [Math.floor(whole / 60), Math.floor(whole / 3600)];
     const parts =
       hours < 48
-        ? [[hours, "h"], [minutes % 60, "min"]]
-        : [[Math.floor(hours / 24), "days"], [hours % 24, "h"]];
-    return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
+        ? [
+            [hours, "h"],
+            [minutes % 60, "min"],
+          ]
+        : [
+            [Math.floor(hours / 24), "days"],
+            [hours % 24, "h"],
+          ];
+    return parts
+      .filter(([count]) => count)
+      .map(([count, unit]) => `${count} ${unit}`)
+      .join(" ");
   }
 
   function clock(at) {
@@ -78,8 +86,10 @@
     const told = gpus.map((gpu) => gpu.utilization).filter(isNumber);
     const parts = [];
     if (!told.length) parts.push(UNKNOWN);
-    else if (gpus.length > LISTED && told.length === gpus.length) parts.push(`${percent(sum(told) / told.length)} on average`);
-    else if (gpus.length > LISTED) parts.push(`${percent(sum(told) / told.length)} on average, ${gpus.length - told.length} unknown`);
+    else if (gpus.length > LISTED && told.length === gpus.length)
+      parts.push(`${percent(sum(told) / told.length)} on average`);
+    else if (gpus.length > LISTED)
+      parts.push(`${percent(sum(told) / told.length)} on average, ${gpus.length - told.length} unknown`);
     else parts.push(gpus.map((gpu) => (isNumber(gpu.utilization) ? percent(gpu.utilization) : "unknown")).join(" / "));
     if (memory) parts.push(memory);
     return `GPU ${parts.join(", ")}`;
@@ -88,7 +98,11 @@
   /** "GPU 0: 83 %, 21 of 40 GB, 2 processes"; a MIG device is "slice 1 of GPU 2". */
   function useOf(gpu) {
     const number = gpu.processes;
-    const processes = !isNumber(number) ? "" : number === 0 ? "no process" : `${number} process${number > 1 ? "es" : ""}`;
+    const processes = !isNumber(number)
+      ? ""
+      : number === 0
+        ? "no process"
+        : `${number} process${number > 1 ? "es" : ""}`;
     return `${gpu.name}: ${[percent(gpu.utilization), gpu.memory, processes].filter(Boolean).join(", ")}`;
   }
 
@@ -146,7 +160,7 @@
     }
 
     get canExtend() {
-      return Boolean(this.document.more_time && this.document.more_time.possible);
+      return Boolean(this.document.more_time?.possible);
     }
   }
 
@@ -255,7 +269,7 @@
     function inShort() {
       if (session.away) return session.away;
       const gpus = useInShort(use) || list(session.document.gpus).join(", ");
-      const memory = use.host && use.host.memory ? `memory ${use.host.memory}` : "";
+      const memory = use.host?.memory ? `memory ${use.host.memory}` : "";
       return [session.words, gpus, memory].filter(Boolean).join(" · ");
     }
 
@@ -270,24 +284,38 @@
       }
       const first = Math.max(0, ...numbers(session.document.notices));
       const soon = session.left !== null && session.left <= Math.min(first, 10) * 60;
-      item.node.classList.toggle("gpuspawner-soon", soon || (!session.away && Boolean(use.host && use.host.low)));
+      item.node.classList.toggle("gpuspawner-soon", soon || (!session.away && Boolean(use.host?.low)));
       if (panel && !panel.isDisposed) draw();
     }
 
     function draw() {
       const known = session.document;
       const end = session.endsAt === null ? "" : `${session.words}, until ${clock(new Date(session.endsAt))}`;
-      panel.time.textContent = (session.ended && session.reason) || session.away || end || "The end of this server is not known.";
+      panel.time.textContent =
+        (session.ended && session.reason) || session.away || end || "The end of this server is not known.";
       drawUse();
       const more = known.more_time || {};
-      const shown = [known.course, known.session_ends_at, known.node, known.job_id, known.has, known.messages, known.idle, more, known.picture, session.ended];
+      const shown = [
+        known.course,
+        known.session_ends_at,
+        known.node,
+        known.job_id,
+        known.has,
+        known.messages,
+        known.idle,
+        more,
+        known.picture,
+        session.ended,
+      ];
       const key = JSON.stringify(shown);
       if (key === panel.drawn) return;
       panel.drawn = key;
       const extend = element("button", "More time", "jp-mod-styled jp-mod-accept");
       extend.addEventListener("click", () => run(MORE));
       const rows = element("dl");
-      const until = known.session_ends_at ? `session until ${clock(new Date(session.here(known.session_ends_at)))}` : "";
+      const until = known.session_ends_at
+        ? `session until ${clock(new Date(session.here(known.session_ends_at)))}`
+        : "";
       const course = [known.course, until].filter(Boolean).join(", ");
       const profile = course ? ["Course", course] : ["Profile", known.profile];
       const facts = [profile, ["Node", known.node], ["Job", known.job_id], ["Resources", list(known.has).join(", ")]];
@@ -315,7 +343,12 @@
       parts.push(rows);
       if (hub) {
         const ways = element("p");
-        for (const [text, command] of session.ended ? [["Home", HOME]] : [["Home", HOME], ["Stop", STOP]]) {
+        for (const [text, command] of session.ended
+          ? [["Home", HOME]]
+          : [
+              ["Home", HOME],
+              ["Stop", STOP],
+            ]) {
           const button = element("button", text, "jp-mod-styled");
           button.addEventListener("click", () => run(command));
           ways.append(button, " ");
@@ -452,7 +485,8 @@
 
     // --- an idle server
 
-    const withTime = (text, at) => String(text || "").replace("{time}", () => (at ? clock(new Date(session.here(at))) : ""));
+    const withTime = (text, at) =>
+      String(text || "").replace("{time}", () => (at ? clock(new Date(session.here(at))) : ""));
     const idleWords = (idle) => `${withTime(idle.said, idle.since)} ${withTime(idle.follows, idle.stops_at)}`;
 
     async function tellIdle() {
@@ -495,14 +529,22 @@
     // --- commands
 
     app.commands.addCommand(OPEN, { label: "This Server: Where Am I?", execute: openPanel });
-    app.commands.addCommand(MORE, { label: "This Server: More Time", isEnabled: () => session.canExtend, execute: moreTime });
+    app.commands.addCommand(MORE, {
+      label: "This Server: More Time",
+      isEnabled: () => session.canExtend,
+      execute: moreTime,
+    });
     app.commands.addCommand(KEEP, {
       label: "This Server: Keep",
-      isEnabled: () => Boolean(session.document.idle && session.document.idle.can_keep),
+      isEnabled: () => Boolean(session.document.idle?.can_keep),
       execute: keep,
     });
     const leave = (path) => () => hub && window.open(`${hub}${path}`, "_blank", "noopener");
-    app.commands.addCommand(HOME, { label: "This Server: Home Page of the Hub", isEnabled: () => Boolean(hub), execute: leave("home") });
+    app.commands.addCommand(HOME, {
+      label: "This Server: Home Page of the Hub",
+      isEnabled: () => Boolean(hub),
+      execute: leave("home"),
+    });
     app.commands.addCommand(STOP, {
       label: "This Server: Stop",
       isEnabled: () => Boolean(hub && !session.ended),
@@ -541,7 +583,14 @@
 
   async function plugin() {
     if (!supported()) return [];
-    const names = [LAB, "@jupyterlab/statusbar", "@jupyterlab/apputils", "@jupyterlab/services", "@lumino/widgets", "@jupyterlab/coreutils"];
+    const names = [
+      LAB,
+      "@jupyterlab/statusbar",
+      "@jupyterlab/apputils",
+      "@jupyterlab/services",
+      "@lumino/widgets",
+      "@jupyterlab/coreutils",
+    ];
     const [application, statusbar, apputils, services, widgets, core] = await Promise.all(names.map(load));
     const tools = { ServerConnection: services.ServerConnection, Widget: widgets.Widget, PageConfig: core.PageConfig };
     if (!tools.ServerConnection || !tools.Widget) return [];
@@ -554,8 +603,8 @@
       optional,
       activate(app, ...services) {
         try {
-          const [shell, bar, palette] = [application.ILabShell, statusbar.IStatusBar, apputils.ICommandPalette].map((token) =>
-            given(token, services),
+          const [shell, bar, palette] = [application.ILabShell, statusbar.IStatusBar, apputils.ICommandPalette].map(
+            (token) => given(token, services),
           );
           activate(app, tools, shell, bar, palette);
         } catch (error) {

@@ -3,9 +3,9 @@
 Thin lines are PCIe, as a tree from the NUMA node through switches to GPUs and NICs; thick lines are NVLink or XGMI,
 thicker for more links. All lengths are pixels in the picture's own size.
 
-The SVG works by itself or inside a page. Its colours are custom properties for light and dark, chosen by the reader's
-setting (``prefers-color-scheme``) or by Bootstrap's ``data-bs-theme`` on an enclosing element. Colour is never the only
-sign: the job's own GPUs are also marked with a tick and a thicker edge, its cores with a dot. All text is escaped.
+The SVG works by itself or inside a page. Its colours are the page's tokens (``tokens.css``); elsewhere it has the same
+ones, light or dark by the reader's setting (``prefers-color-scheme``). Colour is never the only sign: the job's own
+GPUs are also marked with a tick and a thicker edge, its cores with a dot. All text is escaped.
 """
 
 from __future__ import annotations

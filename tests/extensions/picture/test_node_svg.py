@@ -170,10 +170,10 @@ def test_positions_that_are_not_there_are_no_ones() -> None:
 
 
 def colours(theme: str) -> dict[str, tuple[float, ...]]:
-    """The colours of a theme by name, as linear light."""
-    block = drawing.STYLE.split(f"[data-bs-theme={theme}]")[1].split("}")[0]
+    """The colours of a theme by name, as linear light: those of the drawing by itself."""
+    block = drawing.STYLE.splitlines()[theme == "dark"]
     palette = {}
-    for name, code in re.findall(r"--([\w-]+):#([0-9a-f]+)", block):
+    for name, code in re.findall(r"--([\w-]+):var\(--gs-[\w-]+,#([0-9a-f]+)", block):
         full = code if len(code) == 6 else "".join(2 * c for c in code)
         parts = [int(full[n : n + 2], 16) / 255 for n in (0, 2, 4)]
         palette[name] = tuple(c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
@@ -183,10 +183,10 @@ def colours(theme: str) -> dict[str, tuple[float, ...]]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize(
     ("one", "other", "least"),
-    [("ink", "back", 4.5), ("ink", "panel", 4.5), ("ink", "box", 4.5), ("ink", "own-box", 4.5),
-     ("soft", "back", 4.5), ("soft", "panel", 4.5), ("soft", "box", 4.5), ("soft", "own-box", 4.5),
+    [("ink", "back", 4.5), ("ink", "panel", 4.5), ("ink", "own-box", 4.5),
+     ("soft", "back", 4.5), ("soft", "panel", 4.5), ("soft", "own-box", 4.5),
      ("own", "back", 4.5), ("own", "panel", 4.5), ("own", "own-box", 4.5),
-     ("nv", "back", 3), ("line", "back", 3), ("nic", "back", 3), ("own", "core", 3), ("own", "box", 3)],
+     ("nv", "back", 3), ("line", "back", 3), ("nic", "back", 3), ("own", "core", 3)],
 )  # fmt: skip
 def test_contrast(theme: str, one: str, other: str, least: float) -> None:
     """Words have the contrast of WCAG 2.2 (1.4.3), lines and marks theirs (1.4.11), in both themes."""

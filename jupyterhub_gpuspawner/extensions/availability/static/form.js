@@ -30,7 +30,8 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
       for (const [key, { chance, estimate }] of Object.entries(choices[optionOf(field)] ?? {})) {
         const option = field.querySelector(`option[value="${CSS.escape(key)}"]`);
         const text = (chance === "later" && estimate.span) || words.starts[chance];
-        if (option && !("refused" in option.dataset)) option.textContent = text ? `${option.dataset.name}: ${text}` : option.dataset.name;
+        if (option && !("refused" in option.dataset))
+          option.textContent = text ? `${option.dataset.name}: ${text}` : option.dataset.name;
       }
     }
   }
@@ -92,7 +93,9 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
     const sent = Date.parse(answer.headers.get("Date"));
     const ageOf = (moment) => (moment ? Math.max(0, Math.round((sent - Date.parse(moment)) / 1000)) : undefined);
     for (const { slug, availability, choices, taken_at: ownTakenAt } of profiles) {
-      const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
+      const profile = document
+        .getElementById(`profile-${slug}`)
+        ?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
       if (profile) showChoices(profile, choices);
       if (!profile || !availability || results.has(profile)) continue; // what was asked of a choice is not the profile's
       state(profile, {

@@ -20,8 +20,11 @@ function cluster(page) {
     const news = fresh?.getElementById("gpuspawner-map");
     if (!news || mine !== last) return;
     if (filtered) history.replaceState(null, "", address);
-    const focused = map.contains(document.activeElement) && document.activeElement.closest("[data-partition]")?.dataset.partition;
-    const was = new Map([...map.querySelectorAll("[data-partition]")].map((each) => [each.dataset.partition, each.open]));
+    const focused =
+      map.contains(document.activeElement) && document.activeElement.closest("[data-partition]")?.dataset.partition;
+    const was = new Map(
+      [...map.querySelectorAll("[data-partition]")].map((each) => [each.dataset.partition, each.open]),
+    );
     for (const each of news.querySelectorAll("[data-partition]")) {
       const { partition } = each.dataset;
       if (!filtered && was.has(partition)) each.open = was.get(partition);

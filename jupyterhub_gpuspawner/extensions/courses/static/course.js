@@ -80,7 +80,9 @@ function course(page) {
     tick();
     count();
     if (helped.length) {
-      news.textContent = helped.map((each) => `${each.dataset.user}: ${each.querySelector(".gpuspawner-state").textContent}`).join(", ");
+      news.textContent = helped
+        .map((each) => `${each.dataset.user}: ${each.querySelector(".gpuspawner-state").textContent}`)
+        .join(", ");
     }
   }
 

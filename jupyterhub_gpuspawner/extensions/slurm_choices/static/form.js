@@ -22,7 +22,8 @@ function disableExcluded({ form, refuse }) {
         const reason = refused[optionOf(field)]?.[option.value];
         if (reason || "refused" in option.dataset) {
           // of one that is selected, the field says why
-          option.textContent = reason && !option.selected ? words.cannot.replace("{name}", name).replace("{reason}", reason) : name;
+          option.textContent =
+            reason && !option.selected ? words.cannot.replace("{name}", name).replace("{reason}", reason) : name;
         }
         option.toggleAttribute("data-refused", Boolean(reason));
         option.disabled = Boolean(reason) && !option.selected; // a browser would not send one that is selected

@@ -5,7 +5,10 @@ import { say } from "./times.js";
 /** The name of the option that a field is for: "gpus" of "profile-option-k80--gpus". */
 export function optionOf(field) {
   const slug = field.closest(".gpuspawner-profile").querySelector("input[name=profile]").value;
-  return field.querySelector("input, select").name.slice(`profile-option-${slug}--`.length).replace(/--unlisted-choice$/, "");
+  return field
+    .querySelector("input, select")
+    .name.slice(`profile-option-${slug}--`.length)
+    .replace(/--unlisted-choice$/, "");
 }
 
 /** The profile whose radio button is on, and the values of its fields. */
@@ -160,7 +163,12 @@ function choose(form) {
       const wrong = profile.querySelector(".gpuspawner-field :invalid");
       if (wrong) {
         showResources(profile, []); // of no job
-        refuse(profile, key, words.must_be.replace("{bounds}", wrong.dataset.bounds), optionOf(wrong.closest(".gpuspawner-field")));
+        refuse(
+          profile,
+          key,
+          words.must_be.replace("{bounds}", wrong.dataset.bounds),
+          optionOf(wrong.closest(".gpuspawner-field")),
+        );
         return;
       }
       state(profile, { chance: "", text: "" });

@@ -21,9 +21,18 @@ export function duration(seconds) {
   const [minutes, hours] = [Math.floor(whole / 60), Math.floor(whole / 3600)];
   const parts =
     hours < 48
-      ? [[hours, "h"], [minutes % 60, "min"]]
-      : [[Math.floor(hours / 24), "days"], [hours % 24, "h"]];
-  return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
+      ? [
+          [hours, "h"],
+          [minutes % 60, "min"],
+        ]
+      : [
+          [Math.floor(hours / 24), "days"],
+          [hours % 24, "h"],
+        ];
+  return parts
+    .filter(([count]) => count)
+    .map(([count, unit]) => `${count} ${unit}`)
+    .join(" ");
 }
 
 /** The time of day in the reader's zone and language, with the date where it is not today (hub/times.py). */

@@ -91,7 +91,10 @@ function waitForServer(page) {
   /** Reload the page as soon as the hub responds. */
   async function lookAgain() {
     const asked = fetch(page.dataset.aliveUrl, { signal: AbortSignal.timeout(5000) }); // a frozen hub never answers
-    const alive = await asked.then((answer) => answer.ok, () => false);
+    const alive = await asked.then(
+      (answer) => answer.ok,
+      () => false,
+    );
     if (alive) window.location.reload();
     else {
       tell(words.hub_away);
@@ -132,7 +135,8 @@ function waitForServer(page) {
       over = true;
       clearTimeout(patience);
       events.close();
-      if (failed && !stopped) notice(words.failed); // somebody wanted the end of one that was stopped
+      if (failed && !stopped)
+        notice(words.failed); // somebody wanted the end of one that was stopped
       else if (ready && (await answers(url))) {
         headline(words.started);
         notice(words.ready);
@@ -179,7 +183,8 @@ function waitForServer(page) {
 
   page.addEventListener("submit", (event) => {
     if (event.target === form) return;
-    if (over) event.preventDefault(); // a second click
+    if (over)
+      event.preventDefault(); // a second click
     else {
       leave();
       tell(words.switching);
