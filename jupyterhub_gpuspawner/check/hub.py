@@ -12,8 +12,8 @@ from traitlets import TraitError
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no_cluster
 from jupyterhub_gpuspawner.check.inherited_settings import is_old_launcher
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.site import configuration
+from jupyterhub_gpuspawner.site.configured import configured_value
 from jupyterhub_gpuspawner.site.people import is_unix_group
 from jupyterhub_gpuspawner.site.values import configured_values
 

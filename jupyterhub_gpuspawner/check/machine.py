@@ -18,8 +18,8 @@ from jupyterhub_gpuspawner.check.finding import Code, Context, Finding, names_no
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.extension import WithServer
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions, ServerExtensions, chosen, names_for
-from jupyterhub_gpuspawner.hub.site.configured import CLEANUP, KEEP_SERVERS, ends_servers, exposed_mode
 from jupyterhub_gpuspawner.site.configuration import COOKIE_FILE, application, sqlite_file
+from jupyterhub_gpuspawner.site.configured import CLEANUP, KEEP_SERVERS, ends_servers, exposed_mode
 from jupyterhub_gpuspawner.site.database import DEFAULT, is_readable
 from jupyterhub_gpuspawner.slurm.job import Phase, hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, NodeState

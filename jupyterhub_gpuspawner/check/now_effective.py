@@ -15,7 +15,6 @@ from typing import Any
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.check.finding import Code, Context, Finding
-from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.classes import (
     class_named,
@@ -28,6 +27,7 @@ from jupyterhub_gpuspawner.hub.spawners.classes import (
 )
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.site.configured import configured_value
 
 CODE = Code("setting-effective", "A setting of batchspawner or wrapspawner had no effect there and has one here.")
 _SECTIONS = ("SlurmSpawner", "UserEnvMixin", "BatchSpawnerRegexStates", "BatchSpawnerBase")

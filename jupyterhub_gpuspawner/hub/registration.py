@@ -6,8 +6,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * adds ``/api/gpuspawner/...`` and ``/gpuspawner/...``, and replaces some of the hub's pages (:mod:`.routes`);
 * has page templates looked up in the admin's folders first, then in ours, then in the hub's, also where one extends
   another (:mod:`.site.templates`);
-* has a configuration that would fail at the first start refused, in one sentence, before the hub starts, and a setting
-  that has no effect named in the log;
+* has a configuration that would fail at the first start refused, in one sentence, before the hub starts;
 * has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
 * brings the tables of this package in the hub's database up to date (:mod:`.site.tables`);
 * sets the objects of the started hub aside from garbage collections (:mod:`.site.event_loop`);
@@ -26,7 +25,6 @@ report to: there :func:`.site.state.require_set_up` refuses every start.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import MutableSequence
 from contextlib import suppress
 from typing import Any
@@ -50,20 +48,12 @@ from jupyterhub_gpuspawner.hub.lost_jobs import begin_reconciliation
 from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site import database
 from jupyterhub_gpuspawner.hub.site.background import every
-from jupyterhub_gpuspawner.hub.site.configured import (
-    CLEANUP,
-    KEEP_SERVERS,
-    ends_servers,
-    exposed_database,
-    foreign_encoding,
-    refused_names,
-)
 from jupyterhub_gpuspawner.hub.site.database import Outage
 from jupyterhub_gpuspawner.hub.site.event_loop import begin_garbage, begin_open_files
 from jupyterhub_gpuspawner.hub.site.log_lines import VisibleText
 from jupyterhub_gpuspawner.hub.site.state import set_up, state_of
 from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
-from jupyterhub_gpuspawner.hub.site.templates import lost_parts, use_our_templates
+from jupyterhub_gpuspawner.hub.site.templates import use_our_templates
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import site_of_hub, waits_in_queue, with_profiles
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import begin_slugs
@@ -146,11 +136,7 @@ def _reader(user: Any) -> Any:
 
 
 def check(app: JupyterHub) -> None:
-    """Have the hub exit on an invalid configuration of its spawner, with the words it uses for any invalid trait.
-
-    Settings without effect, an exposed database, user names that are refused, templates of the site's that leave out a
-    part of ours, and jobs that end with the hub are logged as warnings.
-    """
+    """Have the hub exit on an invalid configuration of its spawner, with the words it uses for any invalid trait."""
     try:
         site = site_of_hub(app)
         if site is not None:
@@ -164,12 +150,6 @@ def check(app: JupyterHub) -> None:
     except (ConfigError, TraitError) as error:
         app.log.critical("Bad config encountered during initialization: %s", error)
         app.exit(1)
-    encoding = foreign_encoding(sys.getfilesystemencoding())
-    lost = lost_parts(app.template_paths, extensions_of_hub(app).templates)
-    for text in filter(None, (encoding, exposed_database(app.db_url), *refused_names(app.config), *lost)):
-        app.log.warning("gpuspawner: %s", text)
-    if ends := ends_servers(app.config):
-        app.log.warning("gpuspawner: %s: %s %s", CLEANUP, ends, KEEP_SERVERS)
 
 
 def prepare(app: JupyterHub) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from traitlets.config import Config
 from wrapspawner import WrapSpawner
 
-from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.hub.spawners.classes import (
     class_named,
@@ -20,6 +19,7 @@ from jupyterhub_gpuspawner.hub.spawners.classes import (
 )
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.site.configuration import NamedHub, NamedUser, Site
+from jupyterhub_gpuspawner.site.configured import configured_value
 
 _USERS = ("somebody", "anybody")
 """Two, since a value that is not the same for both cannot be written down."""

@@ -14,7 +14,6 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.check.inherited_settings import unused_methods
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.classes import class_named, classes_beside, is_own, set_by, submits_to_slurm
@@ -28,6 +27,7 @@ from jupyterhub_gpuspawner.migrate.classes import (
     wrapper_profiles,
 )
 from jupyterhub_gpuspawner.site.configuration import read_config
+from jupyterhub_gpuspawner.site.configured import configured_value
 
 BATCH_SECTIONS = ("SlurmSpawner", "UserEnvMixin", "BatchSpawnerRegexStates", "BatchSpawnerBase")
 """batchspawner's classes, the most specific first."""

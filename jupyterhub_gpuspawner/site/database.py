@@ -14,8 +14,8 @@ from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.site.database import fault, full_url, is_in_memory
+from jupyterhub_gpuspawner.site.configured import configured_value
 
 DEFAULT = "sqlite:///jupyterhub.sqlite"
 """The default of ``c.JupyterHub.db_url``."""

@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.configured import NAMING, configured_value, names_in
 from jupyterhub_gpuspawner.hub.site.database import NOT_CACHED
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import read_slugs
 from jupyterhub_gpuspawner.site.configuration import is_unseen, sqlite_file
+from jupyterhub_gpuspawner.site.configured import NAMING, configured_value, names_in
 from jupyterhub_gpuspawner.site.database import DEFAULT, connected, is_readable
 
 

@@ -10,7 +10,7 @@ import pytest
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.site.configured import configured_value, foreign_encoding, refused_names
+from jupyterhub_gpuspawner.site.configured import configured_value, foreign_encoding, refused_names
 from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 from jupyterhub_gpuspawner.slurm.job import Account
 from jupyterhub_gpuspawner.tasks import connected, resolved

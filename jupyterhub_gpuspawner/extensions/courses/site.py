@@ -31,11 +31,11 @@ from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile, CourseFo
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import PersonsAnswer, rehearsal_beside
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.courses.settings import courses_dir_of
-from jupyterhub_gpuspawner.hub.site.configured import configured_value
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.site.configuration import Site
+from jupyterhub_gpuspawner.site.configured import configured_value
 from jupyterhub_gpuspawner.site.people import people_of, read_database
 from jupyterhub_gpuspawner.slurm.accounts import account_of
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot

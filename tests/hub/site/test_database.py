@@ -19,10 +19,10 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.lost_jobs import Reconciliation
 from jupyterhub_gpuspawner.hub.site import background, database
 from jupyterhub_gpuspawner.hub.site.background import every
-from jupyterhub_gpuspawner.hub.site.configured import exposed_database
 from jupyterhub_gpuspawner.hub.site.database import fault, takes_changes, written
 from jupyterhub_gpuspawner.hub.site.tables import SECONDS
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
+from jupyterhub_gpuspawner.site.configured import exposed_database
 from jupyterhub_gpuspawner.site.database import open_database
 
 
