@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean
 
 from jupyterhub_gpuspawner.placement.choice import choose
-from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, link_count, load
 
 ROOT = Path(__file__).parent.parent
 MACHINES = (
@@ -34,7 +34,7 @@ MACHINES = (
     "a100-cross-bridge",
     "rtx4090-all-sys",
 )
-SCORES = {"SYS": 10, "SOC": 10, "NODE": 20, "PHB": 30, "PXB": 40, "PIX": 50, "?": 0}
+SCORES = {"XGMI": 10, "SYS": 10, "SOC": 10, "NODE": 20, "PHB": 30, "PXB": 40, "PIX": 50, "?": 0}
 Free = tuple[int, ...]
 Padded = tuple[int | None, ...]
 
@@ -60,7 +60,8 @@ def pair_scores(machine: NodeTopology, free: Free, count: int) -> Iterator[Free]
         word = machine.link(a, b)
         # An NVLink pair also has a PCIe path, which is not in the matrix; the longest possible one is assumed.
         near = machine.gpus[a].numa_node == machine.gpus[b].numa_node
-        return 100 * int(word[2:]) + (20 if near else 10) if word.startswith("NV") else SCORES[word]
+        links = link_count(word)
+        return 100 * links + (20 if near else 10) if links else SCORES[word]
 
     def partitions(left: Padded) -> Iterator[list[Padded]]:
         if not left:
@@ -89,9 +90,8 @@ POLICIES: dict[str, Callable[[NodeTopology, Free, int], Iterator[Free]]] = {
 }
 
 
-def rows(name: str) -> Iterator[list[str]]:
+def rows(name: str, machine: NodeTopology) -> Iterator[list[str]]:
     """The rows of one machine."""
-    machine = load(str(ROOT / "tests" / "data" / "machines" / f"{name}.json"))
     size = len(machine.gpus)
 
     @lru_cache(None)
@@ -115,16 +115,17 @@ def rows(name: str) -> Iterator[list[str]]:
         yield [*cells, str(failed)]
 
 
-def main() -> None:
-    """Print the table as Markdown."""
+def print_table(machines: Iterable[tuple[str, NodeTopology]]) -> None:
+    """As Markdown."""
     heads = [f"{policy}: {what}, mean / worst %" for policy in POLICIES for what in ("ring", "pairs")]
     heads.append("pair scores: too small a set")
     print("| machine | GPUs | states |", " | ".join(heads), "|")
     print("|---" * (3 + len(heads)) + "|")
-    for name in sys.argv[1:] or MACHINES:
-        for cells in rows(name):
+    for name, machine in machines:
+        for cells in rows(name, machine):
             print("|", " | ".join(cells), "|", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    folder = ROOT / "tests" / "data" / "machines"
+    print_table((name, load(str(folder / f"{name}.json"))) for name in sys.argv[1:] or MACHINES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -59,6 +59,8 @@ class Node:
     reading: str
     """``nvml``; ``old nvml``, which counts GPUs that it refuses; ``sysfs``, ``file``; or those without UUIDs."""
     gpus: tuple[Gpu, ...] = WHOLE
+    uuids: bool = False
+    """Slurm writes UUIDs (``Flags=env_uuid``)."""
 
     @property
     def mine(self) -> tuple[Gpu, ...]:
@@ -84,10 +86,12 @@ class Node:
         """Those that Slurm may set (gres.conf(5), "Flags"; sbatch(1), "OUTPUT ENVIRONMENT VARIABLES")."""
         indices = ",".join(map(str, self.granted))
         names = ",".join(map(str, range(len(self.granted)))) if self.cgroup else indices
+        uuids = ",".join(gpu.uuid for gpu in self.mine)
         if self.gpus is SLICED:
-            names = ",".join(gpu.uuid for gpu in self.mine)
+            names = uuids
         return {
-            **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"), names),
+            "CUDA_VISIBLE_DEVICES": uuids if self.uuids else names,
+            "GPU_DEVICE_ORDINAL": names,
             **dict.fromkeys(("ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"), names),
             **dict.fromkeys(("SLURM_JOB_GPUS", "SLURM_STEP_GPUS"), indices),
             **dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS"), str(len(self.granted))),
@@ -128,6 +132,11 @@ NODES = {
     for cgroup in (False, True)
     for reading in READINGS
 }
+NODES |= {
+    f"UUIDs, {'device cgroup' if cgroup else 'no cgroup'}, {reading}": Node((5, 7), cgroup, reading, uuids=True)
+    for cgroup in (False, True)
+    for reading in READINGS
+}
 
 
 OTHERS = ("ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "SLURM_GPUS")
@@ -164,6 +173,39 @@ def test_whichever_variables_are_unset_cuda_shows_what_slurm_granted_or_the_card
             assert shown == mine, case
             assert len(card.gpus) == len(mine), case
             assert {gpu.uuid for gpu in card.gpus} <= {*mine, ""}, case
+
+
+class Noted(dict[str, str]):
+    """An environment that notes which of its variables are asked for."""
+
+    asked: set[str]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+
+WHERE = {"SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_CPUS_ON_NODE", "SLURM_JOB_PARTITION", "SLURM_JOB_END_TIME"}
+"""About the job, its node, and its CPUs."""
+
+
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("cgroup", [True, False])
+def test_no_variable_of_slurm_s_is_read_that_these_tests_do_not_unset(answered: bool, cgroup: bool) -> None:
+    """Of those with which sbatch(1), srun(1) and gres.conf(5) tell a job what it has."""
+    node = Node((5, 7), cgroup, "nvml")
+    for kept in subsets(node.slurms_variables()):
+        environ = Noted({"SLURM_JOB_ID": "7", **kept})
+        environ.asked = set()
+        slurm = ControllerAnswers({}, job=node.answer() if answered else "", node="Gres=gpu:8" if answered else "")
+        Launch(LaunchPlan(gpus=2, set_threads=False), environ, slurm=slurm, topology=node.topology).place()
+
+        of_slurm = {name for name in environ.asked if name.startswith("SLURM") or name in node.slurms_variables()}
+        assert of_slurm - WHERE <= node.slurms_variables().keys(), sorted(kept)
 
 
 @pytest.mark.parametrize("node", [node for node in NODES.values() if "nvml" in node.reading], ids=str)

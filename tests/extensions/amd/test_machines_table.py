@@ -6,18 +6,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_table_of_machines_is_the_scripts_own() -> None:
-    """GPUs in the order of their XGMI ring, with cores and memory beside them."""
+@pytest.mark.parametrize("table", ["machines", "placement"])
+def test_the_tables_of_machines_are_the_scripts_own(table: str) -> None:
+    """What a server gets on them, with cores and memory beside its GPUs, and what that is worth."""
     printed = subprocess.run(
-        [sys.executable, "-m", "benchmarks.extensions.amd.machines_table"],
+        [sys.executable, "-m", f"benchmarks.extensions.amd.{table}_table"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    page = (ROOT / "docs" / "explanation" / "machines-table.md").read_text("utf-8")
+    page = (ROOT / "docs" / "explanation" / f"{table}-table.md").read_text("utf-8")
 
     assert printed.stdout in page
