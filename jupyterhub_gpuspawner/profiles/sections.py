@@ -52,7 +52,7 @@ class Program:
     title: str
     """Its name for people."""
     icon: str
-    """The picture beside its name, one of ``gpuspawner_icon.html``."""
+    """The picture beside its name, one of ``components/icon.css``."""
     readiness: str
     """The path, below the server's, at which JupyterHub and the hub's own check ask the server."""
     launched: Callable[[str], ServerCommand]

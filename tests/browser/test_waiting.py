@@ -262,7 +262,7 @@ def test_what_is_free_now_is_offered_and_one_click_starts_it(
 def low_targets(page: Page) -> list[str]:
     """Buttons and links of our page that are lower than 44 CSS pixels; links in sentences are not counted."""
     labels: list[str] = page.evaluate(
-        """() => [...document.querySelectorAll(".gpuspawner-page :is(.btn, summary)")]
+        """() => [...document.querySelectorAll(".gs-page :is(.btn, summary)")]
             .filter((each) => each.checkVisibility() && each.getBoundingClientRect().height < 44)
             .map((each) => each.textContent)"""
     )
@@ -447,10 +447,10 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_sa
     look(page, hub, "bea")
     what = page.locator("#gpuspawner-what")
     expect(what).to_have_text('The server ended before it was ready. It wrote: "no <b>module</b> jupyterhub"')
-    expect(page.locator(".gpuspawner-lines")).to_be_visible()  # it says more than that
+    expect(page.locator(".gs-log")).to_be_visible()  # it says more than that
     shoot(page, "failed")
-    lines = page.locator(".gpuspawner-lines").inner_text().splitlines()
-    log = page.locator(".gpuspawner-log").inner_text()
+    lines = page.locator(".gs-log").inner_text().splitlines()
+    log = page.locator("#gpuspawner-log .gs-small").inner_text()
     with page.expect_download() as download:
         page.click("#gpuspawner-download")
     whole = Path(download.value.path()).read_text().splitlines()
@@ -462,7 +462,7 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_sa
     plain = open_page(javascript=False)
     sign_in(plain, hub, "bea")
     plain.goto(f"{hub.url}/hub/gpuspawner/log/bea")
-    at_its_end = shows_its_end(plain.locator(".gpuspawner-lines"))
+    at_its_end = shows_its_end(plain.locator(".gs-log"))
     page.click("#start")
     page.wait_for_url(re.compile("/hub/spawn/bea"))
 

@@ -247,7 +247,7 @@ def test_a_start_is_kept_while_slurm_is_silent(
             start(hub, user, "light")
         for person in (visitor, cautious):
             wait_until(lambda: words.FOR_LATER in person.pending().text, hub.log_end, seconds=60)  # noqa: B023
-            step, state = '[aria-current="step"] [data-part="title"]', ".gpuspawner-server .gpuspawner-state"
+            step, state = '[aria-current="step"] [data-part="title"]', ".gpuspawner-server .gs-state"
             assert [part.text for part in person.pending().soup.select(step)] == ["Waiting for Slurm"]
             assert [part.text for part in person.look("/hub/home").soup.select(state)] == ["waiting for Slurm"]
         hub.end("tim")

@@ -126,11 +126,11 @@ def test_what_an_application_may_not_be_is_refused_by_its_field(app: object, fau
 def test_what_is_known_of_applications_is_valid() -> None:
     """Each kind stands for a complete application, with an icon that the pages can draw."""
     icons = (
-        Path(jupyterhub_gpuspawner.__file__).parent / "hub" / "web" / "templates" / "gpuspawner_icon.html"
+        Path(jupyterhub_gpuspawner.__file__).parent / "hub" / "web" / "static" / "components" / "icon.css"
     ).read_text()
     for kind in KINDS:
         app = Application.model_validate(kind)
-        assert (app.kind, app.auth, f'"{app.icon}":' in icons) == (kind, "hub", True)
+        assert (app.kind, app.auth, f'[data-icon="{app.icon}"]' in icons) == (kind, "hub", True)
 
 
 def test_an_application_shows_its_name() -> None:

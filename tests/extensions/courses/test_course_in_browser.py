@@ -206,7 +206,7 @@ def test_a_finger_hits_every_target(hub: HubProcess, open_page: OpenPage) -> Non
     phone = open_page(phone=True)
     enter(phone, hub)
     small = []
-    for target in phone.locator(".gpuspawner-page :is(.btn, label:has([type=checkbox]), summary):visible").all()[:40]:
+    for target in phone.locator(".gs-page :is(.btn, label:has([type=checkbox]), summary):visible").all()[:40]:
         bounds = target.bounding_box()
         if bounds is not None and min(bounds["height"], bounds["width"]) < 44:
             small.append((target.inner_text(), bounds))

@@ -624,11 +624,11 @@ def test_what_the_check_found_is_on_the_page() -> None:
     view = viewed(a_course(), now=BEFORE, check=checked(wrong, hints=[good]))
     soup = BeautifulSoup(head_of(view), "html.parser")
 
-    assert [item.get_text() for item in soup.select(".gpuspawner-note li")] == [wrong]
+    assert [item.get_text() for item in soup.select(".gs-note li")] == [wrong]
     assert [item.get_text() for item in soup.select(".gpuspawner-check-note")] == [good]
     assert not BeautifulSoup(
         head_of(viewed(a_course(), now=BEFORE, check=checked(hints=[good]))), "html.parser"
-    ).select(".gpuspawner-note")
+    ).select(".gs-note")
 
 
 def head_of(view: CourseView) -> str:

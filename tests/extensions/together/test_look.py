@@ -55,7 +55,7 @@ def opened(page: Page, hub: HubProcess) -> Iterator[str]:
     """Open each of the pages; yields its name."""
     for name, path in PAGES.items():
         page.goto(hub.url + path)
-        expect(page.locator(".gpuspawner-page :is(h1, h2)").first).to_be_visible()
+        expect(page.locator(".gs-page :is(h1, h2)").first).to_be_visible()
         yield name
 
 
@@ -72,9 +72,9 @@ def test_every_page_has_the_same_left_edge_and_primary_colour(
         page.emulate_media(color_scheme=scheme)
         edges, colours, excess = {}, set(), {}
         for name in opened(page, hub):
-            edges[name] = page.locator(".gpuspawner-page :is(h1, h2, section):visible").first.bounding_box()
+            edges[name] = page.locator(".gs-page :is(h1, h2, section):visible").first.bounding_box()
             colours |= set(
-                page.locator(".gpuspawner-page .btn:is(.gpuspawner-primary, .btn-primary, .btn-jupyter)").evaluate_all(
+                page.locator(".gs-page .btn:is(.gs-primary, .btn-primary, .btn-jupyter)").evaluate_all(
                     "(buttons) => buttons.map((button) => getComputedStyle(button).backgroundColor)"
                 )
             )
@@ -145,7 +145,7 @@ def test_the_edge_of_each_field_is_seen(hub: HubProcess, page: Page, scheme: Lit
     faint = []
     for name in ("form", "home", "map"):
         page.goto(hub.url + PAGES[name])
-        fields = page.locator(".gpuspawner-page :is(.form-control, .form-select, .form-check-input:not(:checked))")
+        fields = page.locator(".gs-page :is(.form-control, .form-select, .form-check-input:not(:checked))")
         ratios = fields.evaluate_all(CONTRAST)
         assert ratios, name
         faint += [(name, ratio) for ratio in ratios if ratio < 3]
@@ -176,7 +176,7 @@ def test_a_finger_can_hit_every_target(hub: HubProcess, open_page: OpenPage) -> 
     sign_in_with_server(page, hub, "admin")
     small = []
     for name in opened(page, hub):
-        targets = page.locator(".gpuspawner-page :is(.btn, input:not([type=radio]), select, summary):visible")
+        targets = page.locator(".gs-page :is(.btn, input:not([type=radio]), select, summary):visible")
         for target in targets.all():
             box = target.bounding_box()
             if box is not None and (box["height"] < SMALLEST or box["width"] < SMALLEST):

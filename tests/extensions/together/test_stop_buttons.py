@@ -128,7 +128,7 @@ def submits(site: Site, user: Visitor) -> bool:
 
 def word(user: Visitor) -> str:
     """What the card on the home page calls the server's state."""
-    card = user.look("/hub/home").soup.select_one("#gpuspawner-cards .gpuspawner-state")
+    card = user.look("/hub/home").soup.select_one("#gpuspawner-cards .gs-state")
     return card.get_text() if card is not None else ""
 
 

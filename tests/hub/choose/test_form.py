@@ -73,5 +73,5 @@ def test_a_value_that_is_refused_is_told_at_its_field() -> None:
 
     assert field is not None
     assert (field["value"], field["aria-invalid"]) == ("9", "true")
-    assert [fault.text for fault in page.select(".gpuspawner-fault")] == ["GPUs must be 1 to 4."]
+    assert [fault.text for fault in page.select(".gs-fault")] == ["GPUs must be 1 to 4."]
     assert {line.text.strip() for line in page.select(".gpuspawner-never")} >= {"This choice cannot start."}

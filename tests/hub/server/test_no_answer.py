@@ -135,7 +135,7 @@ def test_a_server_that_does_not_answer_has_a_page_of_what_is_known(light_hub: Hu
     anonymous = requests.get(f"{light_hub.url}{address}", timeout=30)
     link = str(pages[0].soup.select("#gpuspawner-known")[0]["href"])
     known, stranger = nora.look(link), eric.look(link)
-    again = [str(anchor["href"]) for anchor in known.soup.select(".gpuspawner-actions a")]
+    again = [str(anchor["href"]) for anchor in known.soup.select(".gs-actions a")]
     elsewhere = [nora.look(f"/hub/gpuspawner/no-answer?url={url}").status for url in ("//a.org/user/nora", "/user/no/")]
     light_hub.end("nora", "lab")
     over = nora.session.get(f"{light_hub.url}{link}", allow_redirects=False, timeout=30)
@@ -166,7 +166,7 @@ def test_a_card_does_not_say_running_once_slurm_has_said_that_the_node_is_down(
     slurm_cluster.run("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=fan")
     try:
         told = state(slurm_cluster, job)
-        after = olga.look("/hub/home").soup.select(".gpuspawner-server .gpuspawner-state")
+        after = olga.look("/hub/home").soup.select(".gpuspawner-server .gs-state")
     finally:
         with suppress(SlurmFailed):  # its slurmd has brought it back (ReturnToService)
             slurm_cluster.run("scontrol", "update", f"NodeName={name}", "State=RESUME")

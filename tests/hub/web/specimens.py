@@ -20,8 +20,8 @@ BOOTSTRAP = Path(DATA_FILES_PATH) / "static" / "css" / "style.min.css"
 
 _AROUND = """
 body { font-family: "DejaVu Sans", sans-serif; background: var(--gs-page); }
-section { padding: 1rem; background: var(--gs-page); }
-section > .gs-page { display: grid; gap: 0.75rem; padding: 0; max-inline-size: none; }
+body > section { overflow: clip; padding: 1rem; background: var(--gs-page); }
+body > section > .gs-page { display: grid; gap: 0.75rem; padding: 0; max-inline-size: none; }
 #menu > .gs-page { min-block-size: 9rem; justify-content: center; align-content: start; }
 #side-sheet > .gs-page { grid-template-columns: minmax(0, var(--gs-side)); }
 #rows > .gs-page { gap: 0; }

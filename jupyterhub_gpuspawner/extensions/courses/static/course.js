@@ -81,7 +81,7 @@ function course(page) {
     count();
     if (helped.length) {
       news.textContent = helped
-        .map((each) => `${each.dataset.user}: ${each.querySelector(".gpuspawner-state").textContent}`)
+        .map((each) => `${each.dataset.user}: ${each.querySelector(".gs-state").textContent}`)
         .join(", ");
     }
   }

@@ -58,7 +58,7 @@ function choose(form) {
 
   const copy = document.createElement("button");
   copy.type = "button";
-  copy.className = "btn btn-sm gpuspawner-button";
+  copy.className = "btn btn-sm gs-button";
   copy.textContent = words.copy;
   copy.addEventListener("click", async () => {
     await navigator.clipboard.writeText(copy.previousElementSibling.href);
@@ -87,10 +87,10 @@ function choose(form) {
     const field = fields.find((each) => optionOf(each) === cause || each.dataset.sets?.split(" ").includes(cause));
     if (!field) return "";
     const inputs = field.querySelectorAll("input, select");
-    let fault = field.querySelector(".gpuspawner-fault");
+    let fault = field.querySelector(".gs-fault");
     if (!fault) {
       fault = document.createElement("div");
-      fault.className = "gpuspawner-fault";
+      fault.className = "gs-fault";
       fault.id = `${inputs[0].name}-fault`;
       fault.setAttribute("role", "alert");
       field.append(fault);
@@ -106,7 +106,7 @@ function choose(form) {
   }
 
   function clearFieldErrors(profile) {
-    for (const fault of profile.querySelectorAll(".gpuspawner-fault")) fault.textContent = "";
+    for (const fault of profile.querySelectorAll(".gs-fault")) fault.textContent = "";
     for (const input of profile.querySelectorAll("[aria-invalid]")) {
       input.classList.remove("is-invalid");
       input.removeAttribute("aria-invalid");
@@ -188,7 +188,7 @@ function choose(form) {
   function restoreRefusal() {
     const choice = currentChoice(form);
     if (!choice || !stateOf(choice.profile).classList.contains("gpuspawner-never")) return;
-    const fault = choice.profile.querySelector(".gpuspawner-fault");
+    const fault = choice.profile.querySelector(".gs-fault");
     const refused = fault?.textContent || stateOf(choice.profile).textContent.trim();
     results.set(choice.profile, { key: JSON.stringify(choice.options), refused, at: fault?.id });
     setStart(refused, "", fault?.id);
