@@ -59,6 +59,9 @@ def opened(page: Page, hub: HubProcess) -> Iterator[str]:
         yield name
 
 
+PRIMARY: dict[Literal["light", "dark"], str] = {"light": "rgb(179, 71, 0)", "dark": "rgb(255, 155, 87)"}
+
+
 @pytest.mark.parametrize(
     "phone", [pytest.param(False, id="wide"), pytest.param(True, id="phone", marks=pytest.mark.nightly)]
 )
@@ -68,7 +71,7 @@ def test_every_page_has_the_same_left_edge_and_primary_colour(
     """Light and dark; and none scrolls sideways."""
     page = open_page(phone=phone)
     sign_in_with_server(page, hub, "admin")
-    for scheme in ("light", "dark"):
+    for scheme, primary in PRIMARY.items():
         page.emulate_media(color_scheme=scheme)
         edges, colours, excess = {}, set(), {}
         for name in opened(page, hub):
@@ -81,7 +84,7 @@ def test_every_page_has_the_same_left_edge_and_primary_colour(
             excess[name] = width_left_over(page)
 
         assert len({box["x"] for box in edges.values() if box}) == 1, edges
-        assert colours == {"rgb(179, 71, 0)"}
+        assert colours == {primary}
         assert excess == dict.fromkeys(PAGES, 0)
 
 
