@@ -1,7 +1,6 @@
 """Time to compute the availability of 30 profiles on 10,000 nodes with 20,000 jobs: at most 20 ms once indexed.
 
-With eight choices of GPUs in each profile at most 100 ms: of the 240 as many as a page shows have a start of their own,
-and each range is learned from the latest waits of its partition.
+With eight choices of GPUs in each profile at most 100 ms: of the 240 as many as a page shows have a start of their own.
 
     python -m pytest benchmarks/extensions/availability/bench_choose.py
 
@@ -26,7 +25,6 @@ from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacit
 from jupyterhub_gpuspawner.hub.choose.offer import CHOICES_AT_MOST, ProfileStatus
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.slurm.estimate import Span
 from jupyterhub_gpuspawner.slurm.scontrol import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, parse_jobs
@@ -175,14 +173,8 @@ def test_statuses_with_choices(benchmark: Any) -> None:
         ]
     )
 
-    def span(partition: str, planned: float) -> Span | None:
-        """As an extension that has learned from past waits answers."""
-        return Span(planned / 2, planned, planned * 2) if partition in {f"part{n}" for n in range(4)} else None
-
     def statuses_with_choices() -> tuple[ProfileStatus, ...]:
-        return profile_statuses(
-            offered, username="alice", groups=(), clusters={"": ClusterNow(snapshot, waits=span)}, now=now
-        )
+        return profile_statuses(offered, username="alice", groups=(), clusters={"": ClusterNow(snapshot)}, now=now)
 
     statuses = statuses_with_choices()
     assert sum(len(own) for status in statuses for own in status.choices.values()) == CHOICES_AT_MOST

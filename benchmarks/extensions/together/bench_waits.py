@@ -61,7 +61,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import expected_start, planned_star
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Kind, Waits, expected, starts_now
+from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, Kind, Waits, expected, starts_now
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Table, free_gpus_of, gpus_of
 
@@ -128,14 +128,14 @@ def backfill(starts: int, dice: random.Random) -> Iterator[Wish]:
 
 
 def rush(starts: int, dice: random.Random) -> Iterator[Wish]:
-    """Twenty-five people within the age of one snapshot, each with a changed choice, of which Slurm is asked."""
+    """Twenty-five people within the age of one snapshot, each with a changed choice."""
     for number in range(starts):
         begin = number // 25 * 150.0
         yield Wish(begin + dice.uniform(0, FRESH_SECONDS), dice.uniform(15, 110), 2)
 
 
 TRIED = "rush"
-"""The pattern in which the trial of the choice is said."""
+"""The pattern in which Slurm is asked also about a choice that starts now: one that was changed."""
 PATTERNS = {
     "class": ("a class at nine", class_at_nine),
     "steady": ("a steady queue", steady_queue),
@@ -262,11 +262,11 @@ class Hub:
         if observation.event is Event.CLICK:
             self.open[observation.job_id] = Start([])
             estimate = starts_now() if observation.kind is Kind.NOW else UNKNOWN
-            if observation.kind is Kind.EXPECTED:  # without a plan: a job is about to end
-                planned = observation.planned if observation.planned is not None else observation.at
+            if observation.kind is Kind.EXPECTED and observation.planned is not None:
                 estimate = expected(
-                    planned, now=observation.at, partition=observation.pattern, waits=self.waits(queued=False)
-                )
+                    observation.planned, now=observation.at, partition=observation.pattern,
+                    waits=self.waits(queued=False),
+                )  # fmt: skip
             if estimate is not UNKNOWN:
                 promise = Promise(observation.at, PromiseMoment.CLICK, estimate, observation.pattern)
                 self.open[observation.job_id].promises.append(promise)
@@ -353,7 +353,7 @@ class Bench:
             )  # fmt: skip
             now = self.clock.now()
             said = replace(availability(request, snapshot, now=now, person=person), partition=pattern)
-            if pattern == TRIED:
+            if said.chance is not Chance.NOW or pattern == TRIED:
                 trial = await self._trial(script, pattern)
                 said = in_the_forms_words(trial, said, others_wait=others_wait(said, snapshot))
                 now = self.clock.now()

@@ -81,9 +81,11 @@ def of_start(answer: WillRun, *, now: float, waits: Waits = as_planned) -> Avail
         closed = f"partition {answer.partition} is closed, or you are not allowed to use it"
         return Availability(Chance.NEVER, closed, field="slurm.partition")
     if answer.starts_at - now <= _SOON:
-        return Availability(Chance.NOW, "starts now", starts_now(answer.starts_at), nodes=answer.nodes)
-    estimate = expected(answer.starts_at, now=now, partition=answer.partition, waits=waits)
-    return Availability(Chance.LATER, f"expected start: {estimate.words(now)}", estimate, nodes=answer.nodes)
+        starts = Availability(Chance.NOW, "starts now", starts_now(answer.starts_at))
+    else:
+        estimate = expected(answer.starts_at, now=now, partition=answer.partition, waits=waits)
+        starts = Availability(Chance.LATER, f"expected start: {estimate.words(now)}", estimate)
+    return replace(starts, partition=answer.partition, nodes=answer.nodes)
 
 
 def of_error(error: GPUSpawnerError) -> Availability:
@@ -102,19 +104,25 @@ def _unknown(sentence: str) -> Availability:
 def in_the_forms_words(trial: Availability, by_snapshot: Availability | None, *, others_wait: bool) -> Availability:
     """The trial of a job in the words that the form has for it by the snapshot, so that both say the same of a choice.
 
-    Whichever is newer says whether it starts now. Only where others wait for nodes of the partition (``others_wait``)
-    the snapshot says when it starts later: ``sbatch --test-only`` then predicts a start after theirs, also where they
-    wait for other devices than these, and the job starts earlier.
+    Whichever is newer says whether it starts now, and Slurm when it starts later. But where others wait for nodes of
+    the partition (``others_wait``), ``sbatch --test-only`` predicts a start after theirs, also where they wait for
+    other devices than these: a snapshot that is newer, or has a set time, then says it.
     """
-    if by_snapshot is None or trial.chance not in (Chance.NOW, Chance.LATER):
+    if by_snapshot is None or trial.chance is Chance.NEVER:
         return trial
+    if trial.chance is Chance.UNKNOWN:
+        return by_snapshot if by_snapshot.chance is Chance.LATER else trial
     is_newer = (by_snapshot.taken_at or 0.0) > (trial.taken_at or 0.0)
     if trial.chance is Chance.NOW:
         if by_snapshot.chance is Chance.NOW:
             return replace(trial, sentence=by_snapshot.sentence)
         return by_snapshot if is_newer and by_snapshot.chance is Chance.LATER else trial
-    says_more = by_snapshot.estimate != UNKNOWN and (is_newer or by_snapshot.chance is Chance.LATER)
-    return by_snapshot if others_wait and says_more else trial
+    if by_snapshot.estimate != UNKNOWN:
+        return by_snapshot if others_wait and (is_newer or by_snapshot.chance is Chance.LATER) else trial
+    if by_snapshot.chance is not Chance.LATER:
+        return trial
+    when = f"{trial.sentence[:1].upper()}{trial.sentence[1:]}"
+    return replace(trial, sentence=f"{by_snapshot.sentence}. {when}", out_of_service=by_snapshot.out_of_service)
 
 
 def others_wait(by_snapshot: Availability | None, snapshot: ClusterSnapshot | None) -> bool:
@@ -165,6 +173,11 @@ class Trials:
         await asyncio.wait({trial}, timeout=PATIENCE)
         return trial.result() if trial.done() else _unknown("Slurm is responding slowly")
 
+    def latest(self, script: str, *, user: str, prefix: tuple[str, ...]) -> Availability | None:
+        """The answer of the last trial of this job, if that is still cached; asks nothing."""
+        until, trial = self._cached.get((user, prefix, directives(script)), (0.0, None))
+        return trial.result() if trial is not None and trial.done() and until > self._clock() else None
+
     def _forget(self) -> None:
         now = self._clock()
         for key in [key for key, (until, trial) in self._cached.items() if until <= now and trial.done()]:
@@ -211,6 +224,30 @@ def trials_on(cluster: Cluster) -> Trials:
     return Trials(cluster.name)
 
 
+async def _job_of(
+    spawner: Any, request: JobRequest, by_snapshot: Availability | None, snapshot: ClusterSnapshot | None
+) -> tuple[str, tuple[str, ...]]:
+    """The script of the job that is tried, and the prefix with which its user's commands run."""
+    cluster = spawner.connections()[request.resources.cluster or ""]
+    settings = spawner.settings_of(request)
+    if by_snapshot is not None and by_snapshot.partition:
+        partition = tried_partitions(request.resources, by_snapshot.partition, snapshot)
+        request = replace(request, resources=request.resources.model_copy(update={"partition": partition}))
+    job = batch_job(settings, request, await spawner.account(settings, cluster), start_id="")
+    return job.script, command_prefix(settings.exec_prefix, spawner.user.name)
+
+
+async def expected_of(spawner: Any, request: JobRequest, snapshot: ClusterSnapshot) -> Availability:
+    """What the form says of this request by a snapshot, and by the last trial of it; asks Slurm nothing."""
+    by_snapshot = await availability_of(spawner, request, snapshot, now=time.time())
+    script, prefix = await _job_of(spawner, request, by_snapshot, snapshot)
+    trials = spawner.connections()[request.resources.cluster or ""].of(trials_on)
+    trial = trials.latest(script, user=spawner.user.name, prefix=prefix)
+    if trial is None:
+        return by_snapshot
+    return in_the_forms_words(trial, by_snapshot, others_wait=others_wait(by_snapshot, snapshot))
+
+
 async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availability:
     """The trial of a request for a Slurm job, which this spawner could start. Raises RequestError.
 
@@ -222,23 +259,18 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
     cluster = spawner.connections()[name]
     trials = cluster.of(trials_on)
     try:
-        settings = spawner.settings_of(request)
-        prefix = command_prefix(settings.exec_prefix, spawner.user.name)
         snapshot = await cluster.view.recent()
-        by_snapshot, asked = None, request
+        by_snapshot = None
         if snapshot is not None:
             by_snapshot = await availability_of(spawner, request, snapshot, now=time.time())
         if by_snapshot is not None and by_snapshot.chance is Chance.NEVER:
             return on_cluster(by_snapshot, name, spawner.clusters)
-        if by_snapshot is not None and by_snapshot.partition:
-            partition = tried_partitions(request.resources, by_snapshot.partition, snapshot)
-            request = replace(request, resources=request.resources.model_copy(update={"partition": partition}))
         if cluster.silent:
             return _unknown(SILENT_ON.format(cluster=name) if len(spawner.clusters) > 1 else SILENT)
-        job = batch_job(settings, request, await spawner.account(settings, cluster), start_id="")
+        script, prefix = await _job_of(spawner, request, by_snapshot, snapshot)
         trial = await trials.of(
             cluster.client,
-            job.script,
+            script,
             user=spawner.user.name,
             prefix=prefix,
             waits=extensions_for(spawner).waits(name, queued=False),
@@ -246,7 +278,7 @@ async def trial_of(spawner: GPUProfilesSpawner, request: JobRequest) -> Availabi
         if by_snapshot is not None and (by_snapshot.chance, trial.chance) == (Chance.NOW, Chance.LATER):
             snapshot = await cluster.view.recent(time.time() - (trial.taken_at or 0.0))
             if snapshot is not None:
-                by_snapshot = await availability_of(spawner, asked, snapshot, now=time.time())
+                by_snapshot = await availability_of(spawner, request, snapshot, now=time.time())
         trial = in_the_forms_words(trial, by_snapshot, others_wait=others_wait(by_snapshot, snapshot))
         trial = on_cluster(trial, name, spawner.clusters)
         limit = queue_limit(request.profile.queue_timeout, spawner.site_queue_limit)

@@ -1,4 +1,4 @@
-"""When a user would get the jobs of profiles, judged from the views of the clusters that all pages of the hub share."""
+"""Whether a user would get the jobs of profiles now, judged from the views of the clusters that all pages share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from jupyterhub_gpuspawner.extensions.availability.model.availability import ava
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
 from jupyterhub_gpuspawner.extensions.availability.model.limits import allocated, cpus_per_core_of, preempted
 from jupyterhub_gpuspawner.hub.extension import Forecast, Hardware
-from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.site.connection import Cluster
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import Profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.slurm.estimate import Availability, Chance, Waits, as_planned
+from jupyterhub_gpuspawner.slurm.estimate import Availability, Chance
 from jupyterhub_gpuspawner.slurm.job import job_owner
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 
@@ -116,8 +115,6 @@ class ClusterNow:
     """The account that would own the job; empty if unknown."""
     unix_groups: Mapping[str, bool] = field(default_factory=dict)
     """Whether that account is in a group, as far as the hub's machine knows."""
-    waits: Waits = as_planned
-    """What is known of waits there."""
     responds: bool = True
     """Its Slurm answers; else nothing is said to start now."""
     placement_policy: str = ""
@@ -133,7 +130,6 @@ class ClusterNow:
             person=request.username,
             binds_cores=binds_cores(request, self.placement_policy),
             groups=self.unix_groups,
-            waits=self.waits,
         )
         return answer if self.responds else no_longer_now(answer, now=now)
 
@@ -215,7 +211,6 @@ async def forecast_of(
             snapshot,
             owner=site.owners[name],
             unix_groups=await allowed_groups(snapshot, site.owners[name]),
-            waits=extensions_for(spawner).waits(name, queued=False),
             responds=name not in silent,
             placement_policy=spawner.effective(name).placement_policy,
         )
@@ -247,6 +242,5 @@ async def availability_of(spawner: Any, request: JobRequest, snapshot: ClusterSn
         user=owner,
         person=spawner.user.name,
         groups=await allowed_groups(snapshot, owner),
-        waits=extensions_for(spawner).waits(request.resources.cluster or "", queued=False),
         binds_cores=binds_cores(request, settings.placement_policy),
     )

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from jupyterhub_gpuspawner.extensions.availability.forecast import availability_of
+from jupyterhub_gpuspawner.extensions.availability.api import expected_of
 from jupyterhub_gpuspawner.extensions.availability.groups import allowed_groups
 from jupyterhub_gpuspawner.extensions.availability.model.availability import availability
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import queue_position, queue_view
@@ -56,11 +56,11 @@ class InQueue(WithServer):
             await self.spawner.connection().view.recent(max_age, patience)
 
     async def availability(self, request: JobRequest) -> Availability | None:
-        """As the form says, by the view that pages share; None where that is old."""
-        snapshot, now = self.spawner.connection().view.latest, time.time()
-        if snapshot is None or now - snapshot.taken_at > PLAN_SECONDS:
+        """As the form says, by the view that pages share and the last trial; None where that view is old."""
+        snapshot = self.spawner.connection().view.latest
+        if snapshot is None or time.time() - snapshot.taken_at > PLAN_SECONDS:
             return None
-        return await availability_of(self.spawner, request, snapshot, now=now)
+        return await expected_of(self.spawner, request, snapshot)
 
     async def why_never(self, request: JobRequest, *, since: float) -> str:
         """Why its job can never run, in the words of the form.

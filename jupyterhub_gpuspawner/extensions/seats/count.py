@@ -6,17 +6,18 @@ Slurm's own scheduler counts. :func:`estimate` counts by hand, for where it cann
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import capacity_of
-from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Freed, Need
+from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Need, NodeFit
 from jupyterhub_gpuspawner.extensions.availability.model.limits import fault_in, need_of, uses_one_thread
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.reason import meaning
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.units import format_memory, parse_memory
+from jupyterhub_gpuspawner.units import Gres, format_memory, parse_memory
 from jupyterhub_gpuspawner.words import cpus, memory, sentence
 
 CPUS, MEMORY = "cpus-per-task", "mem"
@@ -217,13 +218,13 @@ def _fill(
             need, length = need_of(resources, partition, snapshot), partition.length_of(resources.time)
             nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=resources.reservation_name)
             for node in nodes.usable:
-                freed = Freed()
+                freed = _Freed()
                 for job in (jobs[position] for position in node.jobs):
                     if job.job_id in own or (job.ends_at is not None and job.ends_at <= at):
                         share = job.node_count
                         freed.add(job.cpus // share, job.memory_mib // share, job.gpus, node.only_type)
                 if node.open_at(at, length) == at:
-                    count = node.count_after(need, freed, taken.get((cluster, node.name), ()))
+                    count = _count_after(node, need, freed, taken.get((cluster, node.name), ()))
                     best[node.name] = max(best.get(node.name, (0, need)), (count, need), key=lambda pair: pair[0])
         counts.append(min(left, sum(count for count, _ in best.values()) // resources.node_count))
         left -= counts[-1]
@@ -232,3 +233,54 @@ def _fill(
             taken.setdefault((cluster, name), []).append((need, min(count, shares)))
             shares -= min(count, shares)
     return counts
+
+
+def _count_after(node: NodeFit, need: Need, freed: _Freed, taken: Sequence[tuple[Need, int]]) -> int:
+    """How many such jobs fit on the node at the same time once the jobs counted in ``freed`` have ended.
+
+    And once so many jobs with each need of ``taken`` have begun here.
+    """
+    empty = node.complete and freed.jobs >= len(node.jobs)
+    begun = [(other, number) for other, number in taken if number]
+    if need.exclusive or need.all_memory:
+        return int(empty and not begun and node.offers(need))
+    cpus, memory = node.used_by(need)
+    if empty:
+        gpus, shards = node.gpus.get(need.gpu_type, 0), node.shards
+        free_cpus, free_memory = node.cpus, node.memory
+    else:
+        gpus = node.free_gpus.get(need.gpu_type, 0) + freed.gpus[need.gpu_type]
+        shards = node.free_shards + freed.shards
+        free_cpus, free_memory = node.free_cpus + freed.cpus, node.free_memory + freed.memory
+    for other, number in begun:
+        other_cpus, other_memory = node.used_by(other)
+        if other.all_memory:
+            return 0
+        if ANY in (need.gpu_type, other.gpu_type) or need.gpu_type == other.gpu_type:
+            gpus -= number * other.gpus
+        shards -= number * other.shards
+        free_cpus, free_memory = free_cpus - number * other_cpus, free_memory - number * other_memory
+    amounts = (gpus, need.gpus), (shards, need.shards), (free_cpus, cpus), (free_memory, memory)
+    return max(0, min((free // requested for free, requested in amounts if requested), default=0))
+
+
+class _Freed:
+    """Resources that ended jobs have released on one node."""
+
+    def __init__(self) -> None:
+        self.jobs = self.cpus = self.memory = self.shards = 0
+        self.gpus: Counter[str] = Counter()
+
+    def add(self, cpus: int, memory: int, gpus: Iterable[Gres], only_type: str) -> None:
+        """Count a job's share on one node."""
+        self.jobs += 1
+        self.cpus += cpus
+        self.memory += memory
+        for gres in gpus:
+            if gres.name == "shard":
+                self.shards += gres.count
+            elif gres.name == "gpu":
+                kind = gres.type or only_type
+                self.gpus[ANY] += gres.count
+                if kind:
+                    self.gpus[kind] += gres.count

@@ -38,6 +38,11 @@ DRAINED = replace(
     ),
 )
 """The recorded cluster with all nodes of a partition drained."""
+RESERVED_LATER = replace(
+    RECORDED,
+    reservations=tuple(replace(reservation, start=RECORDED.taken_at + 3540) for reservation in RECORDED.reservations),
+)
+"""The same with reservations that begin in an hour."""
 MAINTAINED = "d1, g[1-2], m1, s1 and u1 (maint, xid=79, since 28 Nov 2026, 22:38 UTC, by root) are out of service"
 BACK = "`scontrol update NodeName=NODE State=RESUME` puts a drained node whose slurmd runs back into service."
 HOUR = 3600
@@ -208,12 +213,12 @@ MISTAKES: dict[str, Mistake] = {
         f"not available now: {MAINTAINED}",
         snapshot=DRAINED,
     ),
-    "a wait that is shorter than the queue": Mistake(
-        one('"partition": "gpu", "gpus": 4, "gpu_type": "k80"', '"queue_timeout": "1:00"'),
+    "a wait that is shorter than the time until its reservation": Mistake(
+        one('"partition": "gpu", "time": "1:00:00", "reservation": "ml-hpc-0"', '"queue_timeout": "1:00"'),
         "warn  profile g: queue_timeout: a server of profile g would now wait about 59 min, and the hub gives up "
         "after 1 min. Allow a longer wait. [queue-timeout-short]",
-        "full, 1 person ahead of you. Expected start: within 1 h, if nobody with a higher priority comes, but a start "
-        "may wait for at most 1 min here",
+        "not yet: reservation ml-hpc-0 starts {time}, but a start may wait for at most 1 min here",
+        snapshot=RESERVED_LATER,
     ),
     "a partition in a file": Mistake(
         "",

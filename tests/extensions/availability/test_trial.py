@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.extensions.availability.api import (
 )
 from jupyterhub_gpuspawner.extensions.availability.dry_run import WillRun
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance, expected, starts_now
+from jupyterhub_gpuspawner.slurm.estimate import Availability, Chance, expected, not_before, starts_now
 from jupyterhub_gpuspawner.slurm.process import Answer
 from jupyterhub_gpuspawner.slurm.sbatch_options import directives
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
@@ -49,15 +49,17 @@ def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, se
     """When, in the words of all pages; the nodes are for scripts."""
     estimate = starts_now(NINE + after) if chance is Chance.NOW else expected(NINE + after, now=NINE)
     answer = WillRun(NINE + after, nodes, 1, "gpu")
-    assert of_start(answer, now=NINE) == Availability(chance, sentence, estimate, nodes=nodes)
+    assert of_start(answer, now=NINE) == Availability(chance, sentence, estimate, partition="gpu", nodes=nodes)
 
 
 FREE = Availability(Chance.NOW, "starts now, 3 of 4 1g.10gb free", starts_now(), taken_at=NINE - 15)
-FULL = Availability(Chance.LATER, "full", expected(NINE + 2 * HOUR, now=NINE), taken_at=NINE - 15)
+FULL = Availability(Chance.LATER, "full", taken_at=NINE - 15)
 AHEAD = replace(FULL, sentence="full, 1 person ahead of you")
+RESERVED = replace(FULL, sentence="not yet: reservation r starts {time}", estimate=not_before(NINE + HOUR))
 LATER = Availability(
     Chance.LATER, "expected start: within 10 h", expected(NINE + 10 * HOUR, now=NINE), taken_at=NINE, nodes=("m1",)
 )
+SLOW = Availability(Chance.UNKNOWN, "Slurm is responding slowly")
 IMMEDIATE = Availability(Chance.NOW, "starts now", starts_now(), taken_at=NINE, nodes=("m1",))
 REFUSED = Availability(Chance.NEVER, "there is no such reservation", field="slurm.reservation")
 NEWER = NINE + 5
@@ -72,9 +74,17 @@ WHICH_HOLDS: dict[str, tuple[Availability, Availability | None, bool, Availabili
         replace(FREE, taken_at=NEWER),
     ),
     "nobody waits, and Slurm alone knows why it is later": (LATER, replace(FREE, taken_at=NEWER), False, LATER),
-    "Slurm plans": (LATER, FULL, False, LATER),
-    "Slurm plans too late behind others": (LATER, AHEAD, True, AHEAD),
-    "the snapshot knows no time": (LATER, replace(AHEAD, estimate=UNKNOWN), True, LATER),
+    "Slurm plans": (LATER, FULL, False, replace(LATER, sentence="full. Expected start: within 10 h")),
+    "Slurm plans behind others": (
+        LATER,
+        AHEAD,
+        True,
+        replace(LATER, sentence="full, 1 person ahead of you. Expected start: within 10 h"),
+    ),
+    "a set time, which Slurm knows": (LATER, RESERVED, False, LATER),
+    "but plans too late behind others": (LATER, RESERVED, True, RESERVED),
+    "Slurm does not answer": (SLOW, AHEAD, True, AHEAD),
+    "nor is it known to be full": (SLOW, FREE, True, SLOW),
     "there is no snapshot": (LATER, None, False, LATER),
     "Slurm refuses": (REFUSED, FREE, True, REFUSED),
     "both say now": (IMMEDIATE, FREE, False, replace(FREE, nodes=("m1",), taken_at=NINE)),

@@ -1,7 +1,7 @@
-"""Whether and when a job could start, judged from one snapshot; pages show it beside each profile. Pure.
+"""Whether a job could start now, judged from one snapshot; pages show it beside each profile. Pure.
 
-Limits of accounts and QOS, licences and priorities are known to Slurm alone and are not considered here; the trial
-(``sbatch --test-only``) covers them. Sentences are for participants; ``field`` names the profile field at fault.
+When it would start later is Slurm's to say, as are limits of accounts and QOS, licences, priorities and preemption: the
+trial asks it (``sbatch --test-only``). Sentences are for participants; ``field`` names the profile field at fault.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from jupyterhub_gpuspawner.extensions.availability.model.capacity import (
     Competition,
     capacity_of,
     model_of_type,
-    usual_limit,
 )
-from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Freed, Need, NodeFit, NodeSet
+from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.extensions.availability.model.limits import (
     Fault,
     fault_in,
@@ -29,7 +28,6 @@ from jupyterhub_gpuspawner.extensions.availability.model.limits import (
     may_be_of_others,
     may_be_refused_account,
     need_of,
-    preempts_none,
     requested_cpus,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -37,11 +35,6 @@ from jupyterhub_gpuspawner.slurm.estimate import (
     UNKNOWN,
     Availability,
     Chance,
-    Estimate,
-    Kind,
-    Waits,
-    as_planned,
-    expected,
     not_before,
     starts_now,
 )
@@ -64,7 +57,6 @@ class _Asker(NamedTuple):
     user: str
     person: str
     groups: Mapping[str, bool]
-    waits: Waits
     binds_cores: bool
 
 
@@ -76,15 +68,16 @@ def availability(
     user: str = "",
     person: str = "",
     groups: Mapping[str, bool] = MappingProxyType({}),
-    waits: Waits = as_planned,
     binds_cores: bool = False,
 ) -> Availability:
-    """When a job with these resources would start; ``now`` in seconds since the epoch.
+    """Whether a job with these resources would start now; ``now`` in seconds since the epoch.
+
+    When it starts later is known only where that is a set time, such as the begin of its reservation.
 
     ``user`` owns the job, and is checked against the users of a reservation; ``person`` asks, and is not ahead of
-    themselves. ``groups`` is checked against AllowGroups of the partitions, see :func:`in_allowed_group`. ``waits`` is
-    what is known of waits there, and ``binds_cores`` that the job gets its GPUs with cores beside them alone
-    (``--gres-flags=enforce-binding``). Of several partitions the best one counts.
+    themselves. ``groups`` is checked against AllowGroups of the partitions, see :func:`in_allowed_group`.
+    ``binds_cores``: the job gets its GPUs with cores beside them alone (``--gres-flags=enforce-binding``). Of several
+    partitions the best one counts.
     """
     if snapshot is None or not snapshot.partitions:
         return _unknown("Slurm has not responded yet")
@@ -94,7 +87,7 @@ def availability(
     if _has_unchecked_options(resources):
         return _dated(_unknown("part of what this profile asks for is checked at submission"), snapshot)
     binds_cores = bool(resources.gres) and (binds_cores or _binds_cores(resources))
-    asker = _Asker(now, user, person or user, groups, waits, binds_cores)
+    asker = _Asker(now, user, person or user, groups, binds_cores)
     by_partition = [
         replace(_in_partition(resources, snapshot, name, asker), partition=name)
         for name in snapshot.partitions_of(resources.partition)
@@ -214,7 +207,6 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
         snapshot,
         asker,
         requested_cpus=requested_cpus(resources, partition, snapshot),
-        preempts_none=preempts_none(resources, snapshot),
     )
     return fit.availability()
 
@@ -236,8 +228,6 @@ class _Fit:
     asker: _Asker
     requested_cpus: int
     """Those that it requests itself: :attr:`need` may have more, for its memory."""
-    preempts_none: bool
-    """By its QOS."""
 
     def availability(self) -> Availability:
         chosen = list(islice((node for node in self._open_nodes() if not self._obstacle(node)), self.count))
@@ -245,8 +235,6 @@ class _Fit:
             obstacle = next(filter(None, map(self._obstacle, self._open_nodes())))
             return Availability(Chance.LATER, f"not available now: {obstacle}")
         if len(chosen) < self.count:
-            if self.competition is None and self._may_preempt():
-                return Availability(Chance.LATER, "full, but Slurm may preempt other jobs and start it at once")
             return self._full()
         if self.snapshot.partial:
             return _unknown("part of Slurm's list of jobs could not be read")
@@ -267,7 +255,7 @@ class _Fit:
         free = f"{free} {'is' if number == 1 else 'are'} free, but"
         if self.competition is None:
             return Availability(Chance.LATER, f"{free} Slurm keeps them for a job that waits")
-        return self._later(f"{free} {self._ahead(self.competition, verb=True)}", self._behind(self.competition))
+        return Availability(Chance.LATER, f"{free} {self._ahead(self.competition, verb=True)}")
 
     def _has_cores_beside(self, node: NodeFit) -> bool:
         """Whether the GPUs' own cores are certain to be free, where the job has to get these.
@@ -347,34 +335,6 @@ class _Fit:
         by_name = self.snapshot.partition_by_name
         return [by_name[name] for name in dict.fromkeys(job.partition for job in jobs) if name in by_name]
 
-    def _may_preempt(self) -> bool:
-        """Whether the job would fit if all jobs were gone that it may preempt (slurm.conf(5), PreemptType).
-
-        With preemption by QOS these may be any, unless its own preempts none: a snapshot does not have those of jobs.
-        """
-        if not self.snapshot.config.preemption or self.preempts_none:
-            return False
-        lower = {
-            other.name
-            for other in self.snapshot.partitions
-            if other.preemptable and other.priority_tier < self.partition.priority_tier
-        }
-        jobs = self.snapshot.job_table
-        partitions = jobs.column("partitions")
-        preempted = 0
-        for node in self.nodes.usable:
-            if not node.offers(self.need) or not self._is_open(node):
-                continue
-            freed = Freed()
-            for job in node.jobs:
-                if self.snapshot.config.preemption == "qos" or not lower.isdisjoint(partitions[job]):
-                    one = jobs[job]
-                    freed.add(one.cpus // one.node_count, one.memory_mib // one.node_count, one.gpus, node.only_type)
-            preempted += node.has_after(self.need, freed)
-            if preempted >= self.count:
-                return True
-        return False
-
     def _full(self) -> Availability:
         if self.competition is None and self.snapshot.hides_nodes_of(self.partition):
             return _unknown(HIDDEN)  # Slurm may power one on
@@ -383,35 +343,8 @@ class _Fit:
             out = out_of_service((node.name, node.reason) for node in nodes)
             for_long = not all(node.comes_back for node in nodes)
             return Availability(Chance.LATER, f"not available now: {out}", out_of_service=out if for_long else "")
-        now, competition = self.asker.now, self.competition
-        if competition is not None:
-            return self._later(f"full, {self._ahead(competition)}", self._behind(competition))
-        start = self.nodes.earliest_start(self.need, self.count, now=now, length=self.length)
-        if start is None or start == inf:
-            return Availability(Chance.LATER, "full, and it is not known for how long")
-        if start <= now:
-            about_to_end = Estimate(Kind.EXPECTED, now, now, now)
-            return Availability(Chance.LATER, "full, but a job is about to end", about_to_end)
-        return self._later("full", start)
-
-    def _later(self, clause: str, start: float | None) -> Availability:
-        """A start that is expected once others have ended; ``start`` if all of them run to their time limits."""
-        now = self.asker.now
-        if start is None or not now < start < inf:
-            return Availability(Chance.LATER, clause)
-        estimate = expected(start, now=now, partition=self.partition.name, waits=self.asker.waits)
-        return Availability(Chance.LATER, f"{clause}. Expected start: {estimate.words(now)}", estimate)
-
-    def _behind(self, competition: Competition) -> float | None:
-        """When it would start behind the jobs ahead; None unless Slurm has planned a start for each of them."""
-        return self.nodes.planned_start(
-            self.need,
-            self.count,
-            competition.jobs,
-            now=self.asker.now,
-            length=self.length,
-            usual=usual_limit(self.partition),
-        )
+        clause = f"full, {self._ahead(self.competition)}" if self.competition is not None else "full"
+        return Availability(Chance.LATER, clause)
 
     def _ahead(self, competition: Competition, *, verb: bool = False) -> str:
         others = len(competition.people - {self.asker.person})

@@ -26,7 +26,6 @@ from jupyterhub_gpuspawner.slurm.snapshot import (
     ClusterJob,
     ClusterSnapshot,
     NodeState,
-    Partition,
     Reservation,
     Table,
     rank,
@@ -92,13 +91,12 @@ class Capacity:
         self._shared = {
             partition.name: partition.jobs_per_cpu for partition in snapshot.partitions if partition.shares_cpus
         }
-        self._usual = {partition.name: usual_limit(partition) for partition in snapshot.partitions}
         self._partitions = {}
         for name, positions in snapshot.nodes_by_partition.positions.items():
             members = [nodes[at] for at in positions]
             if name in self._shared:
                 members = [self._as_seen_by(node, node.reserved, name) for node in members]
-            self._partitions[name] = NodeSet(members, self._jobs)
+            self._partitions[name] = NodeSet(members)
         self._parts: dict[tuple[str, str, str], NodeSet] = {}
         self.types_beside: dict[str, set[str]] = {}
         """For each type of GPU, those that some node has beside it."""
@@ -201,20 +199,17 @@ class Capacity:
                 nodes.fitting(need)
             nodes.count_capable(Need(), usable=True)
             nodes.count("node", 0.0, 0.0)
-            _ = nodes.releases
         for name, nodes in self._partitions.items():
             for need in (Need(), Need(gpus=1), *(Need(gpus=1, gpu_type=kind) for kind in nodes.types if kind)):
-                competition = self.competition(name, "", need)
-                if competition is not None:
-                    nodes.plan(need.what, competition.jobs, self._usual.get(name, inf))
+                self.competition(name, "", need)
 
     def nodes(self, partition: str, *, constraint: str = "", reservation: str = "") -> NodeSet:
         """The nodes of a partition that satisfy ``constraint`` and belong to ``reservation``, where these are given."""
         if not constraint and not reservation:
-            return self._partitions.get(partition) or NodeSet((), self._jobs)
+            return self._partitions.get(partition) or NodeSet(())
         key = (partition, constraint, reservation)
         if key not in self._parts:
-            self._parts[key] = NodeSet(self._part(*key), self._jobs)
+            self._parts[key] = NodeSet(self._part(*key))
         return self._parts[key]
 
     def _part(self, partition: str, constraint: str, reservation: str) -> Iterator[NodeFit]:
@@ -297,12 +292,6 @@ class Capacity:
             _extreme([starts_at[at] for at in jobs], min),
             _extreme([starts_at[at] if array_tasks[at] == 1 else None for at in jobs], max),
         )
-
-
-def usual_limit(partition: Partition) -> float:
-    """The time limit of a job that requests none, in seconds; infinite where there is none."""
-    limit = partition.default_time if partition.default_time is not None else partition.max_time
-    return inf if limit is None else limit
 
 
 _capacities: dict[int, Capacity] = {}

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
-from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob, NodeState, SlurmConfig, Table, free_gpus_of, gpus_of
+from jupyterhub_gpuspawner.slurm.snapshot import NodeState, SlurmConfig, free_gpus_of, gpus_of
 from jupyterhub_gpuspawner.units import Gres
 
 # Evaluates ``--constraint`` against the features of a node. Source: sbatch(1).
@@ -64,30 +63,13 @@ def satisfies(constraint: str, features: frozenset[str]) -> bool | None:
 
 # A set of nodes, indexed so that requests can be checked against thousands of nodes within milliseconds.
 
-UNPLANNED_AT_MOST = 30
-"""Pending jobs without a plan of Slurm's that one prediction places by itself."""
-RELEASES = 4000
-"""Upper bound on the job ends that one prediction examines."""
-
-
-class Releases(NamedTuple):
-    """Job ends by time, one of each list."""
-
-    moments: Sequence[float]
-    nodes: Sequence[NodeFit]
-    jobs: Sequence[int]
-    """Positions in the snapshot's jobs."""
-
 
 class NodeSet:
     """A set of nodes, such as those of a partition, sorted by free resources."""
 
-    def __init__(self, nodes: Iterable[NodeFit], jobs: Table[ClusterJob]) -> None:
-        """``jobs`` are all of the snapshot's."""
+    def __init__(self, nodes: Iterable[NodeFit]) -> None:
         self.all = tuple(nodes)
-        self._jobs = jobs
         self.usable = tuple(node for node in self.all if node.usable)
-        self._plans: dict[tuple[str, tuple[int, ...], float], Plan | None] = {}
 
     @cached_property
     def kinds(self) -> Mapping[NodeFit, int]:
@@ -170,146 +152,6 @@ class NodeSet:
         more = opened.get(what, (0, 0))
         return free + more[0], of + more[1]
 
-    @cached_property
-    def releases(self) -> Releases:
-        """The first :data:`RELEASES` job ends on usable nodes; jobs without a time limit are left out."""
-        ends_at = self._jobs.column("ends_at")
-        nodes = [node for node in self.usable for job in node.jobs if ends_at[job] is not None]
-        jobs = [job for node in self.usable for job in node.jobs if ends_at[job] is not None]
-        moments = [ends_at[job] for job in jobs]
-        first = sorted(range(len(jobs)), key=moments.__getitem__)[:RELEASES]
-        return Releases([moments[at] for at in first], [nodes[at] for at in first], [jobs[at] for at in first])
-
-    def earliest_start(self, need: Need, nodes: int, *, now: float, length: float) -> float | None:
-        """When the request fits on so many nodes if every job runs to its time limit; None if no job end tells.
-
-        Seconds since the epoch, like ``now``; ``length`` in seconds, may be infinite.
-        """
-        moments = sorted(node.open_at(now, length) for node in self.fitting(need))
-        done = {node.name for node in self.fitting(need)}
-        freed: dict[str, Freed] = {}
-        columns = (self._jobs.column(field) for field in ("cpus", "memory_mib", "gpus", "node_count"))
-        cpus, memory, gpus, node_count = columns
-        for at, node, job in zip(*self.releases, strict=True):
-            moment = max(now, at)
-            if len(moments) >= nodes and moments[nodes - 1] <= moment:
-                break
-            if node.name in done or not node.offers(need):
-                continue
-            so_far = freed.setdefault(node.name, Freed())
-            parts = node_count[job]  # what it holds in total is divided evenly among its nodes
-            so_far.add(cpus[job] // parts, memory[job] // parts, gpus[job], node.only_type)
-            if node.has_after(need, so_far):
-                done.add(node.name)
-                moments.append(node.open_at(moment, length))
-                moments.sort()
-        return moments[nodes - 1] if len(moments) >= nodes else None
-
-    def planned_start(
-        self, need: Need, nodes: int, pending: tuple[int, ...], *, now: float, length: float, usual: float
-    ) -> float | None:
-        """The same behind ``pending`` jobs, each from the start that Slurm plans for it to its time limit.
-
-        The devices of all nodes are counted together, which may be too early by itself, so that the answer is never
-        before :meth:`earliest_start`. ``usual`` is the time limit of a job that requests none. None if a start is not
-        planned, or no job end tells; one that Slurm has not considered yet is taken to start as soon as it can.
-        """
-        plan = self.plan(need.what, pending, usual)
-        if plan is None:
-            return None
-        changes, free = plan.changes, self.count(need.what, now, length)[0]
-        for amount, limit in plan.unplanned:
-            start = _first_fit(free, changes, amount, now=now, length=limit)
-            if start is None:
-                return None
-            changes = sorted([*changes, (start, -amount), (start + limit, amount)])
-        pooled = _first_fit(free, changes, need.amount * nodes, now=now, length=length)
-        if pooled in (None, inf):
-            return None
-        alone = self.earliest_start(need, nodes, now=now, length=length)
-        return None if alone is None else max(alone, pooled)
-
-    def plan(self, what: str, pending: tuple[int, ...], usual: float) -> Plan | None:
-        """What is planned for these jobs and for those that run; None if nothing is planned for one that waits."""
-        key = what, pending, usual
-        if key not in self._plans:
-            self._plans[key] = self._planned(what, pending, usual)
-        return self._plans[key]
-
-    def _planned(self, what: str, pending: tuple[int, ...], usual: float) -> Plan | None:
-        columns = (self._jobs.column(field) for field in ("starts_at", "time_limit", "reason", "array_tasks"))
-        starts_at, time_limit, reason, array_tasks = columns
-        amounts, changes = _Amounts(what, self._jobs), Counter[float]()
-        unplanned: list[tuple[int, float]] = []
-        for job in pending:
-            start, limit = starts_at[job], usual if time_limit[job] is None else time_limit[job]
-            amount = amounts.of(job)
-            if array_tasks[job] > 1:  # Slurm's estimate is that of its first task
-                return None
-            if start is not None:
-                changes[start] -= amount
-                changes[start + limit] += amount
-            elif not reason[job] and len(unplanned) < UNPLANNED_AT_MOST:
-                unplanned.append((amount, limit))
-            else:
-                return None
-        for at, node, job in zip(*self.releases, strict=True):
-            changes[at] += amounts.on_a_node(job, node.only_type)
-        return Plan(sorted(changes.items()), unplanned)
-
-
-class Plan(NamedTuple):
-    """How the number of free devices changes, by time, and jobs without a plan: their devices and time limits."""
-
-    changes: Sequence[tuple[float, int]]
-    unplanned: Sequence[tuple[int, float]]
-
-
-class _Amounts:
-    """How much of something jobs have, or ask for: of ``gpu:TYPE``, ``shard`` or ``cpu``."""
-
-    def __init__(self, what: str, jobs: Table[ClusterJob]) -> None:
-        self._name, _, self._type = what.partition(":")
-        columns = (jobs.column(field) for field in ("cpus", "node_count", "gpus", "array_tasks"))
-        self._cpus, self._node_count, self._gpus, self._array_tasks = columns
-        self._counts: dict[tuple[int, str], int] = {}
-        """By the id of a value that many jobs share, and the only type of their node."""
-
-    def on_a_node(self, job: int, only_type: str = "") -> int:
-        """On each of its nodes, which has GPUs of ``only_type``; empty: of several types, or not known."""
-        if self._name == "cpu":
-            return -(-int(self._cpus[job]) // int(self._node_count[job]))
-        gres = self._gpus[job]
-        key = id(gres), only_type
-        if key not in self._counts:
-            self._counts[key] = sum(
-                device.count
-                for device in gres
-                if device.name == self._name
-                and (not self._type or (device.type or only_type or self._type) == self._type)
-            )
-        return self._counts[key]
-
-    def of(self, job: int) -> int:
-        """On all its nodes together; of a job array for all tasks that may run at once."""
-        return self.on_a_node(job) * int(self._node_count[job]) * int(self._array_tasks[job])
-
-
-def _first_fit(
-    free: int, changes: Sequence[tuple[float, int]], wanted: int, *, now: float, length: float
-) -> float | None:
-    """From when on so many are free for so long, where ``free`` of them are and ``changes`` are planned, by time."""
-    begin: float | None = now if free >= wanted else None
-    for at, change in changes:
-        if begin is not None and at >= begin + length:
-            return begin
-        free += change
-        if free < wanted:
-            begin = None
-        elif begin is None:
-            begin = max(at, now)
-    return begin
-
 
 def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
     kinds: dict[object, tuple[NodeFit, int]] = {}
@@ -370,11 +212,6 @@ class Need:
     def what(self) -> str:
         """What it asks for first: ``gpu:TYPE``, ``shard`` or ``cpu``."""
         return f"gpu:{self.gpu_type}" if self.gpus else "shard" if self.shards else "cpu"
-
-    @property
-    def amount(self) -> int:
-        """How many of these."""
-        return self.gpus or self.shards or self.cpus
 
 
 class ReservedPeriod(NamedTuple):
@@ -448,13 +285,6 @@ class NodeFit:
         """Equal for nodes that offer the same, empty."""
         self.place = _place(partitions, self.hardware)
 
-    def free(self, what: str) -> int:
-        """How many of ``what`` (:attr:`Need.what`) are free."""
-        name, _, gpu_type = what.partition(":")
-        if name == "gpu":
-            return self.free_gpus.get(gpu_type, 0)
-        return self.free_shards if name == "shard" else self.free_cpus
-
     def used_by(self, need: Need) -> tuple[int, int]:
         """The CPUs and the memory that such a job gets here: Slurm gives out whole cores, not their threads.
 
@@ -493,38 +323,6 @@ class NodeFit:
             and self.free_memory >= memory
             and (self.idle or not (need.exclusive or need.all_memory))
         )
-
-    def has_after(self, need: Need, freed: Freed) -> bool:
-        """Whether everything requested is free once the jobs counted in ``freed`` have ended."""
-        return self.count_after(need, freed) > 0
-
-    def count_after(self, need: Need, freed: Freed, taken: Sequence[tuple[Need, int]] = ()) -> int:
-        """How many such jobs fit at the same time once the jobs counted in ``freed`` have ended.
-
-        And once so many jobs with each need of ``taken`` have begun here.
-        """
-        empty = self.complete and freed.jobs >= len(self.jobs)
-        begun = [(other, number) for other, number in taken if number]
-        if need.exclusive or need.all_memory:
-            return int(empty and not begun and self.offers(need))
-        cpus, memory = self.used_by(need)
-        if empty:
-            gpus, shards = self.gpus.get(need.gpu_type, 0), self.shards
-            free_cpus, free_memory = self.cpus, self.memory
-        else:
-            gpus = self.free_gpus.get(need.gpu_type, 0) + freed.gpus[need.gpu_type]
-            shards = self.free_shards + freed.shards
-            free_cpus, free_memory = self.free_cpus + freed.cpus, self.free_memory + freed.memory
-        for other, number in begun:
-            other_cpus, other_memory = self.used_by(other)
-            if other.all_memory:
-                return 0
-            if ANY in (need.gpu_type, other.gpu_type) or need.gpu_type == other.gpu_type:
-                gpus -= number * other.gpus
-            shards -= number * other.shards
-            free_cpus, free_memory = free_cpus - number * other_cpus, free_memory - number * other_memory
-        amounts = (gpus, need.gpus), (shards, need.shards), (free_cpus, cpus), (free_memory, memory)
-        return max(0, min((free // requested for free, requested in amounts if requested), default=0))
 
     def open_at(self, moment: float, length: float) -> float:
         """The first moment from ``moment`` on at which ``length`` seconds overlap no reservation for others."""
@@ -628,25 +426,3 @@ def _shards(gpus: int, shards: int, used: tuple[Gres, ...], held: int) -> tuple[
     if gpus > whole_gpus + shared:  # of one GPU all shards are free
         least = usual
     return free_of_all, most, max(0, min(least, free_of_all))
-
-
-class Freed:
-    """Resources that ended jobs have released on one node."""
-
-    def __init__(self) -> None:
-        self.jobs = self.cpus = self.memory = self.shards = 0
-        self.gpus: Counter[str] = Counter()
-
-    def add(self, cpus: int, memory: int, gpus: Iterable[Gres], only_type: str) -> None:
-        """Count a job's share on one node."""
-        self.jobs += 1
-        self.cpus += cpus
-        self.memory += memory
-        for gres in gpus:
-            if gres.name == "shard":
-                self.shards += gres.count
-            elif gres.name == "gpu":
-                kind = gres.type or only_type
-                self.gpus[ANY] += gres.count
-                if kind:
-                    self.gpus[kind] += gres.count

@@ -142,12 +142,6 @@ def _is_preempted(resources: Resources, partition: Partition, snapshot: ClusterS
     )
 
 
-def preempts_none(resources: Resources, snapshot: ClusterSnapshot) -> bool:
-    """Whether it is certain that this job preempts no other by its QOS; without one it has a default."""
-    table = snapshot.preempted_qos
-    return bool(resources.qos) and table is not None and not table.get(str(resources.qos).lower(), frozenset({""}))
-
-
 def cpus_per_core_of(resources: Resources | None, snapshot: ClusterSnapshot | None) -> int:
     """How many of the CPUs that a job requests a core has where it may run; 0 where that is not known or not the same.
 

@@ -71,6 +71,14 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
     pause = setTimeout(() => trial(choice, key, signal).catch(unknown), 600);
   });
 
+  /** Have Slurm say when the choice would start, where the page does not know that or it has been asked before. */
+  function ask() {
+    const profile = currentChoice(form)?.profile;
+    if (!profile || !notice.hidden) return;
+    const isOpen = stateOf(profile).matches(".gpuspawner-later, .gpuspawner-unknown");
+    if (isOpen || results.has(profile)) tryOut({ quietly: true });
+  }
+
   function updateAges() {
     for (const age of form.querySelectorAll("[data-age]")) {
       const seconds = Number(age.dataset.age) + (performance.now() - told) / 1000;
@@ -107,10 +115,11 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
     }
     told = begun;
     updateAges();
-    if (results.has(currentChoice(form)?.profile)) tryOut({ quietly: true });
+    ask();
   }
 
   setInterval(updateAges, 10000);
+  ask();
   // older than the hub would have it: its question to Slurm is under way, and answered by then, or late
   const oldest = Math.max(...[...form.querySelectorAll("[data-age]")].map((each) => Number(each.dataset.age)), 0);
   if (oldest > FRESH && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);
