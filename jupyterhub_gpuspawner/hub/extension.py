@@ -92,8 +92,12 @@ class Hardware:
     """For each type of GPU of the cluster, those that some node has beside it."""
     cpus_per_core: int = 0
     """How many of the CPUs that it requests a core has; 0 where that is not known or not the same."""
-    allocated: Mapping[str, int] = field(default_factory=dict)
-    """What Slurm gives a job on each node where that is more than it requests, by the field of its resources."""
+    cpus: Sequence[int] = ()
+    """How many Slurm gives the job on a node: every number that it may be, as a job requests them; empty: not known."""
+    memory: Sequence[int] = ()
+    """MiB that Slurm allocates on a node likewise; 0: all that a node has."""
+    gpus: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """GPUs by type where it gets all of a node, likewise; empty where it gets what it requests."""
     risk: str = ""
     """What may happen to the job there, as a clause; empty where nothing is known to."""
 

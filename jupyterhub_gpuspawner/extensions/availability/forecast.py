@@ -191,7 +191,7 @@ def hardware_of(resources: Resources, snapshot: ClusterSnapshot) -> Hardware:
         gpu_type=types.pop() if len(types) == 1 else "",
         types_beside=capacity.types_beside,
         cpus_per_core=cpus_per_core_of(resources, snapshot),
-        allocated=allocated(resources, snapshot),
+        **allocated(resources, snapshot)._asdict(),
         risk=words.PREEMPTED[interrupted] if interrupted is not None else "",
     )
 

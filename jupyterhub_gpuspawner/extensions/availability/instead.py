@@ -16,7 +16,7 @@ from markupsafe import Markup
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.availability import words
 from jupyterhub_gpuspawner.extensions.availability.forecast import forecast_of, site_of
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of, what_a_job_gets
+from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of
 from jupyterhub_gpuspawner.hub.server.waiting import OF_THIS_PAGE, SwitchPage
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
@@ -56,11 +56,8 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
     except (ConfigError, RequestError):  # logged where the profiles are read; its profile is no longer offered
         return ()
     return tuple(
-        Alternative(
-            status.profile.slug, status.profile.display_name, what_a_job_gets(status.resources, status.hardware)
-        )
+        Alternative(status.profile.slug, status.profile.display_name, status.gets)
         for status in closest(wanted.resources, statuses)
-        if status.resources is not None
     )
 
 

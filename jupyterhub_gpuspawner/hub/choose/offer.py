@@ -311,7 +311,7 @@ def offers(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: 
     status = next(status for status in statuses if status.profile == one.profile)
     selected = _with_choice(status, one, filled_in, base_url)
     if status.resources is not None and not filled_in.fault_at_value:
-        selected = replace(selected, gets=what_a_job_gets(status.resources, status.hardware))
+        selected = replace(selected, gets=status.gets)
     return [selected if offer is one else offer for offer in shown]
 
 
@@ -319,7 +319,7 @@ def _offer(status: ProfileStatus, base_url: str) -> Offer:
     profile = status.profile
     return Offer(
         profile,
-        gets=resources_in_words(profile, status.resources, status.hardware),
+        gets=status.may_get or resources_in_words(profile, None),
         fields=option_fields(profile, {}, choices=status.choices, refused=status.refused),
         availability=status.availability,
         closed=closed_by(status),
@@ -420,40 +420,61 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 
 
 def what_a_job_gets(resources: Resources, hardware: Hardware) -> tuple[str, ...]:
-    """Such as ``("4 cores", "8 GiB memory", "1 h")`` for a job with these resources."""
-    requested = {name: getattr(resources, name) for name in COUNTED} | dict(hardware.allocated)
+    """Such as ``("4 cores", "8 GiB memory", "1 h")`` for a job with these resources: what Slurm gives it, if known."""
+    requested = {name: getattr(resources, name) for name in COUNTED}
     values = {name: [] if value is None else [value] for name, value in requested.items()}
     return _gets(values, hardware, time_unit=resources.time_unit)
 
 
-def resources_in_words(profile: Profile, resources: Resources | None, hardware: Hardware) -> tuple[str, ...]:
-    """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")``; what is not requested is left out.
+def resources_in_words(
+    profile: Profile, resources: Resources | None, hardware: Callable[[Resources], Hardware] = lambda _: Hardware()
+) -> tuple[str, ...]:
+    """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")`` for the jobs of a profile, whatever is chosen.
 
     ``resources`` are what a job of the profile requests when no option is changed: with the site's defaults, too.
-    ``hardware`` is that of the nodes where it may run.
+    ``hardware`` tells that of the nodes where a job may run.
     """
 
     def values(name: str) -> list[Any]:
         of_site = None if resources is None else getattr(resources, name)
         return _values(profile, name) or ([] if of_site is None else [of_site])
 
-    return _gets({name: values(name) for name in COUNTED}, hardware)
+    counted = {name: values(name) for name in COUNTED}
+    if resources is None:
+        return _gets(counted, Hardware())
+    places: dict[str, Any] = {
+        "partition": ",".join(values("partition")) or None,
+        "gpu_type": counted["gpu_type"][0] if len(counted["gpu_type"]) == 1 else None,
+    }
+    cpus, memory, gpus = set[int](), set[int](), dict[str, tuple[int, ...]]()
+    for end in (min, max):  # Slurm gives no less to a job that requests more
+        requested = {name: end(counted[name]) for name in _AMOUNTS if counted[name]}
+        given = hardware(resources.model_copy(update=requested | places))
+        cpus.update(given.cpus or filter(None, [requested.get("cpus")]))
+        memory.update(given.memory or filter(None, [requested.get("memory")]))
+        gpus.update({kind: (*gpus.get(kind, ()), *numbers) for kind, numbers in given.gpus.items()})
+    return _gets(counted, replace(hardware(resources), cpus=tuple(cpus), memory=tuple(memory), gpus=gpus))
+
+
+_AMOUNTS = ("gpus", "shards", "cpus", "memory")
 
 
 def _gets(values: Mapping[str, list[Any]], hardware: Hardware, *, time_unit: str = "") -> tuple[str, ...]:
+    def model(*types: str) -> str:
+        return " or ".join(str(gpu_model(kind, hardware.types_beside.get(kind, ()))) for kind in types if kind)
+
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
-    types = " or ".join(
-        str(gpu_model(kind, hardware.types_beside.get(kind, ())))
-        for kind in values["gpu_type"] or [hardware.gpu_type]
-        if kind
-    )
+    types = {model(*(values["gpu_type"] or [hardware.gpu_type])): gpus}
+    if hardware.gpus:
+        types = {model(kind): _span(numbers) for kind, numbers in hardware.gpus.items()}
     nodes = _span(values["nodes"])
     several = nodes not in ("", "1")
+    numbers = hardware.cpus or values["cpus"]
     on_a_node = (
-        f"{gpus} \N{MULTIPLICATION SIGN} {types or 'GPU'}" if gpus else "",
+        *(f"{number} \N{MULTIPLICATION SIGN} {kind or 'GPU'}" if number else "" for kind, number in types.items()),
         _counted(_span(values["shards"]), "GPU shard"),
-        cpus(min(values["cpus"]), max(values["cpus"]), per_core=hardware.cpus_per_core) if values["cpus"] else "",
-        _memory(values["memory"]),
+        cpus(min(numbers), max(numbers), per_core=hardware.cpus_per_core) if numbers else "",
+        _memory(hardware.memory or values["memory"]),
     )
     parts = (
         _counted(nodes, "node") if several else "",
@@ -472,11 +493,12 @@ def _values(profile: Profile, name: str) -> list[Any]:
             values = [getattr(option.range.override(end).slurm, name) for end in (option.range.min, option.range.max)]
         chosen_values = [getattr(choice.slurm, name) for choice in option.choices.values()]
         if any(value is not None for value in chosen_values):
-            values = [base if value is None else value for value in chosen_values for base in values]
+            kept = values if None in chosen_values else []
+            values = list(dict.fromkeys((*chosen_values, *kept)))
     return list(dict.fromkeys(value for value in values if value is not None))
 
 
-def _span(values: list[Any]) -> str:
+def _span(values: Sequence[Any]) -> str:
     if not any(values):
         return ""
     low, high = min(values), max(values)
@@ -487,7 +509,7 @@ def _counted(number: str, what: str) -> str:
     return number and (f"1 {what}" if number == "1" else f"{number} {what}s")
 
 
-def _memory(values: list[Any]) -> str:
+def _memory(values: Sequence[int]) -> str:
     if 0 in values:
         return words.ALL_MEMORY
     return f"{_between([memory(mib) for mib in sorted(values)])} memory" if values else ""
@@ -533,8 +555,10 @@ class ProfileStatus:
     """The same for each choice of each option, with the others as they are."""
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Why some of these cannot be chosen beside the others."""
-    hardware: Hardware = field(default_factory=Hardware)
-    """That of the nodes where it may run."""
+    gets: tuple[str, ...] = ()
+    """What that job gets, in a few words each; see :func:`what_a_job_gets`."""
+    may_get: tuple[str, ...] = ()
+    """The same whatever is chosen; see :func:`resources_in_words`."""
 
     @property
     def is_shown(self) -> bool:
@@ -595,8 +619,9 @@ def profile_statuses(
         for name, clauses in reasons.items():
             starts = {key: Availability(Chance.NEVER, clause, field=name) for key, clause in clauses.items()}
             choices.setdefault(name, {}).update(starts)
-        hardware = forecast.hardware(request.resources)
-        return ProfileStatus(profile, None, answer, request.resources, choices, reasons, hardware)
+        gets = what_a_job_gets(request.resources, forecast.hardware(request.resources))
+        may_get = resources_in_words(profile, request.resources, forecast.hardware)
+        return ProfileStatus(profile, None, answer, request.resources, choices, reasons, gets, may_get)
 
     return tuple(map(status, offered))
 

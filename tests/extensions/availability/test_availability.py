@@ -1242,24 +1242,106 @@ def test_a_field_that_nobody_considers_is_as_its_option(monkeypatch: pytest.Monk
 
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-GIVEN: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
-    "what it requests": (
+MAX_3000: dict[str, Any] = {"max_memory_per_cpu_mib": 3000}
+B1 = node("b1", "gpu:k80:4", cpus=16, memory_mib=64000, socket_cores=8)
+M1 = node("m1", "gpu:k80:2,gpu:v100:1", cpus=16, memory_mib=64000, socket_cores=8)
+K, V, WHOLE = f"{TIMES} K80, 12 GB", f"{TIMES} V100", "all of a node's memory"
+PER_GPU: dict[str, Any] = {"default_memory_per_gpu_mib": 7000, "default_memory_per_cpu_mib": 100}
+Given = tuple[NodeState, dict[str, Any], dict[str, Any], tuple[str, ...]]
+GIVEN: dict[str, Given] = {
+    "what it requests": (B1, {}, {"gpus": 1, "cpus": 3, "memory": 2048}, (f"1 {K}", "3 cores", "2 GiB memory")),
+    "all memory, where there is no default": (B1, {}, {"cpus": 3}, ("3 cores", WHOLE)),
+    "all memory": (B1, {}, {"cpus": 3, "memory": 0}, ("3 cores", WHOLE)),
+    "all memory, by an option": (B1, {}, {"cpus": 3, "extra": ("--mem=0",)}, ("3 cores", WHOLE)),
+    "a default for each CPU": (B1, {"default_memory_per_cpu_mib": 1024}, {"cpus": 3}, ("3 cores", "3 GiB memory")),
+    "a default for each node": (B1, {"default_memory_per_node_mib": 5120}, {"cpus": 2}, ("2 cores", "5 GiB memory")),
+    "a default for each GPU": (B1, PER_GPU, {"gpus": 2, "cpus": 2}, (f"2 {K}", "2 cores", "13.5 GiB memory")),
+    "no GPU, no default for it": (B1, PER_GPU, {"cpus": 2}, ("2 cores", "200 MiB memory")),
+    "so much for each CPU": (B1, {}, {"cpus": 3, "extra": ("--mem-per-cpu=1G",)}, ("3 cores", "3 GiB memory")),
+    "so much for each GPU": (
+        B1,
         {},
-        {"cpus": 3, "memory": 21000},
-        (f"1 {TIMES} K80, 12 GB", "3 cores", "20.5 GiB memory"),
+        {"gpus": 2, "cpus": 3, "extra": ("--mem-per-gpu=1G",)},
+        (f"2 {K}", "3 cores", "2 GiB memory"),
     ),
-    "CPUs for its memory": (
-        {"max_memory_per_cpu_mib": 3500},
-        {"cpus": 3, "memory": 21000},
-        (f"1 {TIMES} K80, 12 GB", "6 cores", "20.5 GiB memory"),
+    "CPUs for its memory": (B1, MAX_3000, {"cpus": 3, "memory": 21000}, ("7 cores", "20.5 GiB memory")),
+    "by so much for each CPU": (
+        B1,
+        MAX_3000,
+        {"cpus": 3, "extra": ("--mem-per-cpu=7000",)},
+        ("9 cores", "20.5 GiB memory"),
     ),
-    "a whole node": ({}, {"cpus": 3, "exclusive": True}, (f"4 {TIMES} K80, 12 GB", "16 cores")),
-    "by its partition": ({"exclusive": True}, {"cpus": 3}, (f"4 {TIMES} K80, 12 GB", "16 cores")),
+    "by its default for each CPU": (
+        B1,
+        {"max_memory_per_cpu_mib": 300, "default_memory_per_cpu_mib": 700},
+        {"cpus": 3},
+        ("9 cores", "2 GiB memory"),
+    ),
+    "by its default for each node": (
+        B1,
+        MAX_3000 | {"default_memory_per_node_mib": 7000},
+        {"cpus": 2},
+        ("3 cores", "6.8 GiB memory"),
+    ),
+    "a whole node": (
+        M1,
+        {},
+        {"gpus": 1, "gpu_type": "k80", "cpus": 3, "memory": 4096, "exclusive": True},
+        (f"2 {K}", f"1 {V}", "16 cores", "4 GiB memory"),
+    ),
+    "its GPUs, also without a request": (
+        M1,
+        {"exclusive": True},
+        {"cpus": 3},
+        (f"2 {K}", f"1 {V}", "16 cores", WHOLE),
+    ),
+    "its memory for each GPU": (
+        M1,
+        {},
+        {"gpus": 1, "exclusive": True, "extra": ("--mem-per-gpu=1G",)},
+        (f"2 {K}", f"1 {V}", "16 cores", "3 GiB memory"),
+    ),
+    "its memory for each CPU": (
+        B1,
+        {"default_memory_per_cpu_mib": 1024},
+        {"gpus": 1, "cpus": 3, "exclusive": True},
+        (f"4 {K}", "16 cores", "16 GiB memory"),
+    ),
+    "its default for each GPU": (
+        B1,
+        PER_GPU,
+        {"gpus": 1, "cpus": 3, "exclusive": True},
+        (f"4 {K}", "16 cores", "27 GiB memory"),
+    ),
+}
+"""Jobs of Slurm 24.11 got as much; the amounts of memory are rounder here."""
+
+
+@pytest.mark.parametrize(("state", "partition", "resources", "gets"), GIVEN.values(), ids=GIVEN)
+def test_what_slurm_gives_is_said(
+    state: NodeState, partition: dict[str, Any], resources: dict[str, Any], gets: tuple[str, ...]
+) -> None:
+    """On the form, in the trial and over REST."""
+    job, one = resolved(**resources), replace(cluster(state, **partition), config=allocated())
+    assert what_a_job_gets(job, hardware_of(job, one)) == gets
+
+
+@pytest.mark.parametrize(("cpus", "given"), [(3, 6), (1, 7), (8, 8), (None, 7)])
+def test_older_versions_give_no_part_of_what_a_task_requests(cpus: int | None, given: int) -> None:
+    """21000 MiB with 3000 for each CPU take seven: Slurm 22.05 gave a job that requested three of them six."""
+    one = replace(cluster(B1, **MAX_3000), config=replace(allocated(), version="22.05.8"))
+    assert hardware_of(resolved(cpus=cpus, memory=21000), one).cpus == (given,)
+
+
+NOT_READ = {
+    "two amounts": {"memory": 1024, "extra": ("--mem-per-cpu=1G",)},
+    "no amount": {"extra": ("--mem-per-cpu=lots",)},
+    "for each GPU beside MaxMemPerCPU": {"gpus": 1, "extra": ("--mem-per-gpu=1G",)},
 }
 
 
-@pytest.mark.parametrize(("partition", "resources", "gets"), GIVEN.values(), ids=GIVEN)
-def test_what_slurm_gives_is_said(partition: dict[str, Any], resources: dict[str, Any], gets: tuple[str, ...]) -> None:
-    """On the form, in the trial and over REST."""
-    job = resolved(gpus=1, gpu_type="k80", **resources)
-    assert what_a_job_gets(job, hardware_of(job, cluster(K80, **partition))) == gets
+@pytest.mark.parametrize("resources", NOT_READ.values(), ids=NOT_READ)
+def test_memory_that_cannot_be_judged_starts_nothing_now(resources: dict[str, Any]) -> None:
+    """Slurm refuses them."""
+    one = replace(cluster(B1, **MAX_3000), config=allocated())
+    assert card(one, **resources)[0] == "unknown"

@@ -95,8 +95,8 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
         {"slurm": {"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": "8G", "time": "1:00:00"}},
         ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "8 GiB memory", "1 h"),
     ),
-    "nothing said": ({}, ()),
-    "any GPU": ({"slurm": {"gpus": 2}}, ("2 \N{MULTIPLICATION SIGN} P100",)),
+    "nothing said": ({}, ("1 core",)),
+    "any GPU": ({"slurm": {"gpus": 2}}, ("2 \N{MULTIPLICATION SIGN} P100", "1 core")),
     "a type alone": ({"slurm": {"gpu_type": "1g.10gb"}}, ("1 \N{MULTIPLICATION SIGN} GPU slice, 10 GB",)),
     "shards": ({"slurm": {"shards": 3}}, ("3 GPU shards",)),
     "many nodes, without end": (
@@ -116,7 +116,7 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     ),
     "a range from none": (
         {"profile_options": {"g": {"range": {"min": 0, "max": 4, "sets": "slurm.gpus"}}}},
-        ("0 to 4 \N{MULTIPLICATION SIGN} GPU",),
+        ("0 to 4 \N{MULTIPLICATION SIGN} GPU", "1 core"),
     ),
     "choices": (
         {
@@ -126,18 +126,18 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
                 "t": {"choices": {"a": {"slurm": {"gpu_type": "k80"}}, "b": {"slurm": {"gpu_type": "a100"}}}},
             },
         },
-        ("1 \N{MULTIPLICATION SIGN} K80, 12 GB or A100", "16 to 64 GiB memory"),
+        ("1 \N{MULTIPLICATION SIGN} K80, 12 GB or A100", "1 core", "16 to 64 GiB memory"),
     ),
     "memory below a GiB, and more than two days": (
         {
             "slurm": {"time": "2-12:00:00"},
             "profile_options": {"m": {"choices": {"a": {"slurm": {"memory": 512}}, "b": {"slurm": {"memory": "2G"}}}}},
         },
-        ("512 MiB to 2 GiB memory", "2 days 12 h"),
+        ("1 core", "512 MiB to 2 GiB memory", "2 days 12 h"),
     ),
     "hours": (
         {"profile_options": {"h": {"range": {"min": 1, "max": 24, "sets": "slurm.time", "unit": "hours"}}}},
-        ("1 to 24 h",),
+        ("1 core", "1 to 24 h"),
     ),
 }
 
@@ -183,6 +183,15 @@ def held(page: BeautifulSoup) -> dict[str, object]:
 def test_a_profile_says_what_one_gets(document: Mapping[str, object], words: tuple[str, ...]) -> None:
     """GPUs with their memory where known, cores, memory and time; ranges where there is a choice."""
     assert gets(document, cluster(node("n1", "gpu:p100:4"))) == words
+
+
+def test_a_profile_says_what_slurm_gives_for_all_of_its_choices() -> None:
+    """Two cores and 4 GiB are as requested, and 32 GiB take eight (MaxMemPerCPU)."""
+    choices = {"a": {"slurm": {"memory": "4G"}}, "b": {"slurm": {"memory": "32G"}}}
+    document = {"slurm": {"cpus": 2}, "profile_options": {"m": {"choices": choices}}}
+    limited = cluster(node("n1", memory_mib=64000), max_memory_per_cpu_mib=4096)
+
+    assert gets(document, limited) == ("2 to 8 cores", "4 to 32 GiB memory")
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_trial_says_when_and_where(hub: HubProcess, tokens: dict[str, str]) -> N
         "sentence": "starts now, 8 of 8 P100 free",
         "nodes": ["d1"],
         "field": "",
-        "gets": ["8 \N{MULTIPLICATION SIGN} P100"],
+        "gets": ["8 \N{MULTIPLICATION SIGN} P100", "1 core", "1000 MiB memory"],
     }
 
 

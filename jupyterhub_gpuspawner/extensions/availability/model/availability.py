@@ -7,6 +7,7 @@ trial asks it (``sbatch --test-only``). Sentences are for participants; ``field`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -21,14 +22,17 @@ from jupyterhub_gpuspawner.extensions.availability.model.capacity import (
 )
 from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Need, NodeFit, NodeSet
 from jupyterhub_gpuspawner.extensions.availability.model.limits import (
+    MEMORY_OPTIONS,
     Fault,
     fault_in,
     fault_of,
     in_allowed_group,
     may_be_of_others,
     may_be_refused_account,
+    most_memory,
     need_of,
     requested_cpus,
+    requested_memory,
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import (
@@ -152,8 +156,12 @@ _OF_THREADS = frozenset({("hint", "multithread"), ("hint", "nomultithread"), ("t
 def _has_unchecked_options(resources: Resources) -> bool:
     """Whether an sbatch option that is not considered may change where or when the job starts."""
     of_fields = ((name, value) for name, value in resources.plain_options.items() if name not in _MODELLED)
+    considered = set(_OF_CORES)
+    with suppress(ValueError):
+        requested_memory(resources)
+        considered.update(MEMORY_OPTIONS)
     return any(
-        DECIDES.get(name) is not Decides.NEITHER and name not in _OF_CORES and (name, value) not in _OF_THREADS
+        DECIDES.get(name) is not Decides.NEITHER and name not in considered and (name, value) not in _OF_THREADS
         for name, value in (*resources.extra_options, *of_fields)
         if value is not None
     )
@@ -188,6 +196,8 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
             field="slurm.reservation",
         )
     need, capacity = need_of(resources, partition, snapshot), capacity_of(snapshot)
+    if need.memory_per_gpu and most_memory(partition, snapshot.config)[1]:
+        return _unknown("this hub cannot check memory for each GPU where MaxMemPerCPU limits that for each CPU")
     if own is not None and capacity.is_partial(own):
         return _unknown(f"this hub cannot check which cores are free in reservation {own.name}")
     nodes = capacity.nodes(name, constraint=resources.constraint or "", reservation=own.name if own is not None else "")

@@ -202,7 +202,9 @@ class Need:
     memory: int = 0
     """MiB."""
     memory_per_cpu: int = 0
-    """MiB for each CPU that the job is given, where it requests no memory by itself; :attr:`memory` is the least."""
+    """MiB for each CPU that the job is given, as requested or by default; :attr:`memory` is the least."""
+    memory_per_gpu: int = 0
+    """MiB for each GPU likewise."""
     whole_cores: bool = False
     """Each of :attr:`cpus` is a core, of which the job uses one thread and gets all (``--hint=nomultithread``)."""
     all_memory: bool = False
@@ -288,7 +290,7 @@ class NodeFit:
     def used_by(self, need: Need) -> tuple[int, int]:
         """The CPUs and the memory that such a job gets here: Slurm gives out whole cores, not their threads.
 
-        A job that has the node for itself gets all CPUs, and the default memory of all of them; one that uses one
+        A job that has the node for itself gets all CPUs and GPUs, and the memory of each of them; one that uses one
         thread of each core, that of the cores.
         """
         threads = self.cpus_per_core if need.whole_cores else 1
@@ -297,7 +299,8 @@ class NodeFit:
             cpus = -(-cpus // self.step) * self.step
         if need.exclusive:
             cpus = max(cpus, self.cpus)
-        return cpus, max(need.memory, need.memory_per_cpu * (cpus // threads))
+        gpus = self.gpus.get(ANY, 0) if need.exclusive else need.gpus
+        return cpus, max(need.memory, need.memory_per_cpu * (cpus // threads), need.memory_per_gpu * gpus)
 
     def offers(self, need: Need) -> bool:
         """Whether the node could satisfy the request if it were empty.
@@ -330,6 +333,13 @@ class NodeFit:
             if moment < period.end and moment + length > period.start:
                 moment = period.end
         return moment
+
+    @property
+    def by_type(self) -> dict[str, int]:
+        """Its GPUs by type; :data:`ANY` are those that have none."""
+        types = {kind: count for kind, count in self.gpus.items() if kind}
+        untyped = self.gpus.get(ANY, 0) - sum(types.values())
+        return {**types, ANY: untyped} if untyped else types
 
     @cached_property
     def only_type(self) -> str:

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.extensions.availability.model.fit import ANY, Need, N
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, Partition, Reservation, SlurmConfig
-from jupyterhub_gpuspawner.units import format_walltime
+from jupyterhub_gpuspawner.units import format_walltime, parse_memory
 from jupyterhub_gpuspawner.words import counted, cpus, duration, in_unit, memory
 
 _CLOSED = {"DOWN": "is closed", "DRAIN": "does not accept new jobs", "INACTIVE": "is inactive"}
@@ -49,26 +49,63 @@ class Fault(NamedTuple):
 def need_of(resources: Resources, partition: Partition, snapshot: ClusterSnapshot) -> Need:
     """What the job requests on each node of the partition, with slurm.conf's defaults for what it does not request.
 
-    Source: slurm.conf(5), DefMemPerCPU, DefMemPerGPU, DefMemPerNode, DefCpuPerGPU, MaxMemPerCPU and OverSubscribe.
+    Source: slurm.conf(5), DefMemPerCPU, DefMemPerGPU, DefMemPerNode, DefCpuPerGPU, MaxMemPerCPU and OverSubscribe; what
+    a job gets by them was compared with Slurm 22.05 and 24.11.
     """
-    cpus, memory, gpus = requested_cpus(resources, partition, snapshot), resources.memory, resources.gpus or 0
-    per_cpu = 0
-    if memory is None:
-        memory, per_cpu = _default_memory(cpus, gpus, partition, snapshot.config)
-    _, most_per_cpu = _most_memory(partition, snapshot.config)
-    if memory and most_per_cpu:
-        cpus = max(cpus, -(-memory // most_per_cpu))
+    cpus, gpus = requested_cpus(resources, partition, snapshot), resources.gpus or 0
+    per_node, per_cpu, per_gpu = _read_memory(resources) or _default_memory(gpus, partition, snapshot.config)
+    _, most_per_cpu = most_memory(partition, snapshot.config)
+    if per_cpu and most_per_cpu and per_cpu > most_per_cpu:
+        times = -(-per_cpu // most_per_cpu)
+        cpus, per_cpu = cpus * times, -(-per_cpu // times)
+    if most_per_cpu:
+        cpus = max(cpus, -(-((per_node or 0) + per_gpu * gpus) // most_per_cpu))
     return Need(
         gpus=gpus,
         gpu_type=resources.gpu_type or ANY,
         shards=resources.shards or 0,
         cpus=cpus,
-        memory=memory or 0,
+        memory=(per_node or 0) + per_cpu * cpus + per_gpu * gpus,
         memory_per_cpu=per_cpu,
-        all_memory=memory == 0 and snapshot.config.memory_is_allocated is not False,
+        memory_per_gpu=per_gpu,
+        all_memory=per_node == 0 and snapshot.config.memory_is_allocated is not False,
         whole_cores=uses_one_thread(resources),
         exclusive=bool(resources.exclusive) or partition.exclusive,
     )
+
+
+class _Memory(NamedTuple):
+    """What a job requests of memory, in MiB: one of these, or what slurm.conf has for jobs that request none."""
+
+    per_node: int | None = None
+    """0: all of the node's; None: none, or so much for each CPU or GPU."""
+    per_cpu: int = 0
+    per_gpu: int = 0
+
+
+MEMORY_OPTIONS = {"mem": "per_node", "mem-per-cpu": "per_cpu", "mem-per-gpu": "per_gpu"}
+"""sbatch's, of which a job may have one."""
+
+
+def requested_memory(resources: Resources) -> _Memory | None:
+    """What the field or an option of ``extra`` requests; None where neither does.
+
+    Raises ValueError for an amount that cannot be read, and for several.
+    """
+    options = [(name, value) for name, value in resources.extra_options if name in MEMORY_OPTIONS]
+    if resources.memory is not None:
+        options.append(("mem", str(resources.memory)))
+    amounts = [_Memory(**{MEMORY_OPTIONS[name]: parse_memory(value)}) for name, value in options]
+    if len(amounts) > 1:
+        raise ValueError(f"{len(amounts)} amounts of memory are requested")
+    return amounts[0] if amounts else None
+
+
+def _read_memory(resources: Resources) -> _Memory | None:
+    try:
+        return requested_memory(resources)
+    except ValueError:
+        return _Memory()
 
 
 def requested_cpus(resources: Resources, partition: Partition, snapshot: ClusterSnapshot) -> int:
@@ -85,25 +122,22 @@ def uses_one_thread(resources: Resources) -> bool:
     return bool(options) and options[-1] in (("hint", "nomultithread"), ("threads-per-core", "1"))
 
 
-def _default_memory(cpus: int, gpus: int, partition: Partition, config: SlurmConfig) -> tuple[int | None, int]:
-    """MiB per node, and per CPU, for a job that requests no memory.
-
-    0 per node: all of the node's; None: Slurm does not allocate memory.
-    """
+def _default_memory(gpus: int, partition: Partition, config: SlurmConfig) -> _Memory:
+    """That of a job which requests none."""
     if not config.memory_is_allocated:
-        return None, 0
+        return _Memory()
     per_gpu = partition.default_memory_per_gpu_mib or config.default_memory_per_gpu_mib
     if gpus and per_gpu:
-        return gpus * per_gpu, 0
+        return _Memory(per_gpu=per_gpu)
     for defaults in (partition, config):
         if defaults.default_memory_per_node_mib is not None:
-            return defaults.default_memory_per_node_mib, 0
+            return _Memory(defaults.default_memory_per_node_mib)
         if defaults.default_memory_per_cpu_mib is not None:
-            return defaults.default_memory_per_cpu_mib * cpus, defaults.default_memory_per_cpu_mib
-    return 0, 0
+            return _Memory(per_cpu=defaults.default_memory_per_cpu_mib)
+    return _Memory(0)
 
 
-def _most_memory(partition: Partition, config: SlurmConfig) -> tuple[int | None, int | None]:
+def most_memory(partition: Partition, config: SlurmConfig) -> tuple[int | None, int | None]:
     """MaxMemPerNode and MaxMemPerCPU in MiB, of which one may be set: the partition's, else the cluster's."""
     of_partition = partition.max_memory_per_node_mib, partition.max_memory_per_cpu_mib
     return of_partition if any(of_partition) else (config.max_memory_per_node_mib, config.max_memory_per_cpu_mib)
@@ -156,25 +190,42 @@ def cpus_per_core_of(resources: Resources | None, snapshot: ClusterSnapshot | No
     return numbers.pop() if len(numbers) == 1 else 0
 
 
-def allocated(resources: Resources, snapshot: ClusterSnapshot) -> Mapping[str, int]:
-    """What Slurm gives the job on each node where that is more than it requests: ``cpus`` and ``gpus``.
+class Allocated(NamedTuple):
+    """What Slurm gives a job on each node: every amount that it may be, by the nodes that may run it."""
 
-    Those of a whole node, and CPUs for memory (MaxMemPerCPU); empty where it is not the same on all nodes that may run
-    it, or the job requests no CPUs.
-    """
-    amounts = set()
+    cpus: tuple[int, ...] = ()
+    """Of those that a job requests: cores, where it uses one thread of each."""
+    memory: tuple[int, ...] = ()
+    """MiB; 0: all memory of a node. Empty where Slurm allocates none, or it is not known."""
+    gpus: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    """By type, for a whole node, with which it gets all of them; empty else."""
+
+
+def allocated(resources: Resources, snapshot: ClusterSnapshot) -> Allocated:
+    """What Slurm gives the job, with that of a whole node, CPUs for memory (MaxMemPerCPU), and defaults."""
+    cpus, memory, gpus = set[int](), set[int](), list[Mapping[str, int]]()
     for name in snapshot.partitions_of(resources.partition):
         partition = snapshot.partition_by_name.get(name)
-        need = need_of(resources, partition, snapshot) if partition is not None else None
-        for node in capacity_of(snapshot).nodes(name).kinds if need is not None else ():
-            if need is not None and node.offers(need):
-                whole = node.cpus // (node.cpus_per_core if need.whole_cores else 1), node.gpus.get(need.gpu_type, 0)
-                amounts.add(whole if need.exclusive else (need.cpus, need.gpus))
-    if len(amounts) != 1:
-        return {}
-    cpus, gpus = amounts.pop()
-    more = {"cpus": cpus if resources.cpus else 0, "gpus": gpus if resources.gpus else 0}
-    return {name: amount for name, amount in more.items() if amount > (getattr(resources, name) or 0)}
+        if partition is None:
+            continue
+        need, requested = need_of(resources, partition, snapshot), requested_cpus(resources, partition, snapshot)
+        if "" < snapshot.config.version < "23":  # of those for memory, no part of what each task requests
+            need = replace(need, cpus=max(requested, need.cpus // requested * requested))
+        nodes = capacity_of(snapshot).nodes(
+            name, constraint=resources.constraint or "", reservation=resources.reservation_name
+        )
+        for node in nodes.kinds:
+            if node.offers(need):
+                of_cpus, of_memory = node.used_by(need)
+                cpus.add(of_cpus // (node.cpus_per_core if need.whole_cores else 1))
+                memory.update([0] if need.all_memory else filter(None, [of_memory]))
+                gpus.append(node.by_type if need.exclusive else {})
+    types = dict.fromkeys(kind for of_node in gpus for kind in of_node)
+    return Allocated(
+        tuple(sorted(cpus)),
+        tuple(sorted(memory)),
+        {kind: tuple(sorted({of_node.get(kind, 0) for of_node in gpus})) for kind in types},
+    )
 
 
 def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool | None:
@@ -358,11 +409,11 @@ def _of_sizes(resources: Resources, snapshot: ClusterSnapshot, partition: Partit
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
         requested = _cpus_text(resources.cpus or 1, capacity_of(snapshot).nodes(partition.name).cpus_per_core)
         yield Fault("cpus", f"{requested} more than the limit of {partition.max_cpus_per_node}")
-    most_memory, _ = _most_memory(partition, snapshot.config)
-    requested_memory = need_of(resources, partition, snapshot).memory
-    if most_memory and requested_memory > most_memory:
-        requested, limit = distinct(requested_memory, most_memory, memory, _mib)
-        by_default = " by default" if resources.memory is None else ""
+    most, _ = most_memory(partition, snapshot.config)
+    least = need_of(resources, partition, snapshot).memory
+    if most and least > most:
+        requested, limit = distinct(least, most, memory, _mib)
+        by_default = " by default" if _read_memory(resources) is None else ""
         yield Fault("memory", f"{requested} of memory{by_default} is more than the limit of {limit}")
 
 
@@ -408,7 +459,7 @@ def _of_nodes(
             requested = _cpus_text(default, nodes.cpus_per_core)
             yield Fault("cpus", f"by default {requested} given with the GPUs, more than the limit of {most}")
         # --mem=0 is compared with the limits even where no memory is allocated; a default of all memory need not be
-        whole = replace(need, all_memory=resources.memory == 0)
+        whole = replace(need, all_memory=_read_memory(resources) == _Memory(0))
         yield from _of_whole_nodes(whole, nodes, partition, snapshot.config, capacity.nodes(partition.name).all[0])
     able = nodes.count_capable(need)
     if able < resources.node_count:
@@ -424,7 +475,7 @@ def _of_whole_nodes(
 
     For all memory Slurm compares the ``first`` node of the partition alone, whichever the job may use.
     """
-    per_node, per_cpu = (limit or inf for limit in _most_memory(partition, config))
+    per_node, per_cpu = (limit or inf for limit in most_memory(partition, config))
     if need.all_memory and first.memory > min(per_node, per_cpu * first.cpus):
         yield Fault("memory", f"all the memory of a node is more than partition {partition.name} allows")
     elif need.exclusive and need.memory_per_cpu and all(kind.used_by(need)[1] > per_node for kind in nodes.kinds):
@@ -464,9 +515,9 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
     if need.cpus > most_cpus:
         per_core = 1 if need.whole_cores else nodes.cpus_per_core
         yield _too_many("cpus", _cpus_text(need.cpus, per_core), str(most_cpus))
-    most_memory = max(kind.memory for kind in kinds)
-    if need.memory > most_memory:
-        requested, has = distinct(need.memory, most_memory, memory, _mib)
+    largest = max(kind.memory for kind in kinds)
+    if need.memory > largest:
+        requested, has = distinct(need.memory, largest, memory, _mib)
         yield _too_many("memory", f"{requested} of memory is", has)
     yield from _together(need, kinds, where)
 
