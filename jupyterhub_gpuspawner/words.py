@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def duration(seconds: float) -> str:
     """``45 s``, ``12 min``, ``1 h 30 min``, ``36 h``, ``2 days 12 h``: rounded down to the smaller unit shown.
 
-    A negative duration counts as zero; seconds must be finite. The pages' scripts and JupyterLab's say the same, in
-    ``times.js`` and ``companion.js``.
+    A negative duration counts as zero; seconds must be finite. The scripts of pages and JupyterLab's say the same, by
+    ``words.js``.
     """
     whole = max(0, floor(seconds + INEXACT))
     if whole < 60:

@@ -282,6 +282,7 @@ linters() {
     linters_of_all
     check "mypy: scripts for sudo" mypy --scripts-are-modules config/wrappers/*
     check "biome: pages' scripts and styles" node_modules/.bin/biome check --error-on-warnings
+    check "typescript: types of pages' scripts" node_modules/.bin/tsc
     if have shellcheck; then
         # shellcheck disable=SC2046 # a list
         check "shellcheck: scripts" shellcheck --external-sources scripts/lib.sh $(grep -lE '^#!.*\b(ba)?sh$' scripts/* .ci/run)

@@ -6,6 +6,7 @@
  * This is a module federation container, written by hand: it is loaded as it is, without a build. Its data come from
  * this server's own extension (gpuspawner_companion.py). Everything from there is shown as text.
  */
+
 (() => {
   const NAME = "gpuspawner-companion";
   const POLL = 60000; // milliseconds between two questions to the hub
@@ -22,11 +23,15 @@
   const KEPT = 200; // messages of which it is remembered that they were seen
   const LAB = "@jupyterlab/application";
 
-  let shared = {}; // the modules that JupyterLab shares with its extensions
+  /** The modules that JupyterLab shares with its extensions, by name and version. @type {Companion.Scope} */
+  let shared = {};
 
   // --- JupyterLab's modules ------------------------------------------------------------------
 
-  /** The version of a shared module that the application itself uses. */
+  /**
+   * The version of a shared module that the application itself uses.
+   * @param {string} name
+   */
   function versionOf(name) {
     const versions = Object.entries(shared[name] || {});
     const own =
@@ -34,6 +39,10 @@
     return own || versions[versions.length - 1];
   }
 
+  /**
+   * @param {string} name
+   * @returns {Promise<any>} the module, as it is
+   */
   async function load(name) {
     const found = versionOf(name);
     if (!found) return {};
@@ -43,45 +52,30 @@
   /** Only JupyterLab 4 and later: version 3 has other notifications, and other applications have other shells. */
   function supported() {
     const found = versionOf(LAB);
-    return Boolean(found) && Number.parseInt(found[0], 10) >= 4;
+    return Number.parseInt(found?.[0] ?? "", 10) >= 4;
   }
 
   // --- words ---------------------------------------------------------------------------------
 
-  /** "45 s", "12 min", "1 h 30 min", "2 days 12 h": rounded down, as the hub says durations. */
-  function duration(seconds) {
-    const whole = Math.max(0, Math.floor(seconds + 0.001));
-    if (whole < 60) return `${whole} s`;
-    const [minutes, hours] = [Math.floor(whole / 60), Math.floor(whole / 3600)];
-    const parts =
-      hours < 48
-        ? [
-            [hours, "h"],
-            [minutes % 60, "min"],
-          ]
-        : [
-            [Math.floor(hours / 24), "days"],
-            [hours % 24, "h"],
-          ];
-    return parts
-      .filter(([count]) => count)
-      .map(([count, unit]) => `${count} ${unit}`)
-      .join(" ");
-  }
-
-  function clock(at) {
-    if (at.toDateString() === new Date().toDateString()) return at.toLocaleTimeString([], { timeStyle: "short" });
-    return at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-  }
+  /** How durations and times of day are said: as on the hub's pages. @type {typeof import("./words.js")} */
+  let words;
+  const duration = (/** @type {number} */ seconds) => words.duration(seconds);
+  const clock = (/** @type {number} */ at) => words.clock(new Date(at), Date.now());
 
   const UNKNOWN = "use unknown";
+  /** @param {unknown} value @returns {value is number} */
   const isNumber = (value) => typeof value === "number";
+  /** @param {unknown} value */
   const percent = (value) => (isNumber(value) ? `${Math.round(value)}\u00a0%` : UNKNOWN);
 
+  /** @param {number[]} values */
   const sum = (values) => values.reduce((all, each) => all + each, 0);
 
-  /** "GPU 83 %, 21 of 40 GB", for all GPUs of the server together; unknown is not idle. */
-  function useInShort({ gpus, memory }) {
+  /**
+   * "GPU 83 %, 21 of 40 GB", for all GPUs of the server together; unknown is not idle.
+   * @param {Companion.Use} use
+   */
+  function useInShort({ gpus = [], memory }) {
     if (!list(gpus).length) return "";
     const told = gpus.map((gpu) => gpu.utilization).filter(isNumber);
     const parts = [];
@@ -95,7 +89,10 @@
     return `GPU ${parts.join(", ")}`;
   }
 
-  /** "GPU 0: 83 %, 21 of 40 GB, 2 processes"; a MIG device is "slice 1 of GPU 2". */
+  /**
+   * "GPU 0: 83 %, 21 of 40 GB, 2 processes"; a MIG device is "slice 1 of GPU 2".
+   * @param {Companion.Gpu} gpu
+   */
   function useOf(gpu) {
     const number = gpu.processes;
     const processes = !isNumber(number)
@@ -106,9 +103,17 @@
     return `${gpu.name}: ${[percent(gpu.utilization), gpu.memory, processes].filter(Boolean).join(", ")}`;
   }
 
+  /** @template T @param {T[] | undefined} value @returns {T[]} */
   const list = (value) => (Array.isArray(value) ? value : []);
+  /** @param {number[] | undefined} value */
   const numbers = (value) => list(value).filter((each) => typeof each === "number" && each > 0);
 
+  /**
+   * @template {keyof HTMLElementTagNameMap} K
+   * @param {K} tag
+   * @param {string} [text]
+   * @param {string} [className]
+   */
   function element(tag, text, className) {
     const made = document.createElement(tag);
     if (text) made.textContent = text;
@@ -121,27 +126,36 @@
   /** The hub's last answer, and the time left by the clock of this browser. */
   class Session {
     constructor() {
+      /** @type {Companion.Known} */
       this.document = {};
       this.ahead = 0; // milliseconds by which this browser's clock is ahead of the hub's
-      this.endsAt = null; // by this browser's clock
+      /** @type {number | null} by this browser's clock */
+      this.endsAt = null;
       this.away = ""; // why nothing is known of the server now
       this.ended = false;
       this.reason = ""; // why it has ended
     }
 
+    /** @param {Companion.Known} answer */
     take(answer) {
       this.document = answer;
-      this.ahead = Date.now() - Date.parse(answer.now);
+      this.ahead = Date.now() - Date.parse(answer.now ?? "");
       const ends = this.here(answer.ends_at);
       this.endsAt = Number.isNaN(ends) ? null : ends;
     }
 
-    /** A time of the hub's, by this browser's clock. */
+    /**
+     * A time of the hub's, by this browser's clock.
+     * @param {string | null | undefined} at
+     */
     here(at) {
-      return Date.parse(at) + this.ahead;
+      return Date.parse(at ?? "") + this.ahead;
     }
 
-    /** The server answered with this status; 0: it could not be reached. */
+    /**
+     * The server answered with this status; 0: it could not be reached.
+     * @param {number} status
+     */
     heard(status) {
       this.ended = status === ENDED;
       if (status === 200) this.reason = "";
@@ -164,7 +178,11 @@
     }
   }
 
-  /** The smallest of some numbers of minutes that is not yet over, such as 10 where 7 minutes are left. */
+  /**
+   * The smallest of some numbers of minutes that is not yet over, such as 10 where 7 minutes are left.
+   * @param {number[]} minutes
+   * @param {number} left seconds
+   */
   function passed(minutes, left) {
     return Math.min(Infinity, ...minutes.filter((each) => left <= each * 60));
   }
@@ -172,9 +190,14 @@
   /** Tells once when the time left falls to one of some numbers of minutes; an end that moves starts anew. */
   class Alarm {
     constructor() {
-      this.last = null; // not known: what was over before the page was opened is not told
+      /** @type {number | null} not known: what was over before the page was opened is not told */
+      this.last = null;
     }
 
+    /**
+     * @param {number[]} minutes
+     * @param {number} left seconds
+     */
     rings(minutes, left) {
       const now = passed(minutes, left);
       const before = this.last;
@@ -185,31 +208,54 @@
 
   // --- the plugin ----------------------------------------------------------------------------
 
+  /**
+   * @param {Companion.App} app
+   * @param {{ServerConnection: any, Widget: any, PageConfig: any}} modules
+   * @param {any} labShell
+   * @param {any} statusBar
+   * @param {any} palette
+   */
   function activate(app, { ServerConnection, Widget, PageConfig }, labShell, statusBar, palette) {
     if (!labShell) return; // not JupyterLab
     const settings = app.serviceManager.serverSettings;
     const session = new Session();
     const notices = new Alarm();
     const saves = new Alarm();
+    /** @type {Promise<any> | null} */
     let shownNotice = null;
+    /** @type {Promise<any> | null} */
     let shownIdle = null;
     let toldIdle = "";
+    /** @type {any} */
     let panel = null;
     let stopped = false;
+    /** @type {number | null} */
     let lastEnd = null;
     let counted = ""; // the time that the notice says
+    /** The sentence with the time that is left. @type {(time: string) => string} */
     let ending = () => "";
     let askedAt = 0; // when a dialog of JupyterLab made us ask why
-    let use = {}; // the last sample of the GPUs
+    /** The last sample of the GPUs. @type {Companion.Use} */
+    let use = {};
 
+    /** @param {string} name @returns {string} */
     const option = (name) => (PageConfig ? PageConfig.getOption(name) : "");
     const hub = option("hubPrefix") && `${option("hubHost")}${option("hubPrefix").replace(/\/*$/, "/")}`;
     const server = [option("hubUser"), option("hubServerName")].filter(Boolean).map(encodeURIComponent).join("/");
     const here = new URL(settings.baseUrl, location.href).pathname; // as JupyterLab's dialog names this server
+    /** @param {string} path */
     const url = (path) => `${settings.baseUrl}gpuspawner/${path}`;
+    /** @type {(path: string, init: RequestInit) => Promise<Response>} */
     const ask = (path, init) => ServerConnection.makeRequest(url(path), init, settings);
+    /** @type {(command: string, args?: object) => Promise<any>} */
     const run = (command, args) =>
       app.commands.hasCommand(command) ? app.commands.execute(command, args).catch(() => null) : Promise.resolve(null);
+    /**
+     * @param {string} message
+     * @param {"info" | "success" | "warning" | "error"} type
+     * @param {number | false} autoClose milliseconds, or not at all
+     * @param {Companion.Action[]} [actions]
+     */
     const notify = (message, type, autoClose, actions) =>
       run("apputils:notify", { message, type, options: { autoClose, actions: actions || [] } });
 
@@ -241,7 +287,7 @@
         const answer = await ask("usage", {});
         session.heard(answer.status);
         use = answer.status === 200 ? await answer.json() : {};
-        use.measured = new Date(Date.now() - 1000 * use.age).toLocaleTimeString([], { timeStyle: "medium" });
+        use.measured = new Date(Date.now() - 1000 * (use.age ?? 0)).toLocaleTimeString([], { timeStyle: "medium" });
       } catch {
         session.heard(0);
         use = { ...use, gpus: list(use.gpus).map(({ name }) => ({ name })), memory: "" }; // the server does not answer
@@ -261,7 +307,11 @@
         rank: 1,
         priority: 1, // shown in narrow and much enlarged windows, too
         isActive: () => Boolean(inShort()),
-        activeStateChanged: { connect: (slot, context) => (item.changed = () => slot.call(context)) },
+        activeStateChanged: {
+          connect: (/** @type {() => void} */ slot, /** @type {unknown} */ context) => {
+            item.changed = () => slot.call(context);
+          },
+        },
       });
     }
 
@@ -277,7 +327,7 @@
       const words = inShort();
       if (item.node.textContent !== words) {
         item.node.textContent = words;
-        const end = session.endsAt === null ? "" : `This server ends at ${clock(new Date(session.endsAt))}. `;
+        const end = session.endsAt === null ? "" : `This server ends at ${clock(session.endsAt)}. `;
         const gpus = list(session.document.gpus).join(", ");
         item.node.title = `${gpus ? `${gpus}. ` : ""}${end}Click for details.`;
         if (item.changed) item.changed();
@@ -290,7 +340,7 @@
 
     function draw() {
       const known = session.document;
-      const end = session.endsAt === null ? "" : `${session.words}, until ${clock(new Date(session.endsAt))}`;
+      const end = session.endsAt === null ? "" : `${session.words}, until ${clock(session.endsAt)}`;
       panel.time.textContent =
         (session.ended && session.reason) || session.away || end || "The end of this server is not known.";
       drawUse();
@@ -313,9 +363,7 @@
       const extend = element("button", "More time", "jp-mod-styled jp-mod-accept");
       extend.addEventListener("click", () => run(MORE));
       const rows = element("dl");
-      const until = known.session_ends_at
-        ? `session until ${clock(new Date(session.here(known.session_ends_at)))}`
-        : "";
+      const until = known.session_ends_at ? `session until ${clock(session.here(known.session_ends_at))}` : "";
       const course = [known.course, until].filter(Boolean).join(", ");
       const profile = course ? ["Course", course] : ["Profile", known.profile];
       const facts = [profile, ["Node", known.node], ["Job", known.job_id], ["Resources", list(known.has).join(", ")]];
@@ -343,16 +391,13 @@
       parts.push(rows);
       if (hub) {
         const ways = element("p");
-        for (const [text, command] of session.ended
-          ? [["Home", HOME]]
-          : [
-              ["Home", HOME],
-              ["Stop", STOP],
-            ]) {
+        const way = (/** @type {string} */ text, /** @type {string} */ command) => {
           const button = element("button", text, "jp-mod-styled");
           button.addEventListener("click", () => run(command));
           ways.append(button, " ");
-        }
+        };
+        way("Home", HOME);
+        if (!session.ended) way("Stop", STOP);
         parts.push(ways);
       }
       if (known.picture) {
@@ -399,14 +444,14 @@
     // --- notices, saving, messages
 
     function tick() {
-      const left = session.left;
-      if (left === null) return;
-      if (lastEnd !== null && session.endsAt > lastEnd + 30000) dismiss();
-      lastEnd = session.endsAt;
+      const { left, endsAt } = session;
+      if (left === null || endsAt === null) return;
+      if (lastEnd !== null && endsAt > lastEnd + 30000) dismiss();
+      lastEnd = endsAt;
       const save = saves.rings(numbers(session.document.saves), left) !== null;
       const notice = notices.rings(numbers(session.document.notices), left);
       if (left > 0 && save) run("docmanager:save-all");
-      if (left > 0 && notice !== null) tellEnd(left, notice, save);
+      if (left > 0 && notice !== null) tellEnd(left, clock(endsAt), notice, save);
       countDown(left);
       show();
     }
@@ -418,10 +463,16 @@
       if (id) run("apputils:dismiss-notification", { id });
     }
 
-    function tellEnd(left, notice, save) {
+    /**
+     * @param {number} left seconds
+     * @param {string} at the time of day
+     * @param {number} notice minutes
+     * @param {boolean} save
+     */
+    function tellEnd(left, at, notice, save) {
       dismiss();
-      const at = clock(new Date(session.endsAt));
       const saved = save ? " Open documents are saved now." : "";
+      /** @type {Companion.Action[]} */
       const actions = session.canExtend
         ? [{ label: "More time", commandId: MORE, caption: "Extend this server" }]
         : [{ label: "Details", commandId: OPEN }];
@@ -430,7 +481,10 @@
       shownNotice = notify(ending(counted), "warning", notice > 10 ? 20000 : false, actions);
     }
 
-    /** The notice counts, by minutes and at last by ten seconds: a screen reader reads each change. */
+    /**
+     * The notice counts, by minutes and at last by ten seconds: a screen reader reads each change.
+     * @param {number} left seconds
+     */
     async function countDown(left) {
       const id = await shownNotice;
       const step = left > 60 ? 60 : 10;
@@ -442,18 +496,21 @@
 
     // --- the end
 
-    /** What the hub's page of a server that does not run says of its end. */
+    /**
+     * What the hub's page of a server that does not run says of its end.
+     * @param {string} html
+     */
     function reasonIn(html) {
       const page = new DOMParser().parseFromString(html, "text/html");
-      for (const time of page.querySelectorAll("time[datetime]")) time.textContent = clock(new Date(time.dateTime));
+      for (const time of page.getElementsByTagName("time")) time.textContent = clock(Date.parse(time.dateTime));
       const sentence = page.getElementById("gpuspawner-what");
-      return sentence ? sentence.textContent.replace(/\s+/g, " ").trim() : "";
+      return sentence ? (sentence.textContent ?? "").replace(/\s+/g, " ").trim() : "";
     }
 
     /** JupyterLab's own dialog says that the server cannot be reached, and not why. */
     function explain() {
       for (const body of document.querySelectorAll(".jp-Dialog-body")) {
-        if (!body.textContent.includes(here) || body.querySelector(".gpuspawner-reason")) continue;
+        if (!body.textContent?.includes(here) || body.querySelector(".gpuspawner-reason")) continue;
         if (session.reason) body.prepend(element("p", session.reason, "gpuspawner-reason"));
         else if (!session.ended && Date.now() - askedAt > 5000) {
           askedAt = Date.now();
@@ -462,15 +519,21 @@
       }
     }
 
-    /** Asks the hub to change something, and tells what came of it. */
-    async function change(path, field, words, otherwise) {
+    /**
+     * Asks the hub to change something, and tells what came of it.
+     * @param {string} path
+     * @param {string} field of the answer: the seconds that it brought
+     * @param {(time: string) => string} said
+     * @param {string} otherwise
+     */
+    async function change(path, field, said, otherwise) {
       let message = otherwise;
       let done = false;
       try {
         const answer = await ask(path, { method: "POST" });
         const found = await answer.json();
         done = answer.status === 200 && found[field] > 0;
-        message = done ? words(duration(found[field])) : found.message || message;
+        message = done ? said(duration(found[field])) : found.message || message;
       } catch {
         // said below
       }
@@ -485,8 +548,12 @@
 
     // --- an idle server
 
-    const withTime = (text, at) =>
-      String(text || "").replace("{time}", () => (at ? clock(new Date(session.here(at))) : ""));
+    /**
+     * @param {string | undefined} text
+     * @param {string | null | undefined} at
+     */
+    const withTime = (text, at) => String(text || "").replace("{time}", () => (at ? clock(session.here(at)) : ""));
+    /** @param {Companion.Idle} idle */
     const idleWords = (idle) => `${withTime(idle.said, idle.since)} ${withTime(idle.follows, idle.stops_at)}`;
 
     async function tellIdle() {
@@ -498,20 +565,24 @@
       shownIdle = null;
       if (id) run("apputils:dismiss-notification", { id });
       if (!idle) return;
+      /** @type {Companion.Action[]} */
       const actions = [{ label: "Details", commandId: OPEN }];
       if (idle.can_keep) actions.unshift({ label: "Keep", commandId: KEEP, caption: String(idle.keeps) });
       shownIdle = notify(idleWords(idle), "warning", false, actions);
     }
 
+    /** @param {Companion.Message} message */
     const sender = (message) => [message.sender, message.course && `(${message.course})`].filter(Boolean).join(" ");
 
     function tellMessages() {
+      /** @type {string[]} */
       let seen = [];
       try {
-        seen = list(JSON.parse(localStorage.getItem(SEEN)));
+        seen = list(JSON.parse(localStorage.getItem(SEEN) ?? "[]"));
       } catch {
         seen = [];
       }
+      /** @param {Companion.Message} message */
       const key = (message) => `${message.course}|${message.at}`;
       const found = list(session.document.messages);
       for (const message of found.filter((each) => !seen.includes(key(each)))) {
@@ -539,6 +610,7 @@
       isEnabled: () => Boolean(session.document.idle?.can_keep),
       execute: keep,
     });
+    /** @param {string} path */
     const leave = (path) => () => hub && window.open(`${hub}${path}`, "_blank", "noopener");
     app.commands.addCommand(HOME, {
       label: "This Server: Home Page of the Hub",
@@ -581,7 +653,9 @@
     .gpuspawner-panel img { background: #fff; max-width: 100%; }
   `;
 
-  async function plugin() {
+  /** @param {typeof words} imported */
+  async function plugin(imported) {
+    words = imported;
     if (!supported()) return [];
     const names = [
       LAB,
@@ -594,18 +668,16 @@
     const [application, statusbar, apputils, services, widgets, core] = await Promise.all(names.map(load));
     const tools = { ServerConnection: services.ServerConnection, Widget: widgets.Widget, PageConfig: core.PageConfig };
     if (!tools.ServerConnection || !tools.Widget) return [];
-    const optional = [application.ILabShell, statusbar.IStatusBar, apputils.ICommandPalette].filter(Boolean);
-    const given = (token, services) => (token ? services[optional.indexOf(token)] : null);
+    const tokens = [application.ILabShell, statusbar.IStatusBar, apputils.ICommandPalette];
+    const optional = tokens.filter(Boolean);
     return {
       id: `${NAME}:plugin`,
       description: "Shows the time left of a server that JupyterHub runs as a Slurm job.",
       autoStart: true, // not "defer", which JupyterLab 4.0 never starts
       optional,
-      activate(app, ...services) {
+      activate(/** @type {Companion.App} */ app, /** @type {any[]} */ ...services) {
         try {
-          const [shell, bar, palette] = [application.ILabShell, statusbar.IStatusBar, apputils.ICommandPalette].map(
-            (token) => given(token, services),
-          );
+          const [shell, bar, palette] = tokens.map((token) => (token ? services[optional.indexOf(token)] : null));
           activate(app, tools, shell, bar, palette);
         } catch (error) {
           console.debug(NAME, error);
@@ -614,13 +686,13 @@
     };
   }
 
-  window._JUPYTERLAB = window._JUPYTERLAB || {};
+  window._JUPYTERLAB ??= {};
   window._JUPYTERLAB[NAME] = {
-    init(scope) {
+    init(/** @type {Companion.Scope} */ scope) {
       shared = scope;
     },
     async get() {
-      const found = await plugin().catch(() => []); // whatever is missing, JupyterLab starts
+      const found = await import("./words.js").then(plugin).catch(() => []); // whatever is missing, JupyterLab starts
       return () => ({ __esModule: true, default: found });
     },
   };

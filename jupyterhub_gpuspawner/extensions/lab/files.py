@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from jupyterhub_gpuspawner.hub import web
+
 COMPANION = "lab.json"
 """The file of the launcher's archive that holds the companion's files, as a JSON object of paths and texts."""
 EXTENSION = "labextensions/gpuspawner-companion"
@@ -21,6 +23,7 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 """
 _ENABLED = {"ServerApp": {"jpserver_extensions": {SERVER_MODULE: True}}}
 _HERE = Path(__file__).parent
+_WORDS = Path(web.__file__).parent / "static" / "words.js"
 
 
 def companion_files() -> dict[str, str]:
@@ -31,4 +34,5 @@ def companion_files() -> dict[str, str]:
         f"{SERVER_MODULE}.py": (_HERE / f"{SERVER_MODULE}.py").read_text("utf-8"),
         f"{EXTENSION}/package.json": (_HERE / "package.json").read_text("utf-8"),
         f"{EXTENSION}/static/companion.js": (_HERE / "companion.js").read_text("utf-8"),
+        f"{EXTENSION}/static/{_WORDS.name}": _WORDS.read_text("utf-8"),
     }

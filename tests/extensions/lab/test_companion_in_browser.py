@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from jupyterhub_gpuspawner.extensions import lab
+from jupyterhub_gpuspawner.extensions.lab.files import companion_files
 
 pytestmark = pytest.mark.browser
 
-COMPANION = Path(lab.__file__).with_name("companion.js").read_text("utf-8")
+SCRIPTS = {Path(name).name: text for name, text in companion_files().items() if name.endswith(".js")}
 SITE = "http://hub.example"
 LAB = """
 const modules = {
@@ -79,6 +79,9 @@ class Servers:
 
     def _answer(self, route: Route) -> None:
         path, _, name = route.request.url.removeprefix(SITE).partition("gpuspawner/")
+        if script := SCRIPTS.get(path.rpartition("/")[2]):
+            route.fulfill(content_type="text/javascript", body=script)
+            return
         session = self.sessions[path]
         if not name:
             route.fulfill(content_type="text/html", body="<!doctype html><title>Lab</title>")
@@ -94,7 +97,7 @@ class Servers:
     def open(self, path: str) -> None:
         """JupyterLab of the server there."""
         self.page.goto(f"{SITE}{path}")
-        self.page.add_script_tag(content=COMPANION)
+        self.page.add_script_tag(url=f"{SITE}/static/companion.js")
         self.page.add_script_tag(content=LAB)
 
 

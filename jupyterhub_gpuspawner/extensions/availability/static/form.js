@@ -1,49 +1,59 @@
 // The form: when a choice would start, as Slurm says, and the age of what is shown.
 
-import { chooser, currentChoice, optionOf } from "../choose.js";
-import { base } from "../hub.js";
-import { duration, say } from "../times.js";
+import { chooser, currentChoice, optionOf, sentence } from "../choose.js";
+import { all, first, one, wordsIn } from "../elements.js";
+import { ask } from "../hub.js";
+import { say } from "../times.js";
+import { duration } from "../words.js";
+
+/** @typedef {Record<string, Record<string, {chance: string, estimate: {span?: string}}>>} Choices by option and value */
 
 /** Age in seconds up to which the hub does not ask Slurm again for this page. */
 const FRESH = 15;
+/** A profile of which something can be started. */
+const OPEN = ".gpuspawner-profile:not(.gpuspawner-closed)";
 
-/** How long ago Slurm was asked; nothing where that is a moment ago. */
+/**
+ * How long ago Slurm was asked; nothing where that is a moment ago.
+ * @param {number} seconds
+ * @param {{recent: number, checked: string}} words
+ */
 function ageInWords(seconds, words) {
   return seconds < words.recent ? "" : words.checked.replace("{age}", duration(seconds));
 }
 
-/** A clause with a capital letter and a full stop. */
-function sentence(clause) {
-  return clause && clause[0].toUpperCase() + clause.slice(1).replace(/[^.]$/, "$&.");
-}
-
+/** @param {import("../choose.js").Chooser} page */
 function judgeChoices({ form, results, refuse, setStart, showResources, state, stateOf, tryOut, judgeBy }) {
-  const words = JSON.parse(document.getElementById("availability-words").textContent);
-  const ofUser = encodeURIComponent(form.dataset.user);
-  const headers = { "Content-Type": "application/json", "X-XSRFToken": window.jhdata?.xsrf_token };
-  const notice = document.getElementById("gpuspawner-silent");
+  const words = wordsIn("availability-words");
+  const ofUser = encodeURIComponent(form.dataset.user ?? "");
+  const notice = one(document, "#gpuspawner-silent");
   let told = performance.now(); // when the ages in the page were correct
 
-  /** Show when a job with each choice of an option would start. */
+  /**
+   * Show when a job with each choice of an option would start.
+   * @param {Element} profile
+   * @param {Choices} choices
+   */
   function showChoices(profile, choices) {
-    for (const field of profile.querySelectorAll(".gpuspawner-field")) {
+    for (const field of all(profile, ".gpuspawner-field")) {
       for (const [key, { chance, estimate }] of Object.entries(choices[optionOf(field)] ?? {})) {
-        const option = field.querySelector(`option[value="${CSS.escape(key)}"]`);
+        const option = first(field, `option[value="${CSS.escape(key)}"]`, HTMLOptionElement);
         const text = (chance === "later" && estimate.span) || words.starts[chance];
         if (option && !("refused" in option.dataset))
-          option.textContent = text ? `${option.dataset.name}: ${text}` : option.dataset.name;
+          option.textContent = text ? `${option.dataset.name}: ${text}` : (option.dataset.name ?? "");
       }
     }
   }
 
-  /** What Slurm would do with this choice. */
+  /**
+   * What Slurm would do with this choice.
+   * @param {import("../choose.js").Choice} choice
+   * @param {string} key
+   * @param {AbortSignal} signal
+   */
   async function trial({ profile, slug, options }, key, signal) {
-    const answer = await fetch(`${base}api/gpuspawner/trial/${ofUser}`, {
-      method: "POST",
-      headers,
-      body: JSON.stringify({ user_options: { profile: slug, ...options } }),
-      signal,
-    });
+    const body = { user_options: { profile: slug, ...options } };
+    const answer = await ask(`trial/${ofUser}`, { body, signal });
     const said = await answer.json().catch(() => ({}));
     showResources(profile, said.gets);
     const text = sentence((answer.ok ? said.sentence : said.message) || words.not_known);
@@ -56,10 +66,10 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
     setStart("", stateOf(profile).textContent);
   }
 
-  let pause;
+  let pause = 0;
   let asking = new AbortController();
 
-  judgeBy((choice, key, quietly) => {
+  judgeBy((choice, key = "", quietly = false) => {
     clearTimeout(pause);
     asking.abort();
     if (!choice) return;
@@ -72,7 +82,7 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
   });
 
   /** Have Slurm say when the choice would start, where the page does not know that or it has been asked before. */
-  function ask() {
+  function askOfChoice() {
     const profile = currentChoice(form)?.profile;
     if (!profile || !notice.hidden) return;
     const isOpen = stateOf(profile).matches(".gpuspawner-later, .gpuspawner-unknown");
@@ -80,7 +90,7 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
   }
 
   function updateAges() {
-    for (const age of form.querySelectorAll("[data-age]")) {
+    for (const age of all(form, "[data-age]")) {
       const seconds = Number(age.dataset.age) + (performance.now() - told) / 1000;
       age.textContent = ageInWords(seconds, words);
     }
@@ -90,7 +100,7 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
   async function renew(after = 15000) {
     if (document.visibilityState !== "visible" || performance.now() - told < after) return;
     const begun = performance.now();
-    const answer = await fetch(`${base}api/gpuspawner/profiles/${ofUser}`, { headers });
+    const answer = await ask(`profiles/${ofUser}`);
     if (!answer.ok) return;
     const { taken_at: takenAt, silent, silent_clusters: silentClusters, profiles } = await answer.json();
     const names = Object.keys(silentClusters);
@@ -98,12 +108,11 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
     const sentenceName = `${names.length ? "silent_on" : "silent"}${asOf ? "" : "_from_the_start"}`;
     say(notice, silent ? words[sentenceName].replace("{clusters}", names.join(" and ")) : "", asOf);
     notice.hidden = !silent;
-    const sent = Date.parse(answer.headers.get("Date"));
+    const sent = Date.parse(answer.headers.get("Date") ?? "");
+    /** @param {string | null} moment */
     const ageOf = (moment) => (moment ? Math.max(0, Math.round((sent - Date.parse(moment)) / 1000)) : undefined);
     for (const { slug, availability, choices, taken_at: ownTakenAt } of profiles) {
-      const profile = document
-        .getElementById(`profile-${slug}`)
-        ?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
+      const profile = document.getElementById(`profile-${slug}`)?.closest(OPEN);
       if (profile) showChoices(profile, choices);
       if (!profile || !availability || results.has(profile)) continue; // what was asked of a choice is not the profile's
       state(profile, {
@@ -115,13 +124,13 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
     }
     told = begun;
     updateAges();
-    ask();
+    askOfChoice();
   }
 
   setInterval(updateAges, 10000);
-  ask();
+  askOfChoice();
   // older than the hub would have it: its question to Slurm is under way, and answered by then, or late
-  const oldest = Math.max(...[...form.querySelectorAll("[data-age]")].map((each) => Number(each.dataset.age)), 0);
+  const oldest = Math.max(...all(form, "[data-age]").map((each) => Number(each.dataset.age)), 0);
   if (oldest > FRESH && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);
   setInterval(() => renew().catch(() => {}), 20000); // before the hub itself would no longer say that something starts now
   document.addEventListener("visibilitychange", () => renew().catch(() => {}));

@@ -1,40 +1,43 @@
 // The map of the cluster, kept up to date, also while its filter is typed.
 
+import { all, first, one, write } from "../elements.js";
 import { keepUpToDate, page as pageAt } from "../hub.js";
 import { showTimes } from "../times.js";
 
-// updates the map while the filter is typed, and every half minute
-function cluster(page) {
-  const filter = page.querySelector(".gpuspawner-filter");
-  const map = document.getElementById("gpuspawner-map");
+/** @param {ParentNode} map */
+const partitions = (map) => all(map, "details[data-partition]", HTMLDetailsElement);
+
+/**
+ * Updates the map while the filter is typed, and every half minute.
+ * @param {HTMLFormElement} filter
+ */
+function cluster(filter) {
+  const map = one(document, "#gpuspawner-map");
+  const summary = one(document, "#gpuspawner-summary");
   let last = 0;
   let soon = 0;
 
+  /** @param {boolean} filtered */
   async function look(filtered) {
     const mine = ++last;
     if (!filtered && map.querySelector("li details[open]")) return; // somebody is about to stop a server
-    const query = new URLSearchParams([...new FormData(filter)].filter(([, value]) => value));
+    const query = new URLSearchParams();
+    for (const [name, value] of new FormData(filter)) if (value) query.set(name, `${value}`);
     const address = `${location.pathname}${query.size ? `?${query}` : ""}`;
     query.set("part", "map"); // without what is below it
     const fresh = await pageAt(`${location.pathname}?${query}`);
-    const news = fresh?.getElementById("gpuspawner-map");
+    const news = fresh && first(fresh, "#gpuspawner-map");
     if (!news || mine !== last) return;
     if (filtered) history.replaceState(null, "", address);
-    const focused =
-      map.contains(document.activeElement) && document.activeElement.closest("[data-partition]")?.dataset.partition;
-    const was = new Map(
-      [...map.querySelectorAll("[data-partition]")].map((each) => [each.dataset.partition, each.open]),
-    );
-    for (const each of news.querySelectorAll("[data-partition]")) {
-      const { partition } = each.dataset;
-      if (!filtered && was.has(partition)) each.open = was.get(partition);
-    }
+    const focused = partitions(map).find((each) => each.contains(document.activeElement))?.dataset.partition;
+    const was = new Map(partitions(map).map((each) => [each.dataset.partition, each.open]));
+    if (!filtered) for (const each of partitions(news)) each.open = was.get(each.dataset.partition) ?? each.open;
     map.replaceChildren(...document.importNode(news, true).childNodes);
     showTimes(map);
-    if (focused) map.querySelector(`details[data-partition="${CSS.escape(focused)}"] > summary`)?.focus();
-    const words = fresh.getElementById("gpuspawner-summary").textContent;
-    document.getElementById("gpuspawner-summary").textContent = words;
-    if (filtered) document.getElementById("gpuspawner-found").textContent = words;
+    if (focused) first(map, `details[data-partition="${CSS.escape(focused)}"] > summary`)?.focus();
+    const words = one(fresh, "#gpuspawner-summary").textContent ?? "";
+    write(summary, words);
+    if (filtered) write(one(document, "#gpuspawner-found"), words);
   }
 
   filter.addEventListener("input", () => {
@@ -49,5 +52,5 @@ function cluster(page) {
   keepUpToDate(() => look(false));
 }
 
-const clusterPage = document.getElementById("gpuspawner-cluster");
-if (clusterPage?.querySelector(".gpuspawner-filter")) cluster(clusterPage);
+const filter = first(document, "#gpuspawner-cluster .gpuspawner-filter", HTMLFormElement);
+if (filter) cluster(filter);

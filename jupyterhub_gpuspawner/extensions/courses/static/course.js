@@ -1,71 +1,91 @@
 // The page of a course, kept up to date by a stream of events.
 
+import { all, copyOnClick, first, one, write } from "../elements.js";
 import { keepUpToDate } from "../hub.js";
-import { duration, now, showTimes } from "../times.js";
+import { secondsUntil, showTimes, timeLeft } from "../times.js";
 
-const MINUTE = 60_000;
 const PATIENCE = 10_000;
 
+/**
+ * What the hub tells of a course: its head, and tiles that have changed, as HTML.
+ * @typedef {{version: string, order: string[], head: string, tiles: Record<string, string>}} Told
+ */
+
+/** @param {string} html */
 function parsed(html) {
   return new DOMParser().parseFromString(html, "text/html").body;
 }
 
-// shows what the hub sends: the head, and the tiles that have changed; what somebody opened or selected stays so
+/**
+ * Shows what the hub sends: the head, and the tiles that have changed; what somebody opened or selected stays so.
+ * @param {HTMLElement} page
+ */
 function course(page) {
-  const head = document.getElementById("gpuspawner-head");
-  const tiles = document.getElementById("gpuspawner-tiles");
-  const away = document.getElementById("gpuspawner-away");
-  const news = document.getElementById("gpuspawner-news");
+  const head = one(document, "#gpuspawner-head");
+  const tiles = first(document, "#gpuspawner-tiles");
+  const away = one(document, "#gpuspawner-away");
+  const news = one(document, "#gpuspawner-news");
   const say = page.dataset;
-  let version = say.version;
+  let version = say.version ?? "";
   let shownHead = "";
+  /** @type {EventSource | null} */
   let stream = null;
   let silence = 0;
 
   function tick() {
-    for (const left of page.querySelectorAll("[data-ends]")) {
-      const span = Date.parse(left.dataset.ends) - now();
-      const text = span <= 0 ? say.over : span < MINUTE ? say.less : duration(span / 1000);
-      const shown = left.querySelector("[data-left]");
-      if (shown.textContent !== text) shown.textContent = text;
+    for (const left of all(page, "[data-ends]")) {
+      write(one(left, "[data-left]"), timeLeft(secondsUntil(left.dataset.ends), say));
     }
   }
 
-  /** What was selected and opened stays so. Returns what finds the focused part of the old tile in the new one. */
+  /**
+   * What was selected and opened stays so. Returns what finds the focused part of the old tile in the new one.
+   * @param {HTMLElement} old
+   * @param {HTMLElement} put
+   */
   function keep(old, put) {
-    const [before, after] = [old, put].map((tile) => tile.querySelector("input[type=checkbox]"));
+    const before = one(old, "input[type=checkbox]", HTMLInputElement);
+    const after = one(put, "input[type=checkbox]", HTMLInputElement);
     after.checked = before.checked && before.value === after.value; // a selection is of one server
-    for (const fold of put.querySelectorAll("details")) {
-      const was = old.querySelector(`details.${fold.classList[0]}`);
+    for (const fold of all(put, "details", HTMLDetailsElement)) {
+      const was = first(old, `details.${fold.classList[0]}`, HTMLDetailsElement);
       if (was && old.dataset.state === put.dataset.state) fold.open = was.open;
     }
-    const focused = old.contains(document.activeElement) && document.activeElement;
-    return focused && (focused.value ? `[value="${CSS.escape(focused.value)}"]` : focused.tagName);
+    const focused = document.activeElement;
+    if (!focused || !old.contains(focused)) return "";
+    const value = focused.getAttribute("value");
+    return value ? `[value="${CSS.escape(value)}"]` : focused.tagName;
   }
 
+  /** @param {string} html */
   function showHead(html) {
     if (html === shownHead) return;
     shownHead = html;
-    const open = head.querySelector(".gpuspawner-recent")?.open;
+    const open = first(head, ".gpuspawner-recent", HTMLDetailsElement)?.open;
     head.replaceChildren(...document.importNode(parsed(html), true).childNodes);
-    const recent = head.querySelector(".gpuspawner-recent");
+    const recent = first(head, ".gpuspawner-recent", HTMLDetailsElement);
     if (recent && open === false) recent.open = false;
     showTimes(head);
   }
 
+  /** @param {Told} told */
   function show(told) {
     version = told.version;
-    if (!tiles || !told.order.length) return location.reload();
+    if (!tiles || !told.order.length) {
+      location.reload();
+      return;
+    }
     showHead(told.head);
-    const known = new Map([...tiles.children].map((each) => [each.dataset.user, each]));
+    const known = new Map(all(tiles, ":scope > *").map((each) => [each.dataset.user, each]));
+    /** @type {HTMLElement[]} */
     const helped = [];
     let focus = () => {};
     for (const [user, html] of Object.entries(told.tiles)) {
-      const put = document.importNode(parsed(html).querySelector("li"), true);
+      const put = document.importNode(one(parsed(html), "li"), true);
       const old = known.get(user);
       if (old?.dataset.version === put.dataset.version) continue;
       const focused = old && keep(old, put);
-      if (focused) focus = () => put.querySelector(focused)?.focus();
+      if (focused) focus = () => first(put, focused)?.focus();
       old?.remove(); // only tiles that have changed move
       known.set(user, put);
       showTimes(put);
@@ -75,21 +95,21 @@ function course(page) {
       const tile = known.get(user);
       if (tile && tiles.children[n] !== tile) tiles.insertBefore(tile, tiles.children[n] ?? null);
     });
-    while (tiles.children.length > told.order.length) tiles.lastElementChild.remove();
+    while (tiles.children.length > told.order.length) tiles.lastElementChild?.remove();
     focus();
     tick();
     count();
     if (helped.length) {
-      news.textContent = helped
-        .map((each) => `${each.dataset.user}: ${each.querySelector(".gs-state").textContent}`)
-        .join(", ");
+      news.textContent = helped.map((each) => `${each.dataset.user}: ${one(each, ".gs-state").textContent}`).join(", ");
     }
   }
 
   // the hub ends a stream now and then, and the browser opens another one: that is no news
   function lost() {
     clearTimeout(silence);
-    silence = setTimeout(() => (away.hidden = stream.readyState === EventSource.OPEN), PATIENCE);
+    silence = setTimeout(() => {
+      away.hidden = stream?.readyState === EventSource.OPEN;
+    }, PATIENCE);
   }
 
   function listen() {
@@ -109,24 +129,25 @@ function course(page) {
     stream?.close();
   }
 
-  const boxes = () => [...page.querySelectorAll("#gpuspawner-tiles input[type=checkbox]")];
+  const boxes = () => all(page, "#gpuspawner-tiles input[type=checkbox]", HTMLInputElement);
 
   function count() {
     const number = boxes().filter((box) => box.checked).length;
-    const text = number ? say.selected.replace("{number}", number) : "";
-    const shown = document.getElementById("gpuspawner-selected");
-    if (shown && shown.textContent !== text) shown.textContent = text;
+    const shown = first(document, "#gpuspawner-selected");
+    if (shown) write(shown, number ? (say.selected ?? "").replace("{number}", `${number}`) : "");
   }
 
-  function select(event) {
-    const wanted = event.target.dataset.select;
+  /** @param {Event} event */
+  function select({ target }) {
+    const wanted = target instanceof HTMLElement && target.dataset.select;
     if (!wanted) return;
-    for (const box of boxes()) box.checked = wanted === "help" && box.closest("li").classList.contains("help");
+    for (const box of boxes())
+      box.checked = wanted === "help" && (box.closest("li")?.classList.contains("help") ?? false);
     count();
   }
 
   if (tiles) {
-    const choose = document.getElementById("gpuspawner-select");
+    const choose = one(document, "#gpuspawner-select");
     choose.hidden = false;
     choose.addEventListener("click", select);
     tiles.addEventListener("change", count);
@@ -141,19 +162,13 @@ function course(page) {
 }
 
 function copyLink() {
-  const link = document.getElementById("gpuspawner-link");
-  const copy = document.getElementById("gpuspawner-copy");
-  if (!copy || !navigator.clipboard) return; // only exists over https, or on this machine
-  const words = copy.textContent;
-  copy.hidden = false;
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(link.value);
-    copy.textContent = copy.dataset.copied;
-    setTimeout(() => (copy.textContent = words), 3000);
-  });
+  const copy = first(document, "#gpuspawner-copy", HTMLButtonElement);
+  if (!copy) return;
+  const link = one(document, "#gpuspawner-link", HTMLInputElement);
+  copy.hidden = !copyOnClick(copy, copy.dataset.copied ?? "", () => link.value);
 }
 
-const coursePage = document.getElementById("gpuspawner-course");
+const coursePage = first(document, "#gpuspawner-course");
 if (coursePage) {
   course(coursePage);
   copyLink();

@@ -1,24 +1,25 @@
 // The form: choices that the values of earlier options exclude are disabled, each with the reason.
 
-import { chooser, currentChoice, optionOf } from "../choose.js";
-import { base } from "../hub.js";
+import { chooser, currentChoice, optionOf, sentence } from "../choose.js";
+import { all, wordsIn } from "../elements.js";
+import { ask } from "../hub.js";
 
-/** A clause with a capital letter and a full stop. */
-function sentence(clause) {
-  return `${clause[0].toUpperCase()}${clause.slice(1)}.`;
-}
+/** @typedef {Record<string, Record<string, string>>} Refused why, by option and value */
 
+/** @param {import("../choose.js").Chooser} page */
 function disableExcluded({ form, refuse }) {
-  const words = JSON.parse(document.getElementById("slurm-choices-words").textContent);
-  const address = `${base}api/gpuspawner/choices/${encodeURIComponent(form.dataset.user)}`;
-  const headers = { "Content-Type": "application/json", "X-XSRFToken": window.jhdata?.xsrf_token };
+  const words = wordsIn("slurm-choices-words");
   const others = new Set(); // profiles that list nothing of Slurm's
   let asking = new AbortController();
 
+  /**
+   * @param {HTMLElement} profile
+   * @param {Refused} refused
+   */
   function show(profile, refused) {
-    for (const field of profile.querySelectorAll(".gpuspawner-field")) {
-      for (const option of field.querySelectorAll("option[data-name]")) {
-        const { name } = option.dataset;
+    for (const field of all(profile, ".gpuspawner-field")) {
+      for (const option of all(field, "option[data-name]", HTMLOptionElement)) {
+        const { name = "" } = option.dataset;
         const reason = refused[optionOf(field)]?.[option.value];
         if (reason || "refused" in option.dataset) {
           // of one that is selected, the field says why
@@ -38,17 +39,20 @@ function disableExcluded({ form, refuse }) {
     asking = new AbortController();
     const { signal } = asking;
     const { profile, slug, options } = choice;
-    const body = JSON.stringify({ user_options: { profile: slug, ...options } });
-    const answer = await fetch(address, { method: "POST", headers, body, signal });
+    const body = { user_options: { profile: slug, ...options } };
+    const answer = await ask(`choices/${encodeURIComponent(form.dataset.user ?? "")}`, { body, signal });
     if (!answer.ok) return; // what is wrong with a value is said at its field
+    /** @type {{refused: Refused | null}} */
     const { refused } = await answer.json();
     if (!refused) {
       others.add(slug);
       return;
     }
     show(profile, refused);
-    const [name] = Object.keys(refused).filter((each) => options[each] in refused[each]);
-    if (name) refuse(profile, JSON.stringify(options), sentence(refused[name][options[name]]), name);
+    for (const [name, reasons] of Object.entries(refused)) {
+      const reason = reasons[options[name] ?? ""];
+      if (reason) return refuse(profile, JSON.stringify(options), sentence(reason), name);
+    }
   }
 
   form.addEventListener("input", () => look().catch(() => {}));

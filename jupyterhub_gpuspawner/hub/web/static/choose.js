@@ -1,58 +1,101 @@
 // The page on which a server is chosen: whether a choice is valid, what it brings, a link to it.
 
+import { all, copyOnClick, first, one, wordsIn, write } from "./elements.js";
 import { say } from "./times.js";
 
-/** The name of the option that a field is for: "gpus" of "profile-option-k80--gpus". */
-export function optionOf(field) {
-  const slug = field.closest(".gpuspawner-profile").querySelector("input[name=profile]").value;
-  return field
-    .querySelector("input, select")
-    .name.slice(`profile-option-${slug}--`.length)
-    .replace(/--unlisted-choice$/, "");
+/** @typedef {HTMLInputElement | HTMLSelectElement} Input */
+/**
+ * @typedef {object} Choice
+ * @property {HTMLElement} profile
+ * @property {string} slug
+ * @property {Record<string, string>} options by name
+ */
+/** @typedef {{key: string, refused: string, at?: string}} Result of the choice with this key, and the fault's id */
+/** @typedef {(choice: Choice | null, key?: string, quietly?: boolean) => void} Judge */
+/** @typedef {NonNullable<typeof chooser>} Chooser */
+
+/**
+ * @param {ParentNode} field
+ * @returns {Input[]}
+ */
+function inputsOf(field) {
+  return [...field.querySelectorAll(/** @type {"input"} */ ("input, select"))];
 }
 
-/** The profile whose radio button is on, and the values of its fields. */
+/** @param {Element} part */
+function profileOf(part) {
+  return /** @type {HTMLElement} */ (part.closest(".gpuspawner-profile"));
+}
+
+/**
+ * The name of the option that a field is for: "gpus" of "profile-option-k80--gpus".
+ * @param {Element} field
+ */
+export function optionOf(field) {
+  const slug = one(profileOf(field), "input[name=profile]", HTMLInputElement).value;
+  return (inputsOf(field)[0]?.name ?? "").slice(`profile-option-${slug}--`.length).replace(/--unlisted-choice$/, "");
+}
+
+/**
+ * The profile whose radio button is on, and the values of its fields.
+ * @param {HTMLFormElement} form
+ * @returns {Choice | null}
+ */
 export function currentChoice(form) {
-  const radio = form.querySelector("input[name=profile]:checked");
+  const radio = first(form, "input[name=profile]:checked", HTMLInputElement);
   if (!radio) return null;
-  const profile = radio.closest(".gpuspawner-profile");
+  const profile = profileOf(radio);
+  /** @type {Record<string, string>} */
   const options = {};
-  for (const field of profile.querySelectorAll(".gpuspawner-field")) {
-    const [first, second] = field.querySelectorAll("input, select");
-    const input = second && first.value === "unlisted-choice" ? second : first;
-    if (input.value !== "") options[optionOf(field)] = input.value;
+  for (const field of all(profile, ".gpuspawner-field")) {
+    const [listed, unlisted] = inputsOf(field);
+    const input = unlisted && listed?.value === "unlisted-choice" ? unlisted : listed;
+    if (input?.value) options[optionOf(field)] = input.value;
   }
   return { profile, slug: radio.value, options };
 }
 
-function choose(form) {
-  const start = form.querySelector("button[type=submit]");
-  const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
-  const [reason, news] = document.querySelectorAll("#gpuspawner-reason > span");
-  const closed = "closed" in start.dataset; // nothing can be started, whatever is chosen
-  const results = new Map(); // profile -> what is known of the values in its fields
-  const first = currentChoice(form); // the list of what a job gets is of this choice
-  let judge; // an extension's: when a choice would start
+/**
+ * A clause with a capital letter and a full stop.
+ * @param {string} clause
+ */
+export function sentence(clause) {
+  return clause.slice(0, 1).toUpperCase() + clause.slice(1).replace(/[^.]$/, "$&.");
+}
 
-  const stateOf = (profile) => profile.querySelector(".gpuspawner-availability");
+/** @param {HTMLFormElement} form */
+function choose(form) {
+  const start = one(form, "button[type=submit]", HTMLButtonElement);
+  const words = wordsIn("gpuspawner-words");
+  const reason = one(document, "#gpuspawner-reason > span");
+  const news = one(document, "#gpuspawner-reason > span + span");
+  const closed = "closed" in start.dataset; // nothing can be started, whatever is chosen
+  /** @type {Map<Element, Result>} what is known of the values in a profile's fields */
+  const results = new Map();
+  const offered = currentChoice(form); // the list of what a job gets is of this choice
+  /** @type {Judge | undefined} an extension's: when a choice would start */
+  let judge;
+
+  /** @param {ParentNode} profile */
+  const stateOf = (profile) => one(profile, ".gpuspawner-availability");
 
   /** Disable the fields that cannot be seen: an invalid value in one of them must not block the form. */
   function disableHidden() {
     if (!CSS.supports("selector(:has(*))")) return;
-    for (const options of form.querySelectorAll(".gpuspawner-options")) {
-      options.disabled = !options.closest(".gpuspawner-profile").querySelector(":checked[name=profile]");
+    for (const options of all(form, ".gpuspawner-options", HTMLFieldSetElement)) {
+      options.disabled = !profileOf(options).querySelector(":checked[name=profile]");
     }
   }
 
   function link() {
     const choice = currentChoice(form);
     if (!choice) return;
-    const anchor = choice.profile.querySelector(".gpuspawner-link");
+    const anchor = one(choice.profile, ".gpuspawner-link", HTMLAnchorElement);
     const query = new URLSearchParams({ "opt-profile": choice.slug });
     for (const [name, value] of Object.entries(choice.options)) query.set(`opt-${name}`, value);
-    anchor.search = query;
-    if (!navigator.clipboard) return; // only exists over https, or on this machine
-    for (const each of form.querySelectorAll(".gpuspawner-link")) each.hidden = each === anchor;
+    anchor.search = `${query}`;
+    if (!canCopy) return;
+    for (const each of all(form, ".gpuspawner-link")) each.hidden = each === anchor;
     anchor.after(copy);
   }
 
@@ -60,15 +103,19 @@ function choose(form) {
   copy.type = "button";
   copy.className = "btn btn-sm gs-button";
   copy.textContent = words.copy;
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(copy.previousElementSibling.href);
-    copy.textContent = words.copied;
-    setTimeout(() => (copy.textContent = words.copy), 3000);
-  });
+  const canCopy = copyOnClick(
+    copy,
+    words.copied,
+    () => one(form, ".gpuspawner-link:not([hidden])", HTMLAnchorElement).href,
+  );
 
-  /** Show what a job with the values in the profile's fields gets; the list keeps its height. */
+  /**
+   * Show what a job with the values in the profile's fields gets; the list keeps its height.
+   * @param {ParentNode} profile
+   * @param {string[]} [gets]
+   */
   function showResources(profile, gets) {
-    const list = profile.querySelector(".gpuspawner-gets");
+    const list = first(profile, ".gpuspawner-gets");
     list?.classList.toggle("gpuspawner-unknown", !gets?.length);
     if (!list || !gets?.length) return;
     list.style.minBlockSize = `${list.offsetHeight}px`;
@@ -81,39 +128,51 @@ function choose(form) {
     );
   }
 
-  /** Show an error at the field that can correct it; its id, empty where there is no such field. */
+  /**
+   * Show an error at the field that can correct it; its id, empty where there is no such field.
+   * @param {ParentNode} profile
+   * @param {string | undefined} cause
+   * @param {string} sentence
+   */
   function showFieldError(profile, cause, sentence) {
-    const fields = [...profile.querySelectorAll(".gpuspawner-field")];
-    const field = fields.find((each) => optionOf(each) === cause || each.dataset.sets?.split(" ").includes(cause));
+    const field = all(profile, ".gpuspawner-field").find(
+      (each) => cause && (optionOf(each) === cause || each.dataset.sets?.split(" ").includes(cause)),
+    );
     if (!field) return "";
-    const inputs = field.querySelectorAll("input, select");
-    let fault = field.querySelector(".gs-fault");
+    const inputs = inputsOf(field);
+    let fault = first(field, ".gs-fault");
     if (!fault) {
       fault = document.createElement("div");
       fault.className = "gs-fault";
-      fault.id = `${inputs[0].name}-fault`;
+      fault.id = `${inputs[0]?.name}-fault`;
       fault.setAttribute("role", "alert");
       field.append(fault);
     }
     fault.textContent = sentence;
+    const { id } = fault;
     for (const input of inputs) {
-      const about = (input.getAttribute("aria-describedby") || "").split(" ").filter((id) => id !== fault.id);
-      input.setAttribute("aria-describedby", [...about, fault.id].join(" ").trim());
+      const about = (input.getAttribute("aria-describedby") || "").split(" ").filter((each) => each !== id);
+      input.setAttribute("aria-describedby", [...about, id].join(" ").trim());
       input.setAttribute("aria-invalid", "true");
       input.classList.add("is-invalid");
     }
-    return fault.id;
+    return id;
   }
 
+  /** @param {ParentNode} profile */
   function clearFieldErrors(profile) {
-    for (const fault of profile.querySelectorAll(".gs-fault")) fault.textContent = "";
+    for (const fault of all(profile, ".gs-fault")) fault.textContent = "";
     for (const input of profile.querySelectorAll("[aria-invalid]")) {
       input.classList.remove("is-invalid");
       input.removeAttribute("aria-invalid");
     }
   }
 
-  /** Write a profile's state: mark and colour, a sentence that may have a time in it, and how old that is. */
+  /**
+   * Write a profile's state: mark and colour, a sentence that may have a time in it, and how old that is in seconds.
+   * @param {ParentNode} profile
+   * @param {{chance: string, text: string, at?: string | null, age?: number}} known
+   */
   function state(profile, { chance, text, at, age }) {
     const line = stateOf(profile);
     const aged = line.querySelector("small"); // its line is kept, so that nothing moves
@@ -123,21 +182,30 @@ function choose(form) {
     line.replaceChildren(said);
     if (age === undefined && !aged) return;
     const small = document.createElement("small");
-    if (age !== undefined) small.dataset.age = age;
+    if (age !== undefined) small.dataset.age = `${age}`;
     line.append(" ", small);
   }
 
-  /** *Start* is off while the choice is known to be refused, with the reason beside it, or else at the field `at`. */
+  /**
+   * *Start* is off while the choice is known to be refused, with the reason beside it, or else at the field `at`.
+   * @param {string} why
+   */
   function setStart(why, spoken = "", at = "") {
     if (closed) return;
     start.disabled = Boolean(why);
     start.setAttribute("aria-describedby", at || "gpuspawner-reason");
     const beside = at ? "" : why;
-    if (reason.textContent !== beside) reason.textContent = beside;
+    write(reason, beside);
     news.textContent = why ? "" : spoken;
   }
 
-  /** A choice that cannot start: it stays so until it is changed. */
+  /**
+   * A choice that cannot start: it stays so until it is changed.
+   * @param {HTMLElement} profile
+   * @param {string} key
+   * @param {string} text
+   * @param {string} [cause] the option that can correct it
+   */
   function refuse(profile, key, text, cause) {
     const at = showFieldError(profile, cause, text);
     state(profile, { chance: "never", text: at ? words.at_the_field : text });
@@ -160,20 +228,16 @@ function choose(form) {
     if (!quietly) {
       clearFieldErrors(profile);
       setStart("");
-      const wrong = profile.querySelector(".gpuspawner-field :invalid");
+      const wrong = first(profile, ".gpuspawner-field :invalid");
       if (wrong) {
         showResources(profile, []); // of no job
-        refuse(
-          profile,
-          key,
-          words.must_be.replace("{bounds}", wrong.dataset.bounds),
-          optionOf(wrong.closest(".gpuspawner-field")),
-        );
+        const field = wrong.closest(".gpuspawner-field");
+        refuse(profile, key, words.must_be.replace("{bounds}", wrong.dataset.bounds), field ? optionOf(field) : "");
         return;
       }
       state(profile, { chance: "", text: "" });
       // what a job with another choice gets is not known here
-      const changed = !judge && profile === first?.profile && key !== JSON.stringify(first.options);
+      const changed = !judge && profile === offered?.profile && key !== JSON.stringify(offered.options);
       profile.querySelector(".gpuspawner-gets")?.classList.toggle("gpuspawner-unknown", changed);
     }
     judge?.(choice, key, quietly);
@@ -188,8 +252,8 @@ function choose(form) {
   function restoreRefusal() {
     const choice = currentChoice(form);
     if (!choice || !stateOf(choice.profile).classList.contains("gpuspawner-never")) return;
-    const fault = choice.profile.querySelector(".gs-fault");
-    const refused = fault?.textContent || stateOf(choice.profile).textContent.trim();
+    const fault = first(choice.profile, ".gs-fault");
+    const refused = fault?.textContent || (stateOf(choice.profile).textContent ?? "").trim();
     results.set(choice.profile, { key: JSON.stringify(choice.options), refused, at: fault?.id });
     setStart(refused, "", fault?.id);
   }
@@ -201,16 +265,16 @@ function choose(form) {
   });
   form.addEventListener("submit", () => {
     start.disabled = true;
-    start.textContent = start.dataset.busy;
+    start.textContent = start.dataset.busy ?? "";
   });
   window.addEventListener("pageshow", () => {
     start.disabled = closed;
-    start.textContent = start.dataset.idle;
+    start.textContent = start.dataset.idle ?? "";
     changed();
     restoreRefusal();
   });
-  const fault = document.getElementById("gpuspawner-fault");
-  const chosen = form.querySelector(":checked[name=profile]")?.closest(".gpuspawner-profile");
+  const fault = first(document, "#gpuspawner-fault");
+  const chosen = first(form, ":checked[name=profile]")?.closest(".gpuspawner-profile");
   // the profile that a link or the last start has chosen may be far down the page
   if (fault) fault.focus();
   else chosen?.scrollIntoView({ block: "nearest" });
@@ -224,11 +288,16 @@ function choose(form) {
     state,
     stateOf,
     tryOut,
-    /** Have each valid choice judged: called with it, its key in `results`, and whether quietly; with null to stop. */
-    judgeBy: (judging) => (judge = judging),
+    /**
+     * Have each valid choice judged: called with it, its key in `results`, and whether quietly; with null to stop.
+     * @param {Judge} judging
+     */
+    judgeBy: (judging) => {
+      judge = judging;
+    },
   };
 }
 
-const form = document.querySelector(".gpuspawner-choose #spawn_form");
+const form = first(document, ".gpuspawner-choose #spawn_form", HTMLFormElement);
 /** What extensions use of this page; null where it has no form of ours. */
 export const chooser = form?.querySelector(".gpuspawner-profiles") ? choose(form) : null;

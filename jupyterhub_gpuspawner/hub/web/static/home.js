@@ -1,11 +1,15 @@
 // The cards of a user's servers and the messages to them, kept up to date.
 
+import { all, first, one, write } from "./elements.js";
 import { keepUpToDate, page } from "./hub.js";
-import { duration, now, showTimes } from "./times.js";
+import { secondsUntil, showTimes, timeLeft } from "./times.js";
 
-/** Shows the messages of a newer page. */
+/**
+ * Shows the messages of a newer page.
+ * @param {Document} fresh
+ */
 function showMessages(fresh) {
-  const [was, is] = [document, fresh].map((each) => each.getElementById("gpuspawner-messages"));
+  const [was, is] = [document, fresh].map((each) => first(each, "#gpuspawner-messages"));
   if (!was || !is || was.dataset.version === is.dataset.version) return;
   was.replaceChildren(...document.importNode(is, true).childNodes);
   was.dataset.version = is.dataset.version;
@@ -14,35 +18,38 @@ function showMessages(fresh) {
 
 const CONTROLS = "a, button, summary, [tabindex]";
 
-/** What a link, a button or a fold of a card is for: the same in the card that replaces it. */
+/**
+ * What a link, a button or a fold of a card is for: the same in the card that replaces it.
+ * @param {Element} control
+ */
 function purpose(control) {
   const fold = control.closest("details")?.dataset.fold ?? "";
-  return `${control.tagName} ${control.getAttribute("href") ?? control.form?.action ?? control.ariaLabel ?? ""} ${fold}`;
+  const action = control instanceof HTMLButtonElement ? control.form?.action : undefined;
+  return `${control.tagName} ${control.getAttribute("href") ?? action ?? control.ariaLabel ?? ""} ${fold}`;
 }
 
-// keeps the time left up to date; a change is announced once, when it happens
+/**
+ * Keeps the time left up to date; a change is announced once, when it happens.
+ * @param {HTMLElement} place
+ */
 function servers(place) {
-  const cards = document.getElementById("gpuspawner-cards");
-  const news = document.getElementById("gpuspawner-news");
+  const cards = one(document, "#gpuspawner-cards");
+  const news = one(document, "#gpuspawner-news");
   const say = place.dataset;
+  /** @type {Map<string | undefined, string>} */
   const warned = new Map();
-  const minute = 60_000;
+  const minute = 60;
 
-  function span(left) {
-    if (left <= 0) return say.over;
-    if (left < minute) return say.less;
-    return duration(left / 1000);
-  }
-
+  /** @param {boolean} spoken */
   function tick(spoken) {
-    for (const card of cards.children) {
-      const ends = card.querySelector("[data-ends]");
+    for (const card of all(cards, ":scope > *")) {
+      const ends = first(card, "[data-ends]");
       if (!ends) continue;
-      const left = Date.parse(ends.dataset.ends) - now();
+      const left = secondsUntil(ends.dataset.ends);
       const level = left <= 0 ? "timeIsOver" : left <= 5 * minute ? "verySoon" : left <= 15 * minute ? "soon" : "";
-      const text = level && say[level];
-      const warning = card.querySelector("[data-warning]");
-      card.querySelector("[data-left]").textContent = span(left);
+      const text = (level && say[level]) ?? "";
+      const warning = one(card, "[data-warning]");
+      write(one(card, "[data-left]"), timeLeft(left, say));
       warning.hidden = !text;
       warning.textContent = text;
       const { serverName, title } = card.dataset;
@@ -53,11 +60,12 @@ function servers(place) {
     }
   }
 
-  const byName = (list) => new Map([...list.children].map((card) => [card.dataset.serverName, card]));
+  /** @param {Element} list */
+  const byName = (list) => new Map(all(list, ":scope > *").map((card) => [card.dataset.serverName, card]));
 
   async function look() {
     const found = await page();
-    const fresh = found?.getElementById("gpuspawner-cards");
+    const fresh = found && first(found, "#gpuspawner-cards");
     if (!fresh) return;
     showMessages(found);
     const was = byName(cards);
@@ -66,19 +74,26 @@ function servers(place) {
     if (!changed.length && was.size === is.size) return;
     const told = changed.filter(([name, card]) => was.get(name)?.dataset.state !== card.dataset.state);
     for (const [name, card] of was) if (!is.has(name)) card.remove();
+    /** @type {Element | null} */
     let before = null;
     for (const [name, card] of is) {
       const old = was.get(name);
-      const same = old && old.dataset.version === card.dataset.version;
-      const put = same ? old : document.importNode(card, true);
+      const same = old?.dataset.version === card.dataset.version;
+      const put = same && old ? old : document.importNode(card, true);
       if (!same && old) {
-        const open = new Map([...old.querySelectorAll("details")].map((fold) => [fold.dataset.fold, fold.open]));
-        for (const fold of put.querySelectorAll("details")) fold.open = open.get(fold.dataset.fold) ?? fold.open;
-        const focused = old.contains(document.activeElement) && purpose(document.activeElement);
+        const open = new Map(all(old, "details", HTMLDetailsElement).map((fold) => [fold.dataset.fold, fold.open]));
+        for (const fold of all(put, "details", HTMLDetailsElement))
+          fold.open = open.get(fold.dataset.fold) ?? fold.open;
+        const active = document.activeElement;
+        const focused = active && old.contains(active) && purpose(active);
         old.replaceWith(put);
-        if (focused) [...put.querySelectorAll(CONTROLS)].find((each) => purpose(each) === focused)?.focus();
+        if (focused)
+          all(put, CONTROLS)
+            .find((each) => purpose(each) === focused)
+            ?.focus();
       } else if (!old) {
-        before ? before.after(put) : cards.prepend(put);
+        if (before) before.after(put);
+        else cards.prepend(put);
       }
       before = put;
     }
@@ -89,8 +104,8 @@ function servers(place) {
 
   tick(false);
   setInterval(() => tick(true), 5_000);
-  keepUpToDate(look, () => [...cards.children].some((card) => /^st(art|opp)ing$/.test(card.dataset.state)));
+  keepUpToDate(look, () => all(cards, ":scope > *").some((card) => /^st(art|opp)ing$/.test(card.dataset.state ?? "")));
 }
 
-const serversPlace = document.getElementById("gpuspawner-servers");
+const serversPlace = first(document, "#gpuspawner-servers");
 if (serversPlace) servers(serversPlace);

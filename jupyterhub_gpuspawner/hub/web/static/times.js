@@ -1,10 +1,14 @@
-// Durations and times, in one form on every page.
+// Times of a page, in the reader's zone and language, and by the hub's clock.
+
+import { all, first, write } from "./elements.js";
+import { clock, duration } from "./words.js";
 
 /** Milliseconds by which the hub's clock is ahead of the browser's, which may be minutes off. */
 function skew() {
-  const hub = Date.parse(document.querySelector("[data-now]")?.dataset.now ?? "");
+  const hub = Date.parse(first(document, "[data-now]")?.dataset.now ?? "");
   const [page] = performance.getEntriesByType?.("navigation") ?? [];
-  if (!hub || !page?.transferSize) return 0; // from the browser's cache: the page is of an earlier time
+  // from the browser's cache: the page is of an earlier time
+  if (!hub || !(page instanceof PerformanceNavigationTiming) || !page.transferSize) return 0;
   const ahead = hub - (performance.timeOrigin + page.responseStart);
   return Math.abs(ahead) < 5000 ? 0 : ahead;
 }
@@ -14,78 +18,68 @@ const AHEAD = skew();
 /** Milliseconds since the epoch by the hub's clock. */
 export const now = () => Date.now() + AHEAD;
 
-/** "45 s", "12 min", "1 h 30 min", "2 days 12 h": rounded down, as the hub says durations (words.py). */
-export function duration(seconds) {
-  const whole = Math.max(0, Math.floor(seconds + 0.001));
-  if (whole < 60) return `${whole} s`;
-  const [minutes, hours] = [Math.floor(whole / 60), Math.floor(whole / 3600)];
-  const parts =
-    hours < 48
-      ? [
-          [hours, "h"],
-          [minutes % 60, "min"],
-        ]
-      : [
-          [Math.floor(hours / 24), "days"],
-          [hours % 24, "h"],
-        ];
-  return parts
-    .filter(([count]) => count)
-    .map(([count, unit]) => `${count} ${unit}`)
-    .join(" ");
+/** @param {string | undefined} iso */
+export const secondsUntil = (iso) => (Date.parse(iso ?? "") - now()) / 1000;
+
+/**
+ * How much is left of a time in seconds, in words; `over` and `less` are those for none, and for less than a minute.
+ * @param {number} seconds
+ * @param {{over?: string, less?: string}} words
+ */
+export function timeLeft(seconds, { over = "", less = "" }) {
+  return seconds <= 0 ? over : seconds < 60 ? less : duration(seconds);
 }
 
-/** The time of day in the reader's zone and language, with the date where it is not today (hub/times.py). */
-function clock(at) {
-  if (at.toDateString() === new Date(now()).toDateString()) return at.toLocaleTimeString([], { timeStyle: "short" });
-  return at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-}
-
-function relative(at) {
-  const seconds = (at - now()) / 1000;
+/** @param {string} iso */
+function relative(iso) {
+  const seconds = secondsUntil(iso);
   if (Math.abs(seconds) < 5) return "now";
   return seconds > 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
 }
 
-/** A day in the reader's language, "2026-07-01": the same one in every zone. */
+/**
+ * A day in the reader's language, "2026-07-01": the same one in every zone.
+ * @param {string} text
+ */
 function day(text) {
   return new Date(`${text}T00:00`).toLocaleDateString([], { dateStyle: "medium" });
 }
 
-function write(element) {
-  if (!element.dateTime.includes("T")) {
-    element.textContent = day(element.dateTime);
-    return;
-  }
-  const at = new Date(element.dateTime);
-  const text = "relative" in element.dataset ? `${relative(at)}, ${clock(at)}` : clock(at);
-  if (element.textContent !== text) element.textContent = text;
+/** @param {HTMLTimeElement} element */
+function show(element) {
+  const iso = element.dateTime;
+  const at = iso.includes("T") ? clock(new Date(iso), now()) : day(iso);
+  write(element, "relative" in element.dataset ? `${relative(iso)}, ${at}` : at);
 }
 
-/** Show the times in `root` in the reader's zone and language. */
+/**
+ * Show the times in `root` in the reader's zone and language.
+ * @param {ParentNode} root
+ */
 export function showTimes(root = document) {
-  for (const element of root.querySelectorAll("time[datetime]")) write(element);
+  all(root, "time[datetime]", HTMLTimeElement).forEach(show);
 }
 
 /**
  * Put `text` into `element`, with a time in the place of "{time}"; an element that has not changed is not touched.
  * With `apart` the time is preceded by how far away it is: "in 20 min, 11:38".
+ * @param {HTMLElement} element
+ * @param {string} text
+ * @param {string | null} [iso]
  */
 export function say(element, text, iso, apart = false) {
   const key = `${text}|${iso || ""}`;
   if (element.dataset.said === key) return;
   element.dataset.said = key;
-  const [before, after] = text.split("{time}");
+  const [before = "", after] = text.split("{time}");
   element.replaceChildren(before);
   if (after === undefined || !iso) return;
   const time = document.createElement("time");
   time.dateTime = iso;
   if (apart) time.dataset.relative = "";
-  write(time);
+  show(time);
   element.append(time, after);
 }
 
 showTimes();
-setInterval(() => {
-  for (const element of document.querySelectorAll("time[data-relative]")) write(element);
-}, 5000);
+setInterval(() => all(document, "time[data-relative]", HTMLTimeElement).forEach(show), 5000);

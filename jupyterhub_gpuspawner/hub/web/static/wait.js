@@ -1,40 +1,72 @@
 // The page of a server that is starting, stopping, or not running.
 
-import { duration, now, say } from "./times.js";
+import { all, first, one, wordsIn, write } from "./elements.js";
+import { say, secondsUntil } from "./times.js";
+import { duration } from "./words.js";
 
+/** @typedef {{name: string, text: string, at?: string}} Note */
+/** @typedef {{name: string, title: string, state: "done" | "current" | "coming", at?: string, took?: number}} Stage */
+/**
+ * What the hub tells of a start (hub/server/waiting.py).
+ * @typedef {object} Told
+ * @property {string} headline
+ * @property {string} sentence
+ * @property {Note[]} notes
+ * @property {Stage[]} stages
+ * @property {boolean} silent
+ * @property {string} answered
+ * @property {string | null} answered_at
+ * @property {string} place
+ * @property {string} when
+ * @property {string} why
+ * @property {string} job
+ * @property {boolean} kept
+ */
+
+/** @param {HTMLElement} page */
 function waitForServer(page) {
-  const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
-  const heading = document.getElementById("gpuspawner-headline");
-  const message = document.getElementById("progress-message");
-  const form = document.getElementById("gpuspawner-stop-form");
-  const stop = document.getElementById("gpuspawner-stop");
-  const notify = document.getElementById("gpuspawner-notify");
-  const fact = (name) => page.querySelector(`[data-fact="${name}"]`);
+  const words = wordsIn("gpuspawner-words");
+  const heading = one(document, "#gpuspawner-headline");
+  const message = one(document, "#progress-message");
+  const form = one(document, "#gpuspawner-stop-form", HTMLFormElement);
+  const stop = one(document, "#gpuspawner-stop", HTMLButtonElement);
+  const notify = one(document, "#gpuspawner-notify", HTMLButtonElement);
+  /** @param {string} name */
+  const fact = (name) => one(page, `[data-fact="${name}"]`);
   const wanted = `gpuspawner-notify ${form.action} ${page.dataset.begun}`; // for this start alone
   let over = false;
   let patience = 0;
 
+  /** @param {string} text */
   function tell(text) {
-    if (text !== message.textContent.trim()) message.textContent = text;
+    if (text !== message.textContent?.trim()) message.textContent = text;
   }
 
+  /** @param {string} text */
   function headline(text) {
     const titled = words.titled.replace("{headline}", text);
-    if (heading.textContent !== titled) heading.textContent = titled;
+    write(heading, titled);
     document.title = `${titled} - JupyterHub`;
   }
 
-  /** A fact, without its box where there is none. */
+  /**
+   * A fact, without its box where there is none.
+   * @param {string} name
+   * @param {string} text
+   */
   function showFact(name, text, box = fact(name)) {
     box.hidden = !text;
     say(fact(name), text);
   }
 
-  /** The sentences above the stages, whichever they are: those that stay are not touched. */
+  /**
+   * The sentences above the stages, whichever they are: those that stay are not touched.
+   * @param {Note[]} notes
+   */
   function showNotes(notes) {
-    const box = document.getElementById("gpuspawner-notes");
+    const box = one(document, "#gpuspawner-notes");
     const items = notes.map(({ name, text, at }) => {
-      const item = box.querySelector(`[data-fact="${name}"]`) ?? document.createElement("p");
+      const item = first(box, `[data-fact="${name}"]`) ?? document.createElement("p");
       item.className = "mb-1";
       item.dataset.fact = name;
       say(item, text, at);
@@ -45,16 +77,19 @@ function waitForServer(page) {
     }
   }
 
-  /** "took 6 s" for a stage that is done, "for 12 min" for the current one. */
+  /**
+   * "took 6 s" for a stage that is done, "for 12 min" for the current one.
+   * @param {HTMLElement} item
+   */
   function showDuration(item) {
     const { state, since, took } = item.dataset;
-    const seconds = state === "current" && since ? (now() - new Date(since)) / 1000 : Number(took || 0);
+    const seconds = state === "current" && since ? -secondsUntil(since) : Number(took || 0);
     const sentence = state === "current" ? words.lasts : words.took;
     const text = seconds >= 1 ? sentence.replace("{duration}", duration(seconds)) : "";
-    const part = item.querySelector('[data-part="lasts"]');
-    if (part.textContent !== text) part.textContent = text;
+    write(one(item, '[data-part="lasts"]'), text);
   }
 
+  /** @param {Told} told */
   function show(told) {
     headline(told.headline);
     page.dispatchEvent(new CustomEvent("gpuspawner-told", { detail: told })); // for scripts of extensions
@@ -64,23 +99,24 @@ function waitForServer(page) {
     say(fact("answered"), told.answered, told.answered_at);
     showFact("place", told.place);
     showFact("when", told.when);
-    showFact("why", told.why, fact("why").parentElement);
-    showFact("job", told.job, document.getElementById("gpuspawner-job"));
+    showFact("why", told.why, fact("why").closest("div") ?? undefined);
+    showFact("job", told.job, one(document, "#gpuspawner-job"));
     fact("close").hidden = Boolean(told.kept);
     for (const stage of told.stages) {
-      const item = page.querySelector(`[data-stage="${stage.name}"]`);
+      const item = first(page, `[data-stage="${stage.name}"]`);
       if (!item) continue;
       item.dataset.state = stage.state;
       item.dataset.since = stage.at ?? "";
-      item.dataset.took = stage.took ?? "";
+      item.dataset.took = `${stage.took ?? ""}`;
       if (stage.state === "current") item.setAttribute("aria-current", "step");
       else item.removeAttribute("aria-current");
-      say(item.querySelector('[data-part="title"]'), stage.title);
-      item.querySelector('[data-part="state"]').textContent = `(${words.states[stage.state]})`;
+      say(one(item, '[data-part="title"]'), stage.title);
+      one(item, '[data-part="state"]').textContent = `(${words.states[stage.state]})`;
       showDuration(item);
     }
   }
 
+  /** @param {string} text */
   function notice(text) {
     if (sessionStorage.getItem(wanted) && "Notification" in window && Notification.permission === "granted") {
       new Notification(text, { tag: wanted });
@@ -90,7 +126,7 @@ function waitForServer(page) {
 
   /** Reload the page as soon as the hub responds. */
   async function lookAgain() {
-    const asked = fetch(page.dataset.aliveUrl, { signal: AbortSignal.timeout(5000) }); // a frozen hub never answers
+    const asked = fetch(page.dataset.aliveUrl ?? "", { signal: AbortSignal.timeout(5000) }); // a frozen hub never answers
     const alive = await asked.then(
       (answer) => answer.ok,
       () => false,
@@ -117,14 +153,17 @@ function waitForServer(page) {
     }, 8000);
   }
 
-  /** Whether the server itself responds: a start that was stopped elsewhere is reported as "ready" for a second, too. */
+  /**
+   * Whether the server itself responds: a start that was stopped elsewhere is reported as "ready" for a second, too.
+   * @param {string} url
+   */
   async function answers(url) {
     const asked = fetch(`${url}api`, { signal: AbortSignal.timeout(5000) });
     const answer = await asked.catch(() => ({ status: 0 })); // slow, or on another origin
     return answer.status < 500 && answer.status !== 424; // what the hub responds for a server that is not running
   }
 
-  const events = new EventSource(page.dataset.progressUrl);
+  const events = new EventSource(page.dataset.progressUrl ?? "");
   events.onmessage = async (event) => {
     const { message: text, progress, gpuspawner: told, ready, failed, stopped, url } = JSON.parse(event.data);
     if (told) {
@@ -170,11 +209,12 @@ function waitForServer(page) {
     event.preventDefault();
     stop.disabled = true;
     leave();
-    document.getElementById("gpuspawner-progress").hidden = true;
+    one(document, "#gpuspawner-progress").hidden = true;
     tell(words.stopping);
-    const body = new URLSearchParams(new FormData(form));
-    const answer = await fetch(form.action, { method: "POST", body }).catch(() => ({ ok: false }));
-    if (answer.ok) window.location.assign(answer.url);
+    // without a file: a form as JupyterHub reads one
+    const body = new URLSearchParams([...new FormData(form)].map(([name, value]) => [name, `${value}`]));
+    const answer = await fetch(form.action, { method: "POST", body }).catch(() => null);
+    if (answer?.ok) window.location.assign(answer.url);
     else {
       tell(words.not_stopped);
       setTimeout(() => window.location.reload(), 5000);
@@ -208,10 +248,10 @@ function waitForServer(page) {
   });
   notify.hidden = !("Notification" in window && window.isSecureContext);
   if (sessionStorage.getItem(wanted)) notifyIsOn();
-  setInterval(() => page.querySelectorAll("[data-stage][data-since]").forEach(showDuration), 5000);
+  setInterval(() => all(page, "[data-stage][data-since]").forEach(showDuration), 5000);
   window._jupyterhub_page_loaded = true;
 }
 
-const pending = document.getElementById("gpuspawner-pending");
+const pending = first(document, "#gpuspawner-pending");
 if (pending) waitForServer(pending);
-if (document.getElementById("gpuspawner-stopping")) setTimeout(() => window.location.reload(), 3000);
+if (first(document, "#gpuspawner-stopping")) setTimeout(() => window.location.reload(), 3000);
