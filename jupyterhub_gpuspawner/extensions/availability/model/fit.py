@@ -1,4 +1,4 @@
-"""Whether a job fits on nodes: their features, their resources, and what ends on them when. Pure."""
+"""Whether a job fits on nodes: their features, and their resources. Pure."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _totals(nodes: Iterable[NodeFit]) -> dict[str, tuple[int, int]]:
     return totals
 
 
-# Whether a job fits on a node: its total and free resources, and what jobs that end on it release.
+# Whether a job fits on a node: its total and free resources.
 
 ANY = ""
 """GPUs of any type; also the type of GPUs for which gres.conf names none."""
