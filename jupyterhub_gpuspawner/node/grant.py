@@ -15,7 +15,8 @@ Environment Variables"). Each has a type of its own, and only functions of this 
 ``Gpu.index``, the NVML index, is none of these: some drivers count GPUs that this process may not open.
 
 Visible names keep the form in which Slurm wrote them; they are only filtered and reordered. A program that expects
-numbers finds numbers, one that expects UUIDs finds UUIDs. CUDA takes no numbers for MIG devices: they are always UUIDs.
+numbers finds numbers, one that expects UUIDs finds UUIDs. CUDA takes no numbers for MIG devices, and Slurm's numbers of
+GPUs beside them are not CUDA's: there all are UUIDs.
 """
 
 from __future__ import annotations
@@ -344,10 +345,15 @@ def _named(positions: Numbers, indices: SlurmIndices, topology: NodeTopology) ->
 
 
 def _kept(names: Names, positions: Numbers, indices: SlurmIndices, topology: NodeTopology, *problems: str) -> GpuGrant:
-    """These GPUs by the names that they have, but MIG devices by UUID."""
-    gpus = [topology.gpus[position] for position in positions]
-    kept = (VisibleName(gpu.uuid) if gpu.mig and gpu.uuid else name for name, gpu in zip(names, gpus))
-    return GpuGrant(tuple(kept), positions, indices, problems)
+    """These GPUs by the names that they have; by UUID on a node with MIG devices, which CUDA does not count."""
+    if not _has_mig(topology):
+        return GpuGrant(names, positions, indices, problems)
+    uuids = (topology.gpus[position].uuid for position in positions)
+    kept = tuple(VisibleName(uuid) if uuid else name for name, uuid in zip(names, uuids))
+    if any(name.isdigit() for name in kept):
+        text = f"Slurm names GPU {','.join(kept)}; CUDA counts none like that beside MIG devices."
+        return GpuGrant(None, positions, indices, (*problems, text))
+    return GpuGrant(kept, positions, indices, problems)
 
 
 def _name(topology: NodeTopology, position: int, *, of: int) -> VisibleName | None:

@@ -25,6 +25,8 @@ SLICED = (
     *(Gpu(1, f"MIG-1{n}", "0000:01:00.0", mig="3g.40gb") for n in range(2)),
 )
 """Two GPUs in slices; Slurm counts the slices."""
+MIXED = (WHOLE[0], *(replace(gpu, index=1) for gpu in SLICED[2:]), replace(WHOLE[2], index=2))
+"""One of three GPUs is in slices."""
 
 
 def cuda_shows(environ: Mapping[str, str], openable: tuple[Gpu, ...]) -> list[str]:
@@ -87,7 +89,7 @@ class Node:
         indices = ",".join(map(str, self.granted))
         names = ",".join(map(str, range(len(self.granted)))) if self.cgroup else indices
         uuids = ",".join(gpu.uuid for gpu in self.mine)
-        if self.gpus is SLICED:
+        if any(gpu.mig for gpu in self.mine):
             names = uuids
         return {
             "CUDA_VISIBLE_DEVICES": uuids if self.uuids else names,
@@ -128,6 +130,8 @@ NODES = {
         ("all", tuple(range(8)), WHOLE),
         ("one slice", (1,), SLICED),
         ("slices of two GPUs", (1, 2), SLICED),
+        ("a slice beside whole GPUs", (2,), MIXED),
+        ("a whole GPU beside slices", (3,), MIXED),
     )
     for cgroup in (False, True)
     for reading in READINGS
