@@ -131,6 +131,9 @@ async def check_slurm(context: Context) -> AsyncIterator[Finding]:
         return
     listed = ", ".join(sorted(partition.name for partition in context.snapshot.partitions))
     yield SLURM.ok("Slurm", f"{context.version}, {len(context.snapshot.nodes)} nodes, partitions {listed}")
+    if unread := dict.fromkeys(f"{of.kind} {of.name} {of.field}".rstrip() for of in context.snapshot.unread):
+        text = f"the description of {some(list(unread))} cannot be read, so nothing is said to start now that needs it."
+        yield UNREADABLE.warning("Slurm", text, "Report it to the package's maintainers, with Slurm's version.")
     if not context.spawner.exec_prefix.strip():
         return
     try:  # whether this account sees other users' jobs, as which servers are submitted

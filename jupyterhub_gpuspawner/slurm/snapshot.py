@@ -485,12 +485,13 @@ class ClusterSnapshot:
 
     @cached_property
     def partial(self) -> bool:
-        """Whether a job or a reservation is missing, so that nothing is certain to be free.
+        """Whether a job, a reservation or slurm.conf is missing, so that nothing is certain to be free.
 
         A missing node is never counted on, and a partition that was not understood is uncertain by itself.
         """
         return any(
-            record.kind == "reservation" or (record.kind == "job" and not record.partial) for record in self.unread
+            record.kind in ("reservation", "configuration") or (record.kind == "job" and not record.partial)
+            for record in self.unread
         )
 
     @cached_property

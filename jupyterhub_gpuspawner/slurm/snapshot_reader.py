@@ -106,13 +106,13 @@ class SnapshotReader:
             await _cancelled(*shown, conf, queue)
 
         def parse() -> ClusterSnapshot:
-            unread: list[UnparsedField] = []
+            unread = [] if config is not None else [UnparsedField("configuration", "slurm.conf", "")]
             snapshot = ClusterSnapshot(
                 nodes=parse_nodes(nodes, unread.append),
                 partitions=parse_partitions(partitions, unread.append),
                 reservations=parse_reservations(reservations, unread.append),
                 jobs=parse_jobs(jobs, mark, unread.append),
-                config=config,
+                config=config or SlurmConfig(),
                 preempted_qos=preempted_qos,
                 taken_at=now,
                 unread=tuple(unread),
@@ -131,13 +131,16 @@ class SnapshotReader:
         command = ("scontrol", "--local", "show", what, *options, "-o")
         return (await self._slurm.run(*command, limit=OUTPUT_LIMIT)).output()
 
-    async def _slurm_conf(self) -> tuple[SlurmConfig, PreemptedQos | None]:
-        """slurm.conf, and with preemption by QOS what each preempts; None where slurmdbd does not tell this account."""
+    async def _slurm_conf(self) -> tuple[SlurmConfig | None, PreemptedQos | None]:
+        """slurm.conf, and with preemption by QOS what each preempts; None where slurmdbd does not tell this account.
+
+        None in the place of slurm.conf where the answer is not understood.
+        """
         if self._kept is None or time.monotonic() - self._kept[0] > _CONFIG_MAX_AGE:
             try:
                 config = await self._config()
             except SlurmOutputError:
-                return SlurmConfig(), None
+                return None, None
             qos = None
             if config.preemption == "qos":
                 with suppress(GPUSpawnerError):

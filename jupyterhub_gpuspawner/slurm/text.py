@@ -23,7 +23,7 @@ class UnparsedField:
     """A field or record in Slurm's answer that was not understood. Contains no text that a user chose."""
 
     kind: str
-    """``job``, ``node``, ``partition`` or ``reservation``."""
+    """``job``, ``node``, ``partition``, ``reservation`` or ``configuration``."""
     name: str
     """Name of the node, partition or reservation, or the job's id; empty if that was not understood either."""
     field: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.extension import Extension, Extensions
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot, SlurmConfig
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 from tests.check.sites import HEAD, RecordedClient, context, findings_in
 from tests.cli.runner import run as run_command
 from tests.cli.test_check import ONE_ACCOUNT
+from tests.snapshots import recorded_snapshot
 
 FINDING = Finding(Severity.OK, "x", "x", "found before the error")
 PROFILE = 'c.GPUProfilesSpawner.profiles = [{"display_name": "CPU", "slurm": {"partition": "batch"}}]\n'
@@ -43,6 +45,23 @@ def test_an_answer_that_cannot_be_read_is_one_finding(tmp_path: Path) -> None:
         (Severity.OK, "profile"),
         (Severity.OK, "slurm"),
         (Severity.ERROR, "slurm-answer"),
+    ]
+
+
+def test_what_cannot_be_read_of_a_cluster_is_named(tmp_path: Path) -> None:
+    """The form says of what depends on it that it is not known."""
+    unread = (
+        UnparsedField("partition", "gpu", "MaxTime", partial=True),
+        UnparsedField("configuration", "slurm.conf", ""),
+    )
+    report = findings_in(context(tmp_path, PROFILE, snapshot=replace(recorded_snapshot("22.05"), unread=unread)))
+
+    assert [(finding.severity, finding.text) for finding in report if finding.code == "slurm-answer"] == [
+        (
+            Severity.WARNING,
+            "the description of partition gpu MaxTime and configuration slurm.conf cannot be read, so nothing is said "
+            "to start now that needs it.",
+        )
     ]
 
 

@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.errors import (
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.job import Phase
+from jupyterhub_gpuspawner.slurm.text import UnparsedField
 from jupyterhub_gpuspawner.tasks import timeout
 from tests.slurm.recorded import FOLDER, MARK, VERSIONS, Recorded, all_recorded, recorded, with_owner
 from tests.snapshots import free_gpus
@@ -571,6 +572,23 @@ async def test_a_snapshot_has_which_qos_preempt_which(slurm: StandIns, sacctmgr:
     preempted_qos = [(await client.snapshot()).preempted_qos for _ in range(2)]
 
     assert preempted_qos == [preempted, preempted]
+
+
+async def test_a_configuration_that_is_not_understood_is_no_empty_one(slurm: StandIns) -> None:
+    """Its limits are unread, and that is told: nobody takes it for a cluster without limits."""
+    folder = FOLDER / "22.05" / "scontrol"
+    slurm.add(
+        "scontrol",
+        f"""case "$*" in
+        "--local show node -a -d -o") cat {folder}/node_a_o.out;;
+        "--local show partition -a -o") cat {folder}/partition_a_o.out;;
+        "--local show reservation -a -o") cat {folder}/reservation_o.out;;
+        *) echo "MaxMemPerCPU = 10";; esac""",
+    )
+    slurm.add("squeue", "exit 0")
+    snapshot = await slurm.client().snapshot()
+
+    assert (snapshot.unread, snapshot.partial) == ((UnparsedField("configuration", "slurm.conf", ""),), True)
 
 
 def accounting_of(slurm: StandIns, version: str, *, private: str = "none", storage: str = "slurmdbd") -> None:

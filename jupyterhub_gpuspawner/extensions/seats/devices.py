@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -35,15 +36,19 @@ _GRES_KEYS = ("Name", "Type", "Count", "File", "MultipleFiles", "Cores", "Links"
 
 
 def gres_lines(
-    nodes: Mapping[str, NodeState], written: Mapping[str, Sequence[Mapping[str, str]]], notes: list[str]
+    nodes: Mapping[str, NodeState],
+    written: Mapping[str, Sequence[Mapping[str, str]]],
+    notes: list[str],
+    *,
+    version: str,
 ) -> list[dict[str, str]]:
-    """Lines of gres.conf, each for all nodes that have it."""
+    """Lines of gres.conf, each for all nodes that have it; ``version`` is Slurm's."""
     by_line: dict[tuple[tuple[tuple[str, str], ...], ...], list[str]] = {}
     for name, node in nodes.items():
         if not node.gres:
             continue
         lines = written.get(name, ())
-        if fault := refused_line(node, lines):
+        if fault := refused_line(node, lines, version):
             notes.append(f"Slurm refuses gres.conf for node {name}: {fault}; its lines are not used.")
             lines = ()
         if lines and counts_of(lines) != {(gres.name, gres.type or ""): gres.count for gres in node.gres}:
@@ -82,20 +87,27 @@ def gres_conf(text: str, nodes: Collection[str]) -> dict[str, list[dict[str, str
     return by_node
 
 
-def refused_line(node: NodeState, lines: Iterable[Mapping[str, str]]) -> str:
-    """Why Slurm refuses these lines of gres.conf for a node: a clause; empty where it does not.
+def refused_line(node: NodeState, lines: Iterable[Mapping[str, str]], version: str) -> str:
+    """Why Slurm of this version refuses these lines of gres.conf for a node: a clause; empty where it does not.
 
     It counts cores without their threads, so the number of a thread, as nvidia-smi and lscpu have it, is often beyond.
+    Since 24.11 it takes whole sockets alone, and drains a node that registers with others (INVALID_REG).
     """
     numbers = numbers_of(node)
-    count = numbers["Sockets"] * numbers["CoresPerSocket"]
+    per_socket = numbers["CoresPerSocket"]
+    count = numbers["Sockets"] * per_socket
     for line in lines:
+        of = f"Cores={line.get('Cores', '')} of {line.get('File', line['Name'])}"
         try:
-            beyond = max(parse_cpulist(line.get("Cores", "")), default=0) >= count > 0
+            cores = parse_cpulist(line.get("Cores", ""))
         except ValueError:
-            beyond = True
-        if beyond:
-            return f"Cores={line['Cores']} of {line.get('File', line['Name'])}, and the node has cores 0-{count - 1}"
+            cores = (count,)
+        if max(cores, default=0) >= count > 0:
+            return f"{of}, and the node has cores 0-{count - 1}"
+        if version >= "24.11" and any(
+            size < per_socket for size in Counter(core // per_socket for core in cores).values()
+        ):
+            return f"{of} is a part of a socket of {per_socket} cores, and it takes whole ones alone"
     return ""
 
 

@@ -182,7 +182,7 @@ def question_of(
         "config": _config(config, licenses),
         "nodes": [_node(node, reboots=reboots) for node in nodes.values()],
         "partitions": [_partition(partition, nodes) for partition in partitions],
-        "gres": gres_lines(nodes, site.gres, notes),
+        "gres": gres_lines(nodes, site.gres, notes, version=site.config.version),
         "drained": host_list(drained),
         "suspended": holders([job for job in held if job.suspended], in_service, at),
         "held": holders([job for job in held if not job.suspended], in_service, at),
@@ -298,7 +298,7 @@ def gpu_cpus(site: Site) -> dict[str, tuple[frozenset[int], ...]]:
     """
     nodes = {node.name: node for node in site.nodes}
     by_node: dict[str, list[frozenset[int]]] = {}
-    for line in gres_lines(nodes, site.gres, []):
+    for line in gres_lines(nodes, site.gres, [], version=site.config.version):
         if line["Name"] == "gpu":
             cores, (count,) = parse_cpulist(line.get("Cores", "")), counts_of([line]).values()
             for name in expand_nodelist(line["NodeName"]):

@@ -66,7 +66,7 @@ def with_gres_conf(site: Site, text: str) -> Site:
     if new.keys().isdisjoint(nodes):
         raise ConfigError(f"Slurm has none of the nodes {', '.join(sorted(new))}.", where=where)
     for node in site.nodes:
-        if fault := refused_line(node, new.get(node.name, ())):
+        if fault := refused_line(node, new.get(node.name, ()), site.config.version):
             raise ConfigError(
                 f"Slurm refuses it for node {node.name}: {fault}.",
                 where=where,

@@ -551,14 +551,13 @@ def test_reservations_keep_others_out_and_their_own_in(
         ({"users": ("alice",)}, "alice", None),
         ({"users": ("-alice",)}, "bob", None),
         ({"users": ("alice",), "accounts": ("proj",)}, "bob", "reservation r is for other users"),
-        ({"accounts": ("proj",)}, "bob", None),
         ({"users": ("alice",)}, "", None),
     ],
 )
 def test_reservation_of_others_is_told_where_it_can_be_known(
     access: dict[str, Any], user: str, clause: str | None
 ) -> None:
-    """Checked by user name; only Slurm knows the members of accounts and Unix groups."""
+    """Checked by user name."""
     snapshot = cluster(node("g1", G4), reservations=(reserved("r", -60, 7200, "g1", **access),))
     answer = card(snapshot, user=user, gpus=1, reservation="r")
     if clause is None:
@@ -950,16 +949,21 @@ UNREAD_RESERVATION = UnparsedField("reservation", "day", "Nodes")
 @pytest.mark.parametrize(
     ("unread", "resources", "answer"),
     [
-        (UNREAD_JOB, {"gpus": 1}, ("unknown", "availability unknown: part of Slurm's list of jobs could not be read")),
+        (UNREAD_JOB, {"gpus": 1}, ("unknown", "availability unknown: part of what Slurm says could not be read")),
         (
             UNREAD_RESERVATION,
             {"gpus": 1},
-            ("unknown", "availability unknown: part of Slurm's list of jobs could not be read"),
+            ("unknown", "availability unknown: part of what Slurm says could not be read"),
         ),
         (
             UNREAD_RESERVATION,
             {"gpus": 1, "reservation": "day"},
-            ("unknown", "availability unknown: part of Slurm's list of jobs could not be read"),
+            ("unknown", "availability unknown: part of what Slurm says could not be read"),
+        ),
+        (
+            UnparsedField("configuration", "slurm.conf", ""),
+            {"gpus": 1},
+            ("unknown", "availability unknown: part of what Slurm says could not be read"),
         ),
         (UNREAD_JOB, {"gpus": 9}, ("never", "9 GPUs are more than the 4 of a node")),
         (replace(UNREAD_JOB, partial=True), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
@@ -1204,6 +1208,11 @@ WHO_MAY: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a user of another list": ({"users": ("ada",)}, {}, "never"),
     "Slurm wants the user and the account": ({"users": ("ada",), "accounts": ("ml",)}, {}, "never"),
     "and has both": ({"users": ("bob",), "accounts": ("ml",)}, {"account": "ml"}, "now"),
+    "an account that is not named": ({"accounts": ("ml",)}, {}, "unknown"),
+    "a user who is listed, and no account": ({"users": ("bob",), "accounts": ("ml",)}, {}, "unknown"),
+    "an account that is excluded": ({"accounts": ("-ml",)}, {"account": "ml"}, "unknown"),
+    "one that may be": ({"accounts": ("-ml",)}, {}, "unknown"),
+    "another than the excluded one": ({"accounts": ("-ml",)}, {"account": "bio"}, "now"),
     "an account that may be below": ({"accounts": ("ml",)}, {"account": "ml-course"}, "unknown"),
     "a group that nobody knows": ({"groups": ("ml",)}, {}, "unknown"),
     "another QOS": ({"qos": ("high",)}, {"qos": "low"}, "unknown"),

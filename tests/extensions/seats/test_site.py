@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extensions.seats import controller
-from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf
+from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf, refused_line
 from jupyterhub_gpuspawner.extensions.seats.site import (
     PLACEMENT_OPTIONS,
     Request,
@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.extensions.seats.site import (
 from jupyterhub_gpuspawner.extensions.seats.twin import site_from
 from jupyterhub_gpuspawner.extensions.seats.what_if import with_gres_conf
 from jupyterhub_gpuspawner.slurm.sbatch_options import DECIDES, Decides
-from jupyterhub_gpuspawner.slurm.scontrol import PARTITION_PARAMETERS
+from jupyterhub_gpuspawner.slurm.scontrol import PARTITION_PARAMETERS, parse_nodes
 from jupyterhub_gpuspawner.slurm.snapshot import Reservation
 from tests.extensions.seats.site_answers import NOW, config, job, node, partition, reservation, site
 from tests.slurm.recorded import VERSIONS, recorded
@@ -143,6 +143,30 @@ def test_lines_that_slurm_refuses_are_not_used_and_that_is_said(cores: str) -> N
     )
     with pytest.raises(ConfigError, match="Slurm refuses it for node g1"):
         with_gres_conf(of, f"Name=gpu Type=k80 File=/dev/nvidia0 Cores={cores}")
+
+
+@pytest.mark.parametrize(
+    ("version", "cores", "fault"),
+    [
+        ("22.05.8", "0-3", ""),
+        ("24.11.5", "0-11", ""),
+        ("26.05.0", "12-23", ""),
+        (
+            "24.11.5",
+            "0-3",
+            "Cores=0-3 of /dev/nvidia0 is a part of a socket of 12 cores, and it takes whole ones alone",
+        ),
+        (
+            "24.11.5",
+            "0-13",
+            "Cores=0-13 of /dev/nvidia0 is a part of a socket of 12 cores, and it takes whole ones alone",
+        ),
+    ],
+)
+def test_newer_versions_take_the_cores_of_whole_sockets_alone(version: str, cores: str, fault: str) -> None:
+    """Slurm 24.11 drains a node that registers with others, and without slurmd refuses jobs for its GPUs."""
+    (of,) = parse_nodes(node("g1", "gpu:k80:1"))
+    assert refused_line(of, [{"Name": "gpu", "File": "/dev/nvidia0", "Cores": cores}], version) == fault
 
 
 @pytest.mark.parametrize("more", ["Exclusive=TOPO", "Exclusive=NODE", "Exclusive=USER", "ExclusiveTopo=YES"])

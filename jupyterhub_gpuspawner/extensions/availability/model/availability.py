@@ -247,7 +247,7 @@ class _Fit:
         if len(chosen) < self.count:
             return self._full()
         if self.snapshot.partial:
-            return _unknown("part of Slurm's list of jobs could not be read")
+            return _unknown("part of what Slurm says could not be read")
         if self.capacity.hides_jobs:
             return _unknown("Slurm does not show this hub the jobs of others")
         number, free = self._free()

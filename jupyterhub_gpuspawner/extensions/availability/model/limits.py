@@ -241,9 +241,12 @@ def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool |
 def may_be_of_others(own: Reservation, resources: Resources, groups: Mapping[str, bool]) -> bool:
     """Whether a reservation's accounts, groups, QOS or partitions may be others than the job's.
 
-    Slurm wants all that a reservation names (scontrol(1)); an account may be below one that is listed.
+    Slurm wants all that a reservation names (scontrol(1)). A job that names no account has a default one, and an
+    account may be below one that is listed.
     """
-    account = resources.account and own.accounts and not is_listed(own.accounts, resources.account)
+    allowed = tuple(name for name in own.accounts if not name.startswith("-"))
+    denied = is_listed(own.accounts, f"-{resources.account}") or not resources.account
+    account = not is_listed(allowed, resources.account) if allowed else own.accounts and denied
     members = [groups.get(name) for name in own.groups if not name.startswith("-")]
     partitions = set((resources.partition or "").split(",")) - {""}
     return bool(
