@@ -17,14 +17,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
-from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -49,7 +47,6 @@ from jupyterhub_gpuspawner.slurm.job import (
     start_of,
     start_of_name,
 )
-from jupyterhub_gpuspawner.words import counted, some
 
 # Find jobs with this hub's mark, and tell whose server each may belong to.
 
@@ -188,7 +185,7 @@ class Reconciliation:
             self._servers.notify(orphan)
 
 
-def _parts(state: Any) -> Iterator[Mapping[str, Any]]:
+def parts_of_state(state: Any) -> Iterator[Mapping[str, Any]]:
     """A spawner's stored state, and in it that of a child: of ours, or written by wrapspawner."""
     for part in (state, state.get("child"), state.get("child_state")) if isinstance(state, dict) else ():
         if isinstance(part, dict):
@@ -197,7 +194,7 @@ def _parts(state: Any) -> Iterator[Mapping[str, Any]]:
 
 def state_job_ids(state: Mapping[str, Any] | None) -> set[str]:
     """Return the job ids in a spawner's stored state."""
-    return {str(part["job_id"]) for part in _parts(state) if part.get("job_id")}
+    return {str(part["job_id"]) for part in parts_of_state(state) if part.get("job_id")}
 
 
 class HubServers:
@@ -254,23 +251,6 @@ def _failed_start(ending: Ending) -> asyncio.Future[None]:
     return start
 
 
-def servers_on_removed(db: Session, clusters: Collection[str]) -> dict[str, list[str]]:
-    """Whose servers run or start on each cluster that is none of these, a name for each; raises SQLAlchemyError."""
-    query = db.query(orm.User.name, orm.Spawner.state).join(orm.User, orm.User.id == orm.Spawner.user_id)
-    on_removed: dict[str, list[str]] = defaultdict(list)
-    for user, state in query.execution_options(**NOT_CACHED).filter(orm.Spawner.server_id.isnot(None)):
-        cluster = _cluster_in(state)
-        if cluster and cluster not in clusters:
-            on_removed[cluster].append(user)
-    return dict(on_removed)
-
-
-def _cluster_in(state: Any) -> str:
-    """The name of the cluster in a spawner's stored state; empty where there is none."""
-    clusters = (part["cluster"] for part in _parts(state) if isinstance(part.get("cluster"), dict))
-    return next((str(cluster.get("name") or "") for cluster in clusters), "")
-
-
 def begin_reconciliation(app: JupyterHub) -> None:
     """Look on each cluster that profiles submit jobs to for jobs of this hub that belong to no server."""
     site = site_of(app.tornado_settings)
@@ -278,12 +258,6 @@ def begin_reconciliation(app: JupyterHub) -> None:
         return
 
     def begin() -> None:
-        for name, people in servers_on_removed(app.db, site.clusters).items():
-            get_logger().warning(
-                "The cluster %s is no longer in c.GPUSlurmSpawner.clusters. What runs there (%s: %s) is kept, and "
-                "watched and stopped by the settings with which it was started, until it ends or somebody stops it.",
-                *(name, counted(len(people), "server"), some(sorted(set(people)))),
-            )
         for name in site.clusters or [""]:
             servers, mark = HubServers(app, name), hub_mark(app.cookie_secret)
             reconcile = Reconciliation(site, site.effective(name), servers, mark).run_once

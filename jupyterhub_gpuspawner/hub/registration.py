@@ -49,7 +49,7 @@ from jupyterhub_gpuspawner.hub.routes import PageTools
 from jupyterhub_gpuspawner.hub.site import database
 from jupyterhub_gpuspawner.hub.site.background import every
 from jupyterhub_gpuspawner.hub.site.database import Outage
-from jupyterhub_gpuspawner.hub.site.event_loop import begin_garbage, begin_open_files
+from jupyterhub_gpuspawner.hub.site.event_loop import begin_garbage
 from jupyterhub_gpuspawner.hub.site.log_lines import VisibleText
 from jupyterhub_gpuspawner.hub.site.state import set_up, state_of
 from jupyterhub_gpuspawner.hub.site.tables import bring_up_to_date
@@ -74,7 +74,6 @@ def begin_events(app: JupyterHub) -> None:
 
 UPKEEP = (
     show_all_text,
-    begin_open_files,
     begin_garbage,
     begin_reconciliation,
     begin_unfinished,

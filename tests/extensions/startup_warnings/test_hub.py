@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.extensions.startup_warnings.hub import log_warnings
+from jupyterhub_gpuspawner.extensions.startup_warnings.hub import log_warnings, servers_on_removed
+from tests.fixtures.databases import hub_session
 
 
 def test_each_warning_is_one_line(
@@ -39,3 +42,19 @@ def test_each_warning_is_one_line(
         f"{tmp_path / 'page.html'}: pages do not show what is told to users",
         "c.JupyterHub.cleanup_servers: it is not set",
     ]
+
+
+def test_whose_servers_are_on_clusters_that_were_removed_is_known() -> None:
+    """With or without a child; a server that has ended, and one whose cluster is named, are none."""
+    on = {name: {"job_id": "7", "cluster": {"name": name}} for name in ("juniper", "cedar", "oak")}
+    running: list[dict[str, Any]] = [on["juniper"], on["cedar"], {"child": on["cedar"]}, on["oak"], {"job_id": "7"}]
+    with hub_session() as db:
+        ann = orm.User(name="ann")
+        db.add_all(
+            orm.Spawner(name=str(n), user=ann, server=orm.Server(), state=state) for n, state in enumerate(running)
+        )
+        db.add(orm.Spawner(name="ended", user=ann, state=on["cedar"]))
+        db.commit()
+
+        assert servers_on_removed(db, ["juniper"]) == {"cedar": ["ann", "ann"], "oak": ["ann"]}
+        assert servers_on_removed(db, on) == {}

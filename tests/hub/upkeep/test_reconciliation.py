@@ -8,16 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jupyterhub import orm
 from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.lost_jobs import Orphan, Reconciliation, servers_on_removed, state_job_ids
+from jupyterhub_gpuspawner.hub.lost_jobs import Orphan, Reconciliation, state_job_ids
 from jupyterhub_gpuspawner.hub.start.submission import RecordedStart
 from jupyterhub_gpuspawner.slurm.job import Job, JobIdentity, Phase, parse_tag, tag
-from tests.fixtures.databases import hub_session
 from tests.fixtures.hubs import StartHub, offer, scrape, wait_for_queries
 from tests.hub.commands import OddSite
 from tests.hub.servers import in_the_end, start, state, stored
@@ -401,19 +399,3 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     assert state(slurm_cluster, job) == "RUNNING"
 
     users_hub.end(ann)
-
-
-def test_whose_servers_are_on_clusters_that_were_removed_is_known() -> None:
-    """With or without a child; a server that has ended, and one whose cluster is named, are none."""
-    on = {name: {"job_id": "7", "cluster": {"name": name}} for name in ("juniper", "cedar", "oak")}
-    running: list[dict[str, Any]] = [on["juniper"], on["cedar"], {"child": on["cedar"]}, on["oak"], {"job_id": "7"}]
-    with hub_session() as db:
-        ann = orm.User(name="ann")
-        db.add_all(
-            orm.Spawner(name=str(n), user=ann, server=orm.Server(), state=state) for n, state in enumerate(running)
-        )
-        db.add(orm.Spawner(name="ended", user=ann, state=on["cedar"]))
-        db.commit()
-
-        assert servers_on_removed(db, ["juniper"]) == {"cedar": ["ann", "ann"], "oak": ["ann"]}
-        assert servers_on_removed(db, on) == {}
