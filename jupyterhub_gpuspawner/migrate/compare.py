@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.migrate.migration import new_spawner, site_of_result
+from jupyterhub_gpuspawner.migrate.new_hub import new_spawner, site_of_result
 from jupyterhub_gpuspawner.migrate.old_hub import System
 from jupyterhub_gpuspawner.migrate.old_script import OldScript, old_script
 from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration

@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from batchspawner import SlurmSpawner
 from jupyterhub.spawner import Spawner
-from traitlets.config import Config
 
 from jupyterhub_gpuspawner.batch.template import names_in
-from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher, unused_methods
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.check.inherited_settings import Effect, is_old_launcher
 from jupyterhub_gpuspawner.hub.spawners.classes import (
     PLAIN,
     class_named,
     is_own,
     of_a_profile,
-    set_by,
     submits_to_slurm,
     with_variables,
 )
-from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-from jupyterhub_gpuspawner.migrate.classes import ClassValues, new_class, new_name, setting_of
+from jupyterhub_gpuspawner.migrate.classes import setting_of
 from jupyterhub_gpuspawner.migrate.forms import KNOWN
 from jupyterhub_gpuspawner.migrate.moss import convert_moss
-from jupyterhub_gpuspawner.migrate.old_hub import (
-    CODE,
-    FORMS,
-    HOOKS,
-    OF_ALL_SERVERS,
-    PACKAGES,
-    OldHub,
-    System,
-    read_old_hub,
-)
+from jupyterhub_gpuspawner.migrate.new_hub import compare_options
+from jupyterhub_gpuspawner.migrate.notes import note_class, note_code, note_gpus, note_spawner
+from jupyterhub_gpuspawner.migrate.old_hub import CODE, OF_ALL_SERVERS, OldHub, System, read_old_hub
 from jupyterhub_gpuspawner.migrate.old_script import OldProfile, OldScript, somebodys_script
-from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration, difference, rows
+from jupyterhub_gpuspawner.migrate.result import ConvertedProfile, Migration
 from jupyterhub_gpuspawner.migrate.settings import (
     INHERITED,
     add_ineffective,
@@ -56,33 +44,13 @@ from jupyterhub_gpuspawner.migrate.settings import (
     with_values,
 )
 from jupyterhub_gpuspawner.migrate.slurmformspawner import convert_form, form_template
-from jupyterhub_gpuspawner.migrate.template import (
-    DEFAULT_TEMPLATE,
-    BatchTemplate,
-    read_template,
-    sbatch_options,
-    spelled,
-)
-from jupyterhub_gpuspawner.migrate.values import REQUESTS, leave_out, leave_out_refused, valid_requests, with_units
+from jupyterhub_gpuspawner.migrate.template import DEFAULT_TEMPLATE, BatchTemplate, read_template
+from jupyterhub_gpuspawner.migrate.values import REQUESTS, leave_out_refused, valid_requests, with_units
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, allowances_of
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
 from jupyterhub_gpuspawner.profiles.resources import NUMBER_FIELDS
 from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.profiles.tuples import TYPED, as_document, slug_of, typed_fields
-from jupyterhub_gpuspawner.site.configuration import SOMEBODY, Site
-from jupyterhub_gpuspawner.slurm.sbatch_options import FLAGS
-
-_SPAWNERS = (
-    "SlurmSpawner",
-    "MultiSlurmSpawner",
-    "ProfilesSpawner",
-    "DockerProfilesSpawner",
-    "WrapSpawner",
-    "MOSlurmSpawner",
-    "SlurmFormSpawner",
-)
-_ADDED = frozenset(["chdir", "comment", "export", "job-name", "nodes", "no-requeue", "output", "gres-flags"])
-"""Options that this package adds."""
 
 
 def migrate(path: Path) -> Migration:
@@ -113,12 +81,12 @@ def migrate(path: Path) -> Migration:
     _convert_clusters(migration, str(of_hub or ""))
     _without_unset(migration)
     _tidy(migration.profiles)
-    _note_code(migration)
+    note_code(migration)
     _convert_commands(migration)
     leave_out_refused(migration)
-    _note_gpus(migration)
-    _note_class(migration)
-    _compare_options(migration)
+    note_gpus(migration)
+    note_spawner(migration)
+    compare_options(migration)
     _tidy(migration.profiles)
     _write_profiles(migration)
     if not migration.profiles and not old.own_form:
@@ -313,22 +281,6 @@ def _with_class(migration: Migration, where: str, item: Any) -> Any:
             of_own = ": its template_variables" if is_own(name) else ""
             migration.moved(setting_of(cls, name, config), value, f"profile {key}{of_own}")
     return display_name, key, PLAIN, with_variables({**values, **traits}, cls)
-
-
-def note_class(migration: Migration, cls: type, own: ClassValues) -> None:
-    """What cannot be taken over from a class of the site's own: its methods, and values of each user."""
-    if own.fault:
-        migration.add("class_not_made", cls.__name__, fault=own.fault)
-    for name in own.of_each_user:
-        if (name in GPUSlurmSpawner.class_traits() and name not in CODE) or is_own(name):
-            code = "other_account" if name == "req_username" else "value_of_each_user"
-            migration.add(code, setting_of(cls, name, migration.old.config))
-    theirs = {base.__name__ for base in cls.__mro__ if base.__module__.partition(".")[0] in PACKAGES}
-    for method in unused_methods(cls):
-        of_class, _, name = method.rpartition(".")
-        has_row = cls is migration.old.hub_class and name in CODE
-        if not has_row and of_class not in theirs:
-            migration.add("own_method", method)
 
 
 def _convert_own_template(migration: Migration, document: dict[str, Any], where: str, template: BatchTemplate) -> None:
@@ -548,46 +500,6 @@ def _tidy(profiles: Sequence[ConvertedProfile]) -> None:
                 slurm[name] = int(slurm[name])
 
 
-def _note_code(migration: Migration) -> None:
-    """Forms and hooks of the site's own, wherever they are set: in a section, or by a class itself."""
-    read = {"Spawner"}
-    if migration.old.own_form:
-        read = {base.__name__ for base in (*GPUSlurmSpawner.__mro__, *getattr(migration.site_class, "__mro__", ()))}
-    for section in ("Spawner", *sorted(migration.old.old_sections)):
-        new = "" if section in read else "c.GPUSlurmSpawner"
-        for name, value in migration.old.section(section).items():
-            _note_code_of(migration, f"c.{section}.{name}", value, new)
-            if migration.old.own_form and not new and name in (*FORMS, *HOOKS):
-                migration.stays.append(f"c.{section}.{name}")
-            if name == "group_overrides" and section == "Spawner":
-                migration.add("hook_as_it_is", f"c.{section}.{name}", value, "as it is")
-    for cls in migration.old.own_classes:
-        for name in sorted(CODE & set_by(cls)):
-            new = "" if migration.site_class is not None else "c.GPUSlurmSpawner"
-            _note_code_of(migration, f"{cls.__name__}.{name}", vars(cls).get(name), new)
-
-
-def _note_code_of(migration: Migration, where: str, value: object, new: str) -> None:
-    """The row of a form or hook; ``new`` is where it belongs, empty if it may stay."""
-    name, old = where.rpartition(".")[2].removeprefix("run_"), migration.old
-    configured = where.startswith("c.")
-    if old.own_form and name in (*FORMS, "get_options_form") and (configured or not new):
-        of_new = f"c.GPUSlurmSpawner.{name}"
-        migration.add("form_moved" if new else "form_stays", where, value, of_new if new else "as it is", new=of_new)
-    elif name in (*FORMS, "get_options_form"):
-        unseen = old.system is System.BATCHSPAWNER and configured
-        code = "form_unseen" if unseen else "own_form" if configured else "form_of_class"
-        migration.add(code, where, value, "left out" if new else "as it is")
-    elif name in HOOKS:
-        new = new and f"{new}.{name}"
-        code = "hook_before" if name in _BEFORE and not old.own_form else "hook_moved" if new else "hook_as_it_is"
-        migration.add(code, where, value, new or "as it is", move=f"Write it as {new}. " if new else "", new=new)
-
-
-_BEFORE = ("apply_user_options", "auth_state_hook", "pre_spawn_hook")
-"""Hooks of a start that read the user's options, or set what its job requests."""
-
-
 def _convert_commands(migration: Migration) -> None:
     """Commands that begin with batchspawner's program, which told the hub the server's port."""
     for profile in migration.profiles:
@@ -612,32 +524,6 @@ def _convert_commands(migration: Migration) -> None:
         migration.add("old_launcher_of_all", "c.Spawner.cmd", of_all, command=of_all[1:])
 
 
-def _note_gpus(migration: Migration) -> None:
-    """A hub whose jobs never asked for a GPU."""
-    if migration.old.own_form:  # or a hook, may ask for them
-        return
-    text = repr([profile.document for profile in migration.profiles]) + repr(migration.settings)
-    if not any(word in text for word in ("gpus", "gres", "gpu_type", "shards")):
-        migration.add("no_gpus", "slurm.gpus")
-
-
-def _note_class(migration: Migration) -> None:
-    """The spawner itself, which may be a class of the site's own."""
-    spawner, kept = migration.old.spawner, migration.site_class
-    if kept is not None:
-        migration.add("class_derived", "c.JupyterHub.spawner_class", spawner, new_name(kept), site=kept.__name__)
-        for method in unused_methods(kept, GPUSlurmSpawner):
-            migration.add("own_method", method)
-        return
-    code = "spawner_class_of_form" if migration.old.own_form else "spawner_class"
-    migration.add(code, "c.JupyterHub.spawner_class", spawner)
-    cls = migration.old.spawner_class
-    if cls is not None:
-        note_class(migration, cls, migration.old.own)
-    elif spawner not in _SPAWNERS:
-        migration.add("own_class", spawner)
-
-
 def _write_profiles(migration: Migration) -> None:
     """Decide which profiles are for files, and what files must be allowed."""
     allows, classes = set[str](), set[str]()
@@ -652,90 +538,3 @@ def _write_profiles(migration: Migration) -> None:
         allows |= {word for _, word in allowances_of(profile)}
     migration.allows = tuple(word for word in ALLOWANCES if word in allows)
     migration.classes = tuple(sorted(classes))
-
-
-def _compare_options(migration: Migration) -> None:
-    """The options of sbatch in which the jobs differ, one difference for all profiles that share it.
-
-    What the new hub could not make a script of is left out.
-    """
-    site = site_of_result(migration)
-    jobs = []
-    for profile in migration.jobs:
-        if profile is migration.plain and profile.old_options is None:
-            continue  # its template needs a choice
-        try:
-            now = _options(site, profile.slug)
-        except GPUSpawnerError as error:
-            if migration.settings.get("batch_script") and not profile.document.get("traits", {}).get("batch_script"):
-                setting = migration.old.settings()["batch_script"]
-                fault = " ".join(str(error).split()).rstrip(".")
-                kept = ("template_kept", str(setting))
-                migration.differences[:] = [row for row in migration.differences if (row.code, row.where) != kept]
-                migration.add("template_refused", setting, migration.settings.pop("batch_script"), fault=fault)
-                return _compare_options(migration)
-            if profile is migration.plain:
-                migration.plain = None
-                migration.add("job_refused", "c.GPUSlurmSpawner", fault=" ".join(str(error).split()).rstrip("."))
-            else:
-                leave_out(migration, profile, error)
-        else:
-            if profile.old_options is not None:
-                jobs.append((profile.slug, profile.old_options, now))
-    slugs: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-    for slug, was, now in jobs:
-        for name in sorted({*was, *now}):
-            if was.get(name) != now.get(name):
-                old, new = spelled(name, was.get(name)), spelled(name, now.get(name))
-                slugs[name, old, new, _code_of_option(name, was)].append(slug)
-    for (name, old, new, code), some in slugs.items():
-        profiles = tuple(some) if len(some) < len(jobs) else ()
-        migration.differences.append(difference(code, f"--{name}", old, new, profiles, option=f"--{name}"))
-    return None
-
-
-def site_of_result(migration: Migration) -> Site:
-    """The hub that the result makes, with what stays in the file: the command of all servers, forms and hooks."""
-    old = migration.old
-    of_all = old.section("Spawner")
-    sections: dict[str, dict[str, Any]] = {
-        "Spawner": {name: of_all[name] for name in ("args", "cmd") if name in of_all},
-        "GPUSlurmSpawner": {"hub_name": "hub", **migration.settings},
-        "GPUProfilesSpawner": {"profiles": [profile.document for profile in migration.profiles]},
-    }
-    if not old.own_form:
-        return Site(Config(sections), GPUProfilesSpawner)
-    for where in migration.stays:
-        _, section, name = where.split(".", 2)
-        sections.setdefault(section, {})[name] = old.section(section)[name]
-    site_class = new_class(migration.site_class) if migration.site_class is not None else GPUSlurmSpawner
-    return Site(Config(sections), site_class)
-
-
-def _code_of_option(name: str, was: Mapping[str, str]) -> str:
-    """Why the script of this package differs from one with these options in the option ``name``."""
-    if name == "gres" and not {"gpus", "gpus-per-node"}.isdisjoint(was):
-        return "--gpus"
-    if name not in was:
-        return f"--{name}" if name in _ADDED else "option_not_passed_on"
-    if not was[name] and name not in FLAGS:
-        return "option_without_value"
-    return f"--{name}" if f"--{name}" in rows() else "option_of_profile"
-
-
-def new_spawner(site: Site, slug: str, user: str) -> Any:
-    """A spawner of the new hub, for the default choice of a profile, or the only job; raises GPUSpawnerError."""
-    spawner = site.spawner(user)
-    if issubclass(site.spawner_class, GPUProfilesSpawner):
-        spawner.prepare(spawner.resolve({"profile": slug}))
-    return spawner
-
-
-def _options(site: Site, slug: str) -> dict[str, str]:
-    """sbatch's options for the default choice of a profile: in its script, and of the command itself.
-
-    Raises GPUSpawnerError where there is no script.
-    """
-    spawner = new_spawner(site, slug, SOMEBODY.name)
-    options = sbatch_options(str(spawner.batch_job(SOMEBODY).script))
-    return {**options, "clusters": spawner.req_cluster} if spawner.req_cluster else options
