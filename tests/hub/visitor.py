@@ -30,7 +30,7 @@ class Page:
     @property
     def text(self) -> str:
         """The page's text, without the head and the navigation bar."""
-        return _text(self.soup, "body > .container, main .container, .container:last-of-type")
+        return _text(self.soup, "main.gs-page, body > .container, main .container, .container:last-of-type")
 
 
 def _text(soup: BeautifulSoup, selector: str) -> str:

@@ -90,6 +90,12 @@ def test_page_and_ink_are_those_of_the_hubs_stylesheet(theme: str) -> None:
     assert {name: bootstrap[name] for name, _ in taken} == dict(taken)
 
 
+@pytest.mark.parametrize("path", STYLES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_tokens_read_bootstraps_variables(path: Path) -> None:
+    """What a site changes goes one way; the variables of a button are set, not read."""
+    assert re.findall(r"var\(--bs-[\w-]+", path.read_text("utf-8")) == []
+
+
 def test_each_theme_has_the_same_tokens() -> None:
     """A token that the dark theme lacked would be the light one's; in forced colours each is the system's."""
     start = TOKENS.index("@media (forced-colors")
