@@ -45,11 +45,12 @@ async def verdicts(of_site: str, count: int) -> list[tuple[Chance, Chance, Case]
     return [
         verdict
         for at in range(0, count, CLUSTERS_PER_TWIN)
-        for verdict in await _verdicts(of_site, all_cases[at : at + CLUSTERS_PER_TWIN])
+        for verdict in await verdicts_of(of_site, all_cases[at : at + CLUSTERS_PER_TWIN])
     ]
 
 
-async def _verdicts(of_site: str, batch: Sequence[Case]) -> list[tuple[Chance, Chance, Case]]:
+async def verdicts_of(of_site: str, batch: Sequence[Case]) -> list[tuple[Chance, Chance, Case]]:
+    """The same of some cases, about which one twin is asked."""
     requests = [
         Request(case.name, tuple(options(resources, case.policy)))
         for case in batch
