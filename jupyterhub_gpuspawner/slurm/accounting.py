@@ -21,17 +21,8 @@ Limits: TypeAlias = Mapping[tuple[str, str], float]
 Memory is in MiB, time in minutes."""
 WALL = ("MaxWallPJ", "")
 TRES_OF_A_JOB = "MaxTRESPJ"
-LIMITS = {
-    "maxwall": "MaxWallPJ",
-    "maxtres": "MaxTRESPJ",
-    "maxjobspu": "MaxJobsPU",
-    "maxjobspa": "MaxJobsPA",
-    "maxsubmitpu": "MaxSubmitJobsPU",
-    "maxsubmitpa": "MaxSubmitJobsPA",
-    "maxtrespu": "MaxTRESPU",
-    "maxtrespa": "MaxTRESPA",
-}
-"""scontrol's names of the columns of sacctmgr."""
+OF_A_JOB = {"maxwall": "MaxWallPJ", "maxtres": TRES_OF_A_JOB}
+"""scontrol's names of columns of sacctmgr."""
 
 
 async def sacctmgr_show(slurm: Installation, what: str, columns: Sequence[str], *where: str) -> str:
@@ -51,10 +42,10 @@ def rows(text: str, columns: Sequence[str]) -> Iterator[dict[str, str]]:
         yield dict(zip(columns, map(str.strip, values), strict=True))
 
 
-def limits_of(row: Mapping[str, str]) -> Limits:
-    """The limits in a row; what is not understood limits nothing."""
+def limits_of(row: Mapping[str, str], names: Mapping[str, str] = OF_A_JOB) -> Limits:
+    """The limits in a row, of columns with these names; what is not understood limits nothing."""
     limits = dict[tuple[str, str], float]()
-    for column, name in LIMITS.items():
+    for column, name in names.items():
         text = row.get(column, "")
         limits |= {(name, tres): amount for tres, amount in parse_tres(text).items()}
         number = parse_minutes(text) if column == "maxwall" else float(text) if text.isdecimal() else None

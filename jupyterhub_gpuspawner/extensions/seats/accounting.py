@@ -216,7 +216,7 @@ def _qos(body: str, row: Mapping[str, str], users: Mapping[str, str]) -> QOS:
     own, of_all = texts.pop(("", ""), ""), {key: _budget(text) for key, text in texts.items()}
     priority, limits = _PRIORITY.search(own), _budget(own)
     return QOS(
-        Budget({**limits.limits, **limits_of(row)}, limits.used),
+        Budget({**limits.limits, **limits_of(row, _OF_EACH)}, limits.used),
         {name: limits for (section, name), limits in of_all.items() if section == "User"},
         {name: limits for (section, name), limits in of_all.items() if section == "Account"},
         frozenset(filter(None, row.get("flags", "").split(","))),
@@ -226,7 +226,16 @@ def _qos(body: str, row: Mapping[str, str], users: Mapping[str, str]) -> QOS:
 
 # --- sacctmgr -------------------------------------------------------------------------------------------------------
 
-_QOS_COLUMNS = ("name", "flags", "maxjobspu", "maxjobspa", "maxsubmitpu", "maxsubmitpa", "maxtrespu", "maxtrespa")
+_OF_EACH = {
+    "maxjobspu": "MaxJobsPU",
+    "maxjobspa": "MaxJobsPA",
+    "maxsubmitpu": "MaxSubmitJobsPU",
+    "maxsubmitpa": "MaxSubmitJobsPA",
+    "maxtrespu": "MaxTRESPU",
+    "maxtrespa": "MaxTRESPA",
+}
+"""scontrol's names of what a QOS allows each user and each account."""
+_QOS_COLUMNS = ("name", "flags", *_OF_EACH)
 _ASSOC_COLUMNS = ("account", "user", "partition", "qos", "defaultqos")
 
 
