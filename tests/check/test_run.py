@@ -59,7 +59,7 @@ def test_what_cannot_be_read_of_a_cluster_is_named(tmp_path: Path) -> None:
     assert [(finding.severity, finding.text) for finding in report if finding.code == "slurm-answer"] == [
         (
             Severity.WARNING,
-            "the description of partition gpu MaxTime and configuration slurm.conf cannot be read, so nothing is said "
+            "the description of partition gpu MaxTime, configuration slurm.conf cannot be read, so nothing is said "
             "to start now that needs it.",
         )
     ]
