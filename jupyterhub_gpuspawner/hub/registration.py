@@ -13,8 +13,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * starts the search for jobs without a server (:mod:`.lost_jobs`) and for servers that the hub does not
   watch;
 * goes on with starts that Slurm had not taken when the hub ended (:mod:`.unfinished`);
-* adds what extensions bring (:mod:`.extensions`), which are known once all of the configuration is read;
-* writes the events of servers to the hub's event log (:mod:`.job.session`).
+* adds what extensions bring (:mod:`.extensions`), which are known once all of the configuration is read.
 
 A hub imports the spawners of all installed packages while it is being constructed, so an import must not change it.
 :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that exists
@@ -37,7 +36,6 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose.page import render_form
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions, chosen
-from jupyterhub_gpuspawner.hub.job.session import Stream, emitter, register_schemas
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import (
     leave_out_of_spawn_limit,
     stock_template_paths,
@@ -66,19 +64,12 @@ def show_all_text(app: JupyterHub) -> None:
         handler.addFilter(VisibleText(handler))
 
 
-def begin_events(app: JupyterHub) -> None:
-    """Write events to the hub's event log, which is there when the hub sets up its handlers."""
-    register_schemas(app.eventlog)
-    state_of(app.tornado_settings).of(Stream).subscribe(emitter(app.eventlog))
-
-
 UPKEEP = (
     show_all_text,
     begin_garbage,
     begin_reconciliation,
     begin_unfinished,
     begin_kept_starts,
-    begin_events,
 )
 """What goes on as long as the hub runs."""
 

@@ -12,9 +12,8 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import TypeAdapter, ValidationError
 from traitlets.log import get_logger
@@ -26,9 +25,6 @@ from jupyterhub_gpuspawner.slurm.gpu_model import device_name
 from jupyterhub_gpuspawner.slurm.job import Job, Phase
 from jupyterhub_gpuspawner.units import count_cpus, expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-
-if TYPE_CHECKING:
-    from jupyter_events.logger import EventLogger
 
 NAMESPACE = "https://jupyterhub-gpuspawner.readthedocs.io/events"
 """What the ids of the schemas begin with. The address is an identifier; nothing is fetched from it."""
@@ -215,22 +211,7 @@ class Stream:
 
 
 SCHEMAS = Path(__file__).parent / "schemas"
-
-
-def register_schemas(log: EventLogger) -> None:
-    """Have the event log know our events."""
-    for path in sorted(SCHEMAS.glob("*.yaml")):
-        log.register_event_schema(path)
-
-
-def emitter(log: EventLogger) -> Take:
-    """What writes an event to this log."""
-
-    def emit(event: Event) -> None:
-        at = datetime.fromtimestamp(event.at, timezone.utc)
-        log.emit(schema_id=event.schema_id(), data=event.to_json(), timestamp_override=at)
-
-    return emit
+"""Of the events, each by its ``$id``: for JupyterHub's event log."""
 
 
 def stages(reached: Mapping[Stage, float], ready_at: float) -> tuple[float, float, float] | None:

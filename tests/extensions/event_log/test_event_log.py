@@ -13,8 +13,9 @@ import yaml
 from jupyter_events.logger import EventLogger
 from traitlets.config import Config
 
+from jupyterhub_gpuspawner.extensions.event_log.hub import emitter, register_schemas
 from jupyterhub_gpuspawner.hub.job.cause import Kind
-from jupyterhub_gpuspawner.hub.job.session import EVENTS, SCHEMAS, Ended, Event, emitter, register_schemas
+from jupyterhub_gpuspawner.hub.job.session import EVENTS, SCHEMAS, Ended, Event
 from tests.standins.session_events import LIFE
 
 pytestmark = pytest.mark.oldest
