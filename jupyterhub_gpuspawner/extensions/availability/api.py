@@ -71,6 +71,8 @@ SILENT = "Slurm is not responding at the moment"
 SILENT_ON = "Slurm on {cluster} is not responding at the moment"
 _SOON = 90.0
 """A start within this many seconds is shown as now."""
+_OF_A_SERVER = tuple(f"#SBATCH --{name}=" for name in ("comment", "job-name", "output"))
+"""How the lines of a batch script begin that differ between the servers of a user."""
 _NEVER = 10 * 366 * 86400.0
 """Seconds. For a job that cannot start Slurm gives a time centuries ahead."""
 
@@ -161,7 +163,7 @@ class Trials:
 
         ``prefix`` runs a command as the user, ``waits`` is what is known of waits on the cluster.
         """
-        key = (user, prefix, directives(script))
+        key = _question(script, user, prefix)
         self._forget()
         if key not in self._cached:
             if sum(key[0] == user and not trial.done() for key, (_, trial) in self._cached.items()) >= WAITING:
@@ -175,7 +177,7 @@ class Trials:
 
     def latest(self, script: str, *, user: str, prefix: tuple[str, ...]) -> Availability | None:
         """The answer of the last trial of this job, if that is still cached; asks nothing."""
-        until, trial = self._cached.get((user, prefix, directives(script)), (0.0, None))
+        until, trial = self._cached.get(_question(script, user, prefix), (0.0, None))
         return trial.result() if trial is not None and trial.done() and until > self._clock() else None
 
     def _forget(self) -> None:
@@ -207,6 +209,11 @@ class Trials:
         if not isinstance(error, (SubmitRejected, SlurmUnavailable)) and str(error) not in self._logged:
             self._logged.add(str(error))
             get_logger().warning("Slurm cannot be asked in advance whether a job would start: %s", error)
+
+
+def _question(script: str, user: str, prefix: tuple[str, ...]) -> tuple[Hashable, ...]:
+    """What decides about the answer of a trial: not which of a user's servers the job is for."""
+    return user, prefix, tuple(line for line in directives(script) if not line.startswith(_OF_A_SERVER))
 
 
 def tried_partitions(resources: Resources, best: str, snapshot: ClusterSnapshot | None) -> str:

@@ -207,6 +207,21 @@ async def wait_for_requests(slurm: Slurm, count: int) -> None:
         await asyncio.sleep(0)
 
 
+async def test_a_click_has_the_forms_last_answer_whichever_server_it_starts(slurm: Slurm, trials: Trials) -> None:
+    """As long as it is cached; nothing is asked for that."""
+
+    def latest(*lines: str, user: str = "alice") -> Availability | None:
+        return trials.latest("\n".join(["#!/bin/bash", *lines, "", "echo"]), user=user, prefix=("as", user))
+
+    answer = await trial(trials, slurm, "alice")
+    gpu, of_a_server = "#SBATCH --gpus=1", "#SBATCH --job-name=alice/other"
+    known = latest(gpu), latest(gpu, of_a_server), latest("#SBATCH --gpus=2"), latest(gpu, user="bob")
+    slurm.now += RETENTION_SECONDS
+
+    assert (known, latest(gpu)) == ((answer, answer, None, None), None)
+    assert slurm.requests == [f"alice {gpu}"]
+
+
 async def test_answer_is_cached_for_the_user_and_the_job(slurm: Slurm, trials: Trials) -> None:
     """The same question is not asked again for a while; another user or another job is a new question."""
     for question in (("alice", 1), ("alice", 1), ("bob", 1), ("alice", 2)):
