@@ -112,7 +112,7 @@ async def what_is_known(spawner: Spawner) -> Known:
     snapshot = await ours.connection().view.recent(NODES_AGE_SECONDS, PATIENCE_SECONDS)
     by_name = snapshot.node_by_name if snapshot is not None else {}
     nodes = [by_name[name] for name in (expand_nodelist(job.nodes) if job is not None else ()) if name in by_name]
-    return Known(out=tuple((node.name, node_reason(node.reason).clause) for node in nodes if node.states & OUT))
+    return Known(out=tuple((node.name, node_reason(node.why_out).clause) for node in nodes if node.states & OUT))
 
 
 OUT = frozenset({"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED"})

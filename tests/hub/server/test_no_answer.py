@@ -50,9 +50,15 @@ KNOWN: dict[str, tuple[Job | None, bool, tuple[str, ...], str, Known]] = {
             False,
             ("MIXED", word),
             "",
-            Known(out=(("g1", ""),)),
+            Known(out=(("g1", why),)),
         )
-        for word in ("NOT_RESPONDING", "FAIL", "FAILING", "POWERED_DOWN")
+        for word, why in {
+            "NOT_RESPONDING": "it does not respond",
+            "REBOOT_ISSUED": "rebooting",
+            "FAIL": "",
+            "FAILING": "",
+            "POWERED_DOWN": "",
+        }.items()
     },
     "Slurm does not answer either": (RUNS, True, ("DOWN",), "", Known(silent=True)),
     "its job is suspended": (
