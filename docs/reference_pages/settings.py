@@ -10,10 +10,10 @@ from traitlets import Enum, TraitType
 from traitlets.config import Configurable
 from traitlets.traitlets import DefaultHandler
 
-from jupyterhub_gpuspawner.hub.extensions import settings_classes
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.tuples import TYPED
+from jupyterhub_gpuspawner.site.configured import settings_classes
 
 from .wording import cell, choice, code, markdown, table
 

@@ -34,7 +34,7 @@ from jupyterhub_gpuspawner.check.finding import (
 )
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.extension import FUNCTION, Extensions, Fault, Kind, load_each
-from jupyterhub_gpuspawner.hub.extensions import CARRIED, HUB, TRAITS, chosen, names_for, settings_classes
+from jupyterhub_gpuspawner.hub.extensions import CARRIED, HUB, TRAITS, chosen, names_for
 from jupyterhub_gpuspawner.hub.spawners.offers import NO_PROFILE, OFFER_PROFILES
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.parsing import parse_profile
@@ -42,6 +42,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.schema import dotted
 from jupyterhub_gpuspawner.profiles.sections import FIELDS
 from jupyterhub_gpuspawner.site.configuration import Site, read_config, site_of, spawner_class_of
+from jupyterhub_gpuspawner.site.configured import settings_classes
 from jupyterhub_gpuspawner.site.database import is_readable
 from jupyterhub_gpuspawner.site.people import people_of, stored_slugs
 from jupyterhub_gpuspawner.site.values import refusal, refused

@@ -22,12 +22,12 @@ from jupyterhub_gpuspawner.check.inherited_settings import ignored_by, unused_me
 from jupyterhub_gpuspawner.check.now_effective import now_effective
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.extension import Fault, installed, load_each
-from jupyterhub_gpuspawner.hub.extensions import HUB, TRAITS, chosen, names_for, settings_classes
+from jupyterhub_gpuspawner.hub.extensions import HUB, TRAITS, chosen, names_for
 from jupyterhub_gpuspawner.hub.site.database import write_fix
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner, SlurmSpawner
 from jupyterhub_gpuspawner.hub.spawners.classes import classes_beside, set_by, submits_to_slurm
 from jupyterhub_gpuspawner.site import configuration
-from jupyterhub_gpuspawner.site.configured import configured_value, exposed_database, refused_names
+from jupyterhub_gpuspawner.site.configured import configured_value, exposed_database, refused_names, settings_classes
 from jupyterhub_gpuspawner.site.database import DEFAULT, write_fault
 from jupyterhub_gpuspawner.site.page_templates import lost_parts
 from jupyterhub_gpuspawner.site.values import ConfiguredValue, configured_values, problem_of, refused, subclasses

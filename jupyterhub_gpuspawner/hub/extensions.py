@@ -500,12 +500,6 @@ def carried_by(names: tuple[str, ...] | None) -> tuple[Carried, ...]:
     return tuple(replace(carried, extension=extension.name) for extension, carried in loaded)
 
 
-@cache
-def settings_classes(names: tuple[str, ...] | None = None) -> tuple[type[Configurable], ...]:
-    """The classes of settings that extensions with these names bring, or all of this installation."""
-    return HubExtensions(chosen(names)).settings
-
-
 def report(left_out: Fault) -> None:
     """Name an extension that is left out in the log."""
     get_logger().error("%s", left_out, exc_info=left_out.error)

@@ -6,15 +6,17 @@ import copy
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
-from traitlets.config import Config
+from traitlets.config import Config, Configurable
 from traitlets.config.loader import LazyConfigValue
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.extensions import HubExtensions, chosen
 from jupyterhub_gpuspawner.hub.site.database import full_url
 from jupyterhub_gpuspawner.slurm.accounts import ROOT
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
@@ -119,3 +121,9 @@ def ends_servers(config: Config) -> str:
     if "cleanup_servers" in config.get("JupyterHub", {}):
         return ""
     return "it is not set, and True by default: a hub that is stopped or restarted cancels the jobs of all servers."
+
+
+@cache
+def settings_classes(names: tuple[str, ...] | None = None) -> tuple[type[Configurable], ...]:
+    """The classes of settings that extensions with these names bring, or all of this installation."""
+    return HubExtensions(chosen(names)).settings
