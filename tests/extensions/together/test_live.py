@@ -592,9 +592,9 @@ def test_slurms_silence_is_told_at_home_and_on_the_map(
     with hanging(slurm_cluster):
         sentence = re.compile(r"Slurm is not responding at the moment\. This is as of .*\d\d.*\.")
         return_until(page, lambda: card(page).get_by_text("Slurm is not responding").count())
-        return_until(admin, lambda: admin.locator("#gpuspawner-map .alert").get_by_text("Slurm is not").count())
+        return_until(admin, lambda: admin.locator("#gpuspawner-map .gs-note").get_by_text("Slurm is not").count())
         expect(card(page)).to_contain_text(sentence)
-        expect(admin.locator("#gpuspawner-map .alert")).to_contain_text(sentence)
+        expect(admin.locator("#gpuspawner-map .gs-note")).to_contain_text(sentence)
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
         admin.reload()
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
