@@ -376,6 +376,19 @@ def _of_times(profile: Profile, context: Context) -> Iterator[Finding]:
             yield SHORT.warning(context.location(profile, *field), text, f"Write {hours}:00:00 for hours.")
 
 
+NO_ALTERNATIVE = Code("alternative-missing", "`alternatives` names what is no profile, or no Slurm job.")
+
+
+@names_no_cluster
+def check_alternatives(context: Context) -> Iterator[Finding]:
+    """Look whether what may be accepted in place of each profile is there."""
+    jobs = {profile.slug for profile in context.profiles if profile.kind == "slurm"}
+    for profile in context.profiles:
+        for slug in sorted({*profile.alternatives} - jobs):
+            where, text = context.location(profile, "alternatives"), f"no profile of a Slurm job has the slug {slug}."
+            yield NO_ALTERNATIVE.warning(where, text, f"Name some of {some(sorted(jobs))}.")
+
+
 def _day(moment: date | None) -> date | None:
     return moment.date() if isinstance(moment, datetime) else moment
 

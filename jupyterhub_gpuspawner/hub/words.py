@@ -91,6 +91,7 @@ STAGES = {
 TOOK = "took {duration}"
 LASTS = "for {duration}"
 EXPECTED = "Expected start: {when}"
+BESIDE = "{profile} is free. A job for it was submitted as well: whichever starts first runs the server."
 UNLESS = "That holds if nobody with a higher priority comes."
 _WITHOUT_YOU = "You can close this page: the server starts without you, and the home page leads back here."
 KEPT = f"We keep your place in line until you stop this server. {_WITHOUT_YOU}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, folder
 from jupyterhub_gpuspawner.node.placing import Launch, NoGpus, entry, faults
+from jupyterhub_gpuspawner.node.turn import wait_for_turn
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire.documents import (
     UNKNOWN_STEP,
@@ -259,5 +260,6 @@ def main(arguments: Sequence[str]) -> NoReturn:
         folder.unpack_certificates(os.environ, os.path.dirname(os.path.abspath(sys.argv[0])))
     except (OSError, ValueError) as error:
         problems.append(f"The server's certificates could not be written: {error}")
+    wait_for_turn(os.environ)
     os.environ.update(GPUSPAWNER_PYTHON=sys.executable, GPUSPAWNER_LAUNCHER=os.path.abspath(sys.argv[0]))
     launch(plan, command, os.environ, *problems)

@@ -52,6 +52,8 @@ class Offered:
     """Servers of that session may be started now."""
     note: str = ""
     """What the form says beside that."""
+    others: tuple[Offered, ...] = ()
+    """What serves the occasion as well: while a server of this one waits, one of these that is free may be started."""
 
     @property
     def ends_at(self) -> float | None:

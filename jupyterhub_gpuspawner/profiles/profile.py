@@ -107,6 +107,10 @@ class Profile(Frozen):
     placement: PlacementRules = PlacementRules()
     allow: Allow = Allow()
     profile_options: dict[str, ProfileOption] = Field(default_factory=dict)
+    alternatives: Annotated[tuple[Text, ...], OneOrMany] = ()
+    """Slugs of profiles that its users may accept as well, such as ``[k80, v100]``: while a server of this one waits in
+    line, and one of these is free, its job is submitted beside, and whichever comes first runs the server. Default:
+    none."""
     start_timeout: Seconds | None = None
     """Seconds from Slurm's allocation until the server's address is known; without Slurm, from the click."""
     queue_timeout: Wait | None = None
@@ -145,7 +149,7 @@ class Profile(Frozen):
             raise BadValue(f"has more than {OPTION_LIMIT} options, which is the limit")
         for name in value:
             valid = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name, re.ASCII)
-            if not valid or "--" in name or name in ("profile", UNLISTED):
+            if not valid or "--" in name or name in ("profile", "alternatives", UNLISTED):
                 raise BadValue("is not a valid option name: use letters, digits, . _ -, no --, and not 'profile'", name)
         return value
 

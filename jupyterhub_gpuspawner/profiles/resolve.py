@@ -7,8 +7,8 @@ what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta, timezone
 from difflib import get_close_matches
 from typing import TypeAlias
@@ -38,6 +38,8 @@ Its name is empty in a hub that names no clusters.
 NUMBER_LIMIT = 10**12
 NAMED_AT_MOST = 12
 """Profiles that a refusal names."""
+ALTERNATIVES = "alternatives"
+"""The name under which user options have the slugs of profiles that are accepted as well, in one text with commas."""
 _SUFFIX = f"--{UNLISTED}"
 _PREFIX = "profile-option-"
 
@@ -48,10 +50,12 @@ class UserChoice:
 
     profile: str = ""
     options: Mapping[str, str | int | float] = field(default_factory=dict)
+    alternatives: tuple[str, ...] = ()
+    """Slugs of profiles that the user accepts as well."""
 
 
 def parse_choice(user_options: Mapping[str, object]) -> UserChoice:
-    """Read flat user options ``{"profile": slug, option: value}``; raises RequestError.
+    """Read flat user options ``{"profile": slug, option: value, "alternatives": "slug,slug"}``; raises RequestError.
 
     ``option--unlisted-choice``, as sent by KubeSpawner's clients, is the option's value unless a listed one is given.
     """
@@ -59,6 +63,9 @@ def parse_choice(user_options: Mapping[str, object]) -> UserChoice:
         raise RequestError(f"Too many options: {len(user_options)}.", hint=f"The limit is {OPTION_LIMIT}.")
     values = {_shown(name): _value(name, value) for name, value in user_options.items()}
     profile = values.pop("profile", "")
+    alternatives = values.pop(ALTERNATIVES, "")
+    if not isinstance(alternatives, str):
+        raise RequestError(f"{ALTERNATIVES} must be text: slugs of profiles with commas.", field=ALTERNATIVES)
     if not isinstance(profile, str):
         raise RequestError("profile must be text: a profile's slug.", field="profile")
     for name in [name for name in values if name.endswith(_SUFFIX)]:
@@ -68,7 +75,7 @@ def parse_choice(user_options: Mapping[str, object]) -> UserChoice:
     for name, value in values.items():
         if value == UNLISTED:
             raise RequestError(f"{name}: 'Other' was chosen, but no value was entered.", field=name)
-    return UserChoice(profile, values)
+    return UserChoice(profile, values, tuple(dict.fromkeys(filter(None, alternatives.split(",")))))
 
 
 def _value(name: object, value: object) -> str | int | float:
@@ -88,6 +95,11 @@ def _shown(name: object) -> str:
     return name
 
 
+def is_list(name: str) -> bool:
+    """Whether a field of a form with this name may have several values: check boxes."""
+    return name.rpartition("--")[2] == ALTERNATIVES
+
+
 def choice_from_form(formdata: Mapping[str, list[str]]) -> dict[str, object]:
     """The flat user options of a form or an ``opt-`` link; raises RequestError.
 
@@ -97,10 +109,10 @@ def choice_from_form(formdata: Mapping[str, list[str]]) -> dict[str, object]:
     form_values: dict[str, str] = {}
     for name, values in formdata.items():
         filled = sorted({value for value in values if value})
-        if len(filled) > 1:
+        if len(filled) > 1 and not is_list(name):
             raise RequestError(f"{_shown(name)} is given twice.", field=_shown(name), hint="Give one value.")
         if filled and name != "_xsrf":
-            form_values[name] = filled[0]
+            form_values[name] = ",".join(filled)
     if "profile" in formdata and "profile" not in form_values:
         raise RequestError("No profile is selected.", field="profile", hint="Choose one.")
     own = f"{_PREFIX}{form_values.get('profile', '')}--"
@@ -113,7 +125,8 @@ def choice_from_form(formdata: Mapping[str, list[str]]) -> dict[str, object]:
         elif name.startswith(own):
             options[name.removeprefix(own)] = value
     choice = parse_choice(options)
-    return {**({"profile": choice.profile} if choice.profile else {}), **choice.options}
+    alternatives = {ALTERNATIVES: ",".join(choice.alternatives)} if choice.alternatives else {}
+    return {**({"profile": choice.profile} if choice.profile else {}), **choice.options, **alternatives}
 
 
 def queue_limit(requested: int | str | None, site: int | None) -> int | None:
@@ -141,6 +154,11 @@ class JobRequest:
     """How the profile was offered; None where that is not known."""
     options: Mapping[str, str | int | float] = field(default_factory=dict)
     """The user options to store: the slug under ``profile``, and the user's choices."""
+
+    @property
+    def may_have_rival(self) -> bool:
+        """While its job waits, another one may be submitted beside it, of which the first to come runs the server."""
+        return bool(self.profile.alternatives or (self.offer is not None and self.offer.others))
 
     @property
     def offered_by(self) -> str:
@@ -225,8 +243,18 @@ def resolve(
             field=unknown[0],
             hint=f"Its options are {names}." if names else "It has no options.",
         )
+    refused = [slug for slug in choice.alternatives if slug not in profile.alternatives]
+    if refused:
+        names = ", ".join(profile.alternatives)
+        raise RequestError(
+            f"{refused[0]!r} cannot be accepted in place of {profile.display_name}.",
+            field=ALTERNATIVES,
+            hint=f"What can be is {names}." if names else "Nothing can be.",
+        )
     settings, without_lines = profile, _removes_lines(profile.slurm)
     stored: dict[str, str | int | float] = {"profile": profile.slug}
+    if choice.alternatives:
+        stored[ALTERNATIVES] = ",".join(choice.alternatives)
     for name, option in profile.profile_options.items():
         value = choice.options.get(name, option.initial(profile.slurm))
         if value is None:
@@ -254,6 +282,32 @@ def resolve(
         command=settings.command,
         default_url=settings.default_url,
         options=stored,
+    )
+
+
+_OF_THE_OFFER = ("display_name", "slug", "description", "default", "slurm", "allow", "alternatives", "profile_options")
+"""Fields of a profile that do not change the job of a request."""
+
+
+def same_but_partition(one: JobRequest, other: JobRequest) -> bool:
+    """Whether the two jobs differ in the partitions that they name, and in nothing else."""
+    profile = other.profile.model_copy(update={name: getattr(one.profile, name) for name in _OF_THE_OFFER})
+    resources = other.resources.model_copy(update={"partition": one.resources.partition})
+    same = replace(other, profile=profile, resources=resources, offer=one.offer, options=one.options)
+    return bool(one.resources.partition and other.resources.partition) and same == one
+
+
+def covers(one: JobRequest, other: JobRequest) -> bool:
+    """Whether Slurm may start the first of two jobs wherever it may start the other one, which is the same."""
+    return same_but_partition(one, other) and other.resources.partition in str(one.resources.partition).split(",")
+
+
+def with_partitions_of(request: JobRequest, others: Iterable[JobRequest]) -> JobRequest:
+    """The request with the partitions of those others that differ by that alone: Slurm takes the first that is free."""
+    same = [other.resources.partition for other in others if same_but_partition(request, other)]
+    partition = ",".join(dict.fromkeys(filter(None, [request.resources.partition, *same])))
+    return (
+        replace(request, resources=request.resources.model_copy(update={"partition": partition})) if same else request
     )
 
 

@@ -22,6 +22,9 @@ REPORT_VERSION = 4
 """Launchers submitted by an older hub send version 3, which has no failure, version 2, which is about the server's own
 node alone, or version 1, which names the port before anything listens on it."""
 PLACEMENT_VERSION = 1
+TURN_VERSION = 1
+ASKS_TURN = "GPUSPAWNER_ASKS_TURN"
+"""Variable of a job that asks the hub whether it runs the server, by :class:`TurnQuestion`, before it does."""
 REPORT_LIMIT = 65536
 """Largest report, in bytes."""
 STRICT = {"extra": "forbid", "strict": True}
@@ -215,6 +218,15 @@ class StartFailure:
     """What has failed: a module, an environment, a command, a folder."""
     line: bounds.Text = ""
     """The last line of the job's log, of :data:`FAULTS_WITH_LINE` alone."""
+
+
+@dataclass(frozen=True)
+class TurnQuestion:
+    """Whether the job with this id runs the server: a second one may have been submitted for it."""
+
+    __pydantic_config__ = STRICT
+
+    job_id: bounds.Text
 
 
 FAULTS_WITH_LINE = ("setup", "prologue", "script", "server")

@@ -31,7 +31,7 @@ def test_the_same_sources_make_the_same_bytes() -> None:
 CORE = """
 __main__.py __init__.py units.py
 node/__init__.py node/child.py node/failure.py node/folder.py node/grant.py node/hardware.py node/main.py
-node/nvml.py node/placing.py node/port.py node/report.py
+node/nvml.py node/placing.py node/port.py node/report.py node/turn.py
 placement/__init__.py placement/choice.py placement/topology.py wire/__init__.py wire/documents.py
 """
 

@@ -207,4 +207,9 @@ MISTAKES: dict[str, Mistake] = {
         "Correct one of the dates. [profile-never]",
         "it is available from 1 Jan 2027",
     ),
+    "something accepted that is not there": Mistake(
+        one('"partition": "gpu"', '"alternatives": ["h"]'),
+        "warn  profile g: alternatives: no profile of a Slurm job has the slug h. Name some of g. "
+        "[alternative-missing]",
+    ),
 }

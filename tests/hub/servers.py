@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.slurm.job import parse_tag
 from tests.waiting import wait_until
 
 
-def start(hub: HubProcess, user: str, profile: str, server: str = "", **options: int) -> None:
+def start(hub: HubProcess, user: str, profile: str, server: str = "", **options: int | str) -> None:
     """Ask for a server and do not wait for it; a start that fails at once is answered with its error (5xx)."""
     hub.api("POST", f"/users/{user}")
     answer = hub.api("POST", server_path(user, server), {"profile": profile, **options})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 import time as clock
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, permitted, resolve
+from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, covers, permitted, resolve, with_partitions_of
 from jupyterhub_gpuspawner.profiles.resources import Environment, PlacementRules, Resources
 from tests.standins.resources import resolved
 
@@ -393,3 +394,45 @@ def test_any_body_gives_a_request_or_a_request_error(options: dict[str, object])
     else:
         assert request.resources.gpus in (None, 1, 2, 3, 4)
         assert set(request.environment.conda or "") <= set(string.ascii_lowercase)
+
+
+def test_only_what_the_profile_names_is_accepted_in_its_place() -> None:
+    """The choice is stored; the job is that of the profile itself."""
+    profiles = parse_profiles([{"display_name": "A", "alternatives": ["b"]}, {"display_name": "B"}])
+
+    def resolved_for(alternatives: str) -> JobRequest:
+        options = {"profile": "a", "alternatives": alternatives}
+        return resolve(profiles, options, username="ada", groups=(), server_name="", now=NOW)
+
+    assert resolved_for("b").options == {"profile": "a", "alternatives": "b"}
+    assert resolved_for("").options == {"profile": "a"}
+    with pytest.raises(RequestError) as caught:
+        resolved_for("b,a")
+    assert (str(caught.value), caught.value.field) == (
+        "'a' cannot be accepted in place of A. What can be is b.",
+        "alternatives",
+    )
+
+
+def test_jobs_that_differ_by_partition_alone_are_one_for_both() -> None:
+    """Slurm chooses between these; a job that differs in anything else stays another one."""
+    slurm: dict[str, Any] = {"partition": "a", "cpus": 2}
+    others: dict[str, dict[str, Any]] = {
+        "b": {"slurm": {**slurm, "partition": "b"}, "description": "Another partition."},
+        "c": {"slurm": {**slurm, "partition": "c", "cpus": 3}},
+        "d": {"slurm": {**slurm, "partition": "d"}, "default_url": "/tree"},
+        "e": {"slurm": {"cpus": 2}},
+        "f": {"slurm": {**slurm, "partition": "f"}, "start_timeout": 7},
+    }
+    profiles = parse_profiles(
+        [{"display_name": "A", "slurm": slurm}, *({"display_name": name, **other} for name, other in others.items())]
+    )
+    one, *requests = (
+        resolve(profiles, {"profile": slug}, username="ada", groups=(), server_name="", now=NOW)
+        for slug in ("a", *others)
+    )
+    both = with_partitions_of(one, requests)
+
+    assert both == replace(one, resources=one.resources.model_copy(update={"partition": "a,b"}))
+    assert [covers(both, request) for request in (one, *requests)] == [True, True, False, False, False, False]
+    assert not covers(one, requests[0])

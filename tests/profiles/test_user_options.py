@@ -87,3 +87,25 @@ def test_what_is_no_flat_option_is_refused_by_name(user_options: dict[str, objec
         parse_choice(user_options)
     assert str(caught.value).startswith(message)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "formdata",
+    [
+        {"profile": ["gpu"], "profile-option-gpu--alternatives": ["k80", "cpu"]},
+        {"profile": ["gpu"], "profile-option-gpu--alternatives": ["cpu", "k80", ""], "profile-option-k80--x": ["1"]},
+        {"profile": ["gpu"], "alternatives": ["cpu,k80"]},
+    ],
+)
+def test_what_is_accepted_as_well_is_one_option_with_several_values(formdata: dict[str, list[str]]) -> None:
+    """The boxes that are checked on a form, or the text of a link."""
+    options = choice_from_form(formdata)
+
+    assert options == {"profile": "gpu", "alternatives": "cpu,k80"}
+    assert parse_choice(options) == UserChoice("gpu", {}, ("cpu", "k80"))
+
+
+def test_what_is_accepted_as_well_is_text() -> None:
+    """The error says what would be right."""
+    with pytest.raises(RequestError, match="alternatives must be text: slugs of profiles with commas"):
+        parse_choice({"alternatives": 7})

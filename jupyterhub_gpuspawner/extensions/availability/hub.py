@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyterhub_gpuspawner.extensions.availability import api, words
 from jupyterhub_gpuspawner.extensions.availability.forecast import forecast_for
-from jupyterhub_gpuspawner.extensions.availability.instead import InsteadPage, below_wait
+from jupyterhub_gpuspawner.extensions.availability.instead import AlternativesPage, InsteadPage, below_wait
 from jupyterhub_gpuspawner.extensions.availability.model.capacity import warm
 from jupyterhub_gpuspawner.extensions.availability.queue import InQueue
 from jupyterhub_gpuspawner.hub.extension import HubExtension
@@ -12,7 +12,10 @@ from jupyterhub_gpuspawner.hub.web.handlers import server_routes
 
 HUB = HubExtension(
     api=tuple(api.HANDLERS),
-    pages=tuple(server_routes("/gpuspawner/instead", InsteadPage)),
+    pages=(
+        *server_routes("/gpuspawner/instead", InsteadPage),
+        *server_routes("/gpuspawner/alternatives", AlternativesPage),
+    ),
     forecast=forecast_for,
     prepare=warm,
     below_wait=below_wait,

@@ -11,16 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import needs_scope
 from markupsafe import Markup
+from tornado import web
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.availability import words
 from jupyterhub_gpuspawner.extensions.availability.forecast import forecast_of, site_of
 from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of
 from jupyterhub_gpuspawner.hub.server.waiting import OF_THIS_PAGE, SwitchPage
+from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, refusal_of_choice
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
 from jupyterhub_gpuspawner.hub.start.attempt import Line
+from jupyterhub_gpuspawner.hub.web.handlers import pending_url, server_named
+from jupyterhub_gpuspawner.profiles.resolve import ALTERNATIVES
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import Chance
 from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
@@ -124,6 +129,39 @@ class InsteadPage(SwitchPage):
         return {NOT_FREE: "1"} if self._taken else {}
 
 
+class AlternativesPage(BaseHandler):
+    """Stores what is accepted as well in place of a server that waits, then redirects to its page."""
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """303 to the page of the server; changes nothing where it no longer waits."""
+        user, spawner_named = server_named(self, user_name, server_name)
+        spawner = with_profiles(spawner_named)
+        if not chooses_freely(self, user_name):
+            raise web.HTTPError(403, "%s", refusal_of_choice(self.settings))
+        if spawner is not None and server_of(spawner, with_start=False).waits_in_line:
+            accepted = ",".join(self.get_body_arguments(ALTERNATIVES))
+            options = {**spawner.user_options, ALTERNATIVES: accepted}
+            try:
+                spawner.resolve(options)
+            except RequestError as error:
+                raise web.HTTPError(400, "%s", error.for_user) from error
+            spawner.user_options = options
+            if spawner.orm_spawner is not None:
+                spawner.orm_spawner.user_options = options
+                self.db.commit()
+        self.redirect(pending_url(self.hub.base_url, user, server_name), status=303)
+
+
+def _acceptable(spawner: GPUProfilesSpawner) -> Mapping[str, str]:
+    """The names of what may be accepted in place of a server that waits, by slug."""
+    try:
+        return {request.profile.slug: request.profile.display_name for request in spawner.alternatives()}
+    except ConfigError:  # logged where the profiles are read
+        return {}
+
+
 async def below_wait(handler: BaseHandler, spawner: Any) -> Markup:
     """What is free instead of a server that waits, each with a button."""
     server, profiles = server_of(spawner, with_start=False), with_profiles(spawner)
@@ -137,5 +175,8 @@ async def below_wait(handler: BaseHandler, spawner: Any) -> Markup:
         next=handler.get_query_argument("next", ""),
         switch_note=words.not_free(own=own) if NOT_FREE in handler.request.arguments and server.waits_in_line else "",
         own=own,
+        acceptable=_acceptable(profiles) if profiles is not None and server.waits_in_line else {},
+        accepted=str(spawner.user_options.get(ALTERNATIVES, "")).split(","),
+        looks=profiles is not None and profiles.may_look,
     )
     return Markup(html)  # noqa: S704 - the template has escaped its texts

@@ -13,6 +13,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.profiles.option import VALUE_LIMIT, ProfileOption, Range, UnlistedChoice
 from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import ALTERNATIVES
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 CONTROL = r"[\u0000-\u001f\u007f]"
@@ -32,6 +33,9 @@ def options_schema(profile: Profile) -> dict[str, Any]:
         if initial is not None:
             schema["default"] = initial
         properties[name] = {**schema, **_values(option)}
+    if profile.alternatives:
+        one = "|".join(map(re.escape, profile.alternatives))
+        properties[ALTERNATIVES] = {"type": "string", "title": "Also accepted", "pattern": f"^(?:(?:{one})(?:,|$))*$"}
     return {
         "$schema": DRAFT,
         "type": "object",

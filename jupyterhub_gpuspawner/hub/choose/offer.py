@@ -22,7 +22,15 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.option import UNLISTED, ProfileOption
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import Defaults, JobRequest, choice_from_form, permitted, resolve
+from jupyterhub_gpuspawner.profiles.resolve import (
+    ALTERNATIVES,
+    Defaults,
+    JobRequest,
+    choice_from_form,
+    is_list,
+    permitted,
+    resolve,
+)
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance
 from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
@@ -57,7 +65,9 @@ class FilledIn:
 
 def as_typed(fields: Mapping[str, Sequence[str]]) -> FilledIn:
     """The fields of a form or a link, unchecked."""
-    options = {name: next(filter(None, values), "") for name, values in fields.items() if values and name != "_xsrf"}
+    filled = {name: [value for value in values if value] or [""] for name, values in fields.items() if values}
+    options = {name: ",".join(values if is_list(name) else values[:1]) for name, values in filled.items()}
+    options.pop("_xsrf", None)
     slug = options.pop("profile", "")
     prefix = f"profile-option-{slug}--"
     values = {
@@ -200,6 +210,10 @@ class Offer:
     """The address of the form with the current choice."""
     offered: Offered | None = None
     """How the profile is offered, if for an occasion."""
+    alternatives: Mapping[str, str] = field(default_factory=dict)
+    """The names of the profiles that may be accepted as well, by slug."""
+    accepted: tuple[str, ...] = ()
+    """The slugs of those that are."""
 
     @property
     def id(self) -> str:
@@ -304,7 +318,8 @@ def filled_in_with_fault(statuses: Sequence[ProfileStatus], filled_in: FilledIn,
 
 def offers(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str) -> list[Offer]:
     """The page's offers; one of them is selected where any can be chosen."""
-    shown = [_offer(status, base_url) for status in statuses if status.is_shown]
+    names = {status.profile.slug: status.profile.display_name for status in statuses if status.resources is not None}
+    shown = [_offer(status, base_url, names) for status in statuses if status.is_shown]
     one = chosen(shown, filled_in)
     if one is None:
         return shown
@@ -315,7 +330,7 @@ def offers(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: 
     return [selected if offer is one else offer for offer in shown]
 
 
-def _offer(status: ProfileStatus, base_url: str) -> Offer:
+def _offer(status: ProfileStatus, base_url: str, names: Mapping[str, str]) -> Offer:
     profile = status.profile
     return Offer(
         profile,
@@ -325,6 +340,7 @@ def _offer(status: ProfileStatus, base_url: str) -> Offer:
         closed=closed_by(status),
         opens=status.refusal.when if status.refusal is not None else None,
         link=link_to(base_url, profile.slug, {}),
+        alternatives={slug: names[slug] for slug in profile.alternatives if slug in names},
     )
 
 
@@ -344,7 +360,8 @@ def chosen(profile_offers: Sequence[Offer], filled_in: FilledIn) -> Offer | None
 def _with_choice(status: ProfileStatus, offer: Offer, filled_in: FilledIn, base_url: str) -> Offer:
     profile, choices = offer.profile, status.choices
     mine = filled_in.profile in ("", profile.slug)
-    values = {name: value for name, value in filled_in.values.items() if mine and name in profile.profile_options}
+    known = {*profile.profile_options, *([ALTERNATIVES] if profile.alternatives else [])}
+    values = {name: value for name, value in filled_in.values.items() if mine and name in known}
     at = option_for(profile, filled_in.field) if mine and filled_in.fault else None
     refused = replace(
         offer.availability or Availability(filled_in.chance, ""),
@@ -361,6 +378,7 @@ def _with_choice(status: ProfileStatus, offer: Offer, filled_in: FilledIn, base_
             profile, values, fault=filled_in.fault, at=at or "", choices=choices, refused=status.refused
         ),
         link=link_to(base_url, profile.slug, values),
+        accepted=tuple(str(values.get(ALTERNATIVES, "")).split(",")),
     )
 
 

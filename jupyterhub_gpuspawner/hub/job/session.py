@@ -286,11 +286,19 @@ class Life:
                 session_ends_at=request.ends_at,
             )
 
-    def submitted(self, job_id: str, request: JobRequest | None) -> None:
-        """sbatch has returned the id of the job for this request; None in a hub without profiles."""
+    def renamed(self, session: str) -> None:
+        """Its job gets another id of a start before it is submitted."""
+        if self.session is not None:
+            self.session = replace(self.session, id=session)
+
+    def submitted(self, job_id: str, request: JobRequest | None, *, profile: str = "") -> None:
+        """sbatch has returned the id of the job for this request; None in a hub without profiles.
+
+        Told again, with the slug of its ``profile``, where another job than that one runs the server.
+        """
         if self.session is None:
             return
-        self.session = replace(self.session, job_id=job_id)
+        self.session = replace(self.session, job_id=job_id, profile=profile or self.session.profile)
         fields: dict[str, Any] = {}
         if request is not None:
             resources = request.resources

@@ -68,6 +68,12 @@ class JobWatch:
         self.job_id = job_id
         self.submitted_as, self._trusted_until = identity, time.monotonic() + trusted
 
+    def replaced(self, job_id: str, identity: JobIdentity) -> Watch | None:
+        """The server's job is another one from now on; returns the watch of the former one, which the caller closes."""
+        former, self._watch = self._watch, None
+        self.submitted(job_id, identity, trusted=0.0)
+        return former
+
     @property
     def trusted_until(self) -> float:
         """Until when (monotonic clock) the id alone identifies the job; 0 once Slurm has reported the job."""

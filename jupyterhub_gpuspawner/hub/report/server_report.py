@@ -26,11 +26,13 @@ from jupyterhub_gpuspawner.wire.bounds import FOLDER_FAULTS
 from jupyterhub_gpuspawner.wire.documents import (
     REPORT_LIMIT,
     REPORT_VERSION,
+    TURN_VERSION,
     NodeGrant,
     NodeReport,
     PlacedGpu,
     PlacementDocument,
     StartFailure,
+    TurnQuestion,
 )
 
 _NAME_LIMIT = 40
@@ -43,8 +45,8 @@ _FAULTS = {
 """What pydantic says in Python's words, in those of JSON; by its name of the error."""
 
 _REPORT, _PLACEMENT = TypeAdapter(NodeReport), TypeAdapter(PlacementDocument)
-_FAILURE = TypeAdapter(StartFailure)
-for _adapter in (_REPORT, _PLACEMENT, _FAILURE):
+_FAILURE, _TURN = TypeAdapter(StartFailure), TypeAdapter(TurnQuestion)
+for _adapter in (_REPORT, _PLACEMENT, _FAILURE, _TURN):
     _adapter.rebuild(_types_namespace={"bounds": bounds})  # type checkers import them, nodes do not
 
 
@@ -72,6 +74,11 @@ def parse_report(body: bytes) -> NodeReport:
         raise ReportError("failure: must be left out in a report of another node")
     _check_other_nodes(report.placement)
     return report
+
+
+def parse_turn(body: bytes) -> TurnQuestion:
+    """Read a job's question whether it runs the server; raises :class:`ReportError`."""
+    return read_document(_TURN, body, "turn", TURN_VERSION)
 
 
 def parse_failure(value: object) -> StartFailure:

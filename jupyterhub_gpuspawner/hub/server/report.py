@@ -1,4 +1,4 @@
-"""What a node reports of its server, and who may read it: its placement, below ``/hub/api/gpuspawner``."""
+"""What a node reports of its server and asks of it, and who may read its placement: below ``/hub/api/gpuspawner``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from tornado import web
 from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.errors import ReportError
-from jupyterhub_gpuspawner.hub.report.server_report import ReportTooEarly, parse_report
+from jupyterhub_gpuspawner.hub.report.server_report import ReportTooEarly, parse_report, parse_turn
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.profiles import job_spawner
+from jupyterhub_gpuspawner.hub.spawners.rival import WithRival
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.web.handlers import RateLimit, RESTHandler, own_server, server_named, server_routes
 from jupyterhub_gpuspawner.placement.topology import LIST_LIMIT
 from jupyterhub_gpuspawner.units import expand_nodelist
-from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, NodeReport
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT, NodeReport, TurnQuestion
 
 REPORTS_OF_A_NODE = 3
 """Added to the burst for each other node of the server's job: its report, and two more tries."""
@@ -163,7 +164,28 @@ class PlacementHandler(APIHandler):
         self.write(placement.to_json())
 
 
+class TurnRate(RateLimit):
+    """For each server; its two jobs ask every few seconds until it is decided which of them runs it."""
+
+    burst, per_minute = 30, 60
+
+
+def turn_taker(spawner: Any) -> Callable[[TurnQuestion], None] | None:
+    """What decides for this server; None for a spawner that submits no second job."""
+    return spawner.take_turn if isinstance(spawner, WithRival) else None
+
+
+class TurnHandler(ReportHandler):
+    """Tells a job whether it runs the server: 204, or 409 where another one does, 503 until it is decided."""
+
+    rate = TurnRate
+    body_name, plural = "question", "questions"
+    parse = staticmethod(parse_turn)
+    taker = staticmethod(turn_taker)
+
+
 HANDLERS: list[tuple[str, type]] = [
     (r"/api/gpuspawner/report", ReportHandler),
+    (r"/api/gpuspawner/turn", TurnHandler),
     *server_routes("/api/gpuspawner/placement", PlacementHandler),
 ]

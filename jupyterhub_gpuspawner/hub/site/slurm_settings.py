@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
@@ -222,6 +223,26 @@ class OwnSettings(HasTraits):
                 self._without_profile.setdefault(name, getattr(self, name))
             self.will_change(name)
             setattr(self, name, value)
+
+    def leave_profile(self) -> None:
+        """What a profile has set is what it was without one."""
+        for name, value in self._without_profile.items():
+            setattr(self, name, value)
+        self._without_profile.clear()
+
+    @contextmanager
+    def without_profile(self) -> Iterator[None]:
+        """Within it no profile, or another one, has set anything; afterwards everything is as before."""
+        own = {name: getattr(self, name) for name in self._without_profile}
+        without = dict(self._without_profile)
+        self.leave_profile()
+        try:
+            yield
+        finally:
+            self.leave_profile()
+            for name, value in own.items():
+                setattr(self, name, value)
+            self._without_profile = without
 
     def disown(self) -> None:
         """The server is over: what its start has set is the site's again, for JupyterHub may keep the spawner."""

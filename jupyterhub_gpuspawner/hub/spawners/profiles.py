@@ -10,7 +10,8 @@ import asyncio
 import copy
 import os
 from collections import abc
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
@@ -20,8 +21,8 @@ from jupyterhub.utils import maybe_future
 from traitlets import Callable, Enum, List, TraitError, Type, Unicode, Union, default, validate
 from traitlets.config.loader import LazyConfigValue
 
-from jupyterhub_gpuspawner.batch.job import JobSettings, as_commanded
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.batch.job import BatchJob, JobSettings, as_commanded, batch_job
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.extensions import chosen, extensions_for
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import OwnStartTimeout
 from jupyterhub_gpuspawner.hub.site.slurm_settings import CONNECTION, Effective, known_settings
@@ -37,6 +38,7 @@ from jupyterhub_gpuspawner.hub.spawners.offers import (
     refuse_what_is_for_others,
     with_choices,
 )
+from jupyterhub_gpuspawner.hub.spawners.rival import WithRival
 from jupyterhub_gpuspawner.hub.spawners.server_job import BEFORE_REQUEST, HookSettings, shown_to_hooks
 from jupyterhub_gpuspawner.hub.spawners.shared_folder import ProfileFolders
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -44,10 +46,11 @@ from jupyterhub_gpuspawner.hub.words import CONTACT
 from jupyterhub_gpuspawner.profiles.files import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.offered import Offered
 from jupyterhub_gpuspawner.profiles.profile import Profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, parse_choice, resolve
 from jupyterhub_gpuspawner.profiles.sections import program_of
 from jupyterhub_gpuspawner.slurm.accounts import account_of, refuse_root
 from jupyterhub_gpuspawner.slurm.commands import checked_user_name
+from jupyterhub_gpuspawner.slurm.job import Account
 from jupyterhub_gpuspawner.slurm.run_as import as_root
 from jupyterhub_gpuspawner.slurm.submit_command import COMMAND_HINT, SUBMIT
 from jupyterhub_gpuspawner.tasks import timeout
@@ -85,7 +88,7 @@ class ChosenProfile:
 NOTHING_CHOSEN = ChosenProfile("", "")
 
 
-class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
+class GPUProfilesSpawner(WithRival, OwnStartTimeout, ProfilesSpawner):
     """Starts each server as the chosen profile says: most as Slurm jobs, some through another spawner."""
 
     profiles: List[Any] = List(
@@ -261,6 +264,9 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Return the job request for these user options; raises RequestError or ConfigError."""
         offers = self.offers()
         refuse_what_is_for_others(self, user_options.get("profile"), offers)
+        return self._resolved(offers, user_options)
+
+    def _resolved(self, offers: Sequence[Offered], user_options: Mapping[str, object]) -> JobRequest:
         request = resolve(
             [offer.profile for offer in offers],
             user_options,
@@ -273,6 +279,69 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         request = as_commanded(request, self.submit_command.options)
         refuse_choices(request, extensions_for(self).refused_choices(self, request))
         return replace(request, offer=next(offer for offer in offers if offer.profile.slug == request.profile.slug))
+
+    def alternatives(self) -> list[JobRequest]:
+        """What its user may accept in place of what waits, as they may have it now; raises ConfigError."""
+        offers, values = self.offers(), parse_choice(self.user_options).options
+        slugs = next((offer.profile.alternatives for offer in offers if offer.profile.slug == self.child_profile), ())
+        named = (offer for slug in slugs for offer in offers if offer.profile.slug == slug)
+        requests = [self._alternative(offer, values) for offer in named if offer.profile.kind == "slurm"]
+        return [one for one in requests if one is not None and (one.resources.cluster or "") == self.cluster]
+
+    def acceptable(self) -> list[JobRequest]:
+        accepted = parse_choice(self.user_options).alternatives
+        named = [request for request in self.alternatives() if request.profile.slug in accepted]
+        return [*named, *self._of_occasion()]
+
+    def _of_occasion(self) -> Iterator[JobRequest]:
+        """What serves the occasion of what waits as well, as it is offered now."""
+        waits = self.request.offer if self.request is not None else None
+        ranks = {offer.rank for offer in waits.others} if waits is not None else set()
+        now = next((offer for offer in self.offers() if ranks and offer.profile.slug == self.child_profile), None)
+        for offer in (now, *now.others) if now is not None else ():
+            request = self._alternative(offer, {}) if offer.rank in ranks else None
+            if request is not None and (request.resources.cluster or "") == self.cluster:
+                yield request
+
+    def _alternative(self, offer: Offered, values: Mapping[str, str | int | float]) -> JobRequest | None:
+        """The request of another offer, with the values that it takes; None where its user may not have it now."""
+        shared = {name: value for name, value in values.items() if name in offer.profile.profile_options}
+        for options in (shared, {}):
+            with suppress(RequestError):
+                return self._resolved([offer], {"profile": offer.profile.slug, **options})
+        return None
+
+    def job_beside(
+        self, request: JobRequest, account: Account, start_id: str
+    ) -> tuple[BatchJob, Mapping[str, str], Mapping[str, Any]]:
+        own = self.chosen, self.request, self.child_profile
+        try:
+            with self.without_profile():
+                self.of_hooks.see()
+                self.prepare(request)
+                assert self.request is not None
+                job = batch_job(self.job_settings(), self.request, account, start_id=start_id)
+                return job, self.job_environment(account), self.stored_profile()
+        finally:
+            self.chosen, self.request, self.child_profile = own
+            self.of_hooks.see()
+
+    def take_profile(self, profile: Mapping[str, Any], request: JobRequest | None) -> None:
+        self.leave_profile()
+        self.of_hooks.see()
+        if request is not None:
+            try:
+                return self.prepare(request)
+            except GPUSpawnerError as error:
+                self.log.warning("The server of %s: %s", self._log_name, error)
+        self._forget_choice()
+        self.chosen = _stored_choice(profile, "slurm")
+        self.child_profile = self.chosen.profile
+        self._own_of_stored(_settings_of(self._profile_today(self.chosen)))
+        return None
+
+    def stored_profile(self) -> Mapping[str, Any]:
+        return {name: value for name, value in asdict(self.chosen or NOTHING_CHOSEN).items() if value}
 
     async def ask_right_again(self) -> None:
         """Have the request be what the user may start now; raises RequestError where that is nothing any more.
@@ -498,8 +567,7 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
         """Return profile, job and report; if nothing runs, only how the last server ended."""
         if self.chosen is None:
             return self.state_without_job()
-        profile = {name: value for name, value in asdict(self.chosen).items() if value}
-        state: dict[str, Any] = {"version": STATE_VERSION, **profile}
+        state: dict[str, Any] = {"version": STATE_VERSION, **self.stored_profile()}
         if self.child_spawner is None:
             own = self.cluster_settings(self.cluster) if self.cluster in self.clusters else {}
             configured = {name: own.get(name, self._configured[name]) for name in CONNECTION}
@@ -521,16 +589,11 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             server = {**state, **(server if isinstance(server, dict) else {})}
         if not isinstance(server, dict) or not {"kind", "child_state", "job_id"} & set(state):
             return
-        names = {"spawner_class": state.get("class", "")} | dict(state)
-        texts = {name: str(names.get(name, "")) for name in ("profile", "base", "spawner_class", "display_name", "app")}
-        rank = state.get("rank")
-        chosen = ChosenProfile(kind=kind, rank=rank if type(rank) is int else 0, **texts)
+        chosen = _stored_choice(state, kind)
         profile = self._profile_today(chosen)
         connection = state.get("connection")
         connection = connection if isinstance(connection, dict) else {}
-        settings = dict(profile.traits) if profile is not None else {}
-        if profile is not None and profile.start_timeout is not None:
-            settings["start_timeout"] = profile.start_timeout
+        settings = _settings_of(profile)
         try:
             if kind == "slurm":
                 super().load_state(server)
@@ -596,6 +659,21 @@ class GPUProfilesSpawner(GPUSlurmSpawner, OwnStartTimeout, ProfilesSpawner):
             self.child_spawner.clear_state()
         self._forget_choice()
         self.of_hooks.begin()
+
+
+def _stored_choice(state: Mapping[str, Any], kind: str) -> ChosenProfile:
+    names = {"spawner_class": state.get("class", "")} | dict(state)
+    texts = {name: str(names.get(name, "")) for name in ("profile", "base", "spawner_class", "display_name", "app")}
+    rank = state.get("rank")
+    return ChosenProfile(kind=kind, rank=rank if type(rank) is int else 0, **texts)
+
+
+def _settings_of(profile: Profile | None) -> dict[str, Any]:
+    """What a profile sets of a server that runs already."""
+    settings = dict(profile.traits) if profile is not None else {}
+    if profile is not None and profile.start_timeout is not None:
+        settings["start_timeout"] = profile.start_timeout
+    return settings
 
 
 def job_spawner(spawner: Any) -> GPUSlurmSpawner | None:

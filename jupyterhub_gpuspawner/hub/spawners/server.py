@@ -239,7 +239,7 @@ def job_ids_of(users: Iterable[Any], cluster: str) -> set[str]:
     After a rollback each row is read anew, one query after the other, in the hub's event loop.
     """
     spawners = [job_spawner(spawner) for user in users for spawner in list(user.spawners.values())]
-    return {ours.job_id for ours in spawners if ours is not None and ours.job_id and ours.cluster == cluster}
+    return {job for ours in spawners if ours is not None and ours.cluster == cluster for job in ours.job_ids}
 
 
 def has_job(spawner: Any) -> bool:

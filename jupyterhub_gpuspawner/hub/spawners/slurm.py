@@ -102,6 +102,12 @@ class GPUSlurmSpawner(compat.LogName, compat.OwnStartTimeout, compat.SiteHooks, 
         """Slurm's job id; empty before the submission."""
         return self.watch.job_id
 
+    @property
+    def job_ids(self) -> set[str]:
+        """The ids of its jobs: there may be another one beside its own."""
+        rival = self.attempt.contest.rival if self.attempt.contest is not None else None
+        return {job_id for job_id in (self.job_id, rival.job_id if rival is not None else "") if job_id}
+
     @cached_property
     def job_log(self) -> JobLog:
         """The log of its job, which a start that goes well does not read."""

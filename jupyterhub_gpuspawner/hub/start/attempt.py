@@ -20,6 +20,7 @@ from typing import Any
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.job.cause import Stage
+from jupyterhub_gpuspawner.hub.start.rival import CONTEST, Contest, stored_contest
 from jupyterhub_gpuspawner.slurm.estimate import (
     UNKNOWN,
     Estimate,
@@ -235,6 +236,8 @@ class Attempt:
     """The start that a hub before this one has kept, until another one begins or it is given up."""
     at_click: Estimate = field(default=UNKNOWN, compare=False)
     """When it was expected to start when it was asked for; a restarted hub has forgotten it."""
+    contest: Contest | None = None
+    """Which job runs the server, where there may be two; None where its job does not ask."""
 
     def queued(self, now: Moment) -> None:
         """sbatch has made the job, or Slurm has requeued it."""
@@ -361,7 +364,13 @@ class Attempt:
                 state["clock"]["starts_at"] = self.starts_at
         state |= {"reached": {stage.value: at for stage, at in self.reached.items()}} if self.reached else {}
         state |= {"reasons": list(self.reasons)} if self.reasons else {}
+        state |= {CONTEST: self.contest.to_json()} if self.contest is not None else {}
         return state | ({"latest_start": self.latest} if self.latest is not None else {})
+
+
+def new_start_id(mark: str) -> str:
+    """What the comment and the name of one job of the hub with this mark end in."""
+    return f"{mark}-{secrets.token_hex(8)}"
 
 
 def new_attempt(
@@ -373,7 +382,7 @@ def new_attempt(
     """
     now = Moment.now()
     attempt = Attempt(
-        start_id=f"{mark}-{secrets.token_hex(8)}",
+        start_id=new_start_id(mark),
         stage=Stage.SUBMITTED,
         since=now.ago(),
         start_timeout=start_timeout,
@@ -403,6 +412,7 @@ def stored_attempt(state: Mapping[str, Any], now: Moment, *, start_timeout: floa
         },
         latest=float(latest) if isinstance(latest, (int, float)) else None,
         reasons=dict.fromkeys(map(str, reasons if isinstance(reasons, list) else ())),
+        contest=stored_contest(state.get(CONTEST)),
     )
     if "clock" not in state:
         return attempt

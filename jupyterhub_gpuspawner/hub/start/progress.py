@@ -77,6 +77,8 @@ class StartFacts:
     """What is known of waits there."""
     missing: str = ""
     """What is missing between the hub and the server or its job, in a sentence; empty: nothing is."""
+    beside: str = ""
+    """The name of the accepted profile for which another job was submitted; empty where there is none."""
 
     @property
     def line(self) -> Line:
@@ -128,6 +130,7 @@ def start_facts(
         boot_seconds=watch.boot_seconds(),
         kept_until=attempt.kept_until,
         missing=extensions.first(WithServer.awaits) or "",
+        beside=attempt.contest.profile_beside if attempt.contest is not None else "",
     )
 
 
@@ -280,7 +283,11 @@ def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, An
     if facts.kept_until is not None:
         queue_note, until = say.FOR_LATER_UNTIL, utc(facts.kept_until)
     # name, sentence, and what stands for {time} in it
-    notes = (("unless", unless, None), ("change", change, None), ("kept", queue_note, until), ("hint", hint, None))
+    beside = words.BESIDE.format(profile=facts.beside) if facts.beside and facts.line.waits else ""
+    notes = (
+        *(("beside", beside, None), ("unless", unless, None), ("change", change, None)),
+        *(("kept", queue_note, until), ("hint", hint, None)),
+    )
     return {
         "headline": _headline(facts),
         "sentence": "" if is_usual else text[:1].upper() + text[1:],

@@ -199,15 +199,19 @@ def _own(cluster: Cluster, job: BatchJob, prefix: Sequence[str], jobs: Mapping[s
 
 
 async def without_jobs(
-    cluster: Cluster, cancel: Mapping[JobIdentity, Cancel], on_silence: Callable[[SlurmUnavailable], None]
+    cluster: Cluster,
+    cancel: Mapping[JobIdentity, Cancel],
+    on_silence: Callable[[SlurmUnavailable], None],
+    *,
+    cancelled: Collection[str] = (),
 ) -> None:
     """Return once Slurm's answers say that none of these jobs is there; one that is there is cancelled first.
 
     For starts of which a restart of the hub has lost the job's id, if there is a job: its server has a token that the
     hub no longer knows. Waits until Slurm answers: the caller limits that time. Raises ConfigError where Slurm
-    refuses.
+    refuses. Those in ``cancelled`` have not lost a start: the caller has cancelled them.
     """
-    answers, found = 0, set[str]()
+    answers, found = 0, set(cancelled)
     while answers < ANSWERS:
         try:
             async with cluster.question:

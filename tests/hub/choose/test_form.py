@@ -23,6 +23,7 @@ PROFILES = parse_profiles(
                 "where": {"choices": {"here": {}, "there": {"slurm": {"partition": "old"}}}},
             },
         },
+        {"display_name": "A100s", "slurm": {"gpus": 1}, "alternatives": ["k80s", "spring", "gone"]},
         {"display_name": "Spring", "allow": {"from": "2026-03-21"}},
         {"display_name": "Yesterday", "slurm": {"reservation": {"2000-01-01": "old"}}},
     ]
@@ -75,3 +76,16 @@ def test_a_value_that_is_refused_is_told_at_its_field() -> None:
     assert (field["value"], field["aria-invalid"]) == ("9", "true")
     assert [fault.text for fault in page.select(".gs-fault")] == ["GPUs must be 1 to 4."]
     assert {line.text.strip() for line in page.select(".gpuspawner-never")} >= {"This choice cannot start."}
+
+
+def test_what_may_be_accepted_as_well_is_a_check_box_of_its_profile() -> None:
+    """Only what its user may start now; a link and the last choice check it."""
+    page = form(FilledIn("a100s", {"alternatives": "k80s"}))
+    boxes = page.select("input[type=checkbox]")
+
+    assert [(box["name"], box["value"], box.has_attr("checked")) for box in boxes] == [
+        ("profile-option-a100s--alternatives", "k80s", True)
+    ]
+    assert [label.text for box in boxes for label in page.select(f"label[for='{box['id']}']")] == ["K80s"]
+    assert "opt-alternatives=k80s" in str(page.select("#profile-a100s ~ * a, .gpuspawner-link"))
+    assert not form(FilledIn("k80s", {"alternatives": "k80s"})).select("input[type=checkbox][checked]")
