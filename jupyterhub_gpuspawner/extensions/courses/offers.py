@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -147,7 +148,9 @@ def _course_profiles(
             ]
             if session is None or len(offers) == 1 or not people:
                 return offers[0]
-            return _next_seat(spawner, session, offers, people[file.slug])
+            chosen = _next_seat(spawner, session, offers, people[file.slug])
+            accepted = next(profile.alternatives for profile in profiles if profile.slug == chosen.base)
+            return replace(chosen, others=tuple(o for o in offers if o is not chosen and o.base in accepted))
         except ConfigError as error:
             return error
         except Exception as error:  # noqa: BLE001 - it belongs to this one course

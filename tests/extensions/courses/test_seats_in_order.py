@@ -106,6 +106,28 @@ def test_a_course_on_two_clusters_fills_one_after_the_other(
     assert offer.profile.slurm.cluster == offered
 
 
+@pytest.mark.parametrize(("allowed", "others"), [(["cpu"], ["cpu"]), ([], []), (["gpu", "other"], [])])
+def test_who_waits_for_one_of_a_courses_profiles_accepts_the_others_that_the_site_allows(
+    allowed: list[str], others: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the admin's profile of the one that waits; a course offers nothing else to accept."""
+    course = lesson(-1, profile=[{"slug": "gpu"}, {"slug": "cpu"}])
+    of = spawner(Book([course]), "train1")
+    of.profiles = [{**GPU, "alternatives": allowed}, {"display_name": "CPU", "slug": "cpu", "slurm": {"cpus": 1}}]
+    of.user.settings["users"] = {}
+    one = SimpleNamespace(view=SimpleNamespace(latest=FREE), silent=False)
+    monkeypatch.setattr(of, "connections", lambda: {"": one})
+    (offer,) = offered_beside(of)
+    of.chosen, of.child_profile = ChosenProfile("course-lesson", "slurm"), "course-lesson"
+    of.request = of.resolve({"profile": "course-lesson"})
+
+    assert (offer.base, [other.base for other in offer.others], offer.profile.alternatives) == ("gpu", others, ())
+    assert [(request.profile.slug, request.resources.gpus) for request in of.acceptable()] == [
+        ("course-lesson", None) for _ in others
+    ]
+    assert of.request.may_have_rival is bool(others)
+
+
 @pytest.mark.parametrize("stored", [{}, {"rank": "1"}, {"rank": True}, {"rank": None}])
 def test_a_restarted_hub_knows_which_of_the_profiles_a_server_has(
     stored: dict[str, Any], monkeypatch: pytest.MonkeyPatch
