@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -31,10 +32,11 @@ def readings(environ: Mapping[str, str], pattern: str, now: float) -> Iterator[t
         yield gpu, simulated_use(gpu.index, gpu.memory_mib, now, mig=gpu.mig is not None, uuid=gpu.uuid)
 
 
-def page(environ: Mapping[str, str], pattern: str, now: float) -> bytes:
-    """The page of the job of this environment."""
+def page(environ: Mapping[str, str], pattern: str, now: float, nonce: str = "") -> bytes:
+    """The page of the job of this environment; ``nonce`` is of its style and script."""
     return TEMPLATES.load("monitor.html").generate(
         environ=environ,
+        nonce=nonce,
         again=RELOAD_SECONDS,
         cores=len(os.sched_getaffinity(0)),
         gpus=readings(environ, pattern, now),
@@ -50,7 +52,10 @@ class Page(web.RequestHandler):
 
     def get(self) -> None:
         """Show the use now."""
-        self.write(page(os.environ, self._pattern, time.time()))
+        nonce = secrets.token_urlsafe()
+        policy = f"default-src 'none'; connect-src 'self'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'"
+        self.set_header("Content-Security-Policy", policy)
+        self.write(page(os.environ, self._pattern, time.time(), nonce))
 
 
 async def main(pattern: str, path: str) -> None:

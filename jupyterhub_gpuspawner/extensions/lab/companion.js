@@ -624,8 +624,9 @@
     });
     if (palette) for (const command of [OPEN, MORE, KEEP, HOME, STOP]) palette.addItem({ command, category: "Server" });
 
-    const style = element("style", STYLE);
-    document.head.append(style);
+    const sheet = new CSSStyleSheet(); // not a <style>, which a site's Content-Security-Policy may forbid
+    sheet.replaceSync(STYLE);
+    document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
     const look = () => Promise.all([refresh(), refreshUse()]);
     app.restored.then(look).catch(() => null);
     setInterval(tick, 1000);

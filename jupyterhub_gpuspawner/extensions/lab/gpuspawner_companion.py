@@ -49,6 +49,8 @@ class Answer:
 
     status: int = 0
     body: bytes = b""
+    policy: str = ""
+    """Its Content-Security-Policy."""
 
     def document(self) -> dict[str, Any]:
         """The JSON object in it; empty where there is none."""
@@ -113,7 +115,8 @@ class Hub:
         except Exception as error:  # noqa: BLE001 - no connection, a certificate, a body that is too large
             self._log.debug("gpuspawner: the hub: %s", error)
             return Answer()
-        return Answer(0 if answer.code == 599 else answer.code, answer.body or b"")  # 599: tornado's, for a time-out
+        status = 0 if answer.code == 599 else answer.code  # 599: tornado's, for a time-out
+        return Answer(status, answer.body or b"", answer.headers.get("Content-Security-Policy", ""))
 
     def _note(self, answer: Answer, *, valid: bool) -> None:
         if not valid and not self._away:
@@ -197,7 +200,7 @@ class PictureHandler(_Handler):
     async def get(self) -> None:
         """200 or 204."""
         picture = await self.hub.picture()
-        self.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+        self.set_header("Content-Security-Policy", picture.policy or "default-src 'none'; sandbox")
         self.set_header("X-Content-Type-Options", "nosniff")
         await self.answer(picture.body if picture.status == 200 else None, "image/svg+xml")
 

@@ -25,7 +25,7 @@ def with_svg(topology: click.Command) -> click.Command:
             if context.invoked_subcommand is not None:
                 raise click.UsageError(f"--svg cannot be used with {context.invoked_subcommand}.")
             node = Source(values["text"], values["file"], values["timeout"]).read()
-            write(svg, drawing.svg(node, title=node.hostname or "Node") + "\n")
+            write(svg, drawing.by_itself(drawing.svg(node, title=node.hostname or "Node")) + "\n")
             given = {name for name in values if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
             if given <= SOURCE:
                 return

@@ -3,9 +3,9 @@
 Thin lines are PCIe, as a tree from the NUMA node through switches to GPUs and NICs; thick lines are NVLink or XGMI,
 thicker for more links. All lengths are pixels in the picture's own size.
 
-The SVG works by itself or inside a page. Its colours are the page's tokens (``tokens.css``); elsewhere it has the same
-ones, light or dark by the reader's setting (``prefers-color-scheme``). Colour is never the only sign: the job's own
-GPUs are also marked with a tick and a thicker edge, its cores with a dot. All text is escaped.
+The SVG stands in a page, or with its style by itself. Its colours are the page's tokens (``tokens.css``); elsewhere it
+has the same ones, light or dark by the reader's setting (``prefers-color-scheme``). Colour is never the only sign: the
+job's own GPUs are also marked with a tick and a thicker edge, its cores with a dot. All text is escaped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.words import counted, memory
 
 # The shapes of a picture, their colours, and the enclosing SVG element.
 
-STYLE = Path(__file__).with_name("drawing.css").read_text("utf-8").strip()
+STYLE = (Path(__file__).parent / "static" / "drawing.css").read_text("utf-8").strip()
 
 
 class Canvas:
@@ -492,7 +492,6 @@ class Drawing:
             self.canvas.text("mine end", width - MARGIN, 26, "simulated")
         return element(
             "gpuspawner-node",
-            STYLE,
             self.canvas.parts,
             title=title,
             description=words,
@@ -518,3 +517,9 @@ def svg(
     Its ``<title>`` is ``title`` and its ``<desc>`` the node's summary; ``node.table`` has the same as text.
     """
     return Drawing(topology, frozenset(own_gpus), frozenset(own_cpus)).svg(title)
+
+
+def by_itself(drawn: str) -> str:
+    """The same as a document, with its style."""
+    start, _, rest = drawn.partition(">")
+    return f"{start}><style>{STYLE}</style>{rest}"

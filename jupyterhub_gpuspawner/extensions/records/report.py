@@ -6,6 +6,8 @@ about one person.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -52,9 +54,13 @@ def report(records: Sequence[SessionRecord], *, title: str, created: float, zone
 
     ``zone`` is that of the hours, by default this machine's.
     """
-    page = Environment(autoescape=True).from_string(Path(__file__).with_name("report.html").read_text("utf-8"))
+    source = Path(__file__).with_name("report.html").read_text("utf-8")
+    style = source.partition("<style>")[2].partition("</style>")[0]
+    page = Environment(autoescape=True).from_string(source)
     facts = _facts(_with_clusters(records), zone) if records else {}
-    return page.render(title=title, created=_day(created), counted=counted, duration=duration, **facts)
+    style_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    facts |= {"title": title, "created": _day(created), "style_hash": style_hash}
+    return page.render(counted=counted, duration=duration, **facts)
 
 
 def _with_clusters(records: Sequence[SessionRecord]) -> Sequence[SessionRecord]:

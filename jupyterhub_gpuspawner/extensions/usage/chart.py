@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from jupyterhub_gpuspawner.hub.web.svg import element
 
 WIDTH, HEIGHT = 240, 60
 HOUR = 3600.0
 _TOP, _LEFT = 4, 38
-STYLE = Path(__file__).with_name("chart.css").read_text("utf-8").strip()
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def svg(spans: Sequence[Span], *, title: str, description: str) -> str:
             f'<path class="most" d="M{left:.1f} {_y(span.most):.1f}h{width:.1f}"/>'
         )
     size = (str(WIDTH), str(HEIGHT))
-    return element("gpuspawner-usage", STYLE, parts, title=title, description=description, size=size)
+    return element("gpuspawner-usage", parts, title=title, description=description, size=size)
 
 
 def _axis() -> str:

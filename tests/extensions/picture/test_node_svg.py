@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -13,6 +15,7 @@ import pytest
 from jupyterhub_gpuspawner.cli.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.cli.topology import decoded
 from jupyterhub_gpuspawner.extensions.picture import drawing, node
+from jupyterhub_gpuspawner.extensions.picture.api import POLICY
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 
 HERE = Path(__file__).parents[2]
@@ -159,9 +162,22 @@ def test_words_from_a_node_are_only_words() -> None:
     machine = replace(K80, gpus=tuple(replace(gpu, name=bad, mig=None) for gpu in K80.gpus), nics=(bad,))
     drawn = Picture(drawing.svg(machine, title=bad))
     assert {element.tag.rpartition("}")[2] for element in drawn.root.iter()} == {
-        "svg", "title", "desc", "style", "rect", "path", "text",
+        "svg", "title", "desc", "rect", "path", "text",
     }  # fmt: skip
     assert any(word.startswith("</text><script>") for word in drawn.words())
+
+
+def test_the_style_of_a_picture_by_itself_is_the_one_that_its_policy_allows() -> None:
+    """By its hash; the drawing in a page has none, since a site's policy may forbid it."""
+    drawn = drawing.svg(K80)
+    styles = re.findall("<style>(.*?)</style>", drawing.by_itself(drawn), re.DOTALL)
+    policies = [
+        f"default-src 'none'; style-src 'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'; sandbox"
+        for style in styles
+    ]
+
+    assert "<style" not in drawn
+    assert policies == [POLICY]
 
 
 def test_positions_that_are_not_there_are_no_ones() -> None:

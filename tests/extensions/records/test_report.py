@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
 from datetime import timezone
+from hashlib import sha256
 
 from bs4 import BeautifulSoup
 
@@ -50,6 +52,15 @@ def test_sessions_are_summed_up() -> None:
         ["queue_timeout", "1"],
         ["12:00, 1 start: median 45 s, 9 of 10 45 s. 13:00, 1 start: median 1 min, 9 of 10 1 min."],
     ]
+
+
+def test_the_style_of_a_report_is_the_one_that_its_policy_allows() -> None:
+    """By its hash: nothing that a profile's name might bring is."""
+    page = BeautifulSoup(report((RECORD,), title="Sessions", created=NOON), "html.parser")
+    styles = [b64encode(sha256(style.encode_contents()).digest()).decode() for style in page.select("style")]
+    policies = [str(meta["content"]) for meta in page.select("meta[http-equiv]")]
+
+    assert policies == [f"default-src 'none'; style-src 'sha256-{styles[0]}'"]
 
 
 def test_a_time_in_the_queue_that_is_not_known_is_not_zero() -> None:
