@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.wire.documents import ASKS_TURN, TURN_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, MutableMapping
 
 PATIENCE = 300.0
 """Seconds without a decision after which the job ends: it holds its GPUs meanwhile."""
@@ -23,12 +23,13 @@ _TRY = 10.0
 """Seconds for one question, with the look-up of the hub's name."""
 
 
-def wait_for_turn(environ: Mapping[str, str], sleep: Callable[[float], None] = time.sleep) -> None:
+def wait_for_turn(environ: MutableMapping[str, str], sleep: Callable[[float], None] = time.sleep) -> None:
     """Return once the hub has said that this job runs the server; at once in a job that does not ask.
 
+    Until then the variable :data:`ASKS_TURN` stays in ``environ``: a launcher that fails starts no server by then.
     Raises SystemExit: with 0 where another job runs it, with :data:`NO_ANSWER` without a decision in time.
     """
-    if not environ.get(ASKS_TURN):
+    if ASKS_TURN not in environ:
         return
     from jupyterhub_gpuspawner.node.report import RefusedError, post
 
@@ -42,9 +43,10 @@ def wait_for_turn(environ: Mapping[str, str], sleep: Callable[[float], None] = t
                 child.complain("Another job runs this server; this one ends.")
                 raise SystemExit(0) from None
             why = str(refused)
-        except (OSError, ValueError) as error:  # TimeoutError is an OSError
+        except Exception as error:  # noqa: BLE001 - no answer, or no thread to ask in
             why = str(error) or type(error).__name__
         else:
+            del environ[ASKS_TURN]
             return
         sleep(PAUSES[min(tries, len(PAUSES) - 1)])
         tries += 1

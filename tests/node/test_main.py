@@ -22,7 +22,7 @@ import pytest
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.hub.report.server_report import parse_report
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, load
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, StartFailure, Step
+from jupyterhub_gpuspawner.wire.documents import ASKS_TURN, LaunchPlan, NodeReport, StartFailure, Step
 from tests.node.conftest import StandinNvml, dies
 from tests.standins.nvml import describe
 from tests.standins.report_hub import ReportHub
@@ -333,6 +333,23 @@ def test_the_launcher_itself_broken_starts_the_server(archive: Path, tmp_path: P
         for choose in (None, NOWHERE)
     ]
     assert visible == ["GPUs: [0,1]\n", "GPUs: []\n"]
+
+    asks = launch(damaged, LaunchPlan(), {ASKS_TURN: "1"}, "/bin/echo", "started")
+    assert (asks.returncode, asks.stdout) == (1, ""), "another job may run it"
+
+
+@pytest.mark.parametrize(("answer", "stdout"), [(204, "started\n"), (409, "")])
+def test_a_server_that_another_job_may_run_is_started_once_the_hub_says_so(
+    archive: Path, answer: int, stdout: str
+) -> None:
+    """It is the first thing that the launcher does; where another job runs the server, this one ends in order."""
+    with ReportHub(answer) as hub:
+        environ = hub.environ | IN_A_JOB | {ASKS_TURN: "1"}
+        done = launch(archive, LaunchPlan(), environ, "/bin/echo", "started")
+
+    assert (done.returncode, done.stdout) == (0, stdout), done.stderr
+    assert hub.requests[0].path == "/hub/api/gpuspawner/turn"
+    assert len(hub.requests) == (1 if answer == 409 else 2)
 
 
 def test_a_hub_that_is_not_there_is_one_sentence_in_the_log(archive: Path) -> None:

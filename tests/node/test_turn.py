@@ -11,17 +11,17 @@ from jupyterhub_gpuspawner.node import turn
 from jupyterhub_gpuspawner.wire.documents import ASKS_TURN, TurnQuestion
 from tests.standins.report_hub import ReportHub
 
-NONE: dict[str, str] = {}
 
-
-def ask(*answers: int, asks: str = "1") -> tuple[object, ReportHub]:
+def ask(*answers: int, asks: bool = True) -> tuple[object, ReportHub]:
     """How a job ends that gets these answers in turn, or None where it goes on; and the hub that it has asked."""
     with ReportHub(*answers) as hub:
-        environ = {**hub.environ, "SLURM_JOB_ID": "8", ASKS_TURN: asks}
+        environ = {**hub.environ, "SLURM_JOB_ID": "8", **({ASKS_TURN: "1"} if asks else {})}
         try:
             turn.wait_for_turn(environ, sleep=lambda _: None)
         except SystemExit as end:
+            assert ASKS_TURN in environ
             return end.code, hub
+        assert ASKS_TURN not in environ
     return None, hub
 
 
@@ -65,7 +65,7 @@ def test_a_job_without_a_hub_waits_and_ends(monkeypatch: pytest.MonkeyPatch, cap
 
 def test_a_job_without_another_one_does_not_ask() -> None:
     """Its start takes no longer."""
-    ended, hub = ask(asks="")
+    ended, hub = ask(asks=False)
 
     assert (ended, hub.requests) == (None, [])
 
