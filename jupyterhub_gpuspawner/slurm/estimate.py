@@ -156,6 +156,25 @@ class Chance(str, Enum):
 
 
 @dataclass(frozen=True)
+class Room:
+    """How much is free where a job may run, by Slurm's last answer."""
+
+    free: int
+    all: int
+    unit: str = ""
+    """``cores``, ``CPUs``, ``nodes``; empty: GPUs, whose model stands beside it."""
+
+    @property
+    def what(self) -> str:
+        """What follows ``3 of 8``."""
+        return f"{self.unit} free".strip()
+
+    def document(self) -> dict[str, Any]:
+        """Its JSON form."""
+        return {"free": self.free, "all": self.all, "words": f"{self.free} of {self.all} {self.what}"}
+
+
+@dataclass(frozen=True)
 class Availability:
     """When a job would start if it were submitted now; times in seconds since the epoch."""
 
@@ -174,6 +193,7 @@ class Availability:
     """Which nodes it would need are out of service, as a clause; empty where that is not what it waits for."""
     nodes: tuple[str, ...] = ()
     """The nodes on which it would start, where Slurm itself was asked."""
+    room: Room | None = None
 
 
 @dataclass(frozen=True)

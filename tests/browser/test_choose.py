@@ -124,9 +124,10 @@ def form_of(page: Page, hub: HubProcess, query: str = "") -> None:
 
 
 def availability(page: Page, slug: str) -> str:
-    """The availability of a profile as the page shows it, without its age."""
-    box = page.locator(".gpuspawner-profile", has=page.locator(f"#profile-{slug}"))
-    return re.sub(r" checked .*", "", " ".join(box.locator(".gpuspawner-availability").inner_text().split()))
+    """When a profile would start, as its sheet says once it is chosen; or why it cannot be."""
+    box = page.locator(".gs-choice", has=page.locator(f"#profile-{slug}"))
+    line = box.locator(".gs-when > .gs-state" if box.locator(".gs-when").count() else ".gs-about > strong")
+    return " ".join((line.text_content() or "").split())
 
 
 def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
@@ -146,7 +147,7 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
     assert availabilities["week"] == "7 days is more than the limit of 24 h."
     assert availabilities["summer"] == "Not yet: it is available from Jul 1, 2999."
     expect(page.locator("#profile-k80")).to_be_checked()
-    expect(page.locator(".gpuspawner-gets").first).to_have_text(
+    expect(page.locator(".gs-got").first).to_have_text(
         re.compile(
             r"\s*".join(map(re.escape, ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "4 GiB memory", "1 h")))
         )
@@ -161,7 +162,7 @@ def test_slurm_is_asked_when_the_chosen_profile_would_start_where_it_is_full(
     with full_dgx1(slurm_cluster):
         expect_fresh(page, course, "full")
         form_of(page, course, "?opt-profile=dgx1")
-        state = page.locator(".gpuspawner-profile:has(#profile-dgx1) .gpuspawner-availability")
+        state = page.locator("#profile-dgx1-state")
         expected = r"Full\. Expected start: within (25|30) min, if nobody with a higher priority comes\."
         expect(state).to_have_text(re.compile(expected), timeout=PATIENCE)
 
@@ -170,29 +171,27 @@ def expect_fresh(page: Page, hub: HubProcess, word: str) -> None:
     """Reload until the page's snapshot of Slurm includes what a test has just changed."""
     while True:
         form_of(page, hub)
-        if word in page.locator("#spawn_form").inner_text().lower():
+        if word in (page.locator("#spawn_form").text_content() or "").lower():
             return
         page.wait_for_timeout(500)
 
 
 @pytest.mark.nightly
-def test_the_age_of_an_availability_moves_nothing_on_a_phone(course: HubProcess, open_page: OpenPage) -> None:
+def test_the_age_of_what_is_shown_moves_nothing(course: HubProcess, page: Page) -> None:
     """It comes after a few seconds, and grows: nothing below it moves."""
-    page = open_page(phone=True)
     page.clock.install()
     sign_in(page, course, "pia")
     expect_fresh(page, course, "starts now")
     box_script = "boxes => boxes.map(box => [box.getBoundingClientRect().top, box.offsetHeight])"
-    before = page.locator(".gpuspawner-profile").evaluate_all(box_script)
-    age = page.locator(".gpuspawner-profile:has(:checked[name=profile]) small")
+    before = page.locator(".gs-row").evaluate_all(box_script)
+    age = page.locator(".gs-columns [data-age]")
 
     page.clock.run_for(20_000)
     expect(age).to_have_text(re.compile(r"checked \d+ s ago"))
-    assert age.evaluate("age => age.getClientRects().length") == 1
-    assert page.locator(".gpuspawner-profile").evaluate_all(box_script) == before
+    assert page.locator(".gs-row").evaluate_all(box_script) == before
     page.clock.run_for(100_000)
     expect(age).to_have_text(re.compile(r"checked \d+ (s|min) ago"))
-    assert page.locator(".gpuspawner-profile").evaluate_all(box_script) == before
+    assert page.locator(".gs-row").evaluate_all(box_script) == before
 
 
 @pytest.mark.parametrize(
@@ -245,8 +244,8 @@ def test_before_the_click_slurm_says_when_it_would_start(
 
     expect(state).to_have_text("Starts now, 4 of 4 K80 free.", timeout=PATIENCE)
     expect(page.get_by_role("status")).to_contain_text("Starts now, 4 of 4 K80 free.")
-    expect(state).to_have_class(re.compile("gpuspawner-now"))
-    expect(page.locator(".gpuspawner-gets").first).to_contain_text("2 \N{MULTIPLICATION SIGN} K80, 12 GB")
+    expect(state).to_have_class(re.compile("now"))
+    expect(page.locator(".gs-got").first).to_contain_text("2 \N{MULTIPLICATION SIGN} K80, 12 GB")
     before = top(page, "[name='profile-option-k80--hours']")
 
     field = page.locator("[name='profile-option-k80--hours']")
@@ -256,16 +255,16 @@ def test_before_the_click_slurm_says_when_it_would_start(
     expect(field).to_have_accessible_description(limit, timeout=PATIENCE)
     expect(field).to_have_attribute("aria-invalid", "true")
     expect(state).to_have_text("This choice cannot start.")
-    expect(state).to_have_class(re.compile("gpuspawner-never"))
+    expect(state).to_have_class(re.compile("never"))
     expect(start).to_be_disabled()
     expect(start).to_have_accessible_description(limit)
     assert top(page, "[name='profile-option-k80--hours']") == before
     assert axe_faults(page) == []
     shoot(page, "choose-refused")
-    page.locator("label[for=profile-dgx1]").click()
+    page.locator(".gs-row > label[for=profile-dgx1]").click()
     expect(start).to_be_enabled()
-    expect(state).to_have_class(re.compile("gpuspawner-never"))
-    page.locator("label[for=profile-k80]").click()
+    expect(state).to_have_class(re.compile("never"))
+    page.locator(".gs-row > label[for=profile-k80]").click()
     expect(start).to_be_disabled()
     field.fill("1")
     expect(start).to_be_enabled()
@@ -282,7 +281,7 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
     expect_fresh(page, course, "8 of 8 p100 free")
     with full_dgx1(slurm_cluster):
         page.clock.run_for(50_000)
-        age = page.locator(".gpuspawner-availability small").first
+        age = page.locator(".gs-columns [data-age]")
         expect(age).to_have_text(re.compile(r"checked \d+ (s|min) ago"))
         while "full" not in page.locator("#gpuspawner-profiles").inner_text().lower():
             page.clock.run_for(60_000)
@@ -303,7 +302,7 @@ def test_what_a_choice_brings_comes_with_the_answer_and_nothing_moves(course: Hu
     page = open_page(phone=True)
     sign_in(page, course, "zoe")
     form_of(page, course)
-    gets = page.locator(".gpuspawner-gets").first
+    gets = page.locator(".gs-got").first
     expect(gets.locator("li")).to_have_text(["1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "4 GiB memory", "1 h"])
     before = top(page, "[name='profile-option-k80--gpus']")
     page.fill("[name='profile-option-k80--gpus']", "3")
@@ -326,8 +325,8 @@ def test_after_a_refused_click_the_words_and_the_mark_are_those_from_before(cour
     page.locator("#start").click()
     state = page.locator("#profile-k80-state")
 
-    expect(state).to_have_class(re.compile("gpuspawner-never"))
-    expect(page.locator(".gpuspawner-gets").first).to_contain_text("30 h")
+    expect(state).to_have_class(re.compile("never"))
+    expect(page.locator(".gs-got").first).to_contain_text("30 h")
     expect(page.locator("#spawn_form")).to_contain_text("30 h is more than the limit of 24 h")
     expect(page.get_by_role("button", name="Start")).to_be_disabled()
     assert axe_faults(page) == []
@@ -348,13 +347,13 @@ def test_start_covers_nothing(course: HubProcess, open_page: OpenPage, dark: boo
     sign_in(page, course, "lars")
     form_of(page, course)
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
-    bar = page.locator(".gpuspawner-start")
+    bar = page.locator(".gs-start")
 
-    assert edges(page, ".gpuspawner-profile >> nth=-1")[1] <= edges(page, ".gpuspawner-start")[0]
+    assert not covered(page, ".gs-row >> nth=-1")
     expect(bar.get_by_role("button")).to_be_in_viewport(ratio=1)
 
     page.locator("#profile-course").focus()
-    assert edges(page, "#profile-course")[1] <= edges(page, ".gpuspawner-start")[0]
+    assert not covered(page, "#profile-course")
     assert axe_faults(page) == []
     assert width_left_over(page) == 0
 
@@ -365,10 +364,10 @@ def test_a_whole_profile_is_its_label(course: HubProcess, open_page: OpenPage) -
     page = open_page(phone=True)
     sign_in(page, course, "tom")
     form_of(page, course)
-    covered = page.locator("label[for=profile-dgx1]").evaluate(
+    covered = page.locator(".gs-row > label[for=profile-dgx1]").evaluate(
         """(label) => {
             label.scrollIntoView({block: "center", behavior: "instant"}); // only what is in the window is at a point
-            const card = label.closest(".gpuspawner-profile").getBoundingClientRect();
+            const card = label.closest(".gs-row").getBoundingClientRect();
             const at = document.elementFromPoint(card.right - 8, card.top + 8);
             return label === at;
         }"""
@@ -377,11 +376,13 @@ def test_a_whole_profile_is_its_label(course: HubProcess, open_page: OpenPage) -
     assert covered
 
 
-def edges(page: Page, selector: str) -> tuple[float, float]:
-    """Top and bottom of an element in the window, in CSS pixels."""
-    box = page.locator(selector).bounding_box()
+def covered(page: Page, selector: str) -> bool:
+    """Whether an element is below *Start*."""
+    box, start = page.locator(selector).bounding_box(), page.locator(".gs-start").bounding_box()
     assert box is not None
-    return box["y"], box["y"] + box["height"]
+    assert start is not None
+    beside = box["x"] + box["width"] <= start["x"]
+    return not beside and box["y"] + box["height"] > start["y"]
 
 
 @pytest.mark.nightly
@@ -418,7 +419,7 @@ def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, source: str
         page.select_option("[name='profile-option-k80--software']", "jax")
         expect(page.get_by_role("button", name="Start")).to_be_disabled()
         expect(page.get_by_text("It must be a number from 1 to 4.")).to_have_count(1)  # once, at the field
-        expect(page.locator(".gpuspawner-gets").first).to_be_hidden()
+        expect(page.locator(".gs-got").first).to_be_hidden()
         page.evaluate("document.querySelector('#spawn_form').submit()")  # as a page without its script
     summary = page.get_by_role("alert")
     field = page.locator("[name='profile-option-k80--gpus']")
@@ -442,7 +443,7 @@ def test_a_fault_out_of_sight_stops_nobody(course: HubProcess, page: Page) -> No
     sign_in(page, course, "uma")
     form_of(page, course)
     page.fill("[name='profile-option-k80--gpus']", "9")
-    page.locator("label[for=profile-dgx1]").click()
+    page.locator(".gs-row > label[for=profile-dgx1]").click()
     page.get_by_role("button", name="Start").click()
     page.wait_for_url(re.compile("/(spawn-pending|user)/uma"))
     course.wait("uma", ready=True)
@@ -460,11 +461,11 @@ def test_a_course_comes_first_with_its_session(course: HubProcess, open_page: Op
     page = open_page()
     sign_in(page, course, "paula")
     form_of(page, course)
-    card = page.locator(".gpuspawner-profile").first
+    card = page.locator(".gs-choice").first
     expect(card).to_contain_text("Deep learning in practice")
     expect(card.locator("[type=radio]")).to_be_checked()
-    expect(card.locator(".gpuspawner-session time")).to_have_count(2)
-    expect(card.locator(".gpuspawner-options")).to_have_count(0)
+    expect(card.locator(".gs-about time")).to_have_count(2)
+    expect(card.locator(".gs-options")).to_have_count(0)
     shoot(page, "choose-course")
 
     assert axe_faults(page) == []

@@ -70,14 +70,14 @@ def test_a_participant_chooses_waits_and_works(hub: HubProcess, slurm_cluster: P
 
     sharp.set_viewport_size({"width": PANELS[0][1], "height": 900})
     sign_in(sharp, hub, "ada")
-    profile = sharp.locator(".gpuspawner-profile", has_text="Four P100 with NVLink")
+    profile = sharp.locator(".gs-choice", has_text="Four P100 with NVLink")
     for _ in range(60):  # answers of Slurm are used for some seconds
         sharp.goto(f"{hub.url}/hub/spawn/ada")
-        if profile.locator(".gpuspawner-later").count():
+        if profile.locator(".gs-when > .later").count():
             break
         sharp.wait_for_timeout(1000)
-    expect(profile.locator(".gpuspawner-later")).to_be_visible()
-    capture(sharp.locator(".gpuspawner-profiles"))
+    expect(profile.locator(".gs-when > .later")).to_be_visible()
+    capture(sharp.locator(".gs-picker"))
 
     sharp.set_viewport_size({"width": PANELS[1][1], "height": 900})
     profile.get_by_role("radio").check()

@@ -143,7 +143,7 @@ def test_a_waiting_named_server_says_why_and_its_stop_button_stops_it_alone(
     expect(page.locator("h1")).to_contain_text(WAITS)
     expect(page.locator("h1")).to_have_text("Waiting in line: second")
     expect(page).to_have_title("Waiting in line: second - JupyterHub")
-    expect(page.locator(".gpuspawner-profile")).to_have_text("The K80 node")
+    expect(page.locator(".gs-choice")).to_have_text("The K80 node")
     waiting = slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i")
 
     page.click("#gpuspawner-stop")

@@ -335,6 +335,10 @@ class Prospect:
     8601, UTC, or null), ``words``, as all pages say it, and ``span``, the same without its condition."""
     field: str = ""
     """The profile's field at fault, such as ``slurm.time``."""
+    ends_at: str | None = None
+    """When it ends if it starts now; None where it does not, or has no limit: ISO 8601, UTC."""
+    room: Mapping[str, Any] | None = None
+    """How much is free where it may run: ``free`` of ``all``, and ``words``; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -412,6 +416,7 @@ def _offered(status: ProfileStatus, snapshots: Mapping[str, ClusterSnapshot | No
     profile, resources = status.profile, status.resources
     snapshot = snapshots.get(resources.cluster or "") if resources is not None else None
     allowed = status.refusal is None
+    length = resources.time if resources is not None else None
     return OfferedProfile(
         slug=profile.slug,
         display_name=profile.display_name,
@@ -421,9 +426,11 @@ def _offered(status: ProfileStatus, snapshots: Mapping[str, ClusterSnapshot | No
         allowed=allowed,
         reason=status.refusal.text if status.refusal is not None else "",
         resources=_requested(resources) if resources is not None else None,
-        availability=Prospect(**prospect(status.availability, now)) if status.availability is not None else None,
+        availability=Prospect(**prospect(status.availability, now, length))
+        if status.availability is not None
+        else None,
         choices={
-            option: {choice: Prospect(**prospect(start, now)) for choice, start in choices.items()}
+            option: {choice: Prospect(**prospect(answer, now)) for choice, answer in choices.items()}
             for option, choices in status.choices.items()
         },
         taken_at=utc(snapshot.taken_at) if snapshot is not None else None,
@@ -436,15 +443,18 @@ def _requested(resources: Resources) -> AskedResources:
     return AskedResources(**{**values, "reservation": resources.reservation_name or None})
 
 
-def prospect(availability: Availability, now: float) -> dict[str, Any]:
-    """The fields of a :class:`Prospect`; ``now`` in seconds since the epoch."""
+def prospect(availability: Availability, now: float, length: float | str | None = None) -> dict[str, Any]:
+    """The fields of a :class:`Prospect`; ``now`` in seconds since the epoch, ``length`` in seconds."""
     estimate = availability.estimate
+    ends = now + length if availability.chance is Chance.NOW and isinstance(length, (int, float)) else None
     return {
         "chance": availability.chance.value,
         "sentence": availability.sentence,
         "starts_at": utc(estimate.likely),
         "estimate": estimate.document(now),
         "field": availability.field,
+        "ends_at": utc(ends),
+        "room": availability.room.document() if availability.room is not None else None,
     }
 
 
@@ -509,11 +519,12 @@ class TrialHandler(OfUser):
             of_slurm = request.profile.kind not in NOT_SLURM
             latest = spawner.connections()[request.resources.cluster or ""].view.latest if of_slurm else None
             hardware = hardware_of(request.resources, latest) if latest is not None else Hardware()
-            gets = what_a_job_gets(request.resources, hardware) if of_slurm else ()
+            gets = what_a_job_gets(request.resources, hardware).parts if of_slurm else ()
         except (RequestError, ConfigError) as error:
             self.refuse(error)
             return
-        self.write(asdict(TrialDocument(**prospect(trial, time.time()), nodes=trial.nodes, gets=gets)))
+        known = prospect(trial, time.time(), request.resources.time)
+        self.write(asdict(TrialDocument(**known, nodes=trial.nodes, gets=gets)))
 
     def _options(self) -> dict[str, Any]:
         body = self.limited_body()

@@ -6,7 +6,7 @@ place is given up only for a profile that is still free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from tornado import web
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.extensions.availability import words
 from jupyterhub_gpuspawner.extensions.availability.forecast import forecast_of, site_of
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus, statuses_of
+from jupyterhub_gpuspawner.hub.choose.likeness import closest
+from jupyterhub_gpuspawner.hub.choose.offer import Gets, free, statuses_of
 from jupyterhub_gpuspawner.hub.server.waiting import OF_THIS_PAGE, SwitchPage
 from jupyterhub_gpuspawner.hub.spawners.offers import chooses_freely, refusal_of_choice
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -26,9 +27,6 @@ from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
 from jupyterhub_gpuspawner.hub.start.attempt import Line
 from jupyterhub_gpuspawner.hub.web.handlers import pending_url, server_named
 from jupyterhub_gpuspawner.profiles.resolve import ALTERNATIVES
-from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.slurm.estimate import Chance
-from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
 
 AT_MOST = 2
 """Alternatives that a page shows."""
@@ -42,7 +40,7 @@ class Alternative:
 
     slug: str
     display_name: str
-    gets: tuple[str, ...]
+    gets: Gets
     """Its resources, in a few words each."""
 
 
@@ -60,51 +58,11 @@ async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> t
         statuses = statuses_of(spawner, offered, await forecast_of(spawner, site, site.latest, max_age=MAX_AGE))
     except (ConfigError, RequestError):  # logged where the profiles are read; its profile is no longer offered
         return ()
+    starts_now = {status.profile.slug: status for status, _ in free(statuses)}
+    nearest = closest(wanted.resources, {status.profile.slug: resources for status, resources in free(statuses)})
     return tuple(
-        Alternative(status.profile.slug, status.profile.display_name, status.gets)
-        for status in closest(wanted.resources, statuses)
+        Alternative(slug, starts_now[slug].profile.display_name, starts_now[slug].gets or Gets()) for slug in nearest
     )
-
-
-def closest(wanted: Resources, statuses: Sequence[ProfileStatus]) -> tuple[ProfileStatus, ...]:
-    """The profiles that start now and request something else than ``wanted``, the closest one first.
-
-    For GPUs: the same model, or at least as much GPU memory; then other GPUs; then none. Without GPUs: others without
-    GPUs first. Among these the number of GPUs that is nearest to what was asked for, then the order of the profiles.
-    """
-    free = (
-        (status, status.resources)
-        for status in statuses
-        if status.availability is not None and status.availability.chance is Chance.NOW
-    )
-    others = [(status, resources) for status, resources in free if resources is not None and resources != wanted]
-    return tuple(other for other, resources in sorted(others, key=lambda pair: _distance(wanted, pair[1])))
-
-
-def _distance(request: Resources, offered: Resources) -> tuple[int, int]:
-    wanted, count = _count(request), _count(offered)
-    if not wanted or not count:
-        return (0 if wanted == count else 2), abs(wanted - count)
-    return (0 if _as_powerful(request, offered) else 1), abs(wanted - count)
-
-
-def _count(resources: Resources) -> int:
-    """GPUs in all; a request for shards counts as one, since they are parts of a GPU."""
-    return (resources.gpus or min(resources.shards or 0, 1)) * resources.node_count
-
-
-def _as_powerful(wanted_resources: Resources, offered: Resources) -> bool:
-    """Whether each GPU is of the same model, or has at least as much memory; any GPU will do where none was named."""
-    if bool(wanted_resources.shards) != bool(offered.shards):
-        return False
-    if not wanted_resources.gpu_type:
-        return True
-    if not offered.gpu_type:
-        return False
-    wanted, model = gpu_model(wanted_resources.gpu_type), gpu_model(offered.gpu_type)
-    if wanted.name == model.name and None in (wanted.memory_gb, model.memory_gb):
-        return True
-    return wanted.memory_gb is not None and model.memory_gb is not None and model.memory_gb >= wanted.memory_gb
 
 
 NOT_FREE = f"{OF_THIS_PAGE}not-free"

@@ -42,5 +42,7 @@ def for_the_script() -> dict[str, object]:
         "silent_on": silence(since_the_start=False, more=STILL_THERE, clusters=("{clusters}",)),
         "silent_on_from_the_start": silence(since_the_start=True, more=STILL_THERE, clusters=("{clusters}",)),
         "starts": {"now": of_form.STARTS_NOW, "later": of_form.LATER, "never": of_form.CANNOT},
+        "full": of_form.FULL,
+        "unknown": of_form.NOT_KNOWN,
         "not_known": "It is not known when this choice would start.",
     }

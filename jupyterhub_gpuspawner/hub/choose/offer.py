@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, Refusal, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.choose import words
+from jupyterhub_gpuspawner.hub.choose.likeness import closest
 from jupyterhub_gpuspawner.hub.extension import Forecast, Hardware
 from jupyterhub_gpuspawner.hub.extensions import extensions_for
 from jupyterhub_gpuspawner.hub.spawners.offers import refuse_choices
@@ -33,7 +34,7 @@ from jupyterhub_gpuspawner.profiles.resolve import (
 )
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import UNKNOWN, Availability, Chance
-from jupyterhub_gpuspawner.slurm.gpu_model import gpu_model
+from jupyterhub_gpuspawner.slurm.gpu_model import GpuModel, gpu_model
 from jupyterhub_gpuspawner.words import cpus, in_unit, memory, sentence
 
 Check = Callable[[Mapping[str, object]], object]
@@ -153,6 +154,8 @@ def statuses_of(
     )
 
 
+AT_MOST = 2
+"""Profiles that are offered instead of one that does not start now."""
 WHERE = frozenset(
     {"slurm.cluster", "slurm.partition", "slurm.reservation", "slurm.constraint", "slurm.gpu_type", "slurm.nodes"}
 )
@@ -193,11 +196,40 @@ class OptionField:
 
 
 @dataclass(frozen=True)
+class Gets:
+    """What a job gets, in words; empty where it does not request that, or it is not known."""
+
+    nodes: str = ""
+    """Such as ``2 nodes``, of several."""
+    gpus: tuple[str, ...] = ()
+    """Such as ``4 \N{MULTIPLICATION SIGN} K80, 12 GB``, or ``2 GPU shards``; several where it gets a mixed node."""
+    cpus: str = ""
+    memory: str = ""
+    """Such as ``8 GiB``."""
+    time: str = ""
+    risk: str = ""
+    """What may happen to the job, as a clause."""
+    models: tuple[str, ...] = ()
+    """Of its GPUs, such as ``K80``, ``A100 slice``; ``GPU`` of one that is not known."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Such as ``("4 cores", "8 GiB memory", "1 h")``; of several nodes, what it gets on each."""
+        each = words.PER_NODE if self.nodes else ""
+        memory = self.memory and f"{self.memory}{'' if self.memory == words.ALL_MEMORY else f' memory{each}'}"
+        on_a_node = (f"{part}{each}" for part in (*self.gpus, self.cpus) if part)
+        return tuple(part for part in (self.nodes, *on_a_node, memory, self.time, self.risk) if part)
+
+
+@dataclass(frozen=True)
 class Offer:
     """One profile of the page."""
 
     profile: Profile
-    gets: tuple[str, ...]
+    usual: Gets
+    """What its jobs get, whatever is chosen."""
+    gets: Gets
+    """What a job with the values of its fields gets."""
     fields: tuple[OptionField, ...]
     availability: Availability | None = None
     """None for a profile that does not use Slurm."""
@@ -214,6 +246,10 @@ class Offer:
     """The names of the profiles that may be accepted as well, by slug."""
     accepted: tuple[str, ...] = ()
     """The slugs of those that are."""
+    seconds: int | None = None
+    """How long that job runs at most; None without a limit."""
+    instead: tuple[Offer, ...] = ()
+    """Others that could start now where it could not, the most like it first."""
 
     @property
     def id(self) -> str:
@@ -319,22 +355,46 @@ def filled_in_with_fault(statuses: Sequence[ProfileStatus], filled_in: FilledIn,
 def offers(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str) -> list[Offer]:
     """The page's offers; one of them is selected where any can be chosen."""
     names = {status.profile.slug: status.profile.display_name for status in statuses if status.resources is not None}
-    shown = [_offer(status, base_url, names) for status in statuses if status.is_shown]
+    plain = {status.profile.slug: _offer(status, base_url, names) for status in statuses if status.is_shown}
+    shown = [
+        replace(plain[status.profile.slug], instead=tuple(plain[slug] for slug in _instead(status, statuses)))
+        for status in statuses
+        if status.is_shown
+    ]
     one = chosen(shown, filled_in)
     if one is None:
         return shown
     status = next(status for status in statuses if status.profile == one.profile)
     selected = _with_choice(status, one, filled_in, base_url)
-    if status.resources is not None and not filled_in.fault_at_value:
-        selected = replace(selected, gets=status.gets)
+    if filled_in.fault_at_value:
+        selected = replace(selected, gets=one.usual)
     return [selected if offer is one else offer for offer in shown]
+
+
+def _instead(status: ProfileStatus, statuses: Sequence[ProfileStatus]) -> Sequence[str]:
+    """The slugs of profiles that start now where this one starts later, the most like it first."""
+    if status.resources is None or status.availability is None or status.availability.chance is not Chance.LATER:
+        return ()
+    return closest(status.resources, {other.profile.slug: resources for other, resources in free(statuses)})[:AT_MOST]
+
+
+def free(statuses: Sequence[ProfileStatus]) -> list[tuple[ProfileStatus, Resources]]:
+    """The profiles that start now, each with what its job requests."""
+    return [
+        (status, status.resources)
+        for status in statuses
+        if status.resources is not None and status.availability is not None and status.availability.chance is Chance.NOW
+    ]
 
 
 def _offer(status: ProfileStatus, base_url: str, names: Mapping[str, str]) -> Offer:
     profile = status.profile
+    time = status.resources.time if status.resources is not None else None
     return Offer(
         profile,
-        gets=status.may_get or resources_in_words(profile, None),
+        usual=status.may_get or resources_in_words(profile, None),
+        gets=status.gets or status.may_get or resources_in_words(profile, None),
+        seconds=time if isinstance(time, int) else None,
         fields=option_fields(profile, {}, choices=status.choices, refused=status.refused),
         availability=status.availability,
         closed=closed_by(status),
@@ -437,8 +497,8 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 """The fields of ``slurm`` that are told."""
 
 
-def what_a_job_gets(resources: Resources, hardware: Hardware) -> tuple[str, ...]:
-    """Such as ``("4 cores", "8 GiB memory", "1 h")`` for a job with these resources: what Slurm gives it, if known."""
+def what_a_job_gets(resources: Resources, hardware: Hardware) -> Gets:
+    """What a job with these resources gets, such as 4 cores: what Slurm gives it, if known."""
     requested = {name: getattr(resources, name) for name in COUNTED}
     values = {name: [] if value is None else [value] for name, value in requested.items()}
     return _gets(values, hardware, time_unit=resources.time_unit)
@@ -446,8 +506,8 @@ def what_a_job_gets(resources: Resources, hardware: Hardware) -> tuple[str, ...]
 
 def resources_in_words(
     profile: Profile, resources: Resources | None, hardware: Callable[[Resources], Hardware] = lambda _: Hardware()
-) -> tuple[str, ...]:
-    """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")`` for the jobs of a profile, whatever is chosen.
+) -> Gets:
+    """What the jobs of a profile get, whatever is chosen, such as 8 to 16 GiB memory.
 
     ``resources`` are what a job of the profile requests when no option is changed: with the site's defaults, too.
     ``hardware`` tells that of the nodes where a job may run.
@@ -477,30 +537,29 @@ def resources_in_words(
 _AMOUNTS = ("gpus", "shards", "cpus", "memory")
 
 
-def _gets(values: Mapping[str, list[Any]], hardware: Hardware, *, time_unit: str = "") -> tuple[str, ...]:
-    def model(*types: str) -> str:
-        return " or ".join(str(gpu_model(kind, hardware.types_beside.get(kind, ()))) for kind in types if kind)
+def _gets(values: Mapping[str, list[Any]], hardware: Hardware, *, time_unit: str = "") -> Gets:
+    def models(*types: str) -> list[GpuModel]:
+        return [gpu_model(kind, hardware.types_beside.get(kind, ())) for kind in types if kind]
 
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
-    types = {model(*(values["gpu_type"] or [hardware.gpu_type])): gpus}
-    if hardware.gpus:
-        types = {model(kind): _span(numbers) for kind, numbers in hardware.gpus.items()}
+    requested = models(*(values["gpu_type"] or [hardware.gpu_type])) if gpus else []
+    counted = [(gpus, " or ".join(map(str, requested)) or "GPU")] if gpus else []
+    if hardware.gpus:  # all of a node
+        requested = models(*hardware.gpus)
+        counted = [(_span(numbers), str(*models(kind)) or "GPU") for kind, numbers in hardware.gpus.items()]
+    shards = _counted(_span(values["shards"]), "GPU shard")
     nodes = _span(values["nodes"])
-    several = nodes not in ("", "1")
     numbers = hardware.cpus or values["cpus"]
-    on_a_node = (
-        *(f"{number} \N{MULTIPLICATION SIGN} {kind or 'GPU'}" if number else "" for kind, number in types.items()),
-        _counted(_span(values["shards"]), "GPU shard"),
-        cpus(min(numbers), max(numbers), per_core=hardware.cpus_per_core) if numbers else "",
-        _memory(hardware.memory or values["memory"]),
+    return Gets(
+        nodes=_counted(nodes, "node") if nodes not in ("", "1") else "",
+        gpus=tuple(f"{number} \N{MULTIPLICATION SIGN} {kind}" for number, kind in counted if number)
+        + ((shards,) if shards else ()),
+        cpus=cpus(min(numbers), max(numbers), per_core=hardware.cpus_per_core) if numbers else "",
+        memory=_memory(hardware.memory or values["memory"]),
+        time=_time(values["time"], time_unit),
+        risk=hardware.risk,
+        models=tuple(model.name for model in requested) or ("GPU",) * bool(counted or shards),
     )
-    parts = (
-        _counted(nodes, "node") if several else "",
-        *(f"{part}{words.PER_NODE}" if several and part not in ("", words.ALL_MEMORY) else part for part in on_a_node),
-        _time(values["time"], time_unit),
-        hardware.risk,
-    )
-    return tuple(part for part in parts if part)
 
 
 def _values(profile: Profile, name: str) -> list[Any]:
@@ -530,7 +589,7 @@ def _counted(number: str, what: str) -> str:
 def _memory(values: Sequence[int]) -> str:
     if 0 in values:
         return words.ALL_MEMORY
-    return f"{_between([memory(mib) for mib in sorted(values)])} memory" if values else ""
+    return _between([memory(mib) for mib in sorted(values)])
 
 
 def _time(values: list[Any], unit: str) -> str:
@@ -573,9 +632,9 @@ class ProfileStatus:
     """The same for each choice of each option, with the others as they are."""
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Why some of these cannot be chosen beside the others."""
-    gets: tuple[str, ...] = ()
+    gets: Gets | None = None
     """What that job gets, in a few words each; see :func:`what_a_job_gets`."""
-    may_get: tuple[str, ...] = ()
+    may_get: Gets | None = None
     """The same whatever is chosen; see :func:`resources_in_words`."""
 
     @property

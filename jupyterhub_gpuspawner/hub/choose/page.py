@@ -109,7 +109,11 @@ def form_html(
 ) -> str:
     """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` and ``doubts`` for administrators."""
     template = _environment().get_template("options_form.html")
-    html = template.render(offers=profile_offers, now=now, forecast=forecast, faults=faults, doubts=doubts)
+    taken = [offer.availability.taken_at for offer in profile_offers if offer.availability is not None]
+    oldest = min((moment for moment in taken if moment is not None), default=None)
+    html = template.render(
+        offers=profile_offers, now=now, oldest=oldest, forecast=forecast, faults=faults, doubts=doubts
+    )
     return re.sub(r"\s*\n\s*", "\n", html)  # the template's indentation is a third of it
 
 

@@ -13,8 +13,14 @@ FROM_A_LINK = "This link has filled in the form. Nothing has been started yet: r
 NO_PROFILE = "No profile is available to you at the moment. Please contact {contact}."
 ALL_CLOSED = "None of these can be started at the moment."
 STARTS_NOW = "starts now"
+ENDS = "If you start it now, it ends at {time}."
 LATER = "later"
+FULL = "full"
 CANNOT = "cannot start"
+NOT_KNOWN = "not known"
+NO_GPU = "no GPU"
+CLOSED = "not for you"
+NOT_YET_OPEN = "not yet"
 CANNOT_CHOOSE = " ({reason})"
 """After the name of a choice that the others exclude."""
 AT_THE_FIELD = "this choice cannot start"
@@ -48,10 +54,15 @@ def age(seconds: float) -> str:
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
 
 
-def start_of_choice(availability: Availability | None, now: float) -> str:
-    """When a job with one choice of an option would start, after its name; empty where nothing is known."""
-    if availability is None or availability.chance is Chance.UNKNOWN:
-        return ""
+def start(availability: Availability, now: float) -> str:
+    """When a job would start, in a word or a span; empty where nothing is known."""
     if availability.chance is Chance.LATER:
-        return f": {availability.estimate.span(now) or LATER}"
-    return f": {STARTS_NOW if availability.chance is Chance.NOW else CANNOT}"
+        full = availability.room is not None and not availability.room.free
+        return availability.estimate.span(now) or (FULL if full else LATER)
+    return {Chance.NOW: STARTS_NOW, Chance.NEVER: CANNOT}.get(availability.chance, "")
+
+
+def start_of_choice(availability: Availability | None, now: float) -> str:
+    """The same after the name of one choice of an option."""
+    words = start(availability, now) if availability is not None else ""
+    return f": {words}" if words else ""

@@ -229,7 +229,7 @@ class HomePage(HomeHandler):
         if request.profile.kind != "slurm":
             return name, ""
         forecast = await extensions_for(profiles).forecast(profiles, [request.profile], asks=False)
-        gets = what_a_job_gets(request.resources, forecast.hardware(request.resources))
+        gets = what_a_job_gets(request.resources, forecast.hardware(request.resources)).parts
         return (f"{name}: {' · '.join(gets)}" if gets else name), ""
 
     async def _free_name(self, user: Any, slug: str) -> str:

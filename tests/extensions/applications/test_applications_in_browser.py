@@ -156,7 +156,7 @@ def test_a_dashboard_is_started_opened_and_used_as_jupyterlab_is(
 ) -> None:
     """Its card names the application; it answers a click, by its WebSocket; the home page shows its GPUs."""
     page = start
-    card = page.locator(".gpuspawner-profile").filter(has=page.locator(f"#profile-{profile}"))
+    card = page.locator(".gs-choice").filter(has=page.locator(f"#profile-{profile}"))
     expect(card).to_contain_text(name)
     begin(page, profile)
     heading = page.get_by_role("heading", name=re.compile("^GPUs "))

@@ -1332,7 +1332,7 @@ def test_what_slurm_gives_is_said(
 ) -> None:
     """On the form, in the trial and over REST."""
     job, one = resolved(**resources), replace(cluster(state, **partition), config=allocated())
-    assert what_a_job_gets(job, hardware_of(job, one)) == gets
+    assert what_a_job_gets(job, hardware_of(job, one)).parts == gets
 
 
 @pytest.mark.parametrize(("cpus", "given"), [(3, 6), (1, 7), (8, 8), (None, 7)])

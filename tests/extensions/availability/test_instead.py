@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.extensions.availability.instead import closest
-from jupyterhub_gpuspawner.hub.choose.offer import ProfileStatus
+from jupyterhub_gpuspawner.hub.choose.likeness import closest
+from jupyterhub_gpuspawner.hub.choose.offer import FilledIn, ProfileStatus, offers
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.slurm.estimate import Availability, Chance
@@ -56,12 +57,21 @@ ORDER = {
 @pytest.mark.parametrize(("resources", "order"), ORDER.values(), ids=ORDER.keys())
 def test_the_closest_is_offered_first(resources: Resources, order: str) -> None:
     """The same model or as much GPU memory, other GPUs, none; then the nearest number; never what was asked for."""
-    assert [status.profile.slug for status in closest(resources, statuses())] == order.split()
+    assert closest(resources, RESOURCES) == order.split()
 
 
 def test_what_does_not_start_now_is_not_offered() -> None:
     """Nor a profile whose availability is not known."""
-    busy = tuple(slug for slug in PROFILES if slug != "cpu")
-    unknown = ProfileStatus(statuses()[0].profile, None, None)
+    busy = tuple(slug for slug in PROFILES if slug not in ("cpu", "slice", "l40s"))
+    unknown = [
+        replace(status, availability=None) if status.profile.slug == "l40s" else status
+        for status in statuses(busy=busy)
+    ]
+    instead = {
+        offer.profile.slug: [other.profile.slug for other in offer.instead]
+        for offer in offers(unknown, FilledIn(), base_url="/hub/")
+    }
 
-    assert [status.profile.slug for status in closest(RESOURCES["k80"], [*statuses(busy=busy), unknown])] == ["cpu"]
+    assert instead == {slug: [] for slug in PROFILES} | {
+        slug: ["cpu", "slice"] if slug == "small-cpu" else ["slice", "cpu"] for slug in busy
+    }

@@ -153,7 +153,7 @@ def gets(document: Mapping[str, object], snapshot: ClusterSnapshot | None) -> tu
     statuses = profile_statuses(profiles, username="ann", groups=(), clusters={"": ClusterNow(snapshot)}, now=NOW)
     nothing_selected = FilledIn(fault="There is no such profile.", field="profile")
     (offer,) = offers(statuses, nothing_selected, base_url="/hub/")
-    return offer.gets
+    return offer.usual.parts
 
 
 def form(filled_in: FilledIn, snapshot: ClusterSnapshot | None = CLUSTER) -> BeautifulSoup:
@@ -253,7 +253,7 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
         profiles, username="ann", groups=(), clusters={"": ClusterNow(None)}, now=NOW, defaults={"": site}
     )
 
-    assert [offer.gets for offer in offers(statuses, FilledIn(), base_url="/hub/")] == [
+    assert [offer.usual.parts for offer in offers(statuses, FilledIn(), base_url="/hub/")] == [
         ("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "2 CPUs", "8 GiB memory", "1 h"),
         ("2 GPU shards", "2 CPUs", "1 h"),
         ("4 CPUs", "8 GiB memory", "1 h"),
@@ -293,8 +293,8 @@ def test_what_is_offered_and_what_is_not() -> None:
     """Profiles that can never run or begin later say so and are disabled; others' and past ones are left out."""
     page = form(FilledIn())
     shown = {
-        str(radio["value"]): " ".join(part.get_text().strip() for part in box.select(".gpuspawner-never"))
-        for box in page.select(".gpuspawner-profile")
+        str(radio["value"]): " ".join(part.get_text().strip() for part in box.select(".gs-about > strong"))
+        for box in page.select(".gs-choice")
         for radio in box.select("input[type=radio]")
     }
 
@@ -308,11 +308,14 @@ def test_what_is_offered_and_what_is_not() -> None:
 
 
 def test_an_availability_has_its_age() -> None:
-    """Availability is shown with the age of the data."""
-    line = form(FilledIn()).select_one(".gpuspawner-now")
+    """It stands once, at the head of the column."""
+    page = form(FilledIn())
+    head, line = page.select_one(".gs-columns > :last-child"), page.select_one(".gs-when > .now")
 
+    assert head is not None
     assert line is not None
-    assert " ".join(line.get_text(" ").split()) == "Starts now, 4 of 4 K80 free. checked 20 s ago"
+    assert " ".join(head.get_text(" ").split()) == "Starts · checked 20 s ago"
+    assert line.get_text() == "Starts now, 4 of 4 K80 free."
 
 
 def test_while_slurm_is_silent_the_form_says_of_when_it_is() -> None:
@@ -589,7 +592,7 @@ def test_what_is_filled_in_is_what_the_card_tells() -> None:
         choice={"profile": "k80", "gpus": "2"},
     )
 
-    assert [offer.gets for offer in offers(statuses, linked, base_url="/hub/")][:1] == [
+    assert [offer.gets.parts for offer in offers(statuses, linked, base_url="/hub/")][:1] == [
         ("2 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 cores", "8 GiB memory", "1 h")
     ]
 
@@ -597,22 +600,22 @@ def test_what_is_filled_in_is_what_the_card_tells() -> None:
 REFUSED: dict[str, tuple[GPUSpawnerError, str, str]] = {
     "by Slurm, for a field of an option": (
         SubmitRejected("x", for_user="4 GPUs are more than the 2 of a node.", field="slurm.gpus"),
-        "gpuspawner-never",
+        "never",
         "This choice cannot start.",
     ),
     "by Slurm, for something else": (
         SubmitRejected("x", for_user="There is no such account."),
-        "gpuspawner-never",
+        "never",
         "There is no such account.",
     ),
     "by a hub that is not set up": (
         ConfigError("sudo asks for a password."),
-        "gpuspawner-never",
+        "never",
         "The hub cannot start this server: it is not set up correctly.",
     ),
     "not at all: Slurm is silent": (
         SlurmUnavailable("x"),
-        "gpuspawner-unknown",
+        "unknown",
         "Slurm is not responding at the moment.",
     ),
 }
@@ -622,11 +625,11 @@ REFUSED: dict[str, tuple[GPUSpawnerError, str, str]] = {
 def test_a_card_is_never_green_after_a_refusal(error: GPUSpawnerError, mark: str, text: str) -> None:
     """Its mark and its sentence are those of the refusal; the other cards keep theirs."""
     page = form(of_a_form({"profile": ["", "k80"], "profile-option-k80--gpus": ["4"]}, error))
-    lines = {str(line["id"]): line for line in page.select(".gpuspawner-availability")}
+    lines = {str(line["id"]): line for line in page.select(".gs-when > .gs-state")}
     line = lines["profile-k80-state"]
 
-    assert (line["class"], " ".join(line.get_text().split())) == (["gpuspawner-availability", mark], text)
-    assert lines["profile-bold-state"]["class"] == ["gpuspawner-availability", "gpuspawner-now"]
+    assert (line["class"], " ".join(line.get_text().split())) == (["gs-state", mark], text)
+    assert lines["profile-bold-state"]["class"] == ["gs-state", "now"]
 
 
 def test_start_is_off_where_nothing_can_be_started() -> None:

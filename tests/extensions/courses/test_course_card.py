@@ -106,7 +106,7 @@ async def cards(book: Book | None, user: str, groups: Collection[str] = ()) -> d
     """The text of each profile on a user's form, in order: ``>`` before the selected, ``x`` before a disabled."""
     page = BeautifulSoup(await render_form(spawner(book, user, groups)), "html.parser")
     texts = {}
-    for card in page.select(".gpuspawner-profile"):
+    for card in page.select(".gs-choice"):
         radio = card.select_one("[type=radio]")
         assert radio is not None
         mark = ">" if radio.has_attr("checked") else "x" if radio.has_attr("disabled") else ""

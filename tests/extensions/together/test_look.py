@@ -112,7 +112,7 @@ def test_forced_colours_show_which_profile_is_chosen(hub: HubProcess, page: Page
     sign_in(page, hub, "cora")
     page.locator("input[value=broken]").check()
     page.locator("h1").click()  # the focus is elsewhere
-    profiles = page.locator(".gpuspawner-profile").evaluate_all(
+    profiles = page.locator(".gs-choice").evaluate_all(
         """(profiles) => profiles.map((profile) => [
             profile.querySelector("input").value,
             getComputedStyle(profile).outlineStyle,

@@ -199,14 +199,8 @@ def active(hub: HubProcess, user: str) -> dict[str, Any]:
 
 def starts_now(form: Page) -> dict[str, bool]:
     """Whether the form says of each cluster's light profile that it starts now."""
-    cards = {
-        str(card.select("input[type=radio]")[0]["value"]): card for card in form.soup.select(".gpuspawner-profile")
-    }
-    return {
-        slug: bool(card.select(".gpuspawner-availability.gpuspawner-now"))
-        for slug, card in cards.items()
-        if slug.endswith("-light")
-    }
+    cards = {str(card.select("input[type=radio]")[0]["value"]): card for card in form.soup.select(".gs-choice")}
+    return {slug: bool(card.select(".gs-when > .now")) for slug, card in cards.items() if slug.endswith("-light")}
 
 
 def test_a_silent_cluster_keeps_its_servers_and_the_other_starts_and_stops(two: Two) -> None:

@@ -40,16 +40,16 @@ def form(filled_in: FilledIn = FilledIn()) -> BeautifulSoup:  # noqa: B008 - it 
 def test_a_profile_says_what_one_gets_and_nothing_of_when() -> None:
     """Its CPUs are not called cores, since the nodes are not known; choices have their names alone."""
     page = form()
-    (profile, *_) = page.select(".gpuspawner-profile")
+    (profile, *_) = page.select(".gs-choice")
 
-    assert [item.text for item in profile.select(".gpuspawner-gets li")] == [
+    assert [item.text for item in profile.select(".gs-got li")] == [
         "1 \N{MULTIPLICATION SIGN} K80, 12 GB",
         "4 CPUs",
         "8 GiB memory",
         "1 h",
     ]
     assert [option.text for option in profile.select("option")] == ["here", "there"]
-    assert [line.text for line in profile.select(".gpuspawner-availability")] == [""]
+    assert [line.text for line in profile.select(".gs-when > .gs-state")] == [""]
     assert page.select_one("#gpuspawner-silent:not([hidden])") is None
 
 
@@ -57,7 +57,7 @@ def test_what_cannot_be_chosen_says_why() -> None:
     """It begins later, or has no reservation today."""
     page = form()
     closed = {str(radio["value"]) for radio in page.select("input[type=radio][disabled]")}
-    states = [line.text for line in page.select(".gpuspawner-closed .gpuspawner-availability")]
+    states = [line.text for line in page.select(".gs-closed .gs-about > strong")]
 
     assert closed == {"spring", "yesterday"}
     assert [state[:40] for state in states] == [
@@ -74,8 +74,8 @@ def test_a_value_that_is_refused_is_told_at_its_field() -> None:
 
     assert field is not None
     assert (field["value"], field["aria-invalid"]) == ("9", "true")
-    assert [fault.text for fault in page.select(".gs-fault")] == ["GPUs must be 1 to 4."]
-    assert {line.text.strip() for line in page.select(".gpuspawner-never")} >= {"This choice cannot start."}
+    assert [fault.text for fault in page.select(".gs-field .gs-fault")] == ["GPUs must be 1 to 4."]
+    assert {line.text.strip() for line in page.select(".gs-when > .never")} >= {"This choice cannot start."}
 
 
 def test_what_may_be_accepted_as_well_is_a_check_box_of_its_profile() -> None:

@@ -84,10 +84,10 @@ def site(needs_slurm: None, public_folder: Path, tmp_path_factory: pytest.TempPa
 
 def of_profile(site: Site, slug: str) -> tuple[list[str], str]:
     """What the form says that one gets with a profile, and when a job of it would start."""
-    card = Visitor(site.hub, "eve").look("/hub/spawn").soup.select_one(f".gpuspawner-profile:has(input[value={slug}])")
+    card = Visitor(site.hub, "eve").look("/hub/spawn").soup.select_one(f".gs-choice:has(input[value={slug}])")
     assert card is not None
-    availability = card.select(".gpuspawner-availability")[0].get_text(" ")
-    return [item.get_text() for item in card.select(".gpuspawner-gets li")], " ".join(availability.split())
+    availability = card.select(".gs-when > .gs-state")[0].get_text(" ")
+    return [item.get_text() for item in card.select(".gs-got li")], " ".join(availability.split())
 
 
 def test_the_form_says_before_the_start_that_scavengers_jobs_give_way(site: Site) -> None:

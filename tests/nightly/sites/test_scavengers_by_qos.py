@@ -108,10 +108,10 @@ def offered(site: Site) -> None:
 
 def of_profile(site: Site, slug: str) -> tuple[str, str]:
     """The last of what the form says that one gets with a profile, and when a job of it would start."""
-    card = Visitor(site.hub, "eve").look("/hub/spawn").soup.select_one(f".gpuspawner-profile:has(input[value={slug}])")
+    card = Visitor(site.hub, "eve").look("/hub/spawn").soup.select_one(f".gs-choice:has(input[value={slug}])")
     assert card is not None
-    availability = card.select(".gpuspawner-availability")[0].get_text(" ")
-    return card.select(".gpuspawner-gets li")[-1].get_text(), " ".join(availability.split())
+    availability = card.select(".gs-when > .gs-state")[0].get_text(" ")
+    return card.select(".gs-got li")[-1].get_text(), " ".join(availability.split())
 
 
 @pytest.mark.usefixtures("offered")

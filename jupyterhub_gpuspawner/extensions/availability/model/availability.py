@@ -39,6 +39,7 @@ from jupyterhub_gpuspawner.slurm.estimate import (
     UNKNOWN,
     Availability,
     Chance,
+    Room,
     not_before,
     starts_now,
 )
@@ -218,7 +219,7 @@ def _in_partition(resources: Resources, snapshot: ClusterSnapshot, name: str, as
         asker,
         requested_cpus=requested_cpus(resources, partition, snapshot),
     )
-    return fit.availability()
+    return replace(fit.availability(), room=fit.room())
 
 
 @dataclass(frozen=True)
@@ -363,21 +364,30 @@ class _Fit:
         count_is = (" is" if others == 1 else " are") if verb else ""
         return f"{people(others)}{count_is} ahead of you"
 
+    def room(self) -> Room:
+        """How much is free of what it needs."""
+        what, unit, per_core = self._counted()
+        free, of = self.nodes.count(what, self.asker.now, self.length)
+        if what != "cpu":
+            return Room(free, of, unit if what == "node" else "")
+        return Room(free // max(1, per_core), of // max(1, per_core), "cores" if per_core else "CPUs")
+
+    def _counted(self) -> tuple[str, str, int]:
+        """What is counted of the nodes, what that is called (CPUs have no name here), and the CPUs of a core."""
+        need, nodes = self.need, self.nodes
+        if need.exclusive or need.all_memory:
+            return "node", "nodes", 0
+        if need.gpus:
+            gpu_type = need.gpu_type or (nodes.types[0] if len(nodes.types) == 1 else ANY)
+            return f"gpu:{need.gpu_type}", model_of_type(gpu_type, self.snapshot).plural if gpu_type else "GPUs", 0
+        if need.shards:
+            return "shard", "GPU shards", 0
+        return "cpu", "", nodes.cpus_per_core
+
     def _free(self) -> tuple[int, str]:
         """How many are free, as a number and such as ``6 of 16 K80``."""
-        need, nodes = self.need, self.nodes
-        per_core = 0
-        if need.exclusive or need.all_memory:
-            what, unit = "node", "nodes"
-        elif need.gpus:
-            what = f"gpu:{need.gpu_type}"
-            gpu_type = need.gpu_type or (nodes.types[0] if len(nodes.types) == 1 else ANY)
-            unit = model_of_type(gpu_type, self.snapshot).plural if gpu_type else "GPUs"
-        elif need.shards:
-            what, unit = "shard", "GPU shards"
-        else:
-            what, unit, per_core = "cpu", "", nodes.cpus_per_core
-        free, of = nodes.count(what, self.asker.now, self.length)
+        what, unit, per_core = self._counted()
+        free, of = self.nodes.count(what, self.asker.now, self.length)
         if unit:
             return free, f"{free:,} of {of:,} {unit}"
         if per_core < 2:

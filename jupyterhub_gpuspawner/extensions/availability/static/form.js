@@ -10,8 +10,6 @@ import { duration } from "../words.js";
 
 /** Age in seconds up to which the hub does not ask Slurm again for this page. */
 const FRESH = 15;
-/** A profile of which something can be started. */
-const OPEN = ".gpuspawner-profile:not(.gpuspawner-closed)";
 
 /**
  * How long ago Slurm was asked; nothing where that is a moment ago.
@@ -35,7 +33,7 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
    * @param {Choices} choices
    */
   function showChoices(profile, choices) {
-    for (const field of all(profile, ".gpuspawner-field")) {
+    for (const field of all(profile, ".gs-field")) {
       for (const [key, { chance, estimate }] of Object.entries(choices[optionOf(field)] ?? {})) {
         const option = first(field, `option[value="${CSS.escape(key)}"]`, HTMLOptionElement);
         const text = (chance === "later" && estimate.span) || words.starts[chance];
@@ -43,6 +41,24 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
           option.textContent = text ? `${option.dataset.name}: ${text}` : (option.dataset.name ?? "");
       }
     }
+  }
+
+  /**
+   * Show in the list when a profile's job would start, and how much is free.
+   * @param {Element} profile
+   * @param {{chance: string, estimate: {span?: string}, room?: {free: number, all: number, words: string}}} known
+   */
+  function showRow(profile, { chance, estimate, room }) {
+    const start = one(profile, ".gs-row > .gs-state");
+    const full = chance === "later" && room?.free === 0 && words.full;
+    const text = (chance === "later" && estimate.span) || full || words.starts[chance] || words.unknown;
+    start.className = `gs-state ${chance}`;
+    start.textContent = text[0].toUpperCase() + text.slice(1);
+    const box = first(profile, ".gs-row > .gs-room");
+    if (!box || !room) return;
+    box.lastChild?.replaceWith(` ${room.words}`);
+    box.querySelector(".gs-bar > svg")?.setAttribute("width", `${Math.round((100 * room.free) / (room.all || 1))}%`);
+    for (const [n, cell] of all(box, ".gs-pips > i").entries()) cell.classList.toggle("free", n < room.free);
   }
 
   /**
@@ -61,7 +77,7 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
       refuse(profile, key, text, said.field);
       return;
     }
-    state(profile, { chance: answer.ok ? said.chance : "unknown", text, at: said.starts_at });
+    state(profile, { chance: answer.ok ? said.chance : "unknown", text, at: said.starts_at, ends: said.ends_at });
     results.set(profile, { key, refused: "" });
     setStart("", stateOf(profile).textContent);
   }
@@ -85,7 +101,7 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
   function askOfChoice() {
     const profile = currentChoice(form)?.profile;
     if (!profile || !notice.hidden) return;
-    const isOpen = stateOf(profile).matches(".gpuspawner-later, .gpuspawner-unknown");
+    const isOpen = stateOf(profile).matches(".later, .unknown");
     if (isOpen || results.has(profile)) tryOut({ quietly: true });
   }
 
@@ -111,17 +127,23 @@ function judgeChoices({ form, results, refuse, setStart, showResources, state, s
     const sent = Date.parse(answer.headers.get("Date") ?? "");
     /** @param {string | null} moment */
     const ageOf = (moment) => (moment ? Math.max(0, Math.round((sent - Date.parse(moment)) / 1000)) : undefined);
-    for (const { slug, availability, choices, taken_at: ownTakenAt } of profiles) {
-      const profile = document.getElementById(`profile-${slug}`)?.closest(OPEN);
-      if (profile) showChoices(profile, choices);
-      if (!profile || !availability || results.has(profile)) continue; // what was asked of a choice is not the profile's
+    for (const { slug, availability, choices } of profiles) {
+      const radio = first(document, `#profile-${CSS.escape(slug)}`, HTMLInputElement);
+      const profile = radio?.disabled ? null : radio?.closest(".gs-choice");
+      if (!profile) continue;
+      showChoices(profile, choices);
+      if (!availability) continue;
+      showRow(profile, availability);
+      if (results.has(profile)) continue; // what was asked of a choice is not the profile's
       state(profile, {
         chance: availability.chance,
         text: sentence(availability.sentence),
         at: availability.starts_at,
-        age: ageOf(ownTakenAt),
+        ends: availability.ends_at,
       });
     }
+    const age = ageOf(takenAt);
+    for (const element of all(form, "[data-age]")) if (age !== undefined) element.dataset.age = `${age}`;
     told = begun;
     updateAges();
     askOfChoice();

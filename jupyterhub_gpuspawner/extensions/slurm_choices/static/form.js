@@ -17,7 +17,7 @@ function disableExcluded({ form, refuse }) {
    * @param {Refused} refused
    */
   function show(profile, refused) {
-    for (const field of all(profile, ".gpuspawner-field")) {
+    for (const field of all(profile, ".gs-field")) {
       for (const option of all(field, "option[data-name]", HTMLOptionElement)) {
         const { name = "" } = option.dataset;
         const reason = refused[optionOf(field)]?.[option.value];

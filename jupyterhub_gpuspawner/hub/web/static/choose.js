@@ -24,7 +24,7 @@ function inputsOf(field) {
 
 /** @param {Element} part */
 function profileOf(part) {
-  return /** @type {HTMLElement} */ (part.closest(".gpuspawner-profile"));
+  return /** @type {HTMLElement} */ (part.closest(".gs-choice"));
 }
 
 /**
@@ -47,7 +47,7 @@ export function currentChoice(form) {
   const profile = profileOf(radio);
   /** @type {Record<string, string>} */
   const options = {};
-  for (const field of all(profile, ".gpuspawner-field")) {
+  for (const field of all(profile, ".gs-field")) {
     const [listed, unlisted] = inputsOf(field);
     const input = unlisted && listed?.value === "unlisted-choice" ? unlisted : listed;
     if (input?.value) options[optionOf(field)] = input.value;
@@ -63,9 +63,52 @@ export function sentence(clause) {
   return clause.slice(0, 1).toUpperCase() + clause.slice(1).replace(/[^.]$/, "$&.");
 }
 
+/** Above so many profiles the list has filters. */
+const MANY = 8;
+
+/**
+ * Filters of a long list: what starts now, each model of GPU, none. What is chosen stays in sight.
+ * @param {HTMLFormElement} form
+ * @param {Record<string, any>} words
+ */
+function addFilters(form, words) {
+  const choices = all(form, ".gs-choice");
+  if (choices.length <= MANY) return;
+  /** @param {HTMLElement} choice */
+  const modelsOf = (choice) => (choice.dataset.models ?? "").split("|").filter(Boolean);
+  /** @type {[string, (choice: HTMLElement) => boolean][]} */
+  const filters = [
+    [words.all, () => true],
+    [words.free, (choice) => choice.querySelector(".gs-row > .gs-state.now") !== null],
+    ...[...new Set(choices.flatMap(modelsOf))].sort().map(
+      /** @returns {[string, (choice: HTMLElement) => boolean]} */
+      (model) => [model, (choice) => modelsOf(choice).includes(model)],
+    ),
+    [words.no_gpu, (choice) => modelsOf(choice).length === 0],
+  ];
+  const box = one(document, "#gpuspawner-filters");
+  for (const [name, shows] of filters) {
+    const label = document.createElement("label");
+    const radio = document.createElement("input");
+    const count = document.createElement("span");
+    radio.type = "radio";
+    radio.name = "gpuspawner-show"; // outside the form: it is not sent
+    radio.checked = box.childElementCount === 0;
+    count.className = "gs-soft";
+    count.textContent = `${choices.filter(shows).length}`;
+    label.append(radio, name, " ", count);
+    box.append(label);
+    radio.addEventListener("change", () => {
+      for (const choice of choices) choice.hidden = !shows(choice) && !choice.querySelector(":checked[name=profile]");
+    });
+  }
+  box.hidden = false;
+}
+
 /** @param {HTMLFormElement} form */
 function choose(form) {
   const start = one(form, "button[type=submit]", HTMLButtonElement);
+  const startWord = one(start, "span");
   const words = wordsIn("gpuspawner-words");
   const reason = one(document, "#gpuspawner-reason > span");
   const news = one(document, "#gpuspawner-reason > span + span");
@@ -77,12 +120,12 @@ function choose(form) {
   let judge;
 
   /** @param {ParentNode} profile */
-  const stateOf = (profile) => one(profile, ".gpuspawner-availability");
+  const stateOf = (profile) => one(profile, ".gs-when > .gs-state");
 
   /** Disable the fields that cannot be seen: an invalid value in one of them must not block the form. */
   function disableHidden() {
     if (!CSS.supports("selector(:has(*))")) return;
-    for (const options of all(form, ".gpuspawner-options", HTMLFieldSetElement)) {
+    for (const options of all(form, ".gs-options", HTMLFieldSetElement)) {
       options.disabled = !profileOf(options).querySelector(":checked[name=profile]");
     }
   }
@@ -101,7 +144,7 @@ function choose(form) {
 
   const copy = document.createElement("button");
   copy.type = "button";
-  copy.className = "btn btn-sm gs-button";
+  copy.className = "btn gs-quiet gs-little";
   copy.textContent = words.copy;
   const canCopy = copyOnClick(
     copy,
@@ -115,7 +158,7 @@ function choose(form) {
    * @param {string[]} [gets]
    */
   function showResources(profile, gets) {
-    const list = first(profile, ".gpuspawner-gets");
+    const list = first(profile, ".gs-got");
     list?.classList.toggle("gpuspawner-unknown", !gets?.length);
     if (!list || !gets?.length) return;
     list.style.minBlockSize = `${list.offsetHeight}px`;
@@ -135,7 +178,7 @@ function choose(form) {
    * @param {string} sentence
    */
   function showFieldError(profile, cause, sentence) {
-    const field = all(profile, ".gpuspawner-field").find(
+    const field = all(profile, ".gs-field").find(
       (each) => cause && (optionOf(each) === cause || each.dataset.sets?.split(" ").includes(cause)),
     );
     if (!field) return "";
@@ -154,7 +197,6 @@ function choose(form) {
       const about = (input.getAttribute("aria-describedby") || "").split(" ").filter((each) => each !== id);
       input.setAttribute("aria-describedby", [...about, id].join(" ").trim());
       input.setAttribute("aria-invalid", "true");
-      input.classList.add("is-invalid");
     }
     return id;
   }
@@ -163,27 +205,22 @@ function choose(form) {
   function clearFieldErrors(profile) {
     for (const fault of all(profile, ".gs-fault")) fault.textContent = "";
     for (const input of profile.querySelectorAll("[aria-invalid]")) {
-      input.classList.remove("is-invalid");
       input.removeAttribute("aria-invalid");
     }
   }
 
   /**
-   * Write a profile's state: mark and colour, a sentence that may have a time in it, and how old that is in seconds.
+   * Write when the choice of a profile would start, in a sentence that may have a time in it, and when it would end.
    * @param {ParentNode} profile
-   * @param {{chance: string, text: string, at?: string | null, age?: number}} known
+   * @param {{chance: string, text: string, at?: string | null, ends?: string | null}} known
    */
-  function state(profile, { chance, text, at, age }) {
+  function state(profile, { chance, text, at, ends }) {
     const line = stateOf(profile);
-    const aged = line.querySelector("small"); // its line is kept, so that nothing moves
-    const said = document.createElement("span");
-    say(said, text, at, true);
-    line.className = `gpuspawner-availability${chance ? ` gpuspawner-${chance}` : ""}`;
-    line.replaceChildren(said);
-    if (age === undefined && !aged) return;
-    const small = document.createElement("small");
-    if (age !== undefined) small.dataset.age = `${age}`;
-    line.append(" ", small);
+    say(line, text, at, true);
+    line.className = `gs-state${chance ? ` ${chance}` : ""}`;
+    const end = one(profile, ".gs-ends");
+    end.hidden = !ends;
+    if (ends) say(end, words.ends, ends);
   }
 
   /**
@@ -228,17 +265,17 @@ function choose(form) {
     if (!quietly) {
       clearFieldErrors(profile);
       setStart("");
-      const wrong = first(profile, ".gpuspawner-field :invalid");
+      const wrong = first(profile, ".gs-field :invalid");
       if (wrong) {
         showResources(profile, []); // of no job
-        const field = wrong.closest(".gpuspawner-field");
+        const field = wrong.closest(".gs-field");
         refuse(profile, key, words.must_be.replace("{bounds}", wrong.dataset.bounds), field ? optionOf(field) : "");
         return;
       }
       state(profile, { chance: "", text: "" });
       // what a job with another choice gets is not known here
       const changed = !judge && profile === offered?.profile && key !== JSON.stringify(offered.options);
-      profile.querySelector(".gpuspawner-gets")?.classList.toggle("gpuspawner-unknown", changed);
+      profile.querySelector(".gs-got")?.classList.toggle("gpuspawner-unknown", changed);
     }
     judge?.(choice, key, quietly);
   }
@@ -251,33 +288,43 @@ function choose(form) {
   /** What the hub told of the choice as the page came: a refusal holds until the choice is changed. */
   function restoreRefusal() {
     const choice = currentChoice(form);
-    if (!choice || !stateOf(choice.profile).classList.contains("gpuspawner-never")) return;
+    if (!choice || !stateOf(choice.profile).classList.contains("never")) return;
     const fault = first(choice.profile, ".gs-fault");
     const refused = fault?.textContent || (stateOf(choice.profile).textContent ?? "").trim();
     results.set(choice.profile, { key: JSON.stringify(choice.options), refused, at: fault?.id });
     setStart(refused, "", fault?.id);
   }
 
+  addFilters(form, words);
   form.noValidate = false; // only fields that can be seen are enabled
   form.addEventListener("input", () => {
     changed();
     tryOut();
   });
+  for (const other of all(form, "[data-choose]")) {
+    other.addEventListener("click", (event) => {
+      const radio = first(document, `#${CSS.escape(other.dataset.choose ?? "")}`, HTMLInputElement);
+      if (!radio) return;
+      event.preventDefault(); // without a script the link leads to the form with that choice
+      radio.click();
+      radio.focus();
+    });
+  }
   form.addEventListener("submit", () => {
     start.disabled = true;
-    start.textContent = start.dataset.busy ?? "";
+    startWord.textContent = start.dataset.busy ?? "";
   });
   window.addEventListener("pageshow", () => {
     start.disabled = closed;
-    start.textContent = start.dataset.idle ?? "";
+    startWord.textContent = start.dataset.idle ?? "";
     changed();
     restoreRefusal();
   });
   const fault = first(document, "#gpuspawner-fault");
-  const chosen = first(form, ":checked[name=profile]")?.closest(".gpuspawner-profile");
+  const chosen = first(form, ":checked[name=profile]")?.closest(".gs-choice");
   // the profile that a link or the last start has chosen may be far down the page
   if (fault) fault.focus();
-  else chosen?.scrollIntoView({ block: "nearest" });
+  else chosen?.querySelector(".gs-row")?.scrollIntoView({ block: "nearest" });
 
   return {
     form,
@@ -298,6 +345,6 @@ function choose(form) {
   };
 }
 
-const form = first(document, ".gpuspawner-choose #spawn_form", HTMLFormElement);
+const form = first(document, ".gs-choosing #spawn_form", HTMLFormElement);
 /** What extensions use of this page; null where it has no form of ours. */
-export const chooser = form?.querySelector(".gpuspawner-profiles") ? choose(form) : null;
+export const chooser = form?.querySelector(".gs-picker") ? choose(form) : null;
