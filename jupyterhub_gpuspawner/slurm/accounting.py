@@ -13,7 +13,8 @@ from typing import TypeAlias
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
-from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
+from jupyterhub_gpuspawner.slurm.text import parse_tres
+from jupyterhub_gpuspawner.units import parse_walltime
 
 Limits: TypeAlias = Mapping[tuple[str, str], float]
 """By scontrol's name of the limit, such as ``GrpTRES``, and the TRES, such as ``gres/gpu``; empty for jobs and minutes.
@@ -52,16 +53,6 @@ def limits_of(row: Mapping[str, str], names: Mapping[str, str] = OF_A_JOB) -> Li
         if number is not None:
             limits[name, ""] = number
     return limits
-
-
-def parse_tres(text: str) -> dict[str, float]:
-    """``cpu=2,mem=1000M,gres/gpu=1``: memory in MiB; what is no number is left out."""
-    amounts = dict[str, float]()
-    for name, equals, value in (item.rpartition("=") for item in text.split(",")):
-        with suppress(ValueError):
-            if equals:
-                amounts[name] = float(parse_memory(value)) if name == "mem" else float(value)
-    return amounts
 
 
 def parse_minutes(text: str) -> float | None:

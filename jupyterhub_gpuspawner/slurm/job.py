@@ -139,7 +139,7 @@ class Job:
     time_limit: int | None = None
     """Seconds; None for UNLIMITED."""
     memory_mib: int | None = None
-    """What it asked for on each node; None where it named no amount, or one for each CPU or GPU."""
+    """What it requested on each node, else what it was allocated on its only one; None where neither is known."""
     latest_start: float | None = None
     """When Slurm removes the job if it is still pending: its ``--deadline`` less its time limit. None: never."""
     stdout_path: str = ""

@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.slurm.text import (
     number,
     parameters,
     parse_records,
+    parse_tres,
     read,
     time_limit,
     value_or_empty,
@@ -299,7 +300,7 @@ _NEEDED = (
     "CoreSpec",
     "MinCPUsNode",
 )
-_OPTIONAL = ("BatchHost", "StdErr", "StdOut", "Comment", "Deadline", "TimeMin", "MinMemoryNode")
+_OPTIONAL = ("BatchHost", "StdErr", "StdOut", "Comment", "Deadline", "TimeMin", "MinMemoryNode", "AllocTRES", "TRES")
 _RECORD = re.compile(r"^(?=JobId=\d+ )", re.MULTILINE)
 _FIRST = re.compile(r"JobId=(\d+) ", re.ASCII)
 _SPECIALISED = "ThreadSpec"
@@ -392,10 +393,17 @@ def _detail(record: str, job_id: str) -> Job:
         uid=int(number[:-1]) if number[:-1].isdecimal() and number[:-1].isascii() else None,
         time_limit=limit,
         latest_start=None if deadline is None else deadline - (shortest or limit or 0),
-        memory_mib=memory("MinMemoryNode", value("MinMemoryNode")),
+        memory_mib=_memory_of_node(value("MinMemoryNode"), value("AllocTRES") or value("TRES"), value("NodeList")),
         stdout_path=value("StdOut"),
         allocations=_allocations(record[starts["CoreSpec"] : starts["MinCPUsNode"]]),
     )
+
+
+def _memory_of_node(requested: str, allocated: str, nodes: str) -> int | None:
+    """MiB that a job has on each node: as requested, or what it was allocated on its only one (TRES before 23.02)."""
+    of_all = parse_tres(allocated).get("mem")
+    of_one = int(of_all) if of_all and len(read(units.expand_nodelist, "NodeList", nodes)) == 1 else None
+    return memory("MinMemoryNode", requested) or of_one
 
 
 def _allocations(text: str) -> tuple[NodeAllocation, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field
 from dataclasses import fields as fields_of
 from datetime import datetime
@@ -159,6 +160,16 @@ def memory(key: str, text: str | None) -> int | None:
     """MiB of a limit or default of slurm.conf; None if absent, UNLIMITED, or 0, which means the same."""
     value = value_or_empty(text)
     return None if value in ("", "UNLIMITED") else read(parse_memory, key, value) or None
+
+
+def parse_tres(text: str) -> dict[str, float]:
+    """``cpu=2,mem=1000M,gres/gpu=1``: memory in MiB; what is no number is left out."""
+    amounts = dict[str, float]()
+    for name, equals, value in (item.rpartition("=") for item in text.split(",")):
+        with suppress(ValueError):
+            if equals:
+                amounts[name] = float(parse_memory(value)) if name == "mem" else float(value)
+    return amounts
 
 
 @lru_cache(maxsize=8192)

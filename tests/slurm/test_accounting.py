@@ -12,10 +12,10 @@ from jupyterhub_gpuspawner.slurm.accounting import (
     in_order,
     limits_of,
     parse_minutes,
-    parse_tres,
     qos_of_job,
 )
 from jupyterhub_gpuspawner.slurm.scontrol import parse_config
+from jupyterhub_gpuspawner.slurm.text import parse_tres
 
 ENFORCED = {
     "associations": False,

@@ -830,6 +830,15 @@ def test_what_is_odd_in_a_job_changes_nothing_else_of_it(
     assert parse_job(text, job_id[1]) == replace(plain, **expected)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_that_requested_no_memory_has_what_slurm_allocated_by_default(version: str) -> None:
+    """By DefMemPerCPU and the like, which Slurm shows as MinMemoryCPU; of several nodes it is not known of each."""
+    by_default = recorded(version, "hub", "job_running").stdout.replace("MinMemoryNode=100M", "MinMemoryCPU=25M")
+    jobs = [parse_job(by_default.replace("NodeList=g1", f"NodeList={nodes}"), "1") for nodes in ("g1", "g[1-2]")]
+
+    assert [job and job.memory_mib for job in jobs] == [100, None]
+
+
 def test_a_deadline_says_when_the_job_must_have_started() -> None:
     """The deadline less the time limit, or less the shortest time with which the job may run."""
     text = recorded("24.11", "hub", "job_running").stdout

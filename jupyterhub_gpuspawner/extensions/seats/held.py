@@ -15,12 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.accounting import parse_tres
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.slurm.scontrol import parse_allocations
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterJob
 from jupyterhub_gpuspawner.slurm.squeue import CLUSTER, Question, cluster_job
-from jupyterhub_gpuspawner.slurm.text import gres, no_report, value_or_empty, words
+from jupyterhub_gpuspawner.slurm.text import gres, no_report, parse_tres, value_or_empty, words
 from jupyterhub_gpuspawner.units import Gres, NodeAllocation
 
 _SLURMS, _OWNERS = ("OverSubscribe", "QOS"), ("Licenses", "Feature", "ReqNodes")
@@ -46,7 +45,7 @@ class HeldJob:
     """What it has on each of its nodes; empty where that is not known."""
     qos: str = ""
     tres: Mapping[str, float] = field(default_factory=dict)
-    """What it has in all, by Slurm's names of TRES; see :func:`.accounting.parse_tres`."""
+    """What it has in all, by Slurm's names of TRES; see :func:`.text.parse_tres`."""
 
     @property
     def suspended(self) -> bool:

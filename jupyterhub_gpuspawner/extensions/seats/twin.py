@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.extensions.seats.devices import gres_conf
 from jupyterhub_gpuspawner.extensions.seats.held import JOBS, JOBS_EXCLUSIVE, read_jobs, with_details
 from jupyterhub_gpuspawner.extensions.seats.site import Question, Request, Site, question_of
 from jupyterhub_gpuspawner.extensions.seats.together import Limited, Started, not_counted, waiting_before
-from jupyterhub_gpuspawner.slurm.accounting import parse_minutes, parse_tres
+from jupyterhub_gpuspawner.slurm.accounting import parse_minutes
 from jupyterhub_gpuspawner.slurm.accounts import has_all_rights
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.login_node import command_line
@@ -35,6 +35,7 @@ from jupyterhub_gpuspawner.slurm.scontrol import (
 )
 from jupyterhub_gpuspawner.slurm.snapshot_reader import OUTPUT_LIMIT
 from jupyterhub_gpuspawner.slurm.squeue import STATES
+from jupyterhub_gpuspawner.slurm.text import parse_tres
 from jupyterhub_gpuspawner.units import NodeAllocation, parse_allocations, parse_cpulist
 
 TWIN = "twin"
@@ -58,7 +59,7 @@ class Answer:
     partition: str = ""
     """Where it runs."""
     tres: Mapping[str, float] = field(default_factory=dict)
-    """What it gets in all, see :func:`.accounting.parse_tres`; without generic resources."""
+    """What it gets in all, see :func:`.text.parse_tres`; without generic resources."""
     minutes: float | None = None
     """Its time limit; None without one."""
 

@@ -170,7 +170,7 @@ def _strict_json(body: bytes, name: str) -> Any:
 def confirmed(claimed: PlacementDocument, detail: Job) -> PlacementDocument:
     """The placement that the node claims, with Slurm's facts in place of the node's.
 
-    Its memory is what the hub requested, unless ``detail`` has the job's allocations.
+    Its memory is what the hub requested, unless ``detail`` says what the job has.
     If the node that it names is not one of the job's, the rest of the claim is dropped and a problem says so.
     """
     placement, problems = claimed, claimed.problems
@@ -182,7 +182,7 @@ def confirmed(claimed: PlacementDocument, detail: Job) -> PlacementDocument:
         job_id=detail.job_id,
         node=detail.batch_host,
         partition=detail.partition or placement.partition,
-        memory_mib=_allocated_mib(detail) or claimed.memory_mib,
+        memory_mib=_allocated_mib(detail) or claimed.memory_mib or detail.memory_mib,
         ends_at=detail.ends_at_iso or placement.ends_at,
         problems=problems,
         other_nodes=other_nodes(detail),

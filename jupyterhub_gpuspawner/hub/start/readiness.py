@@ -203,9 +203,14 @@ class Readiness:
         self.life.placed(placement, allocated_at, self.attempt.reasons, self.extensions.promises())
 
     def _watched_detail(self) -> Job | None:
-        """The job as the watcher knows it, if by that it runs on the node that the report names."""
+        """The job as the watcher knows it, if by that it runs on the node that the report names.
+
+        The watcher does not know the memory of a job that requested none, which is by default in slurm.conf.
+        """
         status, reported = self.job.status, self.report.claimed or self.report.placement
-        if status is None or reported is None or self._has_several_nodes() or status.phase is not Phase.RUNNING:
+        if status is None or reported is None or reported.memory_mib is None:
+            return None
+        if self._has_several_nodes() or status.phase is not Phase.RUNNING:
             return None
         return Job(**asdict(status)) if status.batch_host == reported.node else None
 

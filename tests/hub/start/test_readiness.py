@@ -220,20 +220,20 @@ def reported(job: JobStandIn, client: Client) -> tuple[Readiness, ServerReport, 
 
 
 class Client:
-    """A Slurm with one job on two nodes."""
+    """A Slurm with one job, by default on two nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, detail: Job | None = None) -> None:
+        self.detail = detail or Job("7", Phase.RUNNING, "RUNNING", nodes="g[1-2]", batch_host="g1")
         self.questions: list[bool] = []
         self.faults: list[Exception] = []
 
-    async def job(self, job_id: str, *, allocations: bool = False) -> Job:
+    async def job(self, _job_id: str, *, allocations: bool = False) -> Job:
         """The job; ``questions`` has for each question whether it was about the allocations, too."""
         self.questions.append(allocations)
         if self.faults:
             raise self.faults.pop()
-        detail = Job(job_id, Phase.RUNNING, "RUNNING", nodes="g[1-2]", batch_host="g1")
         granted = (NodeAllocation("g1", (0, 1), 100), NodeAllocation("g2", (0, 1), 100))
-        return replace(detail, allocations=granted) if allocations else detail
+        return replace(self.detail, allocations=granted) if allocations else self.detail
 
     async def address(self, _node: str) -> str:
         return "127.0.0.1"
@@ -277,3 +277,22 @@ async def test_a_job_on_several_nodes_shows_them_all_whoever_requested_them(
     assert client.questions == questions
     assert report.placement is not None
     assert report.placement.other_nodes == (NodeGrant("g2", cpus=2, memory_mib=100),)
+
+
+@pytest.mark.parametrize(("requested", "questions", "shown_mib"), [(None, [False], 8192), (4096, [], 4096)])
+async def test_slurm_is_asked_for_the_memory_of_a_job_that_requested_none(
+    requested: int | None, questions: list[bool], shown_mib: int
+) -> None:
+    """It has the default of slurm.conf, which the watcher does not know."""
+    job, client = JobStandIn(), Client(Job("7", Phase.RUNNING, "RUNNING", nodes="g1", batch_host="g1", memory_mib=8192))
+    job.status = Job("7", Phase.RUNNING, "RUNNING", nodes="g1", batch_host="g1")
+    job.is_own = lambda _detail: True  # type: ignore[attr-defined]
+    ready, report, shown = reported(job, client)
+    report.claimed = PlacementDocument(node="g1", memory_mib=requested)
+    wait = asyncio.ensure_future(ready.wait())
+    await asyncio.wait_for(shown.wait(), 30)
+    wait.cancel()
+
+    assert client.questions == questions
+    assert report.placement is not None
+    assert report.placement.memory_mib == shown_mib
