@@ -249,6 +249,7 @@ USERNAME_COLUMNS = (
 _NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,64}")
 _CSV = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}\.csv")
 _SEPARATORS = re.compile(r"[\s,]+")
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 def _names(value: object) -> str:
@@ -363,9 +364,15 @@ def people(roster: Roster, listed: Collection[str], groups: Mapping[str, Collect
     """Everybody on the roster, in its order. ``listed``: the names in its file; ``groups``: the hub's, with members."""
     names = dict.fromkeys(roster.names)
     for group in roster.groups:
-        names.update(dict.fromkeys(sorted(groups.get(group, ()))))
+        names.update(dict.fromkeys(sorted(groups.get(group, ()), key=natural)))
     names.update(dict.fromkeys(listed))
     return People(tuple(names), tuple(group for group in roster.groups if group not in groups))
+
+
+def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
+    """A sort key by which ``train2`` comes before ``train10``."""
+    parts = (part for part in _DIGITS.split(name.lower()) if part)
+    return tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts)
 
 
 def parse_people(text: str, column: str | None = None) -> tuple[str, ...]:

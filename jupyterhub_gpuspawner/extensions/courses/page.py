@@ -353,14 +353,14 @@ class CoursePage(_OfCourses):
     async def post(self, slug: str) -> None:
         """Ask, or do what was confirmed and go back to the page (303).
 
-        The action is in ``one`` (with a server as ``USER/SERVER``), ``selected`` (with servers in ``user``) or
-        ``everybody``. A single start is done without a question.
+        The action is in ``these`` (with a line for each server, ``USER/SERVER``), ``selected`` (with servers in
+        ``user``) or ``everybody``. The start of one of ``these`` alone is done without a question.
         """
         course = await self.taught(slug)
         action, chosen = self._wish()
         room = self.room(course)
         wish = wish_of(action, room.participants(), chosen)
-        single_start = action == START and "one" in self.request.body_arguments
+        single_start = action == START and len(chosen or ()) == 1 and "these" in self.request.body_arguments
         if not wish.servers or not (single_start or self.get_body_argument("confirmed", "")):
             await self._ask(course, wish, "")
             return
@@ -382,13 +382,13 @@ class CoursePage(_OfCourses):
 
     def _wish(self) -> tuple[str, frozenset[str] | None]:
         """The action, and for whom; None for everybody. Raises 400."""
-        one, _, server = self.get_body_argument("one", "").partition(" ")
+        these, *servers = self.get_body_argument("these", "").splitlines() or [""]
         selected, everybody = (self.get_body_argument(name, "") for name in ("selected", "everybody"))
-        action = one or selected or everybody
+        action = these or selected or everybody
         if action not in ACTIONS:
             raise web.HTTPError(400, "There is no such action.")
-        if one:
-            return action, frozenset({server})
+        if these:
+            return action, frozenset(servers)
         return action, frozenset(self.get_body_arguments("user")) if selected else None
 
     async def _ask(self, course: HubCourse, wish: PendingAction, typed: str, fault: str = "") -> None:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -127,7 +126,6 @@ EARLIER = 3600.0
 """Seconds before the beginning of a session from which an ending counts as one of that session."""
 WITHOUT_SESSION = 12 * 3600.0
 """Seconds for which an ending is told where there is no session."""
-_DIGITS = re.compile(r"([0-9]+)")
 
 
 class State(Enum):
@@ -218,7 +216,7 @@ def participants_of(
     starts: Mapping[str, CourseStart] = NO_STARTS,
     queued: Mapping[str, State] = NO_QUEUE,
 ) -> tuple[Participant, ...]:
-    """Everybody on the course as of ``now``: first those who need help, then the others, each by name.
+    """Everybody on the course as of ``now``, in the roster's order.
 
     Only servers of the course count: of several the one that is active, then one that failed or ended. What else these
     people run is not told, except that it is in the way of the course's server. An ending of an earlier session does
@@ -246,8 +244,9 @@ def participants_of(
         return replace(person, too_late=expected_after(person.server, until, now))
 
     everybody = (best(name, candidates) for name, candidates in by_name.items())
-    people = [_with_start(person, starts.get(person.user), earliest, queued.get(person.user)) for person in everybody]
-    return tuple(sorted(people, key=lambda person: (not person.needs_help, natural(person.user))))
+    return tuple(
+        _with_start(person, starts.get(person.user), earliest, queued.get(person.user)) for person in everybody
+    )
 
 
 def is_of(course: HubCourse, server: Server) -> bool:
@@ -293,12 +292,6 @@ def _with_start(participant: Participant, start: CourseStart | None, since: floa
     if participant.state is State.ABSENT and start is not None and refused:
         return replace(participant, state=State.FAILED, fault=start.fault)
     return participant
-
-
-def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
-    """A sort key by which ``train2`` comes before ``train10``."""
-    parts = (part for part in _DIGITS.split(name.lower()) if part)
-    return tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts)
 
 
 def totals(room: Iterable[Participant]) -> Mapping[State, int]:

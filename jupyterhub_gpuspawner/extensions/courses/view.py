@@ -21,11 +21,12 @@ from jupyterhub_gpuspawner.extensions.courses.participants import Participant, S
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.seats.count import seats_left
 from jupyterhub_gpuspawner.hub.server.card import TimeLeft, got, time_left
+from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.slurm.job import Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
-from jupyterhub_gpuspawner.words import counted, people
+from jupyterhub_gpuspawner.words import counted, people, some
 
 START, STOP, MESSAGE, EXTEND = "start", "stop", "message", "extend"
 _ACTIONS = {
@@ -124,7 +125,11 @@ def _where(placement: PlacementDocument, cluster: str) -> str:
 
 def _of_start(participant: Participant, now: float) -> Iterator[Line]:
     facts, job = participant.server.start, participant.server.job
+    if participant.too_late and not participant.stuck:
+        yield Line("The expected start is after the session.")
     if facts is None:
+        if participant.stuck:
+            yield Line("Waiting does not help.")
         return
     progress = document(facts, now=now, own=False)
     if participant.state is State.STARTING:
@@ -134,9 +139,8 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
         title = f"{current['title']}: {node}" if node else current["title"]
         yield Line("Submitting the job" if asks else title)
         return
-    if progress["reason"]:
-        yield Line(progress["reason"])
     if participant.stuck:
+        yield Line(progress["reason"])
         yield Line("Waiting does not help.")
         return
     if facts.queue_position is not None and facts.line.waits:
@@ -145,8 +149,8 @@ def _of_start(participant: Participant, now: float) -> Iterator[Line]:
         yield Line(f"{people(others)} ahead" if others else own)
     if progress["estimate"]["words"]:
         yield Line(f"expected start: {progress['estimate']['words']}")
-    if participant.too_late:
-        yield Line("That is after the session.")
+    if progress["reason"]:
+        yield Line(progress["reason"])
     if progress["change"]:
         yield Line(progress["change"])
 
@@ -238,6 +242,46 @@ def result_line(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
 
 # What the page of a course shows at one moment, the same for all who look at it.
 
+
+@dataclass(frozen=True)
+class Help:
+    """People who need help for one reason."""
+
+    cause: str
+    """The reason, with the nodes and jobs of all of them."""
+    tiles: tuple[Tile, ...]
+    """Theirs, with one state and so the same actions."""
+
+
+def help_by_cause(room: Sequence[Participant], tiles: Sequence[Tile]) -> tuple[Help, ...]:
+    """Those who need help, by what is the matter; what most people have comes first."""
+    alike: dict[tuple[str, str], list[tuple[Server, Tile]]] = {}
+    for person, one in zip(room, tiles, strict=True):
+        if one.needs_help:
+            cause = _cause([person.server]) if one.state != State.WAITING.value else ""
+            alike.setdefault((one.state, cause or one.lines[0].text), []).append((person.server, one))
+    causes = []
+    for those in alike.values():
+        servers, of_these = zip(*those, strict=True)
+        causes.append(Help(_cause(servers, named=True) or of_these[0].lines[0].text, of_these))
+    return tuple(sorted(causes, key=lambda cause: -len(cause.tiles)))
+
+
+def _cause(servers: Sequence[Server], *, named: bool = False) -> str:
+    """Why these servers failed or ended for the same reason; without ``named`` without the nodes and jobs."""
+    endings = [server.ending for server in servers if server.ending is not None]
+    if not endings:
+        return ""
+    nodes = (ending.job.batch_host for ending in endings if ending.job is not None)
+    jobs, hosts = (
+        some(tuple(filter(None, dict.fromkeys(names)))) if named else ""
+        for names in ((ending.job_id for ending in endings), nodes)
+    )
+    job = replace(endings[0].job, batch_host=hosts) if endings[0].job is not None else None
+    ending = replace(endings[0], job_id=jobs, job=job)
+    return replace(servers[0], ending=ending).end_words(to_user=False).sentence
+
+
 _WITHOUT_SERVER = (State.STOPPING, State.FAILED, State.ENDED, State.OVER, State.ABSENT, State.ELSEWHERE)
 
 
@@ -292,6 +336,8 @@ class CourseView:
     recent: tuple[Line, ...]
     """What instructors did, and what the hub did for them; the latest first."""
     tiles: tuple[Tile, ...]
+    help: tuple[Help, ...] = ()
+    """Those who need help, by cause."""
     added: tuple[str, ...] = ()
     """People whom instructors have added on this page."""
 
@@ -320,6 +366,7 @@ def course_view(
     session = under_way or course.next_session(moment)
     ahead = file.course.start_ahead if file.course is not None else None
     faults = (*((str(file.fault),) if file.fault is not None else ()), *course.faults)
+    tiles = tuple(tile(participant, now=now, since=since(course, now)) for participant in room)
     return CourseView(
         slug=course.slug,
         title=course.title,
@@ -336,7 +383,8 @@ def course_view(
         in_file=file.fault is not None,
         offered=file.course is not None,
         recent=tuple(recent),
-        tiles=tuple(tile(participant, now=now, since=since(course, now)) for participant in room),
+        tiles=tiles,
+        help=help_by_cause(room, tiles),
         added=course.added,
     )
 

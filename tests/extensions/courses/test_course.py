@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.extensions.courses.course import (
     People,
     Roster,
     calendar,
+    natural,
     parse_course,
     parse_people,
     people,
@@ -284,9 +285,15 @@ def test_a_roster_counts_everybody_once() -> None:
     """Names, ranges, groups and a file; a group that the hub does not have is named."""
     roster = Roster.model_validate({"names": ["ada", "t[08-10]"], "groups": ["guests", "nobodies"]})
 
-    assert people(roster, ["zoe", "ada"], {"guests": {"t09", "kim"}}) == People(
-        ("ada", "t08", "t09", "t10", "kim", "zoe"), ("nobodies",)
+    assert people(roster, ["zoe", "ada"], {"guests": {"t09", "kim10", "kim2"}}) == People(
+        ("ada", "t08", "t09", "t10", "kim2", "kim10", "zoe"), ("nobodies",)
     )
+
+
+def test_names_are_ordered_as_people_count() -> None:
+    """Numbers by value, letters without regard to case, and every name has a place."""
+    names = ["train10", "Train2", "train3", "7", "_x", "a", "ü9"]
+    assert sorted(names, key=natural) == ["7", "_x", "a", "Train2", "train3", "train10", "ü9"]
 
 
 @pytest.mark.parametrize(

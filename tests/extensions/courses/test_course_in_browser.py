@@ -64,6 +64,9 @@ BROKEN = """
 """
 NARROW: ViewportSize = {"width": 390, "height": 844}
 WIDE: ViewportSize = {"width": 1920, "height": 1080}
+DESK: ViewportSize = {"width": 1366, "height": 640}
+"""The window of a browser on a screen of 1366 x 768."""
+TOTALS = ["50 people", "3 need help", "31 running", "4 starting", "2 in line", "10 without a server"]
 
 
 def states(folder: Path, **changed: str) -> None:
@@ -132,6 +135,27 @@ def tile(page: Page, user: str) -> Locator:
     return page.locator(f'#gpuspawner-tiles > li[data-user="{user}"]')
 
 
+def causes(page: Page) -> Locator:
+    """What is the matter with those who need help."""
+    return page.locator(".gpuspawner-causes > li")
+
+
+def totals(page: Page) -> Locator:
+    """The counts."""
+    return page.locator("#gpuspawner-totals label")
+
+
+def places(page: Page) -> dict[str, list[float]]:
+    """Where the seat of each participant is: x, y, width and height in CSS pixels."""
+    found: dict[str, list[float]] = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll("#gpuspawner-tiles > li")].map((seat) => {
+          const { x, y, width, height } = seat.getBoundingClientRect();
+          return [seat.dataset.user, [x, y, width, height]];
+        }))"""
+    )
+    return found
+
+
 def box(page: Page, user: str) -> Locator:
     """The box that selects a participant."""
     return tile(page, user).get_by_role("checkbox")
@@ -140,44 +164,75 @@ def box(page: Page, user: str) -> Locator:
 def test_an_instructor_sees_the_room_and_it_changes_without_a_reload(
     hub: HubProcess, page: Page, change: Callable[..., None]
 ) -> None:
-    """Totals, those who need help first, a reason for each; what is selected and opened stays when others change."""
+    """Counts, who needs help and why; what is selected and opened stays when others change, and no seat moves."""
     enter(page, hub)
-    expect(page.locator("#gpuspawner-totals")).to_have_text(
-        "31 running, 4 starting, 2 waiting, 3 did not start, 10 without a server"
-    )
+    expect(totals(page)).to_have_text(TOTALS)
     expect(page.locator("#gpuspawner-seats")).to_have_text(re.compile(r"^By estimate there is (no )?room for "))
     expect(page.get_by_label("Link for participants")).to_have_value(re.compile(r"/hub/spawn\?opt-profile="))
-    assert [tiles(page).nth(n).get_attribute("data-user") for n in range(4)] == [
-        *("train038", "train039", "train040", "train001")
-    ]
-    tile(page, "train038").get_by_text("Last lines of the log").click()
-    expect(tile(page, "train038")).to_contain_text("The following module(s) are unknown")
-    expect(tile(page, "train001")).to_contain_text(re.compile(r"g1, GPU 0.* left"))
+    assert [tiles(page).nth(n).get_attribute("data-user") for n in (0, 37, 49)] == ["train001", "train038", "train050"]
+    expect(causes(page)).to_have_count(1)
+    expect(causes(page)).to_contain_text("train038, train039, train040")
+    causes(page).get_by_text("Log of train038").click()
+    expect(causes(page)).to_contain_text("The following module(s) are unknown")
+    expect(tile(page, "train001")).to_contain_text(re.compile(r" left.*g1, GPU 0", re.DOTALL))
     expect(tile(page, "train036")).to_contain_text("All matching GPUs are in use.")
     expect(tile(page, "train036")).to_contain_text("expected start: within")
     shoot(page, "course")
 
+    expect(page.locator(".gs-act")).to_be_hidden()
+    page.locator("#gpuspawner-show-help").check()
     box(page, "train002").check()
     box(page, "train003").check()
-    change(train002="failed", train038="running")
-    expect(tiles(page).first).to_have_attribute("data-user", "train002")
-    expect(page.locator("#gpuspawner-totals")).to_have_text(
-        "31 running, 4 starting, 2 waiting, 3 did not start, 10 without a server"
-    )
-    expect(page.locator("#gpuspawner-news")).to_have_text("train002: did not start")
+    before = places(page)
+    change(train002="ended", train039="running")
+    expect(page.locator("#gpuspawner-news")).to_have_text("train002: ended")
+    expect(causes(page)).to_have_count(2)
+    expect(causes(page).first).to_contain_text("train038, train040")
+    expect(causes(page).first).to_contain_text("The following module(s) are unknown")
+    expect(page.locator("#gpuspawner-show-help")).to_be_checked()
     expect(page.locator("#gpuspawner-selected")).to_have_text("2 selected")
     expect(box(page, "train002")).to_be_checked()
     expect(box(page, "train003")).to_be_focused()
-    page.get_by_role("button", name="Select those who need help").click()
+    page.get_by_role("button", name="Select these").click()
     expect(page.locator("#gpuspawner-selected")).to_have_text("3 selected")
     expect(box(page, "train003")).not_to_be_checked()
+    causes(page).first.get_by_role("button", name="Select").click()
+    expect(page.locator("#gpuspawner-selected")).to_have_text("2 selected")
+    assert places(page) == before
+
+
+def test_the_map_is_walked_with_the_keyboard(hub: HubProcess, page: Page) -> None:
+    """One stop of the Tab key; arrows move, Space selects, and the bar comes next. Escape closes a menu."""
+    page.set_viewport_size(DESK)
+    enter(page, hub)
+    page.locator("summary", has_text="Everybody").press("Enter")
+    expect(page.get_by_role("button", name="Message to all")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Message to all")).to_be_hidden()
+    expect(page.locator("summary", has_text="Everybody")).to_be_focused()
+
+    causes(page).last.get_by_role("button", name="Select").focus()
+    walk = ["Tab", "ArrowRight", "Space", "ArrowDown", "ArrowLeft", "Space", "End", "ArrowDown", "Home", "ArrowLeft"]
+    focused = []
+    for key in walk:
+        page.keyboard.press(key)
+        focused.append(page.evaluate("document.activeElement.value").removesuffix("/"))
+    assert focused == [
+        *("train001", "train002", "train002", "train009", "train008", "train008"),
+        *("train050", "train050", "train001", "train001"),
+    ]
+    expect(page.locator("#gpuspawner-selected")).to_have_text("2 selected")
+    page.keyboard.press("Tab")
+    expect(page.locator("button[name=selected][value=start]")).to_be_focused()
+    page.get_by_role("button", name="Select none").press("Enter")
+    expect(page.locator(".gs-act")).to_be_hidden()
 
 
 @pytest.mark.parametrize(
     "dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.nightly)]
 )
 def test_axe_finds_nothing_serious(hub: HubProcess, open_page: OpenPage, dark: bool) -> None:
-    """On the page, on the list and on the question; nothing is wider than a phone, and all fifty fit on a projector."""
+    """On the page, on the list and on the question; nothing is wider than a phone, and all fifty are seen at once."""
     page = open_page(dark=dark)
     enter(page, hub)
     faults = axe_faults(page)
@@ -188,16 +243,15 @@ def test_axe_finds_nothing_serious(hub: HubProcess, open_page: OpenPage, dark: b
     page.goto(f"{hub.url}/hub/gpuspawner/courses")
     faults += axe_faults(page)
     page.goto(f"{hub.url}{PAGES}/deep-learning")
-    excess = {}
-    for name, size in (("phone", NARROW), ("projector", WIDE)):
+    excess, in_view = {}, {}
+    for name, size in (("phone", NARROW), ("desk", DESK), ("projector", WIDE)):
         page.set_viewport_size(size)
         excess[name] = width_left_over(page)
-    last_tile = tiles(page).last.bounding_box()
+        in_view[name] = max(y + height for _, y, _, height in places(page).values()) <= size["height"]
 
     assert faults == []
-    assert excess == {"phone": 0, "projector": 0}
-    assert last_tile is not None
-    assert last_tile["y"] + last_tile["height"] <= WIDE["height"]
+    assert excess == {"phone": 0, "desk": 0, "projector": 0}
+    assert in_view == {"phone": False, "desk": True, "projector": True}
 
 
 @pytest.mark.nightly
@@ -221,6 +275,10 @@ def test_without_javascript_everything_can_be_done(hub: HubProcess, open_page: O
     expect(tiles(plain)).to_have_count(50)
     expect(tile(plain, "train001")).to_contain_text(re.compile(r"[0-9]+ (h|min).* left"))
     expect(plain.get_by_role("button", name="Copy link")).to_be_hidden()
+    expect(plain.locator("[data-select]:visible")).to_have_count(0)
+    causes(plain).get_by_role("button", name="Message").click()
+    expect(plain.get_by_role("heading", name="Send a message to 3 people")).to_be_visible()
+    plain.go_back()
     box(plain, "train001").check()
     box(plain, "train050").check()
     plain.locator("button[name=selected][value=message]").click()
@@ -242,6 +300,8 @@ def test_somebody_who_asks_in_the_room_is_added_at_once(hub: HubProcess, page: P
     expect(late.get_by_role("alert")).to_contain_text(refusal)
 
     enter(page, hub)
+    menu = page.locator("summary", has_text="Link and people")
+    menu.click()
     page.get_by_label("Add a person").fill("admin")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_role("alert")).to_have_text(
@@ -265,13 +325,13 @@ def test_two_hundred_participants(hub: HubProcess, page: Page, change: Callable[
     expect(tiles(page)).to_have_count(200)
     page.evaluate("() => document.querySelectorAll('#gpuspawner-tiles > li').forEach((tile) => (tile.old = true))")
     change(student100="failed")
-    expect(tiles(page).first).to_have_attribute("data-user", "student100")
+    expect(causes(page)).to_contain_text("student100")
     replaced = page.evaluate(
         "() => [...document.querySelectorAll('#gpuspawner-tiles > li')].filter((tile) => !tile.old)"
         ".map((tile) => tile.dataset.user)"
     )
     assert replaced == ["student100"]
-    expect(page.locator("#gpuspawner-totals")).to_have_text("189 running, 1 did not start, 10 without a server")
+    expect(totals(page)).to_have_text(["200 people", "1 needs help", "189 running", "10 without a server"])
 
 
 @pytest.mark.nightly
@@ -281,17 +341,19 @@ def test_servers_are_started_for_all_and_stopped_for_some_after_a_question(
     """A start of the course that failed shows its log, and no other; the question says what is lost."""
     hub.api("POST", server_path("cleo"), {"profile": "broken"})
     enter(page, hub, "failing")
-    tile(page, "dora").get_by_text("Actions").click()
-    tile(page, "dora").get_by_role("button", name="Start").click()
+    box(page, "dora").check()
+    page.locator("button[name=selected][value=start]").click()
+    page.get_by_role("button", name="Start 1 server").click()
     expect(tile(page, "dora")).to_contain_text("did not start", timeout=3 * PATIENCE)
-    tile(page, "dora").get_by_text("Last lines of the log").click()
-    expect(tile(page, "dora")).to_contain_text("no such module")
+    causes(page).get_by_text("Log").click()
+    expect(causes(page)).to_contain_text("no such module")
     page.goto(f"{hub.url}{PAGES}/small")
-    expect(page.locator("#gpuspawner-totals")).to_have_text("3 without a server", timeout=3 * PATIENCE)
+    expect(totals(page)).to_have_text(["3 people", "3 without a server"], timeout=3 * PATIENCE)
+    page.locator("summary", has_text="Everybody").click()
     page.locator("button[name=everybody][value=start]").click()
     expect(page.get_by_role("heading", name="Start servers for all 3 people?")).to_be_visible()
     page.get_by_role("button", name="Start 3 servers").click()
-    expect(page.locator("#gpuspawner-totals")).to_have_text("3 running", timeout=3 * PATIENCE)
+    expect(totals(page)).to_have_text(["3 people", "3 running"], timeout=3 * PATIENCE)
     expect(page.locator(".gpuspawner-recent li").first).to_contain_text("grace is starting 3 servers.")
     expect(page.locator("#gpuspawner-seats")).to_have_text("Everybody has a server.")
 
@@ -304,7 +366,7 @@ def test_servers_are_started_for_all_and_stopped_for_some_after_a_question(
     )
     shoot(page, "course-stop")
     page.get_by_role("button", name="Stop 2 servers").click()
-    expect(page.locator("#gpuspawner-totals")).to_have_text("1 running, 2 without a server", timeout=3 * PATIENCE)
+    expect(totals(page)).to_have_text(["3 people", "1 running", "2 without a server"], timeout=3 * PATIENCE)
     expect(tile(page, "ada")).to_contain_text(re.compile("was stopped at .* by grace"))
 
     participant, colleague = open_page(), open_page()

@@ -50,6 +50,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.slurm.estimate import QueuePosition
 from jupyterhub_gpuspawner.slurm.job import End, Job, Phase
+from jupyterhub_gpuspawner.slurm.reason import Words
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from tests.fixtures.extensions import ALL, PAGE_TOOLS
 
@@ -131,9 +132,9 @@ TILES: dict[str, tuple[Server, Tile]] = {
             "ada",
             "waiting",
             lines=lines(
-                "All matching GPUs are in use.",
                 "2 people ahead",
                 "expected start: within 10 min, if nobody with a higher priority comes",
+                "All matching GPUs are in use.",
             ),
         ),
     ),
@@ -142,7 +143,7 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Tile(
             "ada",
             "waiting",
-            lines=lines("Waiting for its reservation to begin.", "expected start: in 10 min at the earliest"),
+            lines=lines("expected start: in 10 min at the earliest", "Waiting for its reservation to begin."),
         ),
     ),
     "a job that never starts": (
@@ -208,7 +209,7 @@ def test_a_server_that_is_in_the_way_and_a_start_that_comes_too_late() -> None:
         "elsewhere",
         lines=lines("Their own server, which is not of this course, is in the way: only they can stop it."),
     )
-    assert (late.needs_help, late.lines[-1]) == (True, Line("That is after the session."))
+    assert (late.needs_help, late.lines[0]) == (True, Line("The expected start is after the session."))
 
 
 def test_an_action_concerns_those_for_whom_it_does_something() -> None:
@@ -304,12 +305,12 @@ def test_what_stands_above_the_tiles() -> None:
     view = viewed(a_course(), seats=[FreeSeats("k80", 2)], counting="never", recent=[Line("Sent.", NOW)])
     assert above(view) == {
         "session": f"Session now, until {moment(ENDS)}",
-        "totals": "1 running, 1 waiting, 1 did not start, 1 without a server",
+        "totals": "4 people 1 needs help 1 running 1 in line 1 without a server Select these",
         "seats": "By estimate there is room for 1 more server; 2 people have none.",
         "check": "The seats of the next session have not been counted yet.",
     }
-    assert text_of(head_of(view)).endswith(f"Recent actions {moment(NOW)}: Sent.")
-    assert [tile.user for tile in view.tiles] == ["train3", "train1", "train2", "train4"]
+    assert f"Recent actions {moment(NOW)}: Sent." in text_of(head_of(view))
+    assert [tile.user for tile in view.tiles] == ["train1", "train2", "train3", "train4"]
 
 
 ROOM = (
@@ -398,16 +399,12 @@ THESIS = Participant("ada", State.RUNNING, Server("ada", ready=True))
 
 
 def test_a_tile_and_its_question_name_the_server_that_is_meant() -> None:
-    """The buttons carry it, too."""
+    """The box that selects it carries it, too."""
     (html,) = rendered([tile(LAB, now=NOW)])
     soup = BeautifulSoup(html, "html.parser")
     question = wish_of("stop", [LAB], {"ada/lab"})
 
-    assert [button["value"] for button in soup.select("button")] == [
-        "message ada/lab",
-        "extend ada/lab",
-        "stop ada/lab",
-    ]
+    assert [box["value"] for box in soup.select("input")] == ["ada/lab"]
     assert soup.select_one("b").get_text() == "ada (lab)"  # type: ignore[union-attr]
     assert (asked(question)[0], question.servers) == ("Stop the server of ada (lab)?", (ServerKey("ada", "lab"),))
 
@@ -493,8 +490,8 @@ def test_before_its_session_a_course_tells_how_many_are_on_it() -> None:
     ]
     assert [above(view)["totals"] for view in views] == [
         "4 people on the course",
-        "1 running, 3 without a server",
-        "4 without a server",
+        "4 people 1 running 3 without a server Select these",
+        "4 people 4 without a server Select these",
     ]
 
 
@@ -549,12 +546,12 @@ SEATS: dict[str, tuple[list[Participant], Sequence[int] | None, str]] = {
         [0, 2],
         "By estimate there is room for 1 more server; 2 people have none.",
     ),
-    "seven wait until after the session": ([*RUN, *in_line(7, too_late=True), *in_line(1)], [0], f"{SOON} {LATE}"),
+    "seven wait until after the session": ([*RUN, *in_line(7, too_late=True), *in_line(1)], [0], LATE),
     "seven do, and two other profiles have seats": (
         [*RUN, *in_line(7, too_late=True)],
         [0, 3, 5],
-        f"{SOON} {LATE} There is room for 8 more servers now (3 with profile p1, 5 with profile p2): stop the servers "
-        "of those who wait, and start them again.",
+        f"{LATE} Free now: 3 with profile p1, 5 with profile p2. Stop the servers of those who wait, and start them "
+        "again: they are put there.",
     ),
     "seven do, and those without a server need these seats": (
         [*in_line(7, too_late=True), *NONE],
@@ -564,7 +561,7 @@ SEATS: dict[str, tuple[list[Participant], Sequence[int] | None, str]] = {
     "one waits for what does not come": (
         [*RUN, *in_line(1, stuck=True, too_late=True)],
         [3],
-        f"{SOON} 1 person waits for something that does not pass by itself.",
+        "1 person waits for something that does not pass by itself.",
     ),
 }
 
@@ -576,6 +573,29 @@ def test_whether_everybody_has_a_server_or_gets_one_in_the_session(
     """Of several profiles, whoever waits for one waits for that one."""
     free = None if seats is None else [FreeSeats(f"p{rank}", number) for rank, number in enumerate(seats)]
     assert above(course_view(a_course(), room, now=NOW, seats=free))["seats"] == sentences
+
+
+def failed_on(node: str, user: str, subject: str = "CUDA/99") -> Participant:
+    """Somebody whose start failed on this node for want of a module."""
+    job = Job(f"1{node[-1]}", Phase.ENDED, batch_host=node, end=End.FAILED)
+    ending = Ending(start_failed("module"), at=NOW, job_id=job.job_id, job=job, subject=subject, lines=f"of {user}")
+    return Participant(user, State.FAILED, Server(user, ending=ending))
+
+
+def test_those_who_need_help_are_told_by_cause() -> None:
+    """With all the nodes on which it happened, and one log; the most frequent comes first."""
+    stuck = Participant("eve", State.WAITING, starting(pending("BadConstraints")), stuck=True)
+    room = (stuck, failed_on("g1", "ann"), *all_in(State.RUNNING), failed_on("g3", "ben"), failed_on("g1", "cleo", "R"))
+    view = course_view(a_course(), room, now=NOW)
+    shown = [
+        tuple(text_of(str(part)) for part in item.select(".gs-state, .gpuspawner-names, .gs-log, p:nth-child(2)"))
+        for item in BeautifulSoup(head_of(view), "html.parser").select(".gpuspawner-causes > li")
+    ]
+    assert shown == [
+        ("2 did not start", "The module CUDA/99 cannot be loaded on g1, g3.", "ann, ben", "of ann"),
+        ("1 in line", "No node can satisfy the job's request.", "eve"),
+        ("1 did not start", "The module R cannot be loaded on g1.", "cleo", "of cleo"),
+    ]
 
 
 BEFORE = NOW - DAY
@@ -675,7 +695,7 @@ def test_every_text_of_a_tile_is_escaped() -> None:
     )
     soup = BeautifulSoup(html, "html.parser")
     assert soup.select("script") == []
-    assert soup.get_text().count(bad) == 8
+    assert soup.get_text().count(bad) == 4
     assert [box["value"] for box in soup.select("input")] == [f"{bad}/"]
 
 
@@ -683,14 +703,16 @@ def test_every_text_above_the_tiles_is_escaped() -> None:
     """Faults, problems and actions contain words of the file's author and of users."""
     bad = '"><script>alert(1)</script>'
     course = replace(a_course(faults=[bad]), added=(bad,))
-    room = (*participants_of(course, SERVERS, now=NOW), *in_line(1, too_late=True))
+    failed = Participant(bad, State.FAILED, Server(bad, ending=replace(DIED, quoted=Words(bad), lines=bad)))
+    room = (*participants_of(course, SERVERS, now=NOW), *in_line(1, too_late=True), failed)
     seats = [FreeSeats("k80", 0), FreeSeats(bad, 9)]
     check = checked(bad, hints=[bad])
     view = course_view(course, room, now=NOW, seats=seats, check=check, recent=[Line(bad, NOW)])
     soup = BeautifulSoup(head_of(view), "html.parser")
     assert soup.select("script") == []
-    assert soup.get_text().count(bad) == 7
-    assert [button["value"] for button in soup.select("button")] == [bad]
+    assert soup.get_text().count(bad) == 13
+    assert [button["value"] for button in soup.select("[name=remove]")] == [bad]
+    assert f"start\n{bad}/" in [button["value"] for button in soup.select("[name=these]")]
 
 
 class ChangePoller(CoursePageState):
@@ -721,21 +743,21 @@ class ChangePoller(CoursePageState):
 async def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendered_and_sent() -> None:
     """A page of an older version gets everything."""
     first = viewed(a_course())
-    changed = replace(first, title="2 running", tiles=(replace(first.tiles[0], state="running"), *first.tiles[1:]))
-    page, order = ChangePoller(first, first, changed), ["train3", "train1", "train2", "train4"]
+    changed = replace(first, title="2 running", tiles=(replace(first.tiles[0], state="stopping"), *first.tiles[1:]))
+    page, order = ChangePoller(first, first, changed), ["train1", "train2", "train3", "train4"]
 
     one, *others = await asyncio.gather(page.recent(), page.recent(), page.recent())
     same, two = await page.later(), await page.later()
 
     assert others == [one, one]
-    assert page.rendered == [order, [], ["train3"]]
+    assert page.rendered == [order, [], ["train1"]]
     assert list(one.tiles) == order
     assert one.version == same.version != two.version
     assert json.loads(two.event_since(same)) == {
         "version": two.version,
         "head": "2 running",
         "order": order,
-        "tiles": {"train3": "train3 running"},
+        "tiles": {"train1": "train1 stopping"},
     }
     everything = json.loads(two.event_since(None))
     assert everything["tiles"] == dict(two.tiles)

@@ -311,7 +311,7 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
     wait_until_equal(lambda: people(hub, "ahead", token), {"fay": "running", "gus": "running"})
     hub.end("fay")
     ada, page = Visitor(hub, "ada"), "/hub/gpuspawner/course/ahead"
-    message = {"one": "message fay", "text": "Save now", "confirmed": "yes", "_xsrf": ada._xsrf}
+    message = {"these": "message\nfay", "text": "Save now", "confirmed": "yes", "_xsrf": ada._xsrf}
     assert ada.session.post(f"{hub.url}{page}", data=message, timeout=60).ok
 
     hub.restart()

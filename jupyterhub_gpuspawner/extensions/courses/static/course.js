@@ -7,7 +7,7 @@ import { secondsUntil, showTimes, timeLeft } from "../times.js";
 const PATIENCE = 10_000;
 
 /**
- * What the hub tells of a course: its head, and tiles that have changed, as HTML.
+ * What the hub tells of a course: its head, and seats that have changed, as HTML.
  * @typedef {{version: string, order: string[], head: string, tiles: Record<string, string>}} Told
  */
 
@@ -17,7 +17,18 @@ function parsed(html) {
 }
 
 /**
- * Shows what the hub sends: the head, and the tiles that have changed; what somebody opened or selected stays so.
+ * What finds the focused part of `root` in what takes its place; nothing where the focus is elsewhere.
+ * @param {Element} root
+ */
+function focusedIn(root) {
+  const focused = document.activeElement;
+  if (!focused || !root.contains(focused)) return "";
+  const value = focused.getAttribute("value");
+  return focused.id ? `#${CSS.escape(focused.id)}` : value ? `[value="${CSS.escape(value)}"]` : focused.tagName;
+}
+
+/**
+ * Shows what the hub sends: the head, and the seats that have changed; what somebody opened or selected stays so.
  * @param {HTMLElement} page
  */
 function course(page) {
@@ -38,33 +49,21 @@ function course(page) {
     }
   }
 
-  /**
-   * What was selected and opened stays so. Returns what finds the focused part of the old tile in the new one.
-   * @param {HTMLElement} old
-   * @param {HTMLElement} put
-   */
-  function keep(old, put) {
-    const before = one(old, "input[type=checkbox]", HTMLInputElement);
-    const after = one(put, "input[type=checkbox]", HTMLInputElement);
-    after.checked = before.checked && before.value === after.value; // a selection is of one server
-    for (const fold of all(put, "details", HTMLDetailsElement)) {
-      const was = first(old, `details.${fold.classList[0]}`, HTMLDetailsElement);
-      if (was && old.dataset.state === put.dataset.state) fold.open = was.open;
-    }
-    const focused = document.activeElement;
-    if (!focused || !old.contains(focused)) return "";
-    const value = focused.getAttribute("value");
-    return value ? `[value="${CSS.escape(value)}"]` : focused.tagName;
-  }
-
   /** @param {string} html */
   function showHead(html) {
     if (html === shownHead) return;
     shownHead = html;
-    const open = first(head, ".gpuspawner-recent", HTMLDetailsElement)?.open;
+    const focused = focusedIn(head);
+    const shown = first(head, "[name=show]:checked")?.id;
+    const folds = all(head, "details", HTMLDetailsElement);
     head.replaceChildren(...document.importNode(parsed(html), true).childNodes);
-    const recent = first(head, ".gpuspawner-recent", HTMLDetailsElement);
-    if (recent && open === false) recent.open = false;
+    for (const { id, open } of folds) {
+      const fold = first(head, `#${CSS.escape(id)}`, HTMLDetailsElement);
+      if (fold) fold.open = open;
+    }
+    const filter = shown && first(head, `#${shown}`, HTMLInputElement);
+    if (filter) filter.checked = true;
+    if (focused) first(head, focused)?.focus();
     showTimes(head);
   }
 
@@ -84,10 +83,15 @@ function course(page) {
       const put = document.importNode(one(parsed(html), "li"), true);
       const old = known.get(user);
       if (old?.dataset.version === put.dataset.version) continue;
-      const focused = old && keep(old, put);
-      if (focused) focus = () => first(put, focused)?.focus();
-      old?.remove(); // only tiles that have changed move
+      if (old) {
+        const focused = focusedIn(old);
+        if (focused) focus = () => first(put, focused)?.focus();
+        const [before, after] = [boxOf(old), boxOf(put)];
+        after.checked = before.checked && before.value === after.value; // a selection is of one server
+        after.tabIndex = before.tabIndex;
+      }
       known.set(user, put);
+      if (old) old.replaceWith(put);
       showTimes(put);
       if (put.classList.contains("help") && !old?.classList.contains("help")) helped.push(put);
     }
@@ -98,6 +102,7 @@ function course(page) {
     while (tiles.children.length > told.order.length) tiles.lastElementChild?.remove();
     focus();
     tick();
+    stopAt();
     count();
     if (helped.length) {
       news.textContent = helped.map((each) => `${each.dataset.user}: ${one(each, ".gs-state").textContent}`).join(", ");
@@ -129,28 +134,66 @@ function course(page) {
     stream?.close();
   }
 
-  const boxes = () => all(page, "#gpuspawner-tiles input[type=checkbox]", HTMLInputElement);
+  /** @param {ParentNode} seat */
+  const boxOf = (seat) => one(seat, "input", HTMLInputElement);
+  const boxes = () => all(page, "#gpuspawner-tiles input", HTMLInputElement);
 
   function count() {
     const number = boxes().filter((box) => box.checked).length;
-    const shown = first(document, "#gpuspawner-selected");
-    if (shown) write(shown, number ? (say.selected ?? "").replace("{number}", `${number}`) : "");
+    write(one(page, "#gpuspawner-selected"), number ? (say.selected ?? "").replace("{number}", `${number}`) : "");
+  }
+
+  /**
+   * One seat is a stop of the Tab key; arrows lead to the others.
+   * @param {HTMLInputElement} [box] by default the one that is it, or else the first
+   */
+  function stopAt(box) {
+    const seats = boxes();
+    const stop = box ?? seats.find((each) => each.tabIndex === 0 && each.checkVisibility()) ?? seats[0];
+    for (const each of seats) each.tabIndex = each === stop ? 0 : -1;
+  }
+
+  /** @param {KeyboardEvent} event */
+  function move(event) {
+    const seats = boxes().filter((box) => box.checkVisibility());
+    const at = event.target instanceof HTMLInputElement ? seats.indexOf(event.target) : -1;
+    const top = seats[0]?.getBoundingClientRect().top;
+    const row = seats.filter((box) => box.getBoundingClientRect().top === top).length;
+    const steps = {
+      ArrowRight: 1,
+      ArrowLeft: -1,
+      ArrowDown: row,
+      ArrowUp: -row,
+      Home: -at,
+      End: seats.length - 1 - at,
+    };
+    const next = seats[at + (Object.entries(steps).find(([key]) => key === event.key)?.[1] ?? Number.NaN)];
+    if (at < 0 || !next || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    next.focus();
   }
 
   /** @param {Event} event */
   function select({ target }) {
-    const wanted = target instanceof HTMLElement && target.dataset.select;
-    if (!wanted) return;
-    for (const box of boxes())
-      box.checked = wanted === "help" && (box.closest("li")?.classList.contains("help") ?? false);
+    const button = target instanceof Element && target.closest("[data-select]");
+    if (!(button instanceof HTMLButtonElement)) return;
+    const keys = button.dataset.select === "these" ? button.value.split("\n") : null;
+    const shown = first(head, "[name=show]:checked")?.id.replace("gpuspawner-show-", "") ?? "all";
+    for (const box of boxes()) {
+      const seat = box.closest("li");
+      box.checked = keys ? keys.includes(box.value) : shown === "all" || (seat?.classList.contains(shown) ?? false);
+    }
     count();
   }
 
   if (tiles) {
-    const choose = one(document, "#gpuspawner-select");
-    choose.hidden = false;
-    choose.addEventListener("click", select);
+    page.dataset.live = "";
+    page.addEventListener("click", select);
+    tiles.addEventListener("keydown", move);
+    tiles.addEventListener("focusin", ({ target }) => target instanceof HTMLInputElement && stopAt(target));
     tiles.addEventListener("change", count);
+    one(page, "#gpuspawner-room").addEventListener("reset", () => setTimeout(count));
+    stopAt();
     count();
   }
   tick();
@@ -168,8 +211,17 @@ function copyLink() {
   copy.hidden = !copyOnClick(copy, copy.dataset.copied ?? "", () => link.value);
 }
 
+/** Escape closes the menu that is open, and gives the focus back. @param {KeyboardEvent} event */
+function closeMenu({ key }) {
+  const menu = key === "Escape" && first(document, ".gs-menu[open]", HTMLDetailsElement);
+  if (!menu) return;
+  menu.open = false;
+  one(menu, "summary").focus();
+}
+
 const coursePage = first(document, "#gpuspawner-course");
 if (coursePage) {
   course(coursePage);
   copyLink();
+  document.addEventListener("keydown", closeMenu);
 }
