@@ -199,6 +199,7 @@ ORDINARY = {
     "idle",
     "inherited",
     "init",
+    "mail",
     "messages",
     "picture",
     "records",

@@ -238,6 +238,24 @@ class Notice:
     """The title of what it is about, such as a course; empty where it is of the hub's administrators."""
 
 
+@dataclass(frozen=True)
+class Letter:
+    """What a user is to be told once who may look at no page; for whoever sends it."""
+
+    user: str
+    about: str
+    """What it is about, in ASCII: nobody is told twice of the same."""
+    subject: str
+    text: str
+    """Its sentences; of a server they say no more than its name."""
+    until: float
+    """When it is of no use any more, in seconds since the epoch."""
+    link: str = "home"
+    """A path below ``/hub/``."""
+    server: str | None = None
+    """The name of the server of which only a user is told who asked for it; None: it is told in any case."""
+
+
 async def _nothing(_spawner: Any) -> None:
     """Nothing is read."""
 
@@ -326,6 +344,9 @@ class HubExtension:
 
     It may raise SQLAlchemyError: nothing is told while the database is away.
     """
+    letters: Callable[[Mapping[str, Any], float], Iterable[Letter]] | None = None
+    """What people are to be told now, of a hub's tornado settings and the time; asked each minute. It may raise
+    SQLAlchemyError."""
     profiles_of: ProfilesOf = ProfilesOf()
     """Profiles that it offers to some users."""
     choices_of: Callable[[Any, Profile], Profile] | None = None

@@ -33,6 +33,7 @@ from jupyterhub_gpuspawner.hub.extension import (
     Forecast,
     Hardware,
     HubExtension,
+    Letter,
     Link,
     NodeMarks,
     Notice,
@@ -373,6 +374,10 @@ class HubExtensions:
             return []
         notices = self.all_of("notices", Notice, lambda adds: adds.notices, user, spawner)
         return sorted(notices, key=lambda notice: -notice.at)
+
+    def letters(self, settings: Mapping[str, Any], now: float) -> list[Letter]:
+        """What people are to be told now who may look at no page."""
+        return self.all_of("letters", Letter, lambda adds: adds.letters, settings, now)
 
     async def refresh_profiles(self, spawner: Any) -> None:
         """Have each read anew what it offers the spawner's user."""

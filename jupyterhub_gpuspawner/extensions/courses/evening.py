@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -18,8 +18,10 @@ from jupyterhub.app import JupyterHub
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.extensions.courses.book import CourseBook, HubCourse, course_book
 from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs, plans
+from jupyterhub_gpuspawner.extensions.courses.course import CourseDate
 from jupyterhub_gpuspawner.extensions.courses.rehearsal import rehearsal_beside
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
+from jupyterhub_gpuspawner.hub.extension import Letter
 from jupyterhub_gpuspawner.hub.site.background import Failures
 from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -55,9 +57,14 @@ def is_due(course: HubCourse, last: SessionCheck | None, now: float) -> bool:
         return False
     if last is None or last.report.session != session:
         return True
-    evening = (session.start - timedelta(days=1)).replace(hour=EVENING, minute=0, second=0, microsecond=0)
     changed = (last.course.file, last.course.people) != (course.file, course.people)
-    return changed or last.at < evening.timestamp() <= now
+    return changed or last.at < evening_before(session) <= now
+
+
+def evening_before(session: CourseDate) -> float:
+    """When a session is checked once more, in seconds since the epoch."""
+    day = session.start - timedelta(days=1)
+    return day.replace(hour=EVENING, minute=0, second=0, microsecond=0).timestamp()
 
 
 class CourseChecks:
@@ -130,6 +137,29 @@ class CourseChecks:
 def course_checks(settings: Mapping[str, Any]) -> CourseChecks:
     """The checks in a hub that has a :func:`course_book`."""
     return state_of(settings).of(CourseChecks)
+
+
+def letters(settings: Mapping[str, Any], now: float) -> Iterator[Letter]:
+    """How many people will get in, to instructors the evening before a session. Raises SQLAlchemyError."""
+    state, book = state_of(settings), course_book(settings)
+    for course in book.courses() if book is not None and CourseChecks in state else ():
+        _, check = state.of(CourseChecks).status(course)
+        if check is None or not check.at >= evening_before(check.report.session) or book is None:
+            continue
+        report, session = check.report, check.report.session
+        seats = f"{report.fit}{' or more' if report.more else ''} seats for {report.wanted} people"
+        enough = "" if report.fits else " The course's page says what is wrong."
+        members = book.people_of(course.instructor_groups).groups.values()
+        for name in sorted({*course.instructors, *(name for group in members for name in group)}):
+            yield Letter(
+                name,
+                f"evening {course.slug} {session.start.timestamp():.0f}",
+                subject=f"{seats}: {course.title}",
+                text=f"{course.title} begins at {session.start:%H:%M} on {session.start:%d %B}: "
+                f"{seats}{report.provisos}.{enough}",
+                until=max(now, session.start.timestamp()),
+                link=f"gpuspawner/course/{course.slug}",
+            )
 
 
 def profiles_spawner(settings: Mapping[str, Any]) -> GPUProfilesSpawner | None:

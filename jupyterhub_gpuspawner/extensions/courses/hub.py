@@ -10,6 +10,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub_gpuspawner.extensions.courses import additions, api, offers, page, participants, view
 from jupyterhub_gpuspawner.extensions.courses.ahead import begin_courses
 from jupyterhub_gpuspawner.extensions.courses.book import course_book
+from jupyterhub_gpuspawner.extensions.courses.evening import letters
 from jupyterhub_gpuspawner.extensions.courses.part import parts_of
 from jupyterhub_gpuspawner.extensions.courses.rights import TEACH, GPUCourses, define_scope, is_no_deletion
 from jupyterhub_gpuspawner.extensions.messages.store import Audience, Kind, messages_of
@@ -57,6 +58,7 @@ HUB = HubExtension(
     ),
     links=(Link("Courses", "gpuspawner/courses", page.teaches_any),),
     notices=notices_to,
+    letters=letters,
     profiles_of=PROFILES,
     parts_of=parts_of,
     page_tools={"course": view},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jupyterhub_gpuspawner.extensions.idle.pages import KeepHandler, KeepPage
-from jupyterhub_gpuspawner.extensions.idle.part import parts_of
+from jupyterhub_gpuspawner.extensions.idle.part import letters, parts_of
 from jupyterhub_gpuspawner.extensions.idle.times import TABLE
 from jupyterhub_gpuspawner.extensions.idle.watch import begin_idle
 from jupyterhub_gpuspawner.hub.extension import HubExtension
@@ -14,5 +14,6 @@ HUB = HubExtension(
     begin=(begin_idle,),
     api=tuple(server_routes("/api/gpuspawner/servers", KeepHandler, end="/keep")),
     pages=tuple(server_routes("/gpuspawner/keep", KeepPage)),
+    letters=letters,
     parts_of=parts_of,
 )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from jupyterhub_gpuspawner.extensions.idle import words
 from jupyterhub_gpuspawner.extensions.idle.fields import IdleAction
-from jupyterhub_gpuspawner.extensions.idle.servers import idle_server
-from jupyterhub_gpuspawner.hub.extension import Place, ServerPart
+from jupyterhub_gpuspawner.extensions.idle.servers import IdleServers, idle_server
+from jupyterhub_gpuspawner.hub.extension import Letter, Place, ServerPart
+from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server, ServerState
 from jupyterhub_gpuspawner.slurm.estimate import utc
+
+USEFUL_SECONDS = 1800.0
+"""For how long it is tried to send to a user that a server is idle."""
 
 
 @dataclass(frozen=True)
@@ -58,3 +62,18 @@ def parts_of(spawner: Any, server: Server) -> Iterator[ServerPart]:
     yield ServerPart(
         "idle", Place.NOTICE, template, notice, repr(notice), document={"idle": asdict(notice) if notice else None}
     )
+
+
+def letters(settings: Mapping[str, Any], now: float) -> Iterator[Letter]:
+    """That a server is idle, once for each time in which it is; to a user who asked for it."""
+    for (user, name), idle in state_of(settings).of(IdleServers).items():
+        if idle.is_announced and idle.verdict.since is not None:
+            title = f"Server {name}" if name else words.DEFAULT_SERVER
+            yield Letter(
+                user,
+                f"idle {idle.job_id} {idle.verdict.since:.0f}",
+                subject=words.IS_IDLE.format(title=title),
+                text=words.letter(title, stops=idle.rule.action is IdleAction.STOP),
+                until=now + USEFUL_SECONDS,
+                server=name,
+            )

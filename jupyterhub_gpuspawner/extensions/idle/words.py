@@ -12,6 +12,8 @@ STOPS_AT = "It will be stopped at {time} unless they are used before then."
 STOPS_AT_CORES = "It will be stopped at {time} unless it is used before then."
 PLEASE_STOP = "Others may be waiting for them: please stop the server if you do not need it."
 PLEASE_STOP_CORES = "Please stop it if you do not need it."
+DEFAULT_SERVER = "Your server"
+IS_IDLE = "{title} is idle"
 NOT_IDLE = "This server is not idle: there is nothing to keep it from."
 NO_KEEP_LEFT = "This server cannot be kept again. It is not stopped if you use it."
 
@@ -21,6 +23,12 @@ def what_follows(*, gpus: bool, stops: bool) -> str:
     if stops:
         return STOPS_AT if gpus else STOPS_AT_CORES
     return PLEASE_STOP if gpus else PLEASE_STOP_CORES
+
+
+def letter(title: str, *, stops: bool) -> str:
+    """What is told of it to a user who looks at no page."""
+    follows = "It will be stopped soon unless it is used" if stops else "Others may be waiting: please stop it"
+    return f"{title} has not been used for a while. {follows}{' or kept' if stops else ' if you do not need it'}."
 
 
 def keeps(by: int, left: int) -> str:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
+from jupyterhub_gpuspawner.extensions.courses.book import BookOfHub, HubCourse, HubPeople
 from jupyterhub_gpuspawner.extensions.courses.check import CourseInputs
-from jupyterhub_gpuspawner.extensions.courses.evening import CourseChecks, SessionCheck, is_due
+from jupyterhub_gpuspawner.extensions.courses.evening import CourseChecks, SessionCheck, is_due, letters
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
 from jupyterhub_gpuspawner.extensions.courses.report import SessionReport
 from jupyterhub_gpuspawner.extensions.courses.view import FreeSeats, free_seats
+from jupyterhub_gpuspawner.hub.extension import Letter
+from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.profiles.parsing import parse_profiles
 from jupyterhub_gpuspawner.slurm.snapshot import ClusterSnapshot
 from tests.extensions.courses.test_course import DEEP_LEARNING, course
@@ -125,3 +127,34 @@ async def test_how_the_count_of_the_next_session_stands() -> None:
     await checks.check_due()
 
     assert (before, wanted, checks.status(NEXT)) == (["never", "", ""], ("now", None), ("failed", None))
+
+
+def test_instructors_are_told_the_evening_before_how_many_get_in() -> None:
+    """The members of their groups, too; only what was counted that evening."""
+    taught_by = replace(NEXT, instructors=("tea",), instructor_groups=("staff",))
+    app: Any = SimpleNamespace(tornado_settings=None, db=None)
+    book: Any = SimpleNamespace(
+        courses=lambda: (taught_by,),
+        people_of=lambda groups: HubPeople({group: {"ann", "tea"} for group in groups}),
+    )
+    state, checks = HubState(), CourseChecks(app, book)
+    state.keep(checks)
+    state.of(BookOfHub).book = book
+    told = {}
+    for at in (EVENING - 60, EVENING + 60):
+        checks._checks[NEXT.slug] = checked(at, course=taught_by)
+        told[at - EVENING] = list(letters({KEY: state}, EVENING + 120))
+
+    day_of = NEXT.sessions[0].start
+    about = f"evening {NEXT.slug} {BEGINS:.0f}"
+    text = (
+        f"{NEXT.title} begins at 09:00 on {day_of:%d %B}: 0 seats for 6 people. The course's page says what is wrong."
+    )
+    link = f"gpuspawner/course/{NEXT.slug}"
+    assert told == {
+        -60: [],
+        60: [
+            Letter(name, about, f"0 seats for 6 people: {NEXT.title}", text, until=BEGINS, link=link)
+            for name in ("ann", "tea")
+        ],
+    }

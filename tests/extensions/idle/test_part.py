@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from jupyterhub_gpuspawner.extensions.idle.fields import IdleAction, IdleRule
-from jupyterhub_gpuspawner.extensions.idle.part import IdleNotice, parts_of
+from jupyterhub_gpuspawner.extensions.idle.part import IdleNotice, letters, parts_of
 from jupyterhub_gpuspawner.extensions.idle.policy import IdleServer, State, Verdict
 from jupyterhub_gpuspawner.extensions.idle.servers import IdleServers
+from jupyterhub_gpuspawner.hub.extension import Letter
 from jupyterhub_gpuspawner.hub.site.state import KEY, HubState
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 
@@ -64,3 +65,26 @@ def test_an_idle_server_is_told_as_its_profile_says(action: str, keeps: int, exp
 
     assert (part.shown, bool(part.template)) == (expected, expected is not None)
     assert part.document == {"idle": asdict(expected) if expected is not None else None}
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        (
+            "tell",
+            "Server lab has not been used for a while. Others may be waiting: please stop it if you do not need it.",
+        ),
+        ("stop", "Server lab has not been used for a while. It will be stopped soon unless it is used or kept."),
+    ],
+)
+def test_who_looks_at_no_page_is_told_once_for_each_time_without_use(action: str, text: str) -> None:
+    """No more of the server than its name, and nothing where the policy only takes notes."""
+    state = HubState()
+    for name, of_server in (("lab", action), ("quiet", "report")):
+        verdict = Verdict(State.WARNED, NOW - 3000, NOW + 600, 2)
+        state.of(IdleServers)["ada", name] = IdleServer(
+            "12", gpus=True, rule=IdleRule(action=IdleAction(of_server)), verdict=verdict
+        )
+    assert list(letters({KEY: state}, NOW)) == [
+        Letter("ada", f"idle 12 {NOW - 3000:.0f}", "Server lab is idle", text, until=NOW + 1800, server="lab")
+    ]
