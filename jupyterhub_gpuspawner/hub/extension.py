@@ -36,17 +36,19 @@ class Place(Enum):
     """Where on a server's card a part is; parts in one place stand in the order of their names."""
 
     HEADING = "heading"
-    """Below the title, before the time that is left: what the server is for."""
+    """Beside the title: what the server is for."""
     NOTICE = "notice"
-    """Below the time that is left: what its user should know."""
+    """Below the title: what its user should know."""
     ACTION = "action"
-    """After the notices: what its user can do about it."""
+    """Below the time that is left: what its user can do about it."""
     BESIDE = "beside"
-    """Beside all of these."""
+    """Beside the time: one or more columns."""
+    MARK = "mark"
+    """In the line that opens the details."""
     NODE = "node"
-    """Below what stands beside them: the node that it runs on."""
+    """Beside the details: the node that it runs on."""
     BELOW = "below"
-    """Below all of these, over the whole width."""
+    """Below that."""
 
 
 NOTHING: Mapping[str, Any] = {}

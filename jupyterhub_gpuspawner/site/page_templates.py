@@ -21,7 +21,17 @@ LOST = {
 """By template and block: what pages lose where a site's template replaces the block; the first one is all of it."""
 _CARD = "gpuspawner_card.html"
 _CARD_OF = "_card.html"
-MOVED = {"home.html": {"for_whom": _CARD, "node_details": _CARD, "path": _CARD}}
+_WHOLE_CARD = "home_card.html"
+MOVED = {
+    "home.html": {
+        "for_whom": _CARD,
+        "node_details": _CARD,
+        "path": _CARD,
+        "server": _WHOLE_CARD,
+        "actions": _WHOLE_CARD,
+        "details": _WHOLE_CARD,
+    }
+}
 """By template and macro that it had once: the template that has its content now. So has ``NAME_card.html`` of an
 extension what the macro ``NAME`` of ``home.html`` had, if there was one."""
 

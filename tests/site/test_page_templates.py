@@ -100,7 +100,7 @@ CARD = "its content is now in gpuspawner_card.html"
 HOME = '{% extends "templates/home.html" %}'
 GONE = {
     "an import": (
-        '{% from "templates/home.html" import server, path with context %}',
+        '{% from "templates/home.html" import link_notice, path with context %}',
         [f'it uses the macro path of "templates/home.html", which has none of this name: {CARD}'],
     ),
     "an import of all": (

@@ -92,6 +92,11 @@ def _drawn(
     return Markup(drawn), tuple(table(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704
 
 
+def _mark(drawable: Drawable) -> Markup:
+    node, own_gpus, own_cpus = drawable
+    return Markup(drawing.mark(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704 - numbers only
+
+
 def parts_of(spawner: Any, server: Server) -> Iterator[ServerPart]:
     """The part of a running server; its picture is drawn when the card is shown."""
     kept = kept_with(spawner, NodePicture)
@@ -103,3 +108,4 @@ def parts_of(spawner: Any, server: Server) -> Iterator[ServerPart]:
     else:
         shown = partial(_picture, server.placement.node, drawable)
         yield ServerPart("picture", Place.NODE, "picture_card.html", shown, document={"picture": True})
+        yield ServerPart("picture_mark", Place.MARK, "picture_mark.html", partial(_mark, drawable))

@@ -523,3 +523,24 @@ def by_itself(drawn: str) -> str:
     """The same as a document, with its style."""
     start, _, rest = drawn.partition(">")
     return f"{start}><style>{STYLE}</style>{rest}"
+
+
+MARK_WIDTH, MARK_HEIGHT = 72, 28
+
+
+def mark(topology: NodeTopology, *, own_gpus: Iterable[int], own_cpus: Iterable[int]) -> str:
+    """The node as a mark beside words: its NUMA nodes, as full as the job has of their CPUs, above its GPUs."""
+    canvas, gpus, cpus = Canvas(), frozenset(own_gpus), frozenset(own_cpus)
+    canvas.parts.clear()
+    numa_nodes = topology.numa_nodes or (None,)
+    width = MARK_WIDTH / len(numa_nodes)
+    for n, numa_node in enumerate(numa_nodes):
+        canvas.rect("", n * width + 0.5, 0.5, width - 3, 10, radius=2)
+        if numa_node is not None and not cpus.isdisjoint(numa_node.cpus):
+            part = len(cpus.intersection(numa_node.cpus)) / len(numa_node.cpus)
+            canvas.rect("own", n * width + 0.5, 0.5, part * (width - 3), 10, radius=2)
+    width = MARK_WIDTH / max(len(topology.gpus), 1)
+    for n in range(len(topology.gpus)):
+        canvas.rect("own" if n in gpus else "", n * width + 0.5, 15.5, width - 3, 11, radius=2)
+    size = f'viewBox="0 0 {MARK_WIDTH} {MARK_HEIGHT}"'
+    return f'<svg class="gpuspawner-mark" {size} aria-hidden="true">{"".join(canvas.parts)}</svg>'

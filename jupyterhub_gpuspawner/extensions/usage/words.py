@@ -7,9 +7,6 @@ from jupyterhub_gpuspawner.words import duration, nearest
 
 UNKNOWN = "use unknown"
 USE_UNKNOWN = "use unknown for the whole time"
-CHART = "{gpu}, the last hour"
-CPUS_IN_USE = "In use: {amount}"
-MEMORY_IN_USE = "memory: {amount}"
 
 
 def what_was_used(*, ran: float, gpus: int, mean_use: float | None, memory_max_mib: int) -> str:

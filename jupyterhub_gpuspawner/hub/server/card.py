@@ -114,6 +114,10 @@ class TimeLeft:
     words: str
     warning: str = ""
     """Empty while there is time."""
+    began: datetime | None = None
+    """None where that is not known."""
+    spent: int = 0
+    """Percent of its time."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,9 @@ def server_card(server: Server, *, now: float | None = None, contact: str = word
         return ServerCard(server, words.STOPPING if server.job_id else words.BEING_STOPPED)
     if server.state is ServerState.RUNNING:
         suspended, placement = _is_suspended(server), server.placement
-        left = time_left(placement.ends_at, now) if placement is not None and not suspended else None
+        left = None
+        if placement is not None and not suspended:
+            left = time_left(placement.ends_at, now, began_at=placement.started_at)
         return ServerCard(server, words.SUSPENDED if suspended else "", facts=server_facts(server), left=left)
     return _starting(server, now) if server.pending else _over(server, contact)
 
@@ -231,24 +237,22 @@ def _over(server: Server, contact: str) -> ServerCard:
         return ServerCard(server, (first_line(failure) or words.START_FAILED) if failure is not None else "")
     shown = server.end_words(contact)
     if ending.stopped:
-        return ServerCard(
-            server, ended=shown.sentence, advice=words.ran_for(ending.ran, ending.said) if ending.ran else ""
-        )
+        return ServerCard(server, ended=shown.sentence)
     ended = words.ENDED_AT if ending.at and not ending.failed else ""
     return ServerCard(server, shown.sentence, ended, shown.advice)
 
 
-def time_left(ends_at: str | None, now: float) -> TimeLeft | None:
+def time_left(ends_at: str | None, now: float, *, began_at: str | None = None) -> TimeLeft | None:
     """The time until ``ends_at`` (ISO 8601); None where there is no end, or where it cannot be parsed."""
-    if ends_at is None:
-        return None
     try:
-        ends = parse_time(ends_at)
+        ends = parse_time(ends_at or "")
+        began = parse_time(began_at) if began_at is not None else None
     except ValueError:
         return None
     left = ends.timestamp() - now
-    left_in_words = words.time_left(left)
-    if left <= 0:
-        return TimeLeft(ends, left_in_words, words.TIME_IS_OVER)
-    warning = words.ENDS_VERY_SOON if left <= VERY_SOON else words.ENDS_SOON if left <= SOON else ""
-    return TimeLeft(ends, left_in_words, warning)
+    whole = (ends - began).total_seconds() if began is not None else 0.0
+    spent = min(100, max(0, round(100 - 100 * left / whole))) if whole > 0 else 0
+    warning = words.TIME_IS_OVER
+    if left > 0:
+        warning = words.ENDS_VERY_SOON if left <= VERY_SOON else words.ENDS_SOON if left <= SOON else ""
+    return TimeLeft(ends, words.time_left(left), warning, began, spent)

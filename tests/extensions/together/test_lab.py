@@ -162,7 +162,8 @@ def test_an_idle_server_is_told_at_home_and_in_lab_and_kept(hub: HubProcess, pag
     expect(notice).to_contain_text("The GPUs of this server have not been used since", timeout=2 * PATIENCE)
     expect(notice).to_contain_text("It will be stopped at")
     assert axe_faults(page) == []
-    page.locator(".gpuspawner-use").evaluate_all("found => found.forEach((each) => each.remove())")  # see MINUTES
+    figures = ".gpuspawner-use .gs-use, .gpuspawner-use .gs-spark, .gs-host"
+    page.locator(figures).evaluate_all("found => found.forEach((each) => each.remove())")  # see MINUTES
     shoot(page, "home-idle")
 
     page.goto(f"{hub.url}/user/ben/lab")

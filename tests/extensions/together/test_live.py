@@ -142,8 +142,8 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
             "2 \N{MULTIPLICATION SIGN} K80, 12 GB · 4 cores · 1 GiB memory",
         ),
     }.items():
-        expect(card(page, server).get_by_role("heading")).to_have_text(re.compile(rf"^\s*{re.escape(profile)}\s"))
-        expect(card(page, server).locator("b")).to_have_text(re.compile(left))
+        expect(card(page, server).get_by_role("heading", level=2)).to_have_text(profile)
+        expect(card(page, server).locator(".gs-left b")).to_have_text(re.compile(left))
         expect(card(page, server).locator(".gpuspawner-got")).to_have_text(got)
         assert not fact(page, "Node", server).is_visible()
         card(page, server).locator("summary").first.click()
@@ -151,14 +151,14 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
     for server, placement in placements.items():
         expect(card(page, server)).to_contain_text("simulated node")
         expect(card(page, server)).to_contain_text("CPUs and memory of the real machine are not bound.")
-        expect(card(page, server).locator("summary").first).to_have_text("Details")  # no warning
+        expect(card(page, server).locator("summary b").first).to_have_text("Details")  # no warning
         expect(fact(page, "Node", server)).to_have_text(placement["node"])
         expect(fact(page, "Job", server)).to_have_text(f"{placement['job_id']}, partition gpu")
         expect(fact(page, "CPUs", server)).to_have_text(placement["cpus"])
         expect(fact(page, "NUMA nodes", server)).to_have_text(", ".join(map(str, placement["numa_nodes"])))
         own = [gpu["index"] for gpu in placement["gpus"]]
         assert re.findall(r"GPU (\d+):", fact(page, "GPUs", server).inner_text()) == list(map(str, own))
-        picture = card(page, server).locator("svg")
+        picture = card(page, server).locator(".gpuspawner-picture svg")
         assert picture.locator("rect.gpu.own").count() == len(own) == len(placement["gpus"])
         expect(picture.locator("desc")).to_contain_text(", ".join(f"GPU {index}" for index in sorted(own)))
         expect(picture.locator("desc")).to_contain_text(f"CPUs {placement['cpus']}")
@@ -180,7 +180,7 @@ def test_a_server_on_two_nodes_shows_what_it_has_on_each(hub: HubProcess, page: 
     expect(card(page)).to_contain_text("1 more node")
     card(page).locator("summary").first.click()
     other.locator("summary").first.click()
-    expect(card(page).locator("svg:visible").filter(has=page.locator("rect.gpu.own"))).to_have_count(2)
+    expect(card(page).locator(".gpuspawner-picture svg:visible")).to_have_count(2)
     shoot(page, "home-several-nodes")
     assert_accessible(page)
     page.set_viewport_size(PHONE)
@@ -209,33 +209,35 @@ def send_the_last_hour(hub: HubProcess, user: str, placement: Mapping[str, Any])
 
 @pytest.mark.nightly
 def test_the_use_of_gpus_is_the_same_in_words_and_in_the_chart(hub: HubProcess, page: Page) -> None:
-    """Now, and the last hour: each bar is a row of the table; a time for which it is unknown is hatched, not idle."""
+    """Now, and the last hour: the table has each summary; a time for which it is unknown is a gap, not idle."""
     placement = hub.spawn("uma", {"profile": "k80"})
     send_the_last_hour(hub, "uma", placement)
     sign_in_with_server(page, hub, "uma")
-    use = card(page).locator(".gpuspawner-use")
-    expect(use).to_contain_text("Simulated, like the GPUs.")
+    use, hour = card(page).locator(".gpuspawner-use"), card(page).locator(".gpuspawner-hour")
+    expect(card(page)).to_contain_text("Simulated, like the GPUs.")
     shoot(page, "home-use")
     page.set_viewport_size(PHONE)
     assert_accessible(page)
-    use.get_by_text("The chart in words").click()
+    card(page).locator("summary").first.click()
+    hour.locator("summary").click()
     assert_accessible(page)
     assert broken_headers(page) == []
 
     for number, (gpu, means, now) in enumerate(zip(placement["gpus"], MEANS, ("83", "60"), strict=True)):
-        shown, table = use.locator(".gpuspawner-gpu").nth(number), use.locator("table").nth(number)
+        shown, table = use.locator(".gpuspawner-gpu").nth(number), hour.locator("table").nth(number)
         name, percents = f"GPU {gpu['index']}", [mean for mean in means if mean is not None]
-        expect(shown.locator("p")).to_have_text(f"{name}: {now}\N{NO-BREAK SPACE}%, 4.3 of 12 GB, 2 processes")
+        expect(shown.locator("b")).to_have_text(name)
+        expect(shown.locator(".gs-use")).to_have_text(f"{now}\N{NO-BREAK SPACE}%")
+        expect(shown.locator(".gs-bar-line")).to_contain_text("4.3 of 12 GB")
         sentence = f"used {sum(percents) / len(percents):.0f} % on average, at most {max(percents) + 5:.0f} %."
-        expect(shown.locator("svg desc")).to_have_text(sentence)
-        expect(table.locator("caption")).to_have_text(f"{name}: {sentence}")
+        expect(shown.locator(".visually-hidden")).to_have_text(sentence)
+        expect(table.locator("caption")).to_have_text(f"{name}: {sentence} 2 processes")
         rows = table.locator("tbody tr td:nth-child(2)").all_inner_texts()
         assert rows == ["use unknown" if mean is None else f"{mean:.0f}\N{NO-BREAK SPACE}%" for mean in means]
-        bars = shown.locator("rect.bar")
-        heights = bars.evaluate_all("(bars) => bars.map((bar) => Number(bar.getAttribute('height')))")
-        tallest = max(heights)
-        assert [round(max(percents) * height / tallest) for height in heights] == pytest.approx(percents, abs=1)
-        expect(shown.locator("path.unknown")).to_have_count(len(means) - len(percents))
+        line = shown.locator(".gs-spark .line").get_attribute("d") or ""
+        heights = [100 - float(height) for height in re.findall(r"[ML][\d.]+ ([\d.]+)", line)]
+        assert sorted(set(heights)) == sorted(set(percents))
+        assert line.count("M") == 1 + (len(means) - len(percents))
 
 
 @pytest.mark.nightly
@@ -248,7 +250,7 @@ def test_a_phone_shows_the_time_left_first(hub: HubProcess, open_page: OpenPage)
     box = button.bounding_box()
     assert box is not None
     assert box["y"] + box["height"] < PHONE["height"]
-    expect(card(phone).locator("b")).to_have_text(re.compile(r"^1 h 5\d min left$"))
+    expect(card(phone).locator(".gs-left b")).to_have_text(re.compile(r"^1 h 5\d min left$"))
 
     card(phone).locator("summary").first.click()
     expect(card(phone).get_by_text("Scroll sideways to see the whole picture.")).to_be_visible()
@@ -267,8 +269,9 @@ def test_the_cards_are_the_page(hub: HubProcess, page: Page) -> None:
     problems: list[str] = []
 
     def note(line: ConsoleMessage) -> None:
-        if line.type == "error" and "/components/" not in line.location["url"]:  # the hub's fonts are not installed
-            problems.append(line.text)
+        # the hub's fonts are not installed, and axe asks for what a stylesheet imports as if it stood in the page
+        if line.type == "error" and not re.search("/components/|/hub/drawing.css$", line.location["url"]):
+            problems.append(f"{line.text} {line.location['url']}")
 
     page.on("console", note)
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -348,21 +351,21 @@ def test_a_card_that_changes_keeps_the_focus_and_what_is_open(hub: HubProcess, p
     details = card(page).locator("details[data-fold=details] > summary")
     details.click()
     focused = page.locator(":focus")
-    expect(focused).to_have_text("Details")
+    expect(focused).to_contain_text("Details")
     before = card(page).get_attribute("data-version")
-    new_fold = '<details data-fold="use"><summary>The chart in words</summary></details>'
+    new_fold = '<details data-fold="other"><summary>Another fold</summary></details>'
     answer_with(
         page,
         lambda html: html.replace(f'data-version="{before}"', 'data-version="another"').replace(
-            '<details class="gpuspawner-details" data-fold="details">',
-            new_fold + '<details class="gpuspawner-details" data-fold="details">',
+            '<details class="gs-drawer gpuspawner-details" data-fold="details">',
+            new_fold + '<details class="gs-drawer gpuspawner-details" data-fold="details">',
         ),
     )
     page.clock.run_for(31_000)
     expect(card(page)).to_have_attribute("data-version", "another")
 
-    expect(focused).to_have_text("Details")
-    expect(card(page).locator("details[open] > summary")).to_have_text(["Details"])
+    expect(focused).to_contain_text("Details")
+    expect(card(page).locator("details[open] > summary b")).to_have_text(["Details"])
 
 
 @pytest.mark.nightly
@@ -403,7 +406,7 @@ def test_the_time_left_is_the_hubs_where_the_browsers_clock_is_wrong(hub: HubPro
     page.add_init_script(WRONG_CLOCK)
     page.goto(hub.url + HOME)
 
-    expect(card(page).locator("b")).to_have_text(re.compile(r"^(5\d min|1 h) left$"))
+    expect(card(page).locator(".gs-left b")).to_have_text(re.compile(r"^(5\d min|1 h) left$"))
     expect(card(page).locator("[data-warning]")).to_be_hidden()
 
 
@@ -441,9 +444,8 @@ def test_stop_asks_where_work_would_be_lost_and_says_what_it_did(hub: HubProcess
     page.wait_for_url(f"**{HOME}")
     sentence = re.compile(rf"K80 \(server lab\) was stopped at .*\d\d.*; job {job} released 4 GPUs\.")
     expect(card(page, "lab")).to_contain_text(sentence)
-    expect(card(page, "lab").get_by_role("heading")).to_have_text(
-        re.compile(r"^\s*K80 \(server lab\)\s+not running\s*$")
-    )
+    expect(card(page, "lab").get_by_role("heading")).to_have_text("K80 (server lab)")
+    expect(card(page, "lab").locator(".gs-state")).to_have_text("not running")
     assert ready_servers(hub, user) == [""]
     assert_accessible(page)
     shoot(page, "home-stopped")
@@ -507,13 +509,13 @@ def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
     placement = hub.spawn("fritz", {"profile": "k80"})
     page.goto(hub.url + HOME)
     warning = card(page).locator("[data-warning]")
-    expect(card(page).locator("b")).to_have_text(re.compile(r"^(5\d min|1 h) left$"))
+    expect(card(page).locator(".gs-left b")).to_have_text(re.compile(r"^(5\d min|1 h) left$"))
     expect(warning).to_be_hidden()
 
     slurm_cluster.run("scontrol", "update", f"JobId={placement['job_id']}", "TimeLimit=12")
     return_until(page, warning.is_visible)
     expect(warning).to_have_text("It ends soon. Save your work.")
-    expect(card(page).locator("b")).to_have_text(re.compile(r"^1\d min left$"))
+    expect(card(page).locator(".gs-left b")).to_have_text(re.compile(r"^1\d min left$"))
     expect(page.locator("#gpuspawner-news")).to_have_text("K80: It ends soon. Save your work.")
     ends_at = hub.api("GET", "/gpuspawner/placement/fritz").json()["ends_at"]
     assert ends_at < placement["ends_at"]

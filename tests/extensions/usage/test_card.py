@@ -1,17 +1,17 @@
-"""A server's use on its card: the sentence, the chart, and the chart in words, with the same facts."""
+"""A server's use on its card: the line of each GPU, and the same in words."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
 
 from jupyterhub_gpuspawner.extensions.usage import card
-from jupyterhub_gpuspawner.extensions.usage.card import in_a_line, usage_card
+from jupyterhub_gpuspawner.extensions.usage.card import GpuCard, in_a_line, usage_card
 from jupyterhub_gpuspawner.extensions.usage.node.summary import GpuUse, UsageSummary
 from jupyterhub_gpuspawner.extensions.usage.use import Use
+from jupyterhub_gpuspawner.hub.extension import Place
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
@@ -27,54 +27,80 @@ def use(at: float, *gpus: GpuUse, seconds: float = 300.0) -> Use:
     return Use(at, UsageSummary(seconds=seconds, gpus=gpus, cores=3.24, memory_mib=2048))
 
 
-def test_a_gpu_is_told_in_a_sentence_a_chart_and_a_table() -> None:
-    """Now from the last summary; the mean of the hour by samples."""
-    has = PlacementDocument(cpus="0-3", memory_mib=8192)
-    shown = usage_card((use(NOW - 330, IDLE), use(NOW - 30, BUSY)), now=NOW, placement=has)
+HAS = PlacementDocument(
+    gpus=(PlacedGpu(0, "GPU-a", name="A100", memory_mib=40960), PlacedGpu(1, "MIG-b", mig="1g.5gb", memory_mib=4864)),
+    cpus="0-3",
+    memory_mib=8192,
+)
+
+
+def test_a_gpu_is_told_in_a_line_and_a_table() -> None:
+    """Now from the last summary; the mean of the hour by samples; what is used of what the server has."""
+    shown = usage_card((use(NOW - 330, IDLE), use(NOW - 30, BUSY)), now=NOW, placement=HAS)
 
     assert shown is not None
     [gpu] = shown.gpus
-    assert (shown.at, shown.host, shown.simulated) == (NOW - 30, "In use: 3.2 of 4 CPUs, memory: 2.0 of 8 GiB", False)
-    assert (gpu.name, gpu.now) == ("GPU 0", "83\u00a0%, 21 of 40 GB, 2 processes")
-    assert gpu.description == "used 30 % on average, at most 99 %."
+    assert (shown.at, shown.host, shown.simulated) == (
+        NOW - 30,
+        (("CPUs", "3.2 of 4", 81), ("memory", "2.0 of 8 GiB", 25)),
+        False,
+    )
+    assert replace(gpu, rows=(), steps=()) == GpuCard(
+        "GPU 0",
+        "A100, 40 GB",
+        "83\u00a0%",
+        "21 of 40 GB",
+        53,
+        "2 processes",
+        "used 30 % on average, at most 99 %.",
+        (),
+    )
     assert gpu.rows == (
         (NOW - 330, "0\u00a0%", "0\u00a0%", "29 of 40 GB"),
         (NOW - 30, "60\u00a0%", "99\u00a0%", "29 of 40 GB"),
     )
-    assert gpu.description in gpu.chart
 
 
-def test_unknown_is_said_and_hatched_and_never_zero() -> None:
+def test_unknown_is_said_and_never_zero() -> None:
     """A MIG device without GPM: memory and processes are known."""
-    shown = usage_card((use(NOW, MIG),), now=NOW)
+    shown = usage_card((use(NOW, MIG),), now=NOW, placement=HAS)
 
     assert shown is not None
     [gpu] = shown.gpus
-    assert (gpu.name, gpu.now) == ("a slice of GPU 1", "use unknown, 1.3 of 5 GB, 1 process")
-    assert gpu.description == "use unknown for the whole time."
-    assert shapes(gpu.chart) == ["line", "unknown"]
+    assert gpu == GpuCard(
+        "a slice of GPU 1",
+        "GPU slice, 5 GB",
+        "use unknown",
+        "1.3 of 5 GB",
+        25,
+        "1 process",
+        "use unknown for the whole time.",
+        rows=((NOW, "use unknown", "use unknown", "1.3 of 5 GB"),),
+    )
 
 
-def test_a_chart_has_a_bar_for_each_summary_of_the_hour() -> None:
-    """What is older is cut off; what nobody has sent is empty; what is unknown is hatched."""
+def test_the_line_of_the_hour_has_a_gap_where_nothing_is_known() -> None:
+    """What is older is cut off; what nobody has sent, and what is unknown, is none."""
     shown = usage_card((use(NOW - 3500, BUSY, seconds=600), use(NOW - 900, UNKNOWN), use(NOW, BUSY)), now=NOW)
 
     assert shown is not None
-    assert shapes(shown.gpus[0].chart) == ["line", "bar", "most", "unknown", "bar", "most"]
+    assert shown.gpus[0].steps == (60.0, *(None,) * 21, 60.0, 60.0)
     assert shown.gpus[0].description == "used 60 % on average, at most 99 %."
 
 
-def shapes(chart: str) -> list[str]:
-    """The kinds of the chart's shapes, in order."""
-    return re.findall(r'class="(\w+)"', chart)
+def test_before_the_first_summary_the_card_has_the_same_lines() -> None:
+    """So that nothing moves when it comes."""
+    before, after = (usage_card(usage, now=NOW, placement=HAS) for usage in ((), (use(NOW, BUSY, MIG),)))
 
-
-def test_text_of_a_node_is_escaped() -> None:
-    """A UUID or the name of a MIG device may be anything printable."""
-    shown = usage_card((use(NOW, replace(MIG, mig="<script>")),), now=NOW)
-
-    assert shown is not None
-    assert "<script>" not in shown.gpus[0].chart
+    assert before is not None
+    assert after is not None
+    assert [gpu.name for gpu in before.gpus] == [gpu.name for gpu in after.gpus] == ["GPU 0", "a slice of GPU 1"]
+    assert [name for name, *_ in before.host] == [name for name, *_ in after.host] == ["CPUs", "memory"]
+    assert (before.at, before.gpus[0].now, before.host[1]) == (
+        None,
+        "\N{EN DASH}",
+        ("memory", "\N{EN DASH} of 8 GiB", 0),
+    )
 
 
 def test_a_line_for_the_course_page() -> None:
@@ -106,9 +132,10 @@ def test_a_server_that_is_stopped_says_what_it_used(
     summary = UsageSummary(gpus=(replace(BUSY, utilization_mean=82.4),), memory_max_mib=2150)
     monkeypatch.setattr(card, "usage_of", lambda _spawner: (Use(at, summary),))
     placement = PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),), started_at=started_at)
-    (part,) = card.parts_of(None, Server(ready=True, placement=placement))
+    part, hour = card.parts_of(None, Server(ready=True, placement=placement))
 
     said = "its GPU was used 82\u00a0% on average, and at most 2.1 GiB of memory was in use"
+    assert hour.place is Place.BELOW
     assert (part.at_end, part.brief, part.version) == (f"{when}{said}", "GPU 83\u00a0%", at)
 
 

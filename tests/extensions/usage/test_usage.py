@@ -84,7 +84,7 @@ def test_a_summary_reaches_the_card_rest_and_the_metrics(hub: HubProcess, ada: V
     assert (use["simulated"], use["final"]) == (True, False)
     assert use["samples"] >= 2  # of the first summary; a later one has more
     assert all(gpu["utilization"] is not None for gpu in use["gpus"])
-    assert len(card.soup.select(".gpuspawner-gpu svg.gpuspawner-usage")) == 2
+    assert len(card.soup.select(".gpuspawner-gpu svg.gs-spark")) == 2
     assert "Simulated, like the GPUs." in card.text
     assert 'gpuspawner_gpus_measured{cluster="",partition="gpu",profile="gpu",use="known"} 2.0' in metrics
     assert 'gpuspawner_gpus_busy{cluster="",partition="gpu",profile="gpu"}' in metrics

@@ -102,7 +102,7 @@ CARDS = {
     ),
     "one that had run says what it used": (
         replace(LAB, ending=replace(STOPPED, ran=1500, said="its GPU was busy", log="/home/ada/7.log")),
-        {"ended": "Server lab was stopped at {time}.", "advice": "It ran for 25 min; its GPU was busy."},
+        {"ended": "Server lab was stopped at {time}."},
         ("Server lab", "not running"),
     ),
     "one that was stopped says so": (

@@ -52,6 +52,15 @@ function servers(place) {
       write(one(card, "[data-left]"), timeLeft(left, say));
       warning.hidden = !text;
       warning.textContent = text;
+      const began = Date.parse(ends.dataset.began ?? "");
+      const end = Date.parse(ends.dataset.ends ?? "");
+      const bar = first(card, ".gs-time > .gs-bar");
+      if (bar && began < end) {
+        const spent = 100 - (100 * left * 1000) / (end - began);
+        first(bar, "svg", SVGElement)?.setAttribute("width", `${Math.max(0, Math.min(100, spent)).toFixed(1)}%`);
+        bar.classList.toggle("wait", level !== "");
+        bar.classList.toggle("good", level === "");
+      }
       const { serverName, title } = card.dataset;
       if (spoken && level && warned.get(serverName) !== level) {
         news.textContent = `${title}: ${text}`;
