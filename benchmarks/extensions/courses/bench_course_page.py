@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader
 from jupyterhub_gpuspawner.extension import installed
 from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
-from jupyterhub_gpuspawner.extensions.courses.page import CoursePageState, Snapshot
+from jupyterhub_gpuspawner.extensions.courses.page import CoursePageState, CourseSnapshot
 from jupyterhub_gpuspawner.extensions.courses.participants import participants_of
 from jupyterhub_gpuspawner.extensions.courses.view import CourseView, course_view
 from jupyterhub_gpuspawner.hub.extensions import HubExtensions
@@ -106,13 +106,13 @@ def test_changes(benchmark: Any) -> None:
     """The tiles that have changed as HTML, and the event that tells every viewer."""
     before, after = view(20), view(30)
 
-    def set_up() -> tuple[tuple[Page, Snapshot], dict[str, Any]]:
+    def set_up() -> tuple[tuple[Page, CourseSnapshot], dict[str, Any]]:
         page = Page([before, replace(after, title="later")])
         first = asyncio.run(page.recent())
         page.expire()
         return (page, first), {}
 
-    def change(page: Page, first: Snapshot) -> str:
+    def change(page: Page, first: CourseSnapshot) -> str:
         return asyncio.run(page.recent()).event_since(first)
 
     size = len(benchmark.pedantic(change, setup=set_up, rounds=10).encode())

@@ -7,8 +7,8 @@ import json
 import re
 import time
 import zlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
@@ -21,7 +21,6 @@ from sqlalchemy import Column, Integer, MetaData, String, Table, UnicodeText, in
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from tornado import web
-from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.extensions.courses.actions import NOT_IN_COURSE, Outcome, Result, course_actions
@@ -53,6 +52,7 @@ from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back, tra
 from jupyterhub_gpuspawner.hub.site.state import state_of
 from jupyterhub_gpuspawner.hub.site.tables import SECONDS, delete_older
 from jupyterhub_gpuspawner.hub.web.handlers import OpenStreams
+from jupyterhub_gpuspawner.hub.web.streams import EventStream, LivePage
 
 # What instructors did on a course's page, in a table of our own in the hub's database.
 
@@ -86,12 +86,10 @@ def keep_actions(session: Session, course: str, sentences: Iterable[str], at: fl
 
 
 NO_SUCH_COURSE = "There is no such course, or you do not teach it."
-INTERVAL = 2.0
-"""Seconds for which a picture of the course is used."""
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class CourseSnapshot:
     """The page at one moment."""
 
     view: CourseView
@@ -106,7 +104,7 @@ class Snapshot:
         versions = [self.view.version, *((tile.user, tile.version) for tile in self.view.tiles)]
         return f"{zlib.crc32(repr(versions).encode()):08x}"
 
-    def event_since(self, last: Snapshot | None) -> str:
+    def event_since(self, last: CourseSnapshot | None) -> str:
         """An event with what has changed since ``last``, or with everything, as JSON."""
         before = {tile.user: tile.version for tile in last.view.tiles} if last is not None else {}
         changed = [tile.user for tile in self.view.tiles if before.get(tile.user) != tile.version]
@@ -137,7 +135,7 @@ class SeatsAge:
         return AGE_AFTER_END if now - self._ended_at < AGE else AGE
 
 
-class CoursePageState:
+class CoursePageState(LivePage[CourseSnapshot]):
     """The page of one course of a hub, made once for all who look at it."""
 
     def __init__(
@@ -150,9 +148,9 @@ class CoursePageState:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``settings`` are the hub's, ``template`` finds its templates, and ``tools`` are what ours use."""
+        super().__init__(clock)
         self._slug = slug
         self._settings = settings
-        self._clock = clock
         self._tools = tools
         self._head = template("course_head.html", sync=True)
         self._tile = template("course_tiles.html", sync=True).make_module({"gpuspawner": tools}).tile
@@ -161,37 +159,16 @@ class CoursePageState:
         self._seats: tuple[FreeSeats, ...] | None = None
         self._seats_at = float("-inf")
         self._seats_age = SeatsAge()
-        self._made_at = float("-inf")
-        self._task: asyncio.Task[Snapshot] | None = None
         self._html: dict[Tile, str] = {}
 
-    async def recent(self, max_age: float = INTERVAL) -> Snapshot:
-        """The page, at most ``max_age`` seconds old; whoever asks at the same time gets the same."""
-        if self._task is None or (self._task.done() and self._clock() - self._made_at > max_age):
-            self._made_at = self._clock()
-            self._task = asyncio.ensure_future(self._make())
-        return await asyncio.shield(self._task)
-
-    def expire(self) -> None:
-        """Make the next page anew, however old this one is: something was done."""
-        self._task = None
-
-    async def events(self, version: str, *, interval: float = INTERVAL) -> AsyncGenerator[str, None]:
-        """An event for each change since ``version``, and an empty text after each look that found none; for ever."""
-        last = None
-        while True:
-            now = await self.recent(interval)
-            yield now.event_since(last) if now.version != version else ""
-            version, last = now.version, now
-            await asyncio.sleep(interval)
-
-    async def _make(self) -> Snapshot:
+    async def make(self) -> CourseSnapshot:
+        """The page now; raises LookupError once the course has gone."""
         return await asyncio.to_thread(self._rendered, await self.view())
 
-    def _rendered(self, view: CourseView) -> Snapshot:
+    def _rendered(self, view: CourseView) -> CourseSnapshot:
         before = self._html  # another page may be made at the same time
         self._html = html = {tile: before.get(tile) or self.rendered_tile(tile) for tile in view.tiles}
-        return Snapshot(view, self.rendered_head(view), {tile.user: text for tile, text in html.items()})
+        return CourseSnapshot(view, self.rendered_head(view), {tile.user: text for tile, text in html.items()})
 
     def participants(self) -> tuple[Participant, ...]:
         """Everybody on the course, as the hub knows them now."""
@@ -286,12 +263,6 @@ def room_of_course(slug: str, settings: Mapping[str, Any], template: Callable[..
     if slug not in rooms:
         rooms[slug] = CoursePageState(slug, settings, template, tools)
     return rooms[slug]
-
-
-KEEPALIVE_SECONDS = 10.0
-"""Seconds after which a stream without news says that it is alive."""
-STREAM_SECONDS = 300.0
-"""Seconds after which a stream ends. The browser opens another one, for which the rights are checked again."""
 
 
 class CourseStreams(OpenStreams):
@@ -423,7 +394,7 @@ class CoursePage(_OfCourses):
             on_late=note_refusals,
         )
 
-    async def _page(self, course: HubCourse, now: Snapshot, *, typed: str = "", fault: str = "") -> str:
+    async def _page(self, course: HubCourse, now: CourseSnapshot, *, typed: str = "", fault: str = "") -> str:
         """``typed``: the name of somebody who could not be added, with the reason in ``fault``."""
         html: str = await self.render_template(
             "course.html",
@@ -533,38 +504,13 @@ def _fault(action: str, typed: str) -> str:
     return ""
 
 
-class CourseEvents(_OfCourses):
+class CourseEvents(_OfCourses, EventStream):
     """``.../events``: an event for each change of a course's page, made once for all who look."""
 
     @web.authenticated
     async def get(self, slug: str) -> None:
         """The events since ``version``, as JSON in the browser's format for server-sent events."""
         course = await self.taught(slug)
-        self.set_header("Content-Type", "text/event-stream")
-        self.set_header("Cache-Control", "no-cache")
-        self.set_header("X-Accel-Buffering", "no")  # nginx would keep events back
-        with state_of(self.settings).of(CourseStreams).one((self._user_name, slug)) as over:
-            await self._send(course, over)
-
-    async def _send(self, course: HubCourse, over: asyncio.Future[None]) -> None:
-        began = sent_at = time.monotonic()
-        version = self.get_argument("version", "")
-        try:
-            await self._write(": \n\n")
-            async with aclosing(self.room(course).events(version)) as events:
-                async for event in events:
-                    now = time.monotonic()
-                    if over.done():
-                        await self._write("event: elsewhere\ndata: {}\n\n")
-                        return
-                    if self._finished or now - began > STREAM_SECONDS:
-                        return
-                    if event or now - sent_at > KEEPALIVE_SECONDS:
-                        await self._write(f"data: {event}\n\n" if event else ": \n\n")
-                        sent_at = now
-        except (StreamClosedError, LookupError):  # the page was closed, or the course has gone
-            return
-
-    async def _write(self, text: str) -> None:
-        self.write(text)
-        await self.flush()
+        events = self.room(course).events(self.get_argument("version", ""))
+        with suppress(LookupError):  # the course has gone
+            await self.send_events(CourseStreams, (self._user_name, slug), events)

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.extensions.courses.book import HubCourse
 from jupyterhub_gpuspawner.extensions.courses.course import parse_course
 from jupyterhub_gpuspawner.extensions.courses.evening import SessionCheck
 from jupyterhub_gpuspawner.extensions.courses.folder import CourseFile
-from jupyterhub_gpuspawner.extensions.courses.page import CoursePageState, SeatsAge, Snapshot
+from jupyterhub_gpuspawner.extensions.courses.page import CoursePageState, CourseSnapshot, SeatsAge
 from jupyterhub_gpuspawner.extensions.courses.participants import (
     Participant,
     ServerKey,
@@ -735,7 +735,7 @@ class ChangePoller(CoursePageState):
         self.rendered[-1].append(tile.user)
         return f"{tile.user} {tile.state}"
 
-    async def later(self) -> Snapshot:
+    async def later(self) -> CourseSnapshot:
         self.at += 3.0
         return await self.recent()
 
