@@ -241,12 +241,10 @@ async def _pending(spaces: Mapping[str, Any], _query: Mapping[str, str], *, own:
     spawner = spaces["spawner"]
     await refresh_servers([spawner])
     server = server_of(spawner)
-    # a start that has only just begun has options, and no profile yet
-    slug = server.profile or str(spawner.user_options.get("profile", ""))
-    profile = _offered_profile(spawner, slug)
+    profile = _offered_profile(spawner, server.profile)
     return {
         "told": document(server.start, now=time.time(), own=own) if server.start is not None else None,
-        "profile": _profile_name(spawner, slug),
+        "profile": _profile_name(spawner, server.profile),
         "application": bool(server.app or program_of(profile)),
     }
 

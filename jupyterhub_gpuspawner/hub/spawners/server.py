@@ -76,7 +76,10 @@ class Server:
     ready: bool = False
     """It runs, and has answered the hub."""
     profile: str = ""
-    """The slug of the profile that was chosen; empty where there is none."""
+    """The slug of the profile that was chosen; empty where there is none.
+
+    Of a start that has only just begun, and is not looked at yet, it is what its user has sent: escape it.
+    """
     admin_profile: str = ""
     """The same, for that of an occasion the slug of the admin's profile that it narrows."""
     rank: int = 0
@@ -188,13 +191,14 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     profiles = with_profiles(spawner)
     chosen = (profiles.chosen if profiles is not None else None) or NOTHING_CHOSEN
     last = (profiles.chosen or profiles.last if profiles is not None else None) or NOTHING_CHOSEN
+    starting = profiles.user_options if profiles is not None and spawner.pending == "spawn" else {}
     server = Server(
         user=spawner.user.name if spawner.user else "",
         name=spawner.name,
         display_name=display_name(spawner),
         pending="stop" if is_cancelled(spawner) else spawner.pending,
         ready=spawner.ready,
-        profile=chosen.profile,
+        profile=chosen.profile or str(starting.get("profile", "")),
         admin_profile=chosen.base or chosen.profile,
         profile_name=last.title or (stored.profile if stored is not None else ""),
         last_profile=last.profile or (stored.slug if stored is not None else ""),

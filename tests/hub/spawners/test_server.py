@@ -102,6 +102,14 @@ SERVERS: dict[str, tuple[Callable[[], Any], Server]] = {
         replace(OURS, ending=TIMED_OUT),
     ),
     "one that a person stopped": (lambda: Spawner(ending=STOPPED), replace(OURS, ending=STOPPED)),
+    "one whose start has only just begun, after one of another profile": (
+        lambda: Spawner(
+            pending="spawn",
+            user_options={"profile": "k80"},
+            last=ChosenProfile("two", "slurm", display_name="Two K80s"),
+        ),
+        replace(OURS, pending="spawn", profile="k80", profile_name="Two K80s", last_profile="two"),
+    ),
     "one of a profile that could not be submitted": (
         lambda: Spawner(last=ChosenProfile("two", "slurm", display_name="Two K80s")),
         replace(OURS, profile_name="Two K80s", last_profile="two"),
