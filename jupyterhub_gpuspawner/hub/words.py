@@ -77,15 +77,15 @@ CHECKING = "Checking on your server"
 ASKING = "Submitting the job to Slurm."
 WAITING_FOR_SLURM = "Waiting for Slurm"
 FOR_LATER = "Slurm does not answer at the moment. Your server is kept for later, and starts when Slurm is back."
-FOR_LATER_UNTIL = "If Slurm does not answer by {time}, the start is given up. You can close this page meanwhile."
+FOR_LATER_UNTIL = "If Slurm does not answer by {time}, the start is given up."
 SUBMITTED_AS = "Submitted as job {job_id}."
 ABOUT_JOB = "Job {job_id}: {text}"
 SERVER_STARTING = "The server is starting."
 STAGES = {
     "submitted": "Submitted",
     "queued": "In line",
-    "allocated": "Node allocated",
-    "starting": "Server starting",
+    "allocated": "Node",
+    "starting": "Starting",
     "ready": "Ready",
 }
 TOOK = "took {duration}"
@@ -93,9 +93,8 @@ LASTS = "for {duration}"
 EXPECTED = "Expected start: {when}"
 BESIDE = "{profile} is free. A job for it was submitted as well: whichever starts first runs the server."
 UNLESS = "That holds if nobody with a higher priority comes."
-_WITHOUT_YOU = "You can close this page: the server starts without you, and the home page leads back here."
-KEPT = f"We keep your place in line until you stop this server. {_WITHOUT_YOU}"
-KEPT_UNTIL = f"We keep your place in line until {{time}}. {_WITHOUT_YOU}"
+KEPT = "We keep your place in line until you stop this server."
+KEPT_UNTIL = "We keep your place in line until {time}."
 BOOTING = "Slurm is powering on node {node} for your server. That may take up to {time}."
 SETTLING = "What you chose is free: it starts in a moment."
 BEING_STOPPED = "The server is being stopped."
@@ -159,7 +158,6 @@ def _people_ahead_of_another(others: int, position: int) -> str:
 _OF_ANOTHER: dict[str, Any] = {
     "CHECKING": "Checking on the server",
     "FOR_LATER": "Slurm does not answer at the moment. The server is kept for later, and starts when Slurm is back.",
-    "FOR_LATER_UNTIL": "If Slurm does not answer by {time}, the start is given up.",
     "KEPT": "Its place in line is kept until somebody stops it.",
     "KEPT_UNTIL": "Its place in line is kept until {time}.",
     "BOOTING": "Slurm is powering on node {node} for the server. That may take up to {time}.",

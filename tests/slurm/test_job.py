@@ -302,7 +302,6 @@ def ended(end: End, exit_code: str = "") -> str:
     return job_words(Job("7", Phase.ENDED, end=end, exit_code=exit_code)).advice
 
 
-LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
 ADMIN = "Please contact your administrator: this choice cannot start as it is configured."
 
 
@@ -310,8 +309,8 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
     ("reason", "advice"),
     [
         ("", ""),
-        ("Resources", LESS),
-        ("Priority", LESS),
+        ("Resources", ""),
+        ("Priority", ""),
         ("Reservation", "It starts automatically when the reservation begins."),
         (
             "ReqNodeNotAvail, Reserved for maintenance",
@@ -319,7 +318,7 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
         ),
         (
             "ReqNodeNotAvail, UnavailableNodes:g1",
-            "It starts automatically once a suitable node is available. Another choice may start sooner.",
+            "It starts automatically once a suitable node is available.",
         ),
         ("PartitionDown", "Choose something else, or wait until your administrator opens the partition."),
         ("PartitionTimeLimit", "Choose a shorter time."),
@@ -339,7 +338,7 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
         ("DependencyNeverSatisfied", "Stop it: it will never start."),
         (
             "PartitionConfig",
-            "It starts automatically once the partition has enough nodes. Another choice may start sooner.",
+            "It starts automatically once the partition has enough nodes.",
         ),
         ("QOSGrpJobsLimit", "It starts when other jobs under the same limit end."),
         ("AssocGrpGRES", "It starts when other jobs under the same limit end."),
@@ -347,7 +346,7 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
     ],
 )
 def test_each_reason_has_something_to_do(reason: str, advice: str) -> None:
-    """Wait, choose less, or contact the administrator; no advice for an unknown reason."""
+    """Wait, choose less, or contact the administrator; nothing but to wait for a place in line or an unknown reason."""
     assert waiting(reason) == advice
 
 

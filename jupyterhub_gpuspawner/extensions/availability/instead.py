@@ -28,7 +28,7 @@ from jupyterhub_gpuspawner.hub.start.attempt import Line
 from jupyterhub_gpuspawner.hub.web.handlers import pending_url, server_named
 from jupyterhub_gpuspawner.profiles.resolve import ALTERNATIVES
 
-AT_MOST = 2
+AT_MOST = 3
 """Alternatives that a page shows."""
 MAX_AGE = 90.0
 """Seconds; an older snapshot no longer says what is free now. While servers wait there is a new one every minute."""

@@ -12,17 +12,19 @@ def closest(wanted: Resources, offered: Mapping[str, Resources]) -> list[str]:
     """The names of those that request something else than ``wanted``, the closest one first.
 
     For GPUs: the same model, or at least as much GPU memory; then other GPUs; then none. Without GPUs: others without
-    GPUs first. Among these the number of GPUs that is nearest to what was asked for, then the given order.
+    GPUs first. Among these the number of GPUs that is nearest to what was asked for, then that of nodes, then of
+    cores, then the given order.
     """
     others = {name: _distance(wanted, resources) for name, resources in offered.items() if resources != wanted}
     return sorted(others, key=others.__getitem__)
 
 
-def _distance(request: Resources, offered: Resources) -> tuple[int, int]:
+def _distance(request: Resources, offered: Resources) -> tuple[int, int, int, int]:
     wanted, count = _count(request), _count(offered)
-    if not wanted or not count:
-        return (0 if wanted == count else 2), abs(wanted - count)
-    return (0 if _as_powerful(request, offered) else 1), abs(wanted - count)
+    kind = (0 if _as_powerful(request, offered) else 1) if wanted and count else 0 if wanted == count else 2
+    nodes = abs(request.node_count - offered.node_count)
+    cores = abs(request.cpus - offered.cpus) if request.cpus and offered.cpus else 0
+    return kind, abs(wanted - count), nodes, cores
 
 
 def _count(resources: Resources) -> int:

@@ -32,6 +32,8 @@ from jupyterhub_gpuspawner.words import sentence as capitalized
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
 _USUAL = ("Priority", "Resources")
 """Reasons of which a place in the line says as much."""
+_BAR_SPARE = 1.3
+"""How much longer than the wait the bar is: the words at its end stand there."""
 _REPEAT = 3.0
 """Seconds after which an event is sent again: the page says that the hub is silent where none comes for eight."""
 
@@ -255,11 +257,12 @@ def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, An
 
     ``headline`` and ``sentence`` say how far the start is, ``job`` names the job and its partition. ``reason`` is why
     the job is pending, in a sentence, ``hint`` what to do. ``place`` is its place in the line; ``estimate`` is when it
-    is expected to start (:meth:`Estimate.document`), ``expected`` the same as a sentence, ``when`` that without its
-    condition, and ``change`` why it is another time than before. Where place and time say all there is, ``sentence`` is
-    empty, and ``why`` has the reason, for those who want to know. ``notes`` are the sentences above the stages: page
-    and script show whatever is there. While Slurm is ``silent`` everything is as of ``answered_at``, and ``answered``
-    says so. Unless it is for the server's ``own`` user, nothing is said to the user.
+    is expected to start (:meth:`Estimate.document`), ``bar`` the same on a bar (:func:`_bar`), ``expected`` as a
+    sentence, ``when`` that without its condition, and ``change`` why it is another time than before. Where place and
+    time say all there is, ``sentence`` is empty, and ``why`` has the reason, for those who want to know. ``notes`` are
+    the sentences above the stages: page and script show whatever is there. While Slurm is ``silent`` everything is as
+    of ``answered_at``, and ``answered`` says so. Unless it is for the server's ``own`` user, nothing is said to the
+    user.
     """
     say = words_for(own=own)
     job, estimate = facts.job, facts.estimate(now)
@@ -302,6 +305,7 @@ def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, An
         "of": position.of if position is not None else None,
         "place": place,
         "estimate": estimate.document(now),
+        "bar": _bar(facts, estimate, now),
         "expected": _expected(estimate.words(now)) if expects else "",
         "when": _expected(estimate.span(now)).removesuffix(".") if expects else "",
         "change": change,
@@ -312,6 +316,19 @@ def document(facts: StartFacts, *, now: float, own: bool = True) -> dict[str, An
         "answered_at": utc(facts.answered_at) if facts.silent else None,
         "answered": (say.NO_ANSWER_YET if facts.answered_at is None else say.LAST_ANSWER) if facts.silent else "",
     }
+
+
+def _bar(facts: StartFacts, estimate: Estimate, now: float) -> dict[str, Any] | None:
+    """The wait on a bar whose width is 100: what is past of it, and the range in which it may end, to ``latest``.
+
+    None where no latest time is expected.
+    """
+    asked = facts.reached.get(Stage.SUBMITTED, now)
+    if estimate.latest is None or estimate.latest <= now or asked > now:
+        return None
+    width = (estimate.latest - asked) * _BAR_SPARE
+    past, start, end = (100 * (at - asked) / width for at in (now, estimate.earliest or now, estimate.latest))
+    return {"past": round(past), "start": round(max(past, start)), "end": round(end), "latest": utc(estimate.latest)}
 
 
 def _expected(clause: str) -> str:

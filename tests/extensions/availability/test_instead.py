@@ -60,6 +60,14 @@ def test_the_closest_is_offered_first(resources: Resources, order: str) -> None:
     assert closest(resources, RESOURCES) == order.split()
 
 
+def test_without_gpus_the_nearest_number_of_cores_comes_first() -> None:
+    """Whatever the order; several nodes come after one."""
+    wanted = Resources(gpus=1, gpu_type="k80", cpus=10)
+    offered = {"two nodes": Resources(cpus=10, nodes=2), "two": Resources(cpus=2), "twelve": Resources(cpus=12)}
+
+    assert closest(wanted, offered) == ["twelve", "two", "two nodes"]
+
+
 def test_what_does_not_start_now_is_not_offered() -> None:
     """Nor a profile whose availability is not known."""
     busy = tuple(slug for slug in PROFILES if slug not in ("cpu", "slice", "l40s"))

@@ -119,11 +119,11 @@ TILES: dict[str, tuple[Server, Tile]] = {
     ),
     "a job that has a node": (
         starting(Job("12", Phase.RUNNING, batch_host="g1")),
-        Tile("ada", "starting", lines=lines("Node allocated: g1")),
+        Tile("ada", "starting", lines=lines("Node: g1")),
     ),
     "a node that has reported": (
         replace(starting(Job("12", Phase.RUNNING, batch_host="g1"), placement=PLACEMENT), placement=PLACEMENT),
-        Tile("ada", "starting", lines=lines("Server starting: g1")),
+        Tile("ada", "starting", lines=lines("Starting: g1")),
     ),
     "another package's server that starts": (Server("ada", pending="spawn"), Tile("ada", "starting")),
     "a job that waits, with its place and the expected start": (

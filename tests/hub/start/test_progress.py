@@ -204,9 +204,7 @@ def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[st
     return page
 
 
-WITHOUT_YOU = "You can close this page: the server starts without you, and the home page leads back here."
-QUEUE_NOTE = f"We keep your place in line until you stop this server. {WITHOUT_YOU}"
-HINT = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
+QUEUE_NOTE = "We keep your place in line until you stop this server."
 PLAIN = {
     "headline": WAITING,
     "job": "7, partition gpu",
@@ -214,11 +212,12 @@ PLAIN = {
     "partition": "gpu",
     "reason": LINE,
     "why": "",
-    "hint": HINT,
+    "hint": "",
     "position": None,
     "of": None,
     "place": "",
     "estimate": UNKNOWN.document(NOON),
+    "bar": None,
     "expected": "Slurm has no estimate yet.",
     "when": "Slurm has no estimate yet",
     "change": "",
@@ -226,7 +225,6 @@ PLAIN = {
     "kept_until": None,
     "notes": [
         {"name": "kept", "text": QUEUE_NOTE, "at": None},
-        {"name": "hint", "text": HINT, "at": None},
     ],
     "silent": False,
     "answered_at": None,
@@ -289,6 +287,16 @@ def test_an_expected_start_has_a_kind(reason: str, starts_at: float | None, when
     assert (page["expected"], notes) == (f"{when}{unless}." if when else "", [UNLESS] if unless else [])
 
 
+def test_a_wait_is_drawn_with_what_is_past_of_it_and_the_latest_start() -> None:
+    """As wide as the time since it was asked for to the latest start, and room for words; none once that has passed."""
+    asked = {Stage.SUBMITTED: NOON - 600}
+    job = Job("7", Phase.QUEUED, "PENDING", "Priority", starts_at=NOON + 600)
+    bar = document(StartFacts("7", asked, job), now=NOON)["bar"]
+
+    assert bar == {"past": 38, "start": 38, "end": 77, "latest": "2027-01-15T08:10:00+00:00"}
+    assert document(StartFacts("7", asked, job), now=NOON + 700)["bar"] is None
+
+
 def test_a_change_of_the_expected_start_is_explained() -> None:
     """While the job is pending."""
     change = "Later than before: node g3 went out of service."
@@ -340,7 +348,7 @@ def test_how_long_a_place_is_kept() -> None:
     limited = waiting("Priority", queued_until=NOON + 3600)
     started = document(StartFacts("7", REACHED, RUNNING, queued_until=NOON + 3600), now=NOON)
 
-    until = f"We keep your place in line until {{time}}. {WITHOUT_YOU}"
+    until = "We keep your place in line until {time}."
 
     assert (limited["kept"], limited["kept_until"]) == (until, "2027-01-15T09:00:00+00:00")
     assert limited["notes"][0] == {"name": "kept", "text": until, "at": "2027-01-15T09:00:00+00:00"}

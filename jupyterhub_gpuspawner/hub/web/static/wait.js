@@ -1,6 +1,7 @@
 // The page of a server that is starting, stopping, or not running.
 
 import { all, first, one, wordsIn, write } from "./elements.js";
+import { base } from "./hub.js";
 import { say, secondsUntil } from "./times.js";
 import { duration } from "./words.js";
 
@@ -20,8 +21,13 @@ import { duration } from "./words.js";
  * @property {string} when
  * @property {string} why
  * @property {string} job
- * @property {boolean} kept
+ * @property {{past: number, start: number, end: number, latest: string} | null} bar
  */
+
+/** Seconds in line from which on a click on *Leave the line* asks first. */
+const LONG_WAIT = 120;
+/** Milliseconds between two looks whether the sign-in still holds. */
+const SIGN_IN_INTERVAL = 120_000;
 
 /** @param {HTMLElement} page */
 function waitForServer(page) {
@@ -35,6 +41,7 @@ function waitForServer(page) {
   const fact = (name) => one(page, `[data-fact="${name}"]`);
   const wanted = `gpuspawner-notify ${form.action} ${page.dataset.begun}`; // for this start alone
   let over = false;
+  let queued = first(page, '[data-stage="queued"].current') !== undefined;
   let patience = 0;
 
   /** @param {string} text */
@@ -59,6 +66,19 @@ function waitForServer(page) {
     say(fact(name), text);
   }
 
+  /** @param {Told["bar"]} bar */
+  function showBar(bar) {
+    const box = one(page, ".gpuspawner-bar");
+    box.toggleAttribute("data-unknown", !bar);
+    if (!bar) return;
+    const { past, start, end, latest } = bar;
+    const widths = [past, start, end - start, past, past, end];
+    all(box, ".gs-axis > :not(.track) > svg", SVGElement).forEach((svg, n) => {
+      svg.setAttribute("width", `${widths[n]}%`);
+    });
+    say(one(box, ".first > span"), "by {time}", latest);
+  }
+
   /**
    * The sentences above the stages, whichever they are: those that stay are not touched.
    * @param {Note[]} notes
@@ -67,7 +87,6 @@ function waitForServer(page) {
     const box = one(document, "#gpuspawner-notes");
     const items = notes.map(({ name, text, at }) => {
       const item = first(box, `[data-fact="${name}"]`) ?? document.createElement("p");
-      item.className = "mb-1";
       item.dataset.fact = name;
       say(item, text, at);
       return item;
@@ -82,9 +101,10 @@ function waitForServer(page) {
    * @param {HTMLElement} item
    */
   function showDuration(item) {
-    const { state, since, took } = item.dataset;
-    const seconds = state === "current" && since ? -secondsUntil(since) : Number(took || 0);
-    const sentence = state === "current" ? words.lasts : words.took;
+    const { since, took } = item.dataset;
+    const current = item.className === "current";
+    const seconds = current && since ? -secondsUntil(since) : Number(took || 0);
+    const sentence = current ? words.lasts : words.took;
     const text = seconds >= 1 ? sentence.replace("{duration}", duration(seconds)) : "";
     write(one(item, '[data-part="lasts"]'), text);
   }
@@ -99,13 +119,18 @@ function waitForServer(page) {
     say(fact("answered"), told.answered, told.answered_at);
     showFact("place", told.place);
     showFact("when", told.when);
-    showFact("why", told.why, fact("why").closest("div") ?? undefined);
+    showFact("why", told.why);
+    one(page, 'dt:has(+ [data-fact="why"])').hidden = !told.why;
     showFact("job", told.job, one(document, "#gpuspawner-job"));
-    fact("close").hidden = Boolean(told.kept);
+    showBar(told.bar);
+    queued = told.stages.some((stage) => stage.name === "queued" && stage.state === "current");
+    heading.classList.toggle("waiting", queued);
+    heading.classList.toggle("starting", !queued);
+    write(one(stop, "span"), queued ? words.leave : words.stop);
     for (const stage of told.stages) {
       const item = first(page, `[data-stage="${stage.name}"]`);
       if (!item) continue;
-      item.dataset.state = stage.state;
+      item.className = stage.state;
       item.dataset.since = stage.at ?? "";
       item.dataset.took = `${stage.took ?? ""}`;
       if (stage.state === "current") item.setAttribute("aria-current", "step");
@@ -205,16 +230,33 @@ function waitForServer(page) {
     events.close(); // JupyterHub's progress reports a cancelled start as ready for a second
   }
 
+  function showSignedOut() {
+    one(document, "#gpuspawner-signed-out").hidden = false;
+    stop.disabled = true;
+  }
+
+  /** The stream goes on where the sign-in has ended, and so would the page. */
+  async function checkSignIn() {
+    const answer = await fetch(`${base}api/user`).catch(() => null);
+    if (answer?.status === 403) showSignedOut();
+  }
+
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    if (queued && -secondsUntil(page.dataset.begun) > LONG_WAIT) {
+      window.location.assign(form.action); // asks
+      return;
+    }
     stop.disabled = true;
     leave();
-    one(document, "#gpuspawner-progress").hidden = true;
+    for (const gone of all(page, "#gpuspawner-progress, .gpuspawner-now > [data-fact], #gpuspawner-notes"))
+      gone.hidden = true;
     tell(words.stopping);
     // without a file: a form as JupyterHub reads one
     const body = new URLSearchParams([...new FormData(form)].map(([name, value]) => [name, `${value}`]));
     const answer = await fetch(form.action, { method: "POST", body }).catch(() => null);
     if (answer?.ok) window.location.assign(answer.url);
+    else if (answer?.status === 403) showSignedOut();
     else {
       tell(words.not_stopped);
       setTimeout(() => window.location.reload(), 5000);
@@ -233,7 +275,7 @@ function waitForServer(page) {
 
   function notifyIsOn() {
     notify.setAttribute("aria-pressed", "true");
-    notify.textContent = words.notify_on;
+    write(one(notify, "span"), words.notify_on);
     notify.disabled = true;
   }
 
@@ -242,13 +284,16 @@ function waitForServer(page) {
       sessionStorage.setItem(wanted, "yes");
       notifyIsOn();
     } else {
-      notify.textContent = words.notify_denied;
+      write(one(notify, "span"), words.notify_denied);
       notify.disabled = true;
     }
   });
   notify.hidden = !("Notification" in window && window.isSecureContext);
+  one(document, "#gpuspawner-notify-needs").hidden = notify.hidden;
   if (sessionStorage.getItem(wanted)) notifyIsOn();
   setInterval(() => all(page, "[data-stage][data-since]").forEach(showDuration), 5000);
+  setInterval(checkSignIn, SIGN_IN_INTERVAL);
+  document.addEventListener("visibilitychange", checkSignIn);
   window._jupyterhub_page_loaded = true;
 }
 
