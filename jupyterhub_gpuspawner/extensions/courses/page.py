@@ -161,6 +161,10 @@ class CoursePageState(LivePage[CourseSnapshot]):
         self._seats_age = SeatsAge()
         self._html: dict[Tile, str] = {}
 
+    async def event(self, now: CourseSnapshot, last: CourseSnapshot | None) -> str:
+        """The tiles that have changed."""
+        return now.event_since(last)
+
     async def make(self) -> CourseSnapshot:
         """The page now; raises LookupError once the course has gone."""
         return await asyncio.to_thread(self._rendered, await self.view())

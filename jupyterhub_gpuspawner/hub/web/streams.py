@@ -31,9 +31,6 @@ class Snapshot(Protocol):
     def version(self) -> str:
         """Another one whenever the page shows something else."""
 
-    def event_since(self: S, last: S | None) -> str:
-        """An event with what has changed since ``last``, or with everything, as JSON."""
-
 
 class LivePage(Generic[S]):
     """A page, made once for all who look at it at the same time."""
@@ -47,6 +44,10 @@ class LivePage(Generic[S]):
     async def make(self) -> S:
         """The page now."""
 
+    @abstractmethod
+    async def event(self, now: S, last: S | None) -> str:
+        """An event with what has changed since ``last``, or with everything, as JSON."""
+
     async def recent(self, max_age: float = INTERVAL) -> S:
         """The page, at most ``max_age`` seconds old; whoever asks at the same time gets the same."""
         if self._task is None or (self._task.done() and self._clock() - self._made_at > max_age):
@@ -58,14 +59,22 @@ class LivePage(Generic[S]):
         """Make the next page anew, however old this one is: something was done."""
         self._task = None
 
-    async def events(self, version: str, *, interval: float = INTERVAL) -> AsyncGenerator[str, None]:
-        """An event for each change since ``version``, and an empty text after each look that found none; for ever."""
-        last = None
+    def pause(self, now: S) -> float:  # noqa: ARG002 - for pages that change now and then
+        """Seconds until the next look."""
+        return INTERVAL
+
+    async def events(self, version: str, *, interval: float | None = None) -> AsyncGenerator[str, None]:
+        """An event for each change since ``version``, and an empty text after each look that found none; for ever.
+
+        ``interval``: seconds between two looks; None: those of :meth:`pause`.
+        """
+        last, pause = None, INTERVAL
         while True:
-            now = await self.recent(interval)
-            yield now.event_since(last) if now.version != version else ""
+            now = await self.recent(pause)
+            yield await self.event(now, last) if now.version != version else ""
             version, last = now.version, now
-            await asyncio.sleep(interval)
+            pause = self.pause(now) if interval is None else interval
+            await asyncio.sleep(pause)
 
 
 class EventStream(BaseHandler):

@@ -1,19 +1,30 @@
 // The cards of a user's servers and the messages to them, kept up to date.
 
 import { all, first, one, write } from "./elements.js";
-import { keepUpToDate, page } from "./hub.js";
+import { keepUpToDate, page, showAway } from "./hub.js";
 import { secondsUntil, showTimes, timeLeft } from "./times.js";
 
 /**
- * Shows the messages of a newer page.
- * @param {Document} fresh
+ * What the hub sends: the servers' names in order, their cards as HTML where they have changed, and the messages.
+ * @typedef {{version: string, order: string[], cards: Record<string, string>, messages: string | undefined}} Home
  */
-function showMessages(fresh) {
-  const [was, is] = [document, fresh].map((each) => first(each, "#gpuspawner-messages"));
-  if (!was || !is || was.dataset.version === is.dataset.version) return;
-  was.replaceChildren(...document.importNode(is, true).childNodes);
-  was.dataset.version = is.dataset.version;
-  showTimes(was);
+
+const PATIENCE = 10_000;
+
+/** @param {string} html */
+const parsed = (html) => document.importNode(new DOMParser().parseFromString(html, "text/html").body, true);
+
+let shownMessages = "";
+
+/** @param {string | undefined} html */
+function showMessages(html) {
+  const place = first(document, "#gpuspawner-messages");
+  if (!place || html === undefined || html === shownMessages) return;
+  shownMessages = html;
+  const fresh = parsed(html);
+  if (fresh.textContent?.trim() === place.textContent?.trim()) return;
+  place.replaceChildren(...fresh.childNodes);
+  showTimes(place);
 }
 
 const CONTROLS = "a, button, summary, [tabindex]";
@@ -69,51 +80,117 @@ function servers(place) {
     }
   }
 
-  /** @param {Element} list */
-  const byName = (list) => new Map(all(list, ":scope > *").map((card) => [card.dataset.serverName, card]));
-
-  async function look() {
-    const found = await page();
-    const fresh = found && first(found, "#gpuspawner-cards");
-    if (!fresh) return;
-    showMessages(found);
-    const was = byName(cards);
-    const is = byName(fresh);
-    const changed = [...is].filter(([name, card]) => was.get(name)?.dataset.version !== card.dataset.version);
-    if (!changed.length && was.size === is.size) return;
-    const told = changed.filter(([name, card]) => was.get(name)?.dataset.state !== card.dataset.state);
-    for (const [name, card] of was) if (!is.has(name)) card.remove();
-    /** @type {Element | null} */
-    let before = null;
-    for (const [name, card] of is) {
-      const old = was.get(name);
-      const same = old?.dataset.version === card.dataset.version;
-      const put = same && old ? old : document.importNode(card, true);
-      if (!same && old) {
-        const open = new Map(all(old, "details", HTMLDetailsElement).map((fold) => [fold.dataset.fold, fold.open]));
-        for (const fold of all(put, "details", HTMLDetailsElement))
-          fold.open = open.get(fold.dataset.fold) ?? fold.open;
-        const active = document.activeElement;
-        const focused = active && old.contains(active) && purpose(active);
-        old.replaceWith(put);
-        if (focused)
-          all(put, CONTROLS)
-            .find((each) => purpose(each) === focused)
-            ?.focus();
-      } else if (!old) {
-        if (before) before.after(put);
-        else cards.prepend(put);
-      }
-      before = put;
-    }
-    showTimes(cards);
-    tick(true);
-    if (told.length) news.textContent = told.map(([, card]) => card.dataset.news).join(" ");
+  /**
+   * What a card that replaces another one keeps: what was open, and the focus.
+   * @param {HTMLElement} old
+   * @param {HTMLElement} put
+   */
+  function replace(old, put) {
+    const open = new Map(all(old, "details", HTMLDetailsElement).map((fold) => [fold.dataset.fold, fold.open]));
+    for (const fold of all(put, "details", HTMLDetailsElement)) fold.open = open.get(fold.dataset.fold) ?? fold.open;
+    const active = document.activeElement;
+    const focused = active && old.contains(active) && purpose(active);
+    old.replaceWith(put);
+    if (!focused) return;
+    all(put, CONTROLS)
+      .find((each) => purpose(each) === focused)
+      ?.focus();
   }
 
+  let version = say.version ?? "";
+
+  /** @param {Home} home */
+  function show(home) {
+    version = home.version;
+    showMessages(home.messages);
+    const known = new Map(all(cards, ":scope > *").map((card) => [card.dataset.serverName ?? "", card]));
+    /** @type {string[]} */
+    const told = [];
+    for (const [name, html] of Object.entries(home.cards)) {
+      const put = one(parsed(html), "[data-server-name]");
+      const old = known.get(name);
+      if (old?.outerHTML === put.outerHTML || (put.dataset.version && old?.dataset.version === put.dataset.version))
+        continue;
+      for (const token of all(put, "input[name=_xsrf]", HTMLInputElement))
+        token.value = window.jhdata?.xsrf_token ?? token.value;
+      if (old?.dataset.state !== put.dataset.state) told.push(put.dataset.news ?? "");
+      if (old) replace(old, put);
+      known.set(name, put);
+      showTimes(put);
+    }
+    for (const [name, card] of known) if (!home.order.includes(name)) card.remove();
+    home.order.forEach((name, n) => {
+      const card = known.get(name);
+      if (card && cards.children[n] !== card) cards.insertBefore(card, cards.children[n] ?? null);
+    });
+    tick(true);
+    if (told.length) news.textContent = told.join(" ");
+  }
+
+  /** @type {EventSource | null} */
+  let stream = null;
+  let silence = 0;
+  let broken = false;
+  let elsewhere = false;
+
+  function listen() {
+    if (stream && stream.readyState !== EventSource.CLOSED) return;
+    stream = new EventSource(`${say.stream}?version=${version}`);
+    stream.addEventListener("open", () => {
+      clearTimeout(silence);
+      broken = false;
+      showAway("");
+    });
+    stream.addEventListener("message", (event) => show(JSON.parse(event.data)));
+    stream.addEventListener("elsewhere", () => {
+      elsewhere = true; // too many tabs: this one looks now and then
+      close();
+    });
+    stream.addEventListener("error", lost);
+  }
+
+  // the hub ends a stream now and then, and the browser opens another one: that is no news
+  function lost() {
+    clearTimeout(silence);
+    silence = setTimeout(() => {
+      if (stream?.readyState === EventSource.OPEN) return;
+      broken = true;
+      look();
+    }, PATIENCE);
+  }
+
+  function close() {
+    clearTimeout(silence);
+    stream?.close();
+  }
+
+  // where there is no stream: the whole page, seldom
+  async function look() {
+    if (broken || elsewhere) {
+      const fresh = await page();
+      const place = fresh && first(fresh, "#gpuspawner-servers");
+      if (fresh && place) {
+        const whole = all(place, "#gpuspawner-cards > *").map((card) => [
+          card.dataset.serverName ?? "",
+          card.outerHTML,
+        ]);
+        show({
+          version: place.dataset.version ?? "",
+          order: whole.map(([name]) => name ?? ""),
+          cards: Object.fromEntries(whole),
+          messages: first(fresh, "#gpuspawner-messages")?.innerHTML,
+        });
+      }
+    }
+    if (!elsewhere) listen();
+  }
+
+  listen();
+  keepUpToDate(look);
+  document.addEventListener("visibilitychange", () => document.visibilityState === "hidden" && close());
+  addEventListener("pagehide", close);
   tick(false);
   setInterval(() => tick(true), 5_000);
-  keepUpToDate(look, () => all(cards, ":scope > *").some((card) => /^st(art|opp)ing$/.test(card.dataset.state ?? "")));
 }
 
 const serversPlace = first(document, "#gpuspawner-servers");

@@ -24,7 +24,7 @@ export function ask(path, sent) {
  * Say why the page is not kept up to date; nothing: it is.
  * @param {"away" | "signedOut" | ""} why
  */
-function showAway(why) {
+export function showAway(why) {
   const notice = first(document, "#gpuspawner-away");
   if (!notice) return;
   const text = notice.dataset[why] ?? "";
